@@ -1,0 +1,267 @@
+"""What a plugin may provide, and what it is given.
+
+A plugin's module holds hook implementations (see `hookspecs`) that return the classes described here. The gateway opens
+each with a `House`, uses it, and closes it. Nothing here reaches upwards into the gateway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeAlias, TypeVar, runtime_checkable
+
+import msgspec
+
+from sessions.context import Context
+from sessions.events import StopReason
+from sessions.messages import ToolDefinition, Usage
+
+if TYPE_CHECKING:
+    from plugins.transport import Transport
+
+S = TypeVar("S")
+
+
+class Clock(Protocol):
+    """The time, so that a test can set it."""
+
+    def now(self) -> datetime:
+        """The time of day, aware, in UTC."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds that only go forward, for durations."""
+        ...
+
+
+class House(msgspec.Struct, frozen=True, kw_only=True):
+    """What a plugin is given when it is opened.
+
+    `settings` is its own section of the configuration, already of the type that its `Settings` names, with secrets
+    resolved. `folder` is its own, made when it is first used; `workspace` is the assistant's. `environment` holds the
+    process's environment variables.
+    """
+
+    settings: Any
+    folder: Path
+    workspace: Path
+    clock: Clock
+    transport: Transport
+    environment: Mapping[str, str]
+
+
+class NoSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The settings of a plugin that has none."""
+
+
+# --- chat providers ---------------------------------------------------------------------------------------------------
+
+
+class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One question to a model. `purpose` is `answer`, `flush`, `summary`, …; `session` names the conversation, stable
+    over its requests, for providers that route by it."""
+
+    model: str
+    context: Context
+    purpose: str
+    session: str
+
+
+class Delta(msgspec.Struct, frozen=True):
+    """A piece of the answer's text, in order; never empty."""
+
+    text: str
+
+
+class CallDraft(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool call of a reply. `id` is the provider's own, or empty; `arguments` is JSON text as the model wrote it."""
+
+    id: str
+    tool: str
+    arguments: str
+
+
+class Reply(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole answer: `text` equals all deltas joined. `usage` is None where the provider does not count. `model` is
+    what the provider says answered, or the one asked."""
+
+    text: str
+    model: str
+    stop: StopReason
+    calls: tuple[CallDraft, ...] = ()
+    usage: Usage | None = None
+    opaque: str | None = None
+
+
+class ModelLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of a model, in tokens; None where it is not."""
+
+    window: int | None = None
+    output: int | None = None
+
+
+@runtime_checkable
+class ChatProvider(Protocol):
+    """A source of chat models. One instance serves all sessions at once."""
+
+    name: ClassVar[str]
+    """The word before the colon in `provider:model`."""
+    Settings: ClassVar[type]
+    """A msgspec Struct: the form of `[providers.<name>]` in the configuration, every field with a default."""
+
+    def __init__(self, house: House) -> None: ...
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def default_model(self) -> str | None:
+        """The model that `agent.model = "auto"` takes, or None when this provider is not set up to be used (no key)."""
+        ...
+
+    def why(self) -> str:
+        """Why `default_model` is what it is, as the end of a sentence: `OPENAI_API_KEY is set`."""
+        ...
+
+    def limits(self, model: str) -> ModelLimits:
+        """What is known of a model without asking anyone."""
+        ...
+
+    def stream(self, request: ChatRequest) -> AsyncIterator[Delta | Reply]:
+        """Answer: any number of deltas, then exactly one `Reply`, then the end. Raises a ProviderError otherwise; an end
+        without a `Reply` is taken for StreamCut. Closing the iterator early (`aclose`) stops the request."""
+        ...
+
+
+# --- tools ------------------------------------------------------------------------------------------------------------
+
+
+class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
+    """For which call a tool runs."""
+
+    session: str
+    person: str
+    turn: int
+    call: str
+
+
+class ToolOutput(msgspec.Struct, frozen=True, kw_only=True):
+    """What a tool returned, as text for the model."""
+
+    text: str
+
+
+@runtime_checkable
+class Tool(Protocol):
+    """Something the model may do. One instance serves all sessions."""
+
+    definition: ClassVar[ToolDefinition]
+    repeatable: ClassVar[bool]
+    """Whether running it twice does the same as once: after a crash such a call is run again. False if in doubt."""
+
+    def __init__(self, house: House) -> None: ...
+
+    async def run(self, arguments: dict[str, Any], call: ToolContext) -> ToolOutput:
+        """Do it. `arguments` is a JSON object that was not checked against the schema. Raises ToolFailed, whose sentence
+        the model is shown. May be cancelled at any await."""
+        ...
+
+
+# --- commands ---------------------------------------------------------------------------------------------------------
+
+
+class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A message of the conversation, for people."""
+
+    seq: int
+    at: str
+    who: Literal["person", "assistant", "tool"]
+    text: str
+
+
+class CommandHelp(msgspec.Struct, frozen=True, kw_only=True):
+    """A command as `/help` lists it."""
+
+    name: str
+    usage: str
+    summary: str
+
+
+class ConversationView(Protocol):
+    """What a command may know and do of the conversation that it was typed in."""
+
+    @property
+    def person(self) -> str: ...
+    @property
+    def client(self) -> str: ...
+    @property
+    def channel(self) -> str: ...
+    @property
+    def key(self) -> str: ...
+    @property
+    def session(self) -> str: ...
+
+    def commands(self) -> Sequence[CommandHelp]:
+        """All commands that exist, in the order of their names."""
+        ...
+
+    def status(self) -> str:
+        """What `/status` shows."""
+        ...
+
+    def model(self) -> str:
+        """The `provider:model` in use and why, as a sentence."""
+        ...
+
+    def models(self) -> Sequence[str]:
+        """The `provider:model` of each provider that could answer now."""
+        ...
+
+    async def choose_model(self, name: str | None) -> str:
+        """Use `provider:model` from the next turn on, or the configured one for None; returns what is now in use, raises
+        CommandFailed with a sentence when there is no such provider."""
+        ...
+
+    async def history(self, count: int) -> Sequence[HistoryEntry]:
+        """The last `count` messages, oldest first."""
+        ...
+
+    def stop_turn(self) -> bool:
+        """Cancel the running turn; False if none runs."""
+        ...
+
+    async def start_anew(self) -> str:
+        """Open the key's next session and return its id."""
+        ...
+
+
+class CommandFailed(Exception):
+    """A command could not be done; `str(error)` is one sentence for the person."""
+
+
+CommandTime: TypeAlias = Literal["now", "between_turns"]
+
+
+@runtime_checkable
+class Command(Protocol):
+    """Something a person types after a slash."""
+
+    name: ClassVar[str]
+    """Without the slash, in lower case."""
+    usage: ClassVar[str]
+    """`/model [provider:model]`"""
+    summary: ClassVar[str]
+    """One sentence for `/help`."""
+    when: ClassVar[CommandTime]
+    """`now` runs beside a running turn; `between_turns` waits for its end."""
+
+    async def run(self, argument: str, conversation: ConversationView) -> str:
+        """Do it and return the answer in Markdown. `argument` is the text after the name, stripped."""
+        ...
+
+
+Provided: TypeAlias = ChatProvider | Tool | Command

@@ -1,0 +1,236 @@
+"""The vocabulary of the log: what happened, in the past tense, one frozen value each.
+
+`Event` is the union of all kinds that this version writes. A line of a journal is the envelope (`seq at turn kind`), the
+fields of the event in the order given here, and `sum`; see `wire`. Rules that keep old journals readable for ever:
+fields are only added, and with defaults; a new meaning is a new kind; old lines are never rewritten. A field without a
+default stands on every line, one with a default only where it says something.
+
+Every `seq` in a field is a position in the same journal, except in `Succession`.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias, get_args
+
+import msgspec
+
+from sessions.messages import Attachment, ToolDefinition, Usage
+
+FORMAT = 1
+"""The version of the line format, written in each `session_opened`."""
+
+
+class _Kind(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
+    """The common form of all events; `tag` is given by each kind."""
+
+
+class Succession(msgspec.Struct, frozen=True, kw_only=True):
+    """The session before this one under the same key, and the last `seq` it had then."""
+
+    session: str
+    seq: int
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """Why something did not come about: a stable code, and one sentence for a person."""
+
+    code: str
+    sentence: str
+
+
+class RequestedCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool call as the model asked for it. `id` is the provider's; `arguments` is JSON text, unchecked."""
+
+    id: str
+    tool: str
+    arguments: str
+
+
+class CallRef(msgspec.Struct, frozen=True, kw_only=True, order=True):
+    """Which call: `of` is the seq of its `model_replied`, `index` its place there, from 0."""
+
+    of: int
+    index: int
+
+
+class SessionOpened(_Kind, tag="session_opened", frozen=True, kw_only=True):
+    """The first event of every journal. `key` is the name that its `person` uses for the conversation."""
+
+    format: int
+    session: str
+    key: str
+    person: str
+    succeeds: Succession | None = None
+
+
+class MessageReceived(_Kind, tag="message_received", frozen=True, kw_only=True):
+    """A person's message or command arrived. `id` is the client's own; `sender` was decided by the gateway."""
+
+    id: str
+    client: str
+    sender: str
+    channel: str
+    chat: Literal["private", "group"]
+    text: str
+    attachments: tuple[Attachment, ...]
+
+
+class LoadedNote(msgspec.Struct, frozen=True, kw_only=True):
+    """A note that stands in the instructions, as it was then."""
+
+    path: str
+    digest: str
+    text: str
+
+
+class InstructionsSet(_Kind, tag="instructions_set", frozen=True, kw_only=True):
+    """What stands before the conversation in every request from here on; written only when it changed."""
+
+    text: str
+    tools: tuple[ToolDefinition, ...]
+    notes: tuple[LoadedNote, ...]
+    parameters: dict[str, str | int | float | bool | None]
+
+
+class TurnStarted(_Kind, tag="turn_started", frozen=True, kw_only=True):
+    """The turn takes these messages from the inbox. `window` and `reserve` are tokens; `window` is null if unknown."""
+
+    takes: tuple[int, ...]
+    provider: str
+    model: str
+    window: int | None
+    reserve: int
+
+
+class TurnResumed(_Kind, tag="turn_resumed", frozen=True, kw_only=True):
+    """A turn that a stop of the gateway interrupted goes on; `attempt` counts from 1."""
+
+    attempt: int
+
+
+class RequestSent(_Kind, tag="request_sent", frozen=True, kw_only=True):
+    """A model is asked. `sha256` is that of the canonical JSON of the context, `tokens` our estimate of its size."""
+
+    purpose: str
+    sha256: str
+    messages: int
+    tokens: int
+
+
+StopReason: TypeAlias = Literal["end", "calls", "length", "refused", "cancelled"]
+
+
+class ModelReplied(_Kind, tag="model_replied", frozen=True, kw_only=True):
+    """The model's whole answer. `reply` counts the turn's model calls, retries and resumptions included."""
+
+    reply: int
+    model: str
+    text: str
+    calls: tuple[RequestedCall, ...]
+    stop: StopReason
+    usage: Usage | None
+    opaque: str | None = None
+
+
+class ToolCalled(_Kind, tag="tool_called", frozen=True, kw_only=True):
+    """A tool is about to run; durable before an unrepeatable one does."""
+
+    call: CallRef
+    repeatable: bool
+
+
+Outcome: TypeAlias = Literal["returned", "failed", "unknown", "refused"]
+
+
+class ToolReturned(_Kind, tag="tool_returned", frozen=True, kw_only=True):
+    """A call has its result. `unknown`: it began and nobody knows how it ended. `cut_from` is the original length in
+    bytes where `output` is its head and tail."""
+
+    call: CallRef
+    outcome: Outcome
+    output: str
+    cut_from: int | None = None
+
+
+TurnOutcome: TypeAlias = Literal["replied", "silent", "cancelled", "failed", "abandoned"]
+
+
+class TurnEnded(_Kind, tag="turn_ended", frozen=True, kw_only=True):
+    """The turn is over; `millis` since it started or was last resumed."""
+
+    outcome: TurnOutcome
+    millis: int
+    error: Failure | None = None
+
+
+class SettingChanged(_Kind, tag="setting_changed", frozen=True, kw_only=True):
+    """A setting of this session got a value; null returns to the configured one."""
+
+    name: str
+    value: str | None
+    by: str
+
+
+class CommandAnswered(_Kind, tag="command_answered", frozen=True, kw_only=True):
+    """The command received at seq `answers` is done."""
+
+    answers: int
+    answer: str
+    failed: bool
+
+
+class SessionClosed(_Kind, tag="session_closed", frozen=True, kw_only=True):
+    """Nothing more is taken here; the key goes on in another journal."""
+
+    reason: str
+
+
+class PluginFailed(_Kind, tag="plugin_failed", frozen=True, kw_only=True):
+    """A plugin's code failed and the conversation went on without it; `off`: that hook is switched off."""
+
+    plugin: str
+    hook: str
+    sentence: str
+    off: bool = False
+
+
+class Foreign(msgspec.Struct, frozen=True, kw_only=True):
+    """An event of a kind that this version does not know. Its line stays in the journal as it is."""
+
+    kind: str
+    line: bytes
+
+
+Event: TypeAlias = (
+    SessionOpened
+    | MessageReceived
+    | InstructionsSet
+    | TurnStarted
+    | TurnResumed
+    | RequestSent
+    | ModelReplied
+    | ToolCalled
+    | ToolReturned
+    | TurnEnded
+    | SettingChanged
+    | CommandAnswered
+    | SessionClosed
+    | PluginFailed
+)
+
+
+def kind_of(event: type[Event]) -> str:
+    """The name of an event's kind as it stands on the line."""
+    return str(event.__struct_config__.tag)
+
+
+KINDS: dict[str, type[Event]] = {kind_of(kind): kind for kind in get_args(Event)}
+
+
+class Recorded(msgspec.Struct, frozen=True, kw_only=True):
+    """An event with its envelope. `at` is RFC 3339 in UTC with milliseconds, for people; `turn` the ordinal or null."""
+
+    seq: int
+    at: str
+    turn: int | None
+    event: Event | Foreign

@@ -1,0 +1,75 @@
+"""What a model is shown: the four kinds of message of one request, and the tools it is offered.
+
+These are values without any provider's wire format. Each provider plugin encodes them in its own way.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import msgspec
+
+
+class Attachment(msgspec.Struct, frozen=True, kw_only=True):
+    """A picture or file, kept by content. `sha256` is hexadecimal, `media` a media type, `bytes` the size."""
+
+    sha256: str
+    media: str
+    bytes: int
+
+
+class UserMessage(msgspec.Struct, frozen=True, kw_only=True, tag="user", tag_field="role", cache_hash=True):
+    """What a person wrote."""
+
+    text: str
+    attachments: tuple[Attachment, ...] = ()
+
+
+class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A model's wish to run a tool. `id` is unique within the session; `arguments` is the JSON text as the model wrote
+    it, which need not be valid."""
+
+    id: str
+    tool: str
+    arguments: str
+
+
+class AssistantMessage(msgspec.Struct, frozen=True, kw_only=True, tag="assistant", tag_field="role", cache_hash=True):
+    """What the model answered. `opaque` is signed reasoning in the provider's own form, to be sent back unchanged."""
+
+    text: str
+    calls: tuple[ToolCall, ...] = ()
+    opaque: str | None = None
+
+
+class ToolMessage(msgspec.Struct, frozen=True, kw_only=True, tag="tool", tag_field="role", cache_hash=True):
+    """What a tool returned for the call with the same id. `failed` marks an error text."""
+
+    id: str
+    tool: str
+    text: str
+    failed: bool = False
+
+
+Message: TypeAlias = UserMessage | AssistantMessage | ToolMessage
+
+
+class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool as the model sees it. `parameters` is a JSON Schema of an object."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+
+
+class Usage(msgspec.Struct, frozen=True, kw_only=True):
+    """Tokens of one request as the provider counted them; `cached` is the part of `input` read from its cache."""
+
+    input: int = 0
+    output: int = 0
+    cached: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            input=self.input + other.input, output=self.output + other.output, cached=self.cached + other.cached
+        )

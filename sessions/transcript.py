@@ -1,0 +1,241 @@
+"""The transcript: what a journal's events amount to. Everything else reads this fold.
+
+`evolve(transcript, recorded)` is pure; `project(lines)` folds a whole journal. What a fresh session's transcript holds is
+only what the next turn, the next command and a restart need; the rest stays in the journal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import assert_never
+
+import msgspec
+
+from sessions.events import (
+    CallRef,
+    CommandAnswered,
+    Event,
+    Foreign,
+    InstructionsSet,
+    MessageReceived,
+    ModelReplied,
+    PluginFailed,
+    Recorded,
+    RequestSent,
+    SessionClosed,
+    SessionOpened,
+    SettingChanged,
+    Succession,
+    ToolCalled,
+    ToolReturned,
+    TurnEnded,
+    TurnResumed,
+    TurnStarted,
+)
+from sessions.growing import Growing, plain
+from sessions.messages import AssistantMessage, Message, ToolCall, ToolMessage, Usage, UserMessage
+from sessions.wire import decode
+
+FOLD = 1
+"""The version of this fold. A checkpoint of another version is not used."""
+
+
+class OpenCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A call of the running turn that has no result yet. `began` once its `tool_called` stands in the log."""
+
+    ref: CallRef
+    tool: str
+    arguments: str
+    began: bool = False
+    repeatable: bool = False
+
+
+class OpenTurn(msgspec.Struct, frozen=True, kw_only=True):
+    """The turn that has started and not ended. `replies` counts its model calls, resumptions included."""
+
+    ordinal: int
+    at: str
+    takes: tuple[int, ...]
+    provider: str
+    model: str
+    window: int | None
+    reserve: int
+    resumed: int = 0
+    replies: int = 0
+    calls: tuple[OpenCall, ...] = ()
+    finished: bool = False
+    """The last reply asked for nothing more: only `turn_ended` is missing."""
+
+
+class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+    """A message that was received and neither taken by a turn nor answered."""
+
+    seq: int
+    message: MessageReceived
+
+
+class Transcript(msgspec.Struct, frozen=True, kw_only=True):
+    """One session, folded. `head` is the last seq, `turn` the ordinal of the newest turn, `messages` the view."""
+
+    session: str = ""
+    key: str = ""
+    person: str = ""
+    opened_at: str = ""
+    succeeds: Succession | None = None
+    head: int = 0
+    at: str = ""
+    turn: int = 0
+    open_turn: OpenTurn | None = None
+    waiting: tuple[Waiting, ...] = ()
+    messages: Growing[Message] = msgspec.field(default_factory=Growing)
+    instructions: InstructionsSet | None = None
+    settings: dict[str, str] = {}
+    usage: Usage = Usage()
+    last_usage: Usage | None = None
+    last_usage_messages: int = 0
+    """How many of `messages`, from the first, `last_usage.input` covered."""
+    closed: str | None = None
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing is left to do: no turn to finish, no message to take, no command to answer."""
+        return self.open_turn is None and not self.waiting
+
+
+def project(lines: Iterable[bytes], transcript: Transcript | None = None) -> Transcript:
+    """Fold lines, already verified, into a transcript; `transcript` is where to go on from."""
+    folded = transcript or Transcript()
+    for line in lines:
+        folded = evolve(folded, decode(line))
+    return folded
+
+
+def evolve(transcript: Transcript, recorded: Recorded) -> Transcript:
+    """The transcript after one more event. Events of unknown kinds change nothing but `head`."""
+    changes = _changes(transcript, recorded, recorded.event)
+    return msgspec.structs.replace(transcript, head=recorded.seq, at=recorded.at, **changes)
+
+
+def _changes(t: Transcript, recorded: Recorded, event: Event | Foreign) -> dict[str, object]:
+    match event:
+        case SessionOpened():
+            return {
+                "session": event.session,
+                "key": event.key,
+                "person": event.person,
+                "opened_at": recorded.at,
+                "succeeds": event.succeeds,
+            }
+        case MessageReceived():
+            return {"waiting": (*t.waiting, Waiting(seq=recorded.seq, message=event))}
+        case InstructionsSet():
+            return {"instructions": event}
+        case TurnStarted():
+            return _taken(t, recorded, event)
+        case TurnResumed():
+            return _in_turn(t, lambda turn: {"resumed": event.attempt, "replies": turn.replies + 1})
+        case RequestSent():
+            return _in_turn(t, lambda turn: {"replies": turn.replies + 1}) if event.purpose == "answer" else {}
+        case ModelReplied():
+            return _replied(t, recorded, event)
+        case ToolCalled():
+            return _in_turn(t, lambda turn: {"calls": _began(turn.calls, event)})
+        case ToolReturned():
+            return _returned(t, event)
+        case TurnEnded():
+            return {"open_turn": None}
+        case SettingChanged():
+            others = {name: value for name, value in t.settings.items() if name != event.name}
+            return {"settings": others if event.value is None else {**others, event.name: event.value}}
+        case CommandAnswered():
+            return {"waiting": tuple(w for w in t.waiting if w.seq != event.answers)}
+        case SessionClosed():
+            return {"closed": event.reason}
+        case PluginFailed() | Foreign():
+            return {}
+    assert_never(event)
+
+
+def _in_turn(t: Transcript, change: object) -> dict[str, object]:
+    if t.open_turn is None:
+        return {}
+    assert callable(change)
+    return {"open_turn": msgspec.structs.replace(t.open_turn, **change(t.open_turn))}
+
+
+def _taken(t: Transcript, recorded: Recorded, event: TurnStarted) -> dict[str, object]:
+    taken = {w.seq: w.message for w in t.waiting if w.seq in event.takes}
+    messages = t.messages
+    for seq in event.takes:
+        if message := taken.get(seq):
+            messages = messages.grown(UserMessage(text=message.text, attachments=message.attachments))
+    ordinal = recorded.turn if recorded.turn is not None else t.turn + 1
+    turn = OpenTurn(
+        ordinal=ordinal,
+        at=recorded.at,
+        takes=event.takes,
+        provider=event.provider,
+        model=event.model,
+        window=event.window,
+        reserve=event.reserve,
+    )
+    return {
+        "turn": ordinal,
+        "open_turn": turn,
+        "messages": messages,
+        "waiting": tuple(w for w in t.waiting if w.seq not in taken),
+    }
+
+
+def _replied(t: Transcript, recorded: Recorded, event: ModelReplied) -> dict[str, object]:
+    refs = [CallRef(of=recorded.seq, index=index) for index in range(len(event.calls))]
+    calls = tuple(
+        ToolCall(id=call_id(ref), tool=call.tool, arguments=call.arguments)
+        for ref, call in zip(refs, event.calls, strict=True)
+    )
+    changes: dict[str, object] = {}
+    if event.text or calls or event.opaque:
+        changes["messages"] = t.messages.grown(AssistantMessage(text=event.text, calls=calls, opaque=event.opaque))
+    if event.usage is not None:
+        changes["usage"] = t.usage + event.usage
+        changes["last_usage"] = event.usage
+        changes["last_usage_messages"] = len(t.messages)
+    opened = tuple(
+        OpenCall(ref=ref, tool=call.tool, arguments=call.arguments) for ref, call in zip(refs, event.calls, strict=True)
+    )
+    return {**changes, **_in_turn(t, lambda _: {"calls": opened, "finished": not opened})}
+
+
+def _began(calls: tuple[OpenCall, ...], event: ToolCalled) -> tuple[OpenCall, ...]:
+    return tuple(
+        msgspec.structs.replace(call, began=True, repeatable=event.repeatable) if call.ref == event.call else call
+        for call in calls
+    )
+
+
+def _returned(t: Transcript, event: ToolReturned) -> dict[str, object]:
+    tool = next((call.tool for call in t.open_turn.calls if call.ref == event.call), "") if t.open_turn else ""
+    message = ToolMessage(id=call_id(event.call), tool=tool, text=event.output, failed=event.outcome != "returned")
+    return {
+        "messages": t.messages.grown(message),
+        **_in_turn(t, lambda turn: {"calls": tuple(c for c in turn.calls if c.ref != event.call)}),
+    }
+
+
+def call_id(ref: CallRef) -> str:
+    """The id under which a call and its result meet in a request: ours, since providers' own ids repeat."""
+    return f"call_{ref.of}_{ref.index}"
+
+
+def to_checkpoint(transcript: Transcript) -> bytes:
+    """The transcript as bytes for the catalog."""
+    return msgspec.msgpack.encode(transcript, enc_hook=plain)
+
+
+def from_checkpoint(data: bytes) -> Transcript:
+    """The transcript that `to_checkpoint` wrote; msgspec.MsgspecError if it is not one."""
+    return msgspec.msgpack.decode(data, type=Transcript, dec_hook=_grow)
+
+
+def _grow(_type: type, value: object) -> object:
+    return Growing(msgspec.convert(value, list[Message]))
