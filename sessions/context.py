@@ -1,7 +1,7 @@
 """One request's context: what stands before the conversation, and its messages.
 
-`assemble` is total: whatever the log holds, each call of the result has exactly one result behind it, so that no provider
-refuses the request and no session is stuck. `Digest` is the hash that `request_sent` carries.
+`assemble` is total: whatever the log holds, each call has exactly one result behind it, so that no provider refuses the
+request and no session is stuck. `Gauge` measures a context for `request_sent`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from sessions.messages import AssistantMessage, Message, ToolDefinition, ToolMessage, UserMessage
+from sessions.tokens import MESSAGE, estimate
 from sessions.transcript import Transcript
 
 LOST_RESULT = "No result of this call was recorded."
@@ -81,8 +82,15 @@ def paired(messages: Iterable[Message]) -> list[Message]:
     return repaired
 
 
-class Digest:
-    """SHA-256 of a context's canonical JSON, which costs only what is new since the context asked about before.
+class Measured(msgspec.Struct, frozen=True, kw_only=True):
+    """What `request_sent` says of a context: `sha256` in hexadecimal of its canonical JSON, and estimated `tokens`."""
+
+    sha256: str
+    tokens: int
+
+
+class Gauge:
+    """Measures contexts at a cost of only what is new since the one measured before.
 
     The canonical JSON is the array `[head, message, message, …]`, with `head` an object of `instructions`, `parameters`
     and `tools`: keys sorted, no white space, UTF-8, no escapes that JSON does not demand.
@@ -92,23 +100,23 @@ class Digest:
         self._head = b""
         self._messages: tuple[Message, ...] = ()
         self._state = hashlib.sha256()
-        self._size = 0
+        self._tokens = 0
 
-    def of(self, context: Context) -> tuple[str, int]:
-        """Return the hexadecimal digest and the canonical JSON's size in bytes."""
+    def measure(self, context: Context) -> Measured:
+        """The context's hash and size."""
         head = canonical_head(context)
         known = len(self._messages)
         if head != self._head or not self._continues(context.messages):
             self._state = hashlib.sha256(b"[" + head)
-            self._head, known, self._size = head, 0, len(head) + 2
+            self._head, known, self._tokens = head, 0, estimate(head.decode())
         for message in context.messages[known:]:
-            piece = b"," + canonical(message)
-            self._state.update(piece)
-            self._size += len(piece)
+            piece = canonical(message)
+            self._state.update(b"," + piece)
+            self._tokens += MESSAGE + estimate(piece.decode())
         self._messages = context.messages
         whole = self._state.copy()
         whole.update(b"]")
-        return whole.hexdigest(), self._size
+        return Measured(sha256=whole.hexdigest(), tokens=self._tokens)
 
     def _continues(self, messages: tuple[Message, ...]) -> bool:
         return len(messages) >= len(self._messages) and all(map(operator.is_, self._messages, messages))

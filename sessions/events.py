@@ -143,13 +143,14 @@ Outcome: TypeAlias = Literal["returned", "failed", "unknown", "refused"]
 
 
 class ToolReturned(_Kind, tag="tool_returned", frozen=True, kw_only=True):
-    """A call has its result. `unknown`: it began and nobody knows how it ended. `cut_from` is the original length in
-    bytes where `output` is its head and tail."""
+    """A call has its result. `unknown`: it began and nobody knows how it ended. Where `output` is only a head and a tail,
+    `cut_from` is the original length in bytes and `whole` the attachment (its SHA-256) that keeps all of it."""
 
     call: CallRef
     outcome: Outcome
     output: str
     cut_from: int | None = None
+    whole: str | None = None
 
 
 TurnOutcome: TypeAlias = Literal["replied", "silent", "cancelled", "failed", "abandoned"]

@@ -1,0 +1,29 @@
+"""Commands: which text is one, and what a command sees of its conversation."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+_COMMAND = re.compile(r"\A/([a-z][a-z0-9_]{0,31})(?:\s+(.*))?\Z", re.DOTALL)
+
+_OPENS_SESSION = frozenset({"new", "reset"})
+
+
+class Typed(msgspec.Struct, frozen=True):
+    """A command as it was typed: its name without the slash, and what followed."""
+
+    name: str
+    argument: str
+
+    @property
+    def opens_session(self) -> bool:
+        """Whether later messages belong to the key's next session."""
+        return self.name in _OPENS_SESSION
+
+
+def parse_command(text: str) -> Typed | None:
+    """The command that a message is, or None for an ordinary message. `/usr/bin` and `/ hello` are ordinary."""
+    match = _COMMAND.match(text.strip())
+    return Typed(match[1], (match[2] or "").strip()) if match else None

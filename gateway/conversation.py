@@ -1,0 +1,206 @@
+"""The conversation: the two coroutines that own one session while it is in memory.
+
+One receives: it puts messages into the log and answers the commands that need not wait. One turns: it takes what waits, a
+message or a command at a time, in the order of arrival. Only the turn changes what the model is shown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+from gateway.commands import Typed, parse_command
+from gateway.errors import sentence_of
+from gateway.live import Live
+from gateway.turn import Turn, clean
+from plugins.contracts import Clock, Command, CommandFailed
+from sessions.attachments import head_and_tail
+from sessions.errors import SessionsError, StorageFailed
+from sessions.events import CommandAnswered, MessageReceived, PluginFailed, SessionClosed
+from sessions.recorder import Recorder
+from sessions.transcript import OpenTurn, Waiting
+
+RESUME_ATTEMPTS = 2
+"""A turn that two resumptions did not finish is abandoned: it may be what brings the gateway down."""
+
+
+ANSWER_LIMIT = 256 * 1024
+"""Bytes of a command's answer that stand in the log."""
+
+
+class ResumeRules(msgspec.Struct, frozen=True, kw_only=True):
+    """`mode` is auto, offer or never; `within` bounds the age of a turn that is resumed by itself."""
+
+    mode: str
+    within: timedelta
+
+
+class Conversation:
+    """One open session. `start` begins its coroutines in a task group; `retired` makes it end once nothing waits."""
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        *,
+        live: Live,
+        turn: Turn,
+        commands: Mapping[str, Command],
+        run_command: Callable[[Conversation, Command, Typed, Waiting], Awaitable[str]],
+        resume: Callable[[], ResumeRules],
+        clock: Clock,
+    ) -> None:
+        self.recorder = recorder
+        self.live = live
+        self.turn = turn
+        self.retired = False
+        """Another session of the key has begun: finish what was received, then close."""
+        self.answered_by_successor: int | None = None
+        """The seq of the command that opened the next session, answered by its existence."""
+        self._commands = commands
+        self._run_command = run_command
+        self._resume = resume
+        self._clock = clock
+        self._wake = asyncio.Event()
+        self._at_once: asyncio.Queue[Waiting] = asyncio.Queue()
+        for waiting in recorder.transcript.waiting:
+            self._sort(waiting)
+
+    @property
+    def session(self) -> str:
+        """The session's id."""
+        return self.recorder.transcript.session
+
+    @property
+    def idle(self) -> bool:
+        """Nothing runs and nothing waits."""
+        return self.recorder.transcript.settled
+
+    def receive(self, message: MessageReceived) -> int:
+        """Put a message into the log's queue and the inbox; returns its seq at once. It counts once that is durable."""
+        seq = self.recorder.note(message, urgent=True)
+        self._sort(Waiting(seq=seq, message=message))
+        return seq
+
+    async def run(self) -> None:
+        """Both coroutines, until the conversation is retired and done; SessionsError if its storage fails."""
+        receiving = asyncio.create_task(self._answer_at_once())
+        try:
+            await self._take_turns()
+        finally:
+            receiving.cancel()
+            await asyncio.wait([receiving])
+        if not receiving.cancelled() and (error := receiving.exception()):
+            raise error
+
+    def retire(self, answered: int | None) -> None:
+        """Finish what waits, then end; `answered` is the command that the next session's existence answers."""
+        self.retired = True
+        self.answered_by_successor = answered
+        self._wake.set()
+
+    def _sort(self, waiting: Waiting) -> None:
+        typed = parse_command(waiting.message.text)
+        if typed is not None and self._is_now(typed):
+            self._at_once.put_nowait(waiting)
+        self._wake.set()
+
+    def _is_now(self, typed: Typed) -> bool:
+        command = self._commands.get(typed.name)
+        return command is None or command.when == "now"
+
+    async def _answer_at_once(self) -> None:
+        while True:
+            waiting = await self._at_once.get()
+            await self._answer_command(waiting)
+            self._wake.set()
+
+    async def _take_turns(self) -> None:
+        if (turn := self.recorder.transcript.open_turn) is not None:
+            await self._take_up(turn)
+        while True:
+            self._wake.clear()
+            waiting = self._next()
+            if waiting is not None:
+                await self._take(waiting)
+            elif self.retired and self.idle:
+                await self._close()
+                return
+            else:
+                await self._until_woken()
+
+    async def _until_woken(self) -> None:
+        if self.recorder.failure is not None:
+            raise self.recorder.failure
+        forget = self.recorder.watch(self._wake_on_failure)
+        try:
+            await self._wake.wait()
+        finally:
+            forget()
+
+    def _wake_on_failure(self) -> None:
+        if self.recorder.failure is not None:
+            self._wake.set()
+
+    def _next(self) -> Waiting | None:
+        """The oldest waiting thing that is the turn's to take."""
+        for waiting in self.recorder.transcript.waiting:
+            typed = parse_command(waiting.message.text)
+            if typed is None or not self._is_now(typed):
+                return waiting
+        return None
+
+    async def _take(self, waiting: Waiting) -> None:
+        await self.recorder.until_durable(waiting.seq)
+        if parse_command(waiting.message.text) is not None:
+            await self._answer_command(waiting)
+        else:
+            await self.turn.run([waiting.seq])
+
+    async def _take_up(self, turn: OpenTurn) -> None:
+        rules = self._resume()
+        age = self._clock.now() - datetime.fromisoformat(turn.at).astimezone(UTC)
+        if rules.mode == "never":
+            await self.turn.abandon("The gateway stopped while this was being answered, and sessions.resume is never.")
+        elif rules.mode == "offer":
+            await self.turn.abandon("The gateway stopped while this was being answered; send it again to have it done.")
+        elif age > rules.within:
+            await self.turn.abandon("The gateway was stopped for long while this was being answered; send it again.")
+        elif turn.resumed >= RESUME_ATTEMPTS:
+            await self.turn.abandon("This was interrupted again after being resumed twice; send it again to try anew.")
+        else:
+            await self.turn.resume()
+
+    async def _answer_command(self, waiting: Waiting) -> None:
+        """Run a command once its message is durable, and record the answer."""
+        await self.recorder.until_durable(waiting.seq)
+        answer, failed = await self._result(waiting)
+        answer = head_and_tail(clean(answer), ANSWER_LIMIT)
+        await self.recorder.record(CommandAnswered(answers=waiting.seq, answer=answer, failed=failed))
+
+    async def _result(self, waiting: Waiting) -> tuple[str, bool]:
+        if waiting.seq == self.answered_by_successor:
+            return "A new session has begun.", False
+        typed = parse_command(waiting.message.text)
+        assert typed is not None
+        command = self._commands.get(typed.name)
+        if command is None:
+            return f"There is no command /{typed.name}; /help lists them.", True
+        try:
+            return await self._run_command(self, command, typed, waiting), False
+        except CommandFailed as error:
+            return sentence_of(error), True
+        except StorageFailed:
+            raise
+        except SessionsError as error:
+            return sentence_of(error), True
+        except Exception as error:
+            sentence = f"{type(error).__name__}: {sentence_of(error)}"
+            self.recorder.note(PluginFailed(plugin=command.name, hook="run", sentence=sentence))
+            return f"/{typed.name} failed: {sentence_of(error)}", True
+
+    async def _close(self) -> None:
+        if self.recorder.transcript.closed is None:
+            await self.recorder.record(SessionClosed(reason="succeeded"))

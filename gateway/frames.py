@@ -1,0 +1,126 @@
+"""The frames of the websocket: what clients may say, checked, and what the gateway says, encoded.
+
+Every frame is one JSON object whose `type` names it. `event` frames are cut from the journal's own bytes and never encoded
+again.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, TypeAlias
+
+import msgspec
+
+from sessions.wire import public
+
+PROTOCOL = 1
+FRAME_LIMIT = 1024 * 1024
+"""Bytes of the largest frame that is read as one."""
+GREETING_LIMIT = 64 * 1024
+"""Bytes of the largest frame before authentication."""
+
+Key: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9._:-]{1,64}\Z")]
+SessionId: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9-]{1,64}\Z")]
+FrameId: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
+Seq: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+
+
+class _Frame(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
+    """The common form; each frame's tag is its `type`."""
+
+
+class Hello(_Frame, tag="hello"):
+    protocol: int
+    token: str | None = None
+    client: Annotated[str, msgspec.Meta(max_length=128)] | None = None
+
+
+class Send(_Frame, tag="send"):
+    id: FrameId
+    session: Key
+    text: str
+    attachments: list[msgspec.Raw] = []
+
+
+class Subscribe(_Frame, tag="subscribe"):
+    session: Key
+    id: FrameId | None = None
+    after: Seq | None = None
+    session_id: SessionId | None = None
+
+
+class Unsubscribe(_Frame, tag="unsubscribe"):
+    session: Key
+    id: FrameId | None = None
+
+
+class Cancel(_Frame, tag="cancel"):
+    session: Key
+    id: FrameId | None = None
+
+
+class History(_Frame, tag="history"):
+    id: FrameId
+    session: Key
+    session_id: SessionId | None = None
+    before: Seq | None = None
+    limit: Annotated[int, msgspec.Meta(ge=1, le=500)] = 50
+
+
+class Sessions(_Frame, tag="sessions"):
+    id: FrameId
+
+
+class Ping(_Frame, tag="ping"):
+    id: FrameId | None = None
+
+
+ClientFrame: TypeAlias = Hello | Send | Subscribe | Unsubscribe | Cancel | History | Sessions | Ping
+
+_decode = msgspec.json.Decoder(ClientFrame).decode
+_encode = msgspec.json.Encoder().encode
+_ID = re.compile(r'"id"\s*:\s*"([^"\\]{1,128})"')
+
+
+class InvalidFrame(ValueError):
+    """A frame is not one of ours; `str(error)` is the sentence for the client, `id` the frame's own where it shows."""
+
+    def __init__(self, sentence: str, frame_id: str | None = None) -> None:
+        super().__init__(sentence)
+        self.id = frame_id
+
+
+def parse(text: str) -> ClientFrame:
+    """A client's frame from its JSON text. InvalidFrame names what is wrong."""
+    try:
+        return _decode(text)
+    except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
+        match = _ID.search(text[:4096])
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise InvalidFrame(f"The frame is not valid: {reason[:300]}", match[1] if match else None) from error
+
+
+def frame(kind: str, **fields: Any) -> bytes:
+    """A gateway's frame; fields that are None are left out."""
+    return _encode({"type": kind, **{name: value for name, value in fields.items() if value is not None}})
+
+
+def error(code: str, message: str, *, id: str | None = None, **fields: Any) -> bytes:
+    """An `error` frame."""
+    return frame("error", id=id, code=code, message=message, **fields)
+
+
+def event(prefix: bytes, line: bytes) -> bytes:
+    """An `event` frame from a journal's line; `prefix` is that of `event_prefix`."""
+    return prefix + public(line) + b"}"
+
+
+def event_prefix(session: str, session_id: str) -> bytes:
+    """What stands before the event in each `event` frame of a session."""
+    return frame("event", session=session, session_id=session_id)[:-1] + b',"event":'
+
+
+def history(id: str, session: str, session_id: str, lines: list[bytes], more: bool) -> bytes:
+    """A `history` frame, its events cut from the journal's own bytes."""
+    head = frame("history", id=id, session=session, session_id=session_id, more=more)[:-1]
+    return head + b',"events":[' + b",".join(public(line) for line in lines) + b"]}"

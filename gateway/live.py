@@ -1,0 +1,57 @@
+"""The answer that is being streamed: signals, not events. Subscribers read it at their own pace by index."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+
+class LiveReply:
+    """The pieces of one model call's text. `after` is the last durable seq when it began: who has seen that may read."""
+
+    __slots__ = ("after", "ended", "offsets", "pieces", "reply", "turn")
+
+    def __init__(self, turn: int, reply: int, after: int) -> None:
+        self.turn = turn
+        self.reply = reply
+        self.after = after
+        self.pieces: list[str] = []
+        self.offsets: list[int] = [0]
+        """Code points before each piece, and after the last."""
+        self.ended = False
+
+    @property
+    def text(self) -> str:
+        """All that has come."""
+        return "".join(self.pieces)
+
+
+class Live:
+    """What streams in one session at the moment."""
+
+    def __init__(self, changed: Callable[[], None]) -> None:
+        self.current: LiveReply | None = None
+        self._changed = changed
+
+    def begin(self, turn: int, reply: int, after: int) -> None:
+        """A model call starts; its predecessor's pieces are no longer offered."""
+        self.current = LiveReply(turn, reply, after)
+
+    def add(self, text: str) -> None:
+        """A piece has come."""
+        reply = self.current
+        if reply is None or reply.ended:
+            return
+        reply.pieces.append(text)
+        reply.offsets.append(reply.offsets[-1] + len(text))
+        self._changed()
+
+    def end(self) -> str:
+        """The call is over; returns its text. The pieces stay readable until the next call begins."""
+        if self.current is None or self.current.ended:
+            return ""
+        self.current.ended = True
+        return self.current.text
+
+    def clear(self) -> None:
+        """Nothing streams."""
+        self.current = None

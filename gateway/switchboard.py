@@ -1,0 +1,380 @@
+"""The switchboard: which conversation a message belongs to; it opens, runs, reopens and lets go of them.
+
+After any failure of a conversation memory is not believed: it is dropped and opened again from its journal, exactly as after
+a crash.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from gateway.chat import Chat
+from gateway.conversation import Conversation
+from plugins.contracts import Clock
+from sessions.catalog import Catalog, SessionRow
+from sessions.errors import JournalDamaged, SessionsError
+from sessions.events import FORMAT, SessionOpened, Succession
+from sessions.journal import Journals
+from sessions.receipts import Receipts
+from sessions.recorder import Recorder
+from sessions.store import START, Position
+from sessions.transcript import Transcript, evolve
+from sessions.wire import InvalidLine, decode
+
+PENDING_LIMIT = 64 * 1024 * 1024
+"""Bytes that may wait for the disk before new messages are refused."""
+
+CHECKPOINT_EVERY = 256
+"""Events after which a checkpoint spares a restart from folding them again."""
+
+IDLE_SECONDS = 900.0
+"""After this time without news or listeners a conversation leaves memory."""
+
+REOPEN_SECONDS = (0.5, 2.0, 10.0, 30.0)
+"""How long a failed conversation waits before it is opened again, by its failures in a row."""
+
+_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+
+log = structlog.get_logger("exuvia.switchboard")
+
+
+class _Fold:
+    """What opening a journal collects, off the event loop: the transcript and the ids."""
+
+    def __init__(self, transcript: Transcript, receipts: Receipts | None) -> None:
+        self.transcript = transcript
+        self.receipts = receipts
+
+    def __call__(self, line: bytes) -> None:
+        recorded = decode(line)
+        self.transcript = evolve(self.transcript, recorded)
+        if self.receipts is not None:
+            self.receipts.note(self.transcript.session, recorded)
+
+
+class Switchboard:
+    """All chats of the gateway. Use as an async context manager: leaving it stops and closes every conversation."""
+
+    def __init__(
+        self,
+        *,
+        journals: Journals,
+        catalog: Catalog,
+        build: Callable[[Chat, Recorder], Conversation],
+        clock: Clock,
+        queue_limit: int,
+    ) -> None:
+        self.queue_limit = queue_limit
+        self._journals = journals
+        self._catalog = catalog
+        self._build = build
+        self._clock = clock
+        self._chats: dict[tuple[str, str], Chat] = {}
+        self._locks: dict[tuple[str, str], asyncio.Lock] = {}
+        self._owners: dict[str, asyncio.Task[None]] = {}
+        self._last_news: dict[tuple[str, str], float] = {}
+        self._failures: dict[tuple[str, str], int] = {}
+        self._checkpoints: dict[str, int] = {}
+        self._stopping = False
+        self._background: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> Switchboard:
+        self._spawn(self._sweep())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._stopping = True
+        tasks = [*self._owners.values(), *self._background]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a turn or a command runs anywhere."""
+        return any(not chat.idle for chat in self._chats.values())
+
+    @property
+    def loaded(self) -> int:
+        """How many conversations are in memory."""
+        return len(self._owners)
+
+    # --- chats --------------------------------------------------------------------------------------------------------
+
+    async def chat(self, person: str, key: str, *, create: bool) -> Chat | None:
+        """A person's chat, opened from its journal where it is not in memory. Without `create` an unknown key is None.
+        Raises StorageFailed."""
+        name = (person, key)
+        chat = self._chats.get(name)
+        if chat is None or not chat.is_open:
+            if not create and self._catalog.current(person, key) is None:
+                return None
+            async with self._locks.setdefault(name, asyncio.Lock()):
+                chat = await self._restore(name)
+        self._last_news[name] = self._clock.monotonic()
+        return chat
+
+    async def resume_all(self) -> None:
+        """Open every session that a stop left with something to do."""
+        for row in self._catalog.unsettled():
+            try:
+                await self.chat(row.person, row.key, create=False)
+            except SessionsError as error:
+                log.error("session_not_opened", session=row.session, reason=str(error))
+
+    def sessions(self, person: str) -> list[SessionRow]:
+        """A person's keys, each with its current session, as far as it is durable."""
+        rows = []
+        for row in self._catalog.sessions(person):
+            chat = self._chats.get((person, row.key))
+            current = chat.current if chat else None
+            if current is not None and current.session == row.session:
+                row = msgspec.structs.replace(
+                    row, head=current.recorder.durable, at=current.recorder.durable_transcript.at
+                )
+            rows.append(row)
+        return rows
+
+    async def _restore(self, name: tuple[str, str]) -> Chat:
+        """Open what of a chat is not in memory: its current session, and older ones with something to finish."""
+        chat = self._chats.get(name)
+        if chat is None:
+            chat = Chat(*name, await self._catalog.receipts(*name), self)
+        row = self._catalog.current(*name)
+        if row is None:
+            chat.current = await self.create(chat, None)
+        else:
+            if not chat.is_open:
+                await self._open_current(chat, row)
+            await self._finish_older(chat, row)
+        self._chats[name] = chat
+        chat.news()
+        return chat
+
+    async def _open_current(self, chat: Chat, row: SessionRow) -> None:
+        try:
+            chat.current = await self.open(chat, row.session, successor=None)
+        except JournalDamaged as damaged:
+            log.error("journal_damaged", session=row.session, line=damaged.line, reason=damaged.reason)
+            chat.damaged, chat.damaged_session = damaged, row.session
+
+    async def _finish_older(self, chat: Chat, row: SessionRow) -> None:
+        """A stop may have left the session before this one with messages to answer."""
+        newer = row
+        for older in self._catalog.chain(row.session):
+            begun = newer.succeeds is not None and newer.succeeds.session == older.session
+            if begun and not older.settled and older.session not in self._owners:
+                try:
+                    chat.finishing[older.session] = await self.open(chat, older.session, successor=newer.succeeds)
+                except JournalDamaged as damaged:
+                    log.error("journal_damaged", session=older.session, line=damaged.line, reason=damaged.reason)
+            newer = older
+
+    # --- what chats need ----------------------------------------------------------------------------------------------
+
+    async def open(self, chat: Chat, session: str, *, successor: Succession | None) -> Conversation:
+        """Open an existing journal and run its conversation; `successor` says that it only finishes."""
+        checkpoint = await self._catalog.checkpoint(session)
+        position, transcript = checkpoint or (START, Transcript())
+        try:
+            log_, end, fold = await self._open_log(chat, session, position, transcript)
+        except JournalDamaged as damaged:
+            if position == START or damaged.line:
+                raise
+            # The checkpoint, which is derived, disagrees with the journal: only the journal is asked.
+            log_, end, fold = await self._open_log(chat, session, START, Transcript())
+        recorder = Recorder(log_, end, fold.transcript, self._clock.now)
+        conversation = self._build(chat, recorder)
+        if successor is not None:
+            conversation.retire(successor.seq)
+        self._own(chat, conversation)
+        return conversation
+
+    async def _open_log(
+        self, chat: Chat, session: str, position: Position, transcript: Transcript
+    ) -> tuple[object, Position, _Fold]:
+        fold = _Fold(transcript, chat.receipts)
+        trusted = self._catalog.vouches(session)
+        try:
+            log_, end = await self._journals.open(session, after=position, fold=fold, trusted=trusted)
+        except InvalidLine as error:
+            line = fold.transcript.head + 1
+            raise JournalDamaged(self.path(session), line, str(error), good_seq=line - 1) from error
+        return log_, end, fold
+
+    async def create(self, chat: Chat, succeeds: Succession | None) -> Conversation:
+        """Begin a new journal for a chat, durably, and run its conversation."""
+        session = new_session_id(self._clock.now())
+        log_ = await self._journals.create(session)
+        recorder = Recorder(log_, START, Transcript(), self._clock.now)
+        opened = SessionOpened(format=FORMAT, session=session, key=chat.key, person=chat.person, succeeds=succeeds)
+        await recorder.record(opened)
+        conversation = self._build(chat, recorder)
+        self._put_row(recorder)
+        self._own(chat, conversation)
+        return conversation
+
+    def storage_is_full(self) -> bool:
+        """Whether too many bytes wait for the disk."""
+        return self._journals.pending > PENDING_LIMIT
+
+    def path(self, session: str) -> Path:
+        """Where a session's journal lies."""
+        return self._journals.path(session)
+
+    def head(self, session: str) -> int | None:
+        """The last seq of a session that is not in memory."""
+        row = self._catalog.row(session)
+        return row.head if row else None
+
+    def successors(self, session: str) -> Sequence[str]:
+        """The sessions after one under the same key, oldest first."""
+        found = []
+        row = self._catalog.successor(session)
+        while row is not None and row.session not in found:
+            found.append(row.session)
+            row = self._catalog.successor(row.session)
+        return found
+
+    # --- conversations ------------------------------------------------------------------------------------------------
+
+    def _own(self, chat: Chat, conversation: Conversation) -> None:
+        recorder = conversation.recorder
+        recorder.watch(lambda: self._progressed(chat, recorder))
+        self._checkpoints[conversation.session] = recorder.position.seq
+        self._owners[conversation.session] = self._spawn(self._run(chat, conversation), background=False)
+
+    async def _run(self, chat: Chat, conversation: Conversation) -> None:
+        """A conversation's life; at its end it is closed and, if it failed, opened again."""
+        session = conversation.session
+        failed = True
+        try:
+            await conversation.run()
+            failed = False
+        except asyncio.CancelledError:
+            failed = False
+            raise
+        except SessionsError as error:
+            log.error("conversation_dropped", session=session, reason=str(error))
+        except Exception:
+            log.exception("conversation_failed", session=session)
+        finally:
+            self._owners.pop(session, None)
+            self._drop(chat, conversation)
+            await asyncio.shield(self._put_away(conversation))
+            if failed and not self._stopping:
+                self._spawn(self._reopen(chat))
+
+    def _drop(self, chat: Chat, conversation: Conversation) -> None:
+        # Ids of messages that never reached the disk must not be taken for known when they are sent again.
+        chat.receipts.forget(conversation.session, after=conversation.recorder.durable)
+        chat.finishing.pop(conversation.session, None)
+        if chat.current is conversation:
+            chat.current = None
+        chat.switched()
+        chat.news()
+
+    async def _put_away(self, conversation: Conversation) -> None:
+        recorder = conversation.recorder
+        await recorder.close()
+        if recorder.failure is None:
+            self._checkpoint(recorder)
+            self._put_row(recorder)
+        self._checkpoints.pop(conversation.session, None)
+
+    async def _reopen(self, chat: Chat) -> None:
+        """What was accepted before a failure is answered without waiting for somebody to write."""
+        name = (chat.person, chat.key)
+        failures = self._failures.get(name, 0)
+        self._failures[name] = failures + 1
+        await asyncio.sleep(REOPEN_SECONDS[min(failures, len(REOPEN_SECONDS) - 1)])
+        try:
+            async with self._locks.setdefault(name, asyncio.Lock()):
+                await self._restore(name)
+        except SessionsError as error:
+            log.error("session_not_opened", key=chat.key, reason=str(error))
+            self._spawn(self._reopen(chat))
+
+    def _progressed(self, chat: Chat, recorder: Recorder) -> None:
+        """Something became durable."""
+        name = (chat.person, chat.key)
+        self._last_news[name] = self._clock.monotonic()
+        if recorder.failure is None and recorder.durable_transcript.settled:
+            self._failures.pop(name, None)
+            self._put_row(recorder)
+            if self._is_checkpoint_due(recorder):
+                self._checkpoint(recorder)
+        chat.news()
+
+    def _is_checkpoint_due(self, recorder: Recorder) -> bool:
+        since = recorder.position.seq - self._checkpoints.get(recorder.durable_transcript.session, 0)
+        # A checkpoint costs what the view holds, so a longer view is written less often: the cost an event is constant.
+        return since >= max(CHECKPOINT_EVERY, len(recorder.durable_transcript.messages))
+
+    def _checkpoint(self, recorder: Recorder) -> None:
+        transcript = recorder.durable_transcript
+        self._checkpoints[transcript.session] = recorder.position.seq
+        self._catalog.save_checkpoint(transcript.session, recorder.position, transcript)
+
+    def _put_row(self, recorder: Recorder) -> None:
+        transcript = recorder.durable_transcript
+        try:
+            stat = self.path(transcript.session).stat()
+        except OSError:
+            return
+        self._catalog.put(
+            SessionRow(
+                session=transcript.session,
+                key=transcript.key,
+                person=transcript.person,
+                opened_at=transcript.opened_at,
+                succeeds=transcript.succeeds,
+                head=recorder.durable,
+                at=transcript.at,
+                size=stat.st_size,
+                mtime_ns=stat.st_mtime_ns,
+                settled=transcript.settled and stat.st_size == recorder.position.offset,
+                closed=transcript.closed is not None,
+            )
+        )
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(60)
+            now = self._clock.monotonic()
+            for name, chat in tuple(self._chats.items()):
+                if chat.idle and not chat.watched and now - self._last_news.get(name, now) > IDLE_SECONDS:
+                    await self._let_go(name, chat)
+
+    async def _let_go(self, name: tuple[str, str], chat: Chat) -> None:
+        async with self._locks.setdefault(name, asyncio.Lock()):
+            if chat.current is None or not chat.idle:
+                return
+            self._chats.pop(name, None)
+            owner = self._owners.get(chat.current.session)
+            if owner is not None:
+                owner.cancel()
+                await asyncio.wait([owner])
+
+    def _spawn(self, work: Awaitable[None], *, background: bool = True) -> asyncio.Task[None]:
+        async def run() -> None:
+            await work
+
+        task = asyncio.create_task(run())
+        if background:
+            self._background.add(task)
+            task.add_done_callback(self._background.discard)
+        return task
+
+
+def new_session_id(now: datetime) -> str:
+    """`20261121-031241-7k2m9q`: when it was opened, and six random characters."""
+    return f"{now:%Y%m%d-%H%M%S}-" + "".join(secrets.choice(_ALPHABET) for _ in range(6))

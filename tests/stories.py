@@ -1,0 +1,95 @@
+"""What the tests tell their stories with: a clock that is set, a log in memory, events made short."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from sessions.errors import StorageFailed
+from sessions.events import Event, MessageReceived, Recorded, SessionOpened
+from sessions.wire import FIRST, encode
+
+NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
+AT = "2026-11-21T12:00:00.000Z"
+
+
+class SetClock:
+    """A clock that stands still until it is moved."""
+
+    def __init__(self, now: datetime = NOON) -> None:
+        self._now = now
+        self._seconds = 0.0
+
+    def now(self) -> datetime:
+        return self._now
+
+    def monotonic(self) -> float:
+        return self._seconds
+
+    def move(self, seconds: float) -> None:
+        self._now += timedelta(seconds=seconds)
+        self._seconds += seconds
+
+
+class MemoryLog:
+    """A `Log` without a disk: urgent lines become durable at the next step of the loop, others with them."""
+
+    def __init__(self) -> None:
+        self.written: list[bytes] = []
+        self.end = 0
+        self.durable = 0
+        self.failure: StorageFailed | None = None
+        self._durable: Callable[[int], None] = lambda _: None
+        self._failed: Callable[[StorageFailed], None] = lambda _: None
+
+    def append(self, line: bytes, *, urgent: bool) -> None:
+        if self.failure is not None:
+            raise self.failure
+        self.written.append(line)
+        self.end += len(line)
+        loop = asyncio.get_running_loop()
+        if urgent:
+            loop.call_soon(self._commit)
+        else:
+            loop.call_later(0.05, self._commit)
+
+    def listen(self, durable: Callable[[int], None], failed: Callable[[StorageFailed], None]) -> None:
+        self._durable, self._failed = durable, failed
+
+    async def lines(self, first: int, *, limit: int) -> list[bytes]:
+        return self.written[first - 1 :]
+
+    async def close(self) -> None:
+        self._commit()
+
+    def fail(self) -> None:
+        """Lose everything that is not durable yet."""
+        self.failure = StorageFailed("the disk is full")
+        self._failed(self.failure)
+
+    def _commit(self) -> None:
+        if self.failure is None and self.durable < self.end:
+            self.durable = self.end
+            self._durable(self.durable)
+
+
+def lines_of(events: Sequence[Event | tuple[Event, int]]) -> list[bytes]:
+    """The lines of a journal with these events, the first with seq 1; a pair carries its turn."""
+    lines, digest = [], FIRST
+    for seq, item in enumerate(events, 1):
+        event, turn = item if isinstance(item, tuple) else (item, None)
+        line, digest = encode(Recorded(seq=seq, at=AT, turn=turn, event=event), digest)
+        lines.append(line)
+    return lines
+
+
+def opened(session: str = "20261121-120000-aaaaaa", key: str = "main", **fields: Any) -> SessionOpened:
+    return SessionOpened(format=1, session=session, key=key, person="owner", **fields)
+
+
+def received(text: str, id_: str = "m1") -> MessageReceived:
+    return MessageReceived(
+        id=id_, client="test", sender="owner", channel="websocket", chat="private", text=text, attachments=()
+    )
