@@ -1,0 +1,282 @@
+"""A lasting client of the websocket protocol (`docs/websocket.md`), for `exuvia chat` and for tests.
+
+It follows one key. While it is open it reconnects by itself, asks for the events it missed, and sends again, under the
+same id, what was not accepted yet; so every message arrives once and every event is seen once, in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from itertools import count
+from types import TracebackType
+from typing import Self, TypeAlias, assert_never
+
+import aiohttp
+import msgspec
+
+from gateway.client_connection import ClientError, Connection, NotConnected, websocket_url
+from gateway.client_frames import Accepted, Delta, EventFrame, GatewayFrame, Refusal, SessionList, Welcome
+from gateway.frames import FRAME_LIMIT
+from gateway.seen import Arrival, Seen
+from sessions.events import Recorded, SessionClosed
+from sessions.wire import InvalidLine, decode
+
+FIRST_SECONDS = 2.0
+"""How long a gateway that does not answer is tried at first: one that was started just now needs a moment."""
+
+DELAYS = (0.1, 5.0)
+"""Seconds between attempts: the first, and the longest."""
+
+WAITING_SIGNALS = 10_000
+"""Signals that may wait for the program; then the connection is not read until it takes some."""
+
+
+class MessageRefused(ClientError):
+    """The gateway did not take a message. `code` is the protocol's; `retry_after` is in seconds where waiting may help."""
+
+    def __init__(self, code: str, sentence: str, retry_after: float | None = None) -> None:
+        super().__init__(sentence)
+        self.code = code
+        self.retry_after = retry_after
+
+
+class Connected(msgspec.Struct, frozen=True):
+    """A connection was made and greeted."""
+
+    welcome: Welcome
+
+
+class Disconnected(msgspec.Struct, frozen=True):
+    """The connection was lost; the next one is being tried."""
+
+    reason: str
+
+
+class Happened(msgspec.Struct, frozen=True):
+    """An event of the session, each of them once and in the session's order."""
+
+    session_id: str
+    recorded: Recorded
+
+
+Signal: TypeAlias = Connected | Disconnected | Happened | Delta | Refusal
+
+
+class _Unaccepted(msgspec.Struct, frozen=True):
+    text: str
+    accepted: asyncio.Future[Accepted]
+
+
+class Client:
+    """One person's end of a session. Use as an async context manager, and take its `signals` while it is open.
+
+    `session` is the key; `patience` how many seconds a lost gateway is tried again before the client gives up.
+    """
+
+    def __init__(
+        self, url: str, token: str, *, session: str = "main", name: str = "exuvia client", patience: float = 60.0
+    ) -> None:
+        self.session = session
+        self._url = websocket_url(url)
+        self._token = token
+        self._name = name
+        self._patience = patience
+        self._seen = Seen()
+        self._catching_up = False
+        self._asked: tuple[str, int] | None = None
+        """The position that the last `subscribe` named, and the id of that frame."""
+        self._subscription = ""
+        self._unaccepted: dict[str, _Unaccepted] = {}
+        self._signals: asyncio.Queue[Signal | ClientError] = asyncio.Queue(WAITING_SIGNALS)
+        self._connection: Connection | None = None
+        self._delay = DELAYS[0]
+        self._failure: ClientError | None = None
+        self._numbers = count(1)
+
+    async def __aenter__(self) -> Self:
+        """Connect; NotConnected or TurnedAway if that fails."""
+        self._http = aiohttp.ClientSession()
+        try:
+            connection = await self._reach(FIRST_SECONDS)
+        except BaseException:
+            await self._http.close()
+            raise
+        self._running = asyncio.create_task(self._run(connection))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Leave. Messages that were not accepted yet may or may not arrive."""
+        self._running.cancel()
+        await asyncio.wait([self._running])
+        self._abandon(NotConnected("The client was closed before the gateway had accepted this."))
+        await self._http.close()
+
+    def send(self, text: str, *, message_id: str) -> asyncio.Future[Accepted]:
+        """Send a message, in the order of the calls and under an id that no other message of this key has. The future
+        gives the gateway's `accepted`: the message is on its disk. It raises MessageRefused if the gateway does not take
+        it, and another ClientError if it became unknowable whether it did."""
+        accepted: asyncio.Future[Accepted] = asyncio.get_running_loop().create_future()
+        size = len(msgspec.json.encode({"type": "send", "id": message_id, "session": self.session, "text": text}))
+        if size > FRAME_LIMIT:
+            accepted.set_exception(MessageRefused("too_large", f"A message may have about {FRAME_LIMIT} bytes."))
+        elif self._failure is not None:
+            accepted.set_exception(self._failure)
+        else:
+            self._unaccepted[message_id] = _Unaccepted(text, accepted)
+            if self._connection is not None:
+                self._connection.say("send", id=message_id, session=self.session, text=text)
+        return accepted
+
+    def cancel(self) -> bool:
+        """Ask for the end of the running turn; False while there is no connection to ask on."""
+        if self._connection is not None:
+            self._connection.say("cancel", session=self.session)
+        return self._connection is not None
+
+    async def signals(self) -> AsyncIterator[Signal]:
+        """What comes, without end; a ClientError once the client has given up."""
+        while True:
+            signal = await self._signals.get()
+            if isinstance(signal, ClientError):
+                raise signal
+            yield signal
+
+    # --- the connection -----------------------------------------------------------------------------------------------
+
+    async def _run(self, connection: Connection) -> None:
+        try:
+            while True:
+                reason = await self._converse(connection)
+                await self._signals.put(Disconnected(reason))
+                await self._wait()
+                connection = await self._reach(self._patience)
+        except ClientError as error:
+            self._abandon(error)
+            await self._signals.put(error)
+
+    async def _reach(self, seconds: float) -> Connection:
+        """A new connection, tried for about so long."""
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                return await Connection.open(self._http, self._url, self._token, self._name)
+            except NotConnected:
+                if time.monotonic() + self._delay > deadline:
+                    raise
+            await self._wait()
+
+    async def _wait(self) -> None:
+        """Before another attempt: each time longer, until the gateway has said something of use."""
+        await asyncio.sleep(self._delay)
+        self._delay = min(2 * self._delay, DELAYS[1])
+
+    async def _converse(self, connection: Connection) -> str:
+        """Use a connection until it ends, and return why it did."""
+        try:
+            frames = connection.listen()
+            await self._resume(connection, frames)
+            self._connection = connection
+            await self._signals.put(Connected(connection.welcome))
+            async for frame in frames:
+                if (reason := await self._take(frame)) is not None:
+                    return reason
+        except (msgspec.MsgspecError, InvalidLine) as error:
+            return f"the gateway said something that this client cannot read: {error}"
+        finally:
+            self._connection = None
+            await connection.close()
+        return "the gateway ended the connection"
+
+    async def _resume(self, connection: Connection, frames: AsyncIterator[GatewayFrame]) -> None:
+        """Ask for what was missed, then send again what was not accepted."""
+        if self._seen.position is None:
+            await self._find_head(connection, frames)
+        self._subscribe(connection)
+        for message_id, message in self._unaccepted.items():
+            connection.say("send", id=message_id, session=self.session, text=message.text)
+
+    async def _find_head(self, connection: Connection, frames: AsyncIterator[GatewayFrame]) -> None:
+        """Where the session stands before anything of it was seen, so that nothing from here on is missed."""
+        connection.say("sessions", id=self._number())
+        async for frame in frames:
+            if isinstance(frame, SessionList):
+                for listed in frame.sessions:
+                    if listed.session == self.session:
+                        self._seen.start(listed.session_id, listed.head)
+                return
+
+    def _subscribe(self, connection: Connection) -> None:
+        if (position := self._seen.position) is not None:
+            session_id, after = position
+            self._asked, self._subscription = position, self._number()
+            connection.say("subscribe", id=self._subscription, session=self.session, session_id=session_id, after=after)
+
+    def _number(self) -> str:
+        return f"{self._name}-{next(self._numbers)}"
+
+    # --- what the gateway says ----------------------------------------------------------------------------------------
+
+    async def _take(self, frame: GatewayFrame) -> str | None:
+        """Act on a frame; returns why the connection must be made anew, if it must."""
+        match frame:
+            case Accepted():
+                self._delay = DELAYS[0]
+                self._settle(frame)
+            case EventFrame():
+                self._delay = DELAYS[0]
+                await self._event(frame)
+            case Delta():
+                await self._signals.put(frame)
+            case Refusal():
+                return await self._refused(frame)
+            case Welcome() | SessionList():
+                pass
+            case _:
+                assert_never(frame)
+        return None
+
+    def _settle(self, frame: Accepted) -> None:
+        if self._seen.position is None:
+            self._seen.start(frame.session_id, frame.seq - 1)
+        message = self._unaccepted.pop(frame.id, None)
+        if message is not None and not message.accepted.done():
+            message.accepted.set_result(frame)
+
+    async def _event(self, frame: EventFrame) -> None:
+        recorded = decode(bytes(frame.event))
+        match self._seen.arrive(frame.session_id, recorded.seq):
+            case Arrival.NEW:
+                if isinstance(recorded.event, SessionClosed):
+                    self._seen.close(frame.session_id)
+                await self._signals.put(Happened(frame.session_id, recorded))
+            case Arrival.AHEAD:
+                if self._connection is not None and self._asked != self._seen.position:
+                    self._subscribe(self._connection)
+            case Arrival.REPEATED:
+                pass
+
+    async def _refused(self, frame: Refusal) -> str | None:
+        message = self._unaccepted.pop(frame.id or "", None)
+        if message is not None:
+            if not message.accepted.done():
+                message.accepted.set_exception(MessageRefused(frame.code, frame.message, frame.retry_after))
+        elif frame.id == self._subscription and frame.code in ("unknown_session", "bad_request"):
+            # The gateway's log is not the one that was followed, or shorter: it was restored, or begun anew.
+            self._seen.reset()
+            return frame.message
+        else:
+            await self._signals.put(frame)
+        return None
+
+    def _abandon(self, error: ClientError) -> None:
+        """Nothing more will be accepted."""
+        self._failure = error
+        for message in self._unaccepted.values():
+            if not message.accepted.done():
+                message.accepted.set_exception(error)
+                message.accepted.exception()
+        self._unaccepted.clear()

@@ -1,0 +1,65 @@
+"""What a person types or pipes in, as lines, read beside the event loop.
+
+A thread of its own reads the bare descriptor: it works for terminals, pipes and files alike, leaves the descriptor blocking
+(it may be shared with the output), and does not hold up the end of the program.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import threading
+from collections.abc import AsyncIterator
+
+PIECE = 64 * 1024
+WAITING_LINES = 64
+"""Lines that are read ahead."""
+
+
+class Keyboard:
+    """The lines of a descriptor. Make it inside the event loop; use `lines` or `everything`, once."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._loop = asyncio.get_running_loop()
+        self._pieces: asyncio.Queue[bytes] = asyncio.Queue(WAITING_LINES)
+
+    async def lines(self) -> AsyncIterator[str]:
+        """Each line without its end; a last one without an end, too."""
+        self._start()
+        rest = b""
+        while piece := await self._pieces.get():
+            *whole, rest = (rest + piece).split(b"\n")
+            for line in whole:
+                yield _text(line)
+        if rest:
+            yield _text(rest)
+
+    async def everything(self) -> str:
+        """All there is, up to its end."""
+        self._start()
+        pieces = []
+        while piece := await self._pieces.get():
+            pieces.append(piece)
+        return _text(b"".join(pieces))
+
+    def _start(self) -> None:
+        threading.Thread(target=self._read, name="keyboard", daemon=True).start()
+
+    def _read(self) -> None:
+        # RuntimeError: the event loop has ended, and nobody wants the rest.
+        with contextlib.suppress(RuntimeError):
+            while True:
+                try:
+                    piece = os.read(self._descriptor, PIECE)
+                except OSError:
+                    # A terminal that went away ends the input.
+                    piece = b""
+                asyncio.run_coroutine_threadsafe(self._pieces.put(piece), self._loop).result()
+                if not piece:
+                    return
+
+
+def _text(line: bytes) -> str:
+    return line.decode("utf-8", "replace").rstrip("\r\n")

@@ -1,0 +1,202 @@
+"""A stage for turns: one conversation on a log in memory, a model and tools that do as the test says."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from gateway.commands import Typed
+from gateway.conversation import Conversation, ResumeRules
+from gateway.live import Live
+from gateway.models import Models
+from gateway.turn import Turn, TurnRules
+from plugins.contracts import CallDraft, ChatRequest, Command, Delta, ModelLimits, NoSettings, Reply, ToolContext, ToolOutput
+from sessions.attachments import Attachments
+from sessions.context import is_paired
+from sessions.events import Event
+from sessions.messages import ToolDefinition
+from sessions.recorder import Recorder
+from sessions.store import START
+from sessions.transcript import Transcript, Waiting, project
+from sessions.wire import decode
+from tests.stories import MemoryLog, SetClock, opened, received
+
+Answer = Callable[[ChatRequest], AsyncIterator[Delta | Reply]]
+
+
+def says(text: str, *tools: str) -> Answer:
+    """A model's answer: the text in two pieces, and calls of these tools."""
+
+    async def answer(request: ChatRequest) -> AsyncIterator[Delta | Reply]:
+        for piece in (text[: len(text) // 2], text[len(text) // 2 :]):
+            if piece:
+                yield Delta(piece)
+                await asyncio.sleep(0)
+        calls = tuple(CallDraft(id="c", tool=tool, arguments="{}") for tool in tools)
+        yield Reply(text=text, model=request.model, stop="calls" if calls else "end", calls=calls)
+
+    return answer
+
+
+def hangs_after(text: str) -> Answer:
+    """A model that says something and then nothing more."""
+
+    async def answer(_: ChatRequest) -> AsyncIterator[Delta | Reply]:
+        if text:
+            yield Delta(text)
+        await asyncio.Event().wait()
+
+    return answer
+
+
+def breaks(error: BaseException, text: str = "") -> Answer:
+    """A model that says something and then fails."""
+
+    async def answer(_: ChatRequest) -> AsyncIterator[Delta | Reply]:
+        if text:
+            yield Delta(text)
+        raise error
+
+    return answer
+
+
+class Model:
+    """A chat provider that gives the answers it was told, in order, the last one for ever. It refuses unpaired calls."""
+
+    name: ClassVar[str] = "staged"
+    Settings: ClassVar[type] = NoSettings
+
+    def __init__(self, *answers: Answer) -> None:
+        self.answers = list(answers)
+        self.requests: list[ChatRequest] = []
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        return None
+
+    def default_model(self) -> str | None:
+        return "model"
+
+    def why(self) -> str:
+        return "the test says so"
+
+    def limits(self, model: str) -> ModelLimits:
+        return ModelLimits(window=1000)
+
+    def stream(self, request: ChatRequest) -> AsyncIterator[Delta | Reply]:
+        assert is_paired(request.context.messages)
+        self.requests.append(request)
+        return self.answers[min(len(self.requests), len(self.answers)) - 1](request)
+
+
+class Instrument:
+    """A tool that does what the test says and counts how often it ran."""
+
+    def __init__(self, name: str, act: Callable[[], Any] | None = None, *, repeatable: bool = False) -> None:
+        self.definition = ToolDefinition(name=name, description="", parameters={})
+        self.repeatable = repeatable
+        self.runs = 0
+        self._act = act
+
+    async def run(self, arguments: dict[str, Any], call: ToolContext) -> ToolOutput:
+        self.runs += 1
+        result = self._act() if self._act else "done"
+        if asyncio.iscoroutine(result):
+            result = await result
+        return ToolOutput(text=str(result))
+
+
+class Stage:
+    """A conversation and what surrounds it."""
+
+    def __init__(
+        self,
+        model: Model,
+        *tools: Instrument,
+        lines: list[bytes] | None = None,
+        commands: dict[str, Command] | None = None,
+        attachments: Path | None = None,
+        resume: ResumeRules | None = None,
+        rounds: int = 5,
+    ) -> None:
+        self.clock = SetClock()
+        self.log = MemoryLog()
+        self.model = model
+        self.slept: list[float] = []
+        position, transcript = START, Transcript()
+        for line in lines or []:
+            self.log.written.append(line)
+            recorded = decode(line)
+            position = type(position)(seq=recorded.seq, offset=position.offset + len(line), sum=line[-19:-3])
+            transcript = project([line], transcript)
+        self.log.end = self.log.durable = position.offset
+        self.recorder = Recorder(self.log, position, transcript, self.clock.now)
+        if not lines:
+            self.recorder.note(opened(), urgent=True)
+        self.live = Live(lambda: None)
+        self.turn = Turn(
+            self.recorder,
+            live=self.live,
+            choose=Models({"staged": model}, configured="auto", window=None).choose,
+            tools={tool.definition.name: tool for tool in tools},  # type: ignore[misc]
+            attachments=Attachments(attachments or Path("unused")),
+            rules=lambda: TurnRules(instructions="Be brief.", parameters={}, rounds=rounds, reserve=0),
+            clock=self.clock,
+            sleep=self._sleep,
+        )
+        self.conversation = Conversation(
+            self.recorder,
+            live=self.live,
+            turn=self.turn,
+            commands=commands or {},
+            run_command=self._run_command,
+            resume=lambda: resume or ResumeRules(mode="auto", within=timedelta(hours=1)),
+            clock=self.clock,
+        )
+
+    async def _sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+
+    async def _run_command(self, conversation: Conversation, command: Command, typed: Typed, waiting: Waiting) -> str:
+        return await command.run(typed.argument, None)  # type: ignore[arg-type]
+
+    @asynccontextmanager
+    async def playing(self) -> AsyncIterator[None]:
+        """Run the conversation for a while; on leaving it is stopped as the gateway stops it."""
+        task = asyncio.create_task(self.conversation.run())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+            if not task.cancelled() and (error := task.exception()):
+                raise error
+
+    def hear(self, text: str, id_: str = "m1") -> int:
+        return self.conversation.receive(received(text, id_))
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(5):
+            while not condition():
+                await asyncio.sleep(0.001)
+
+    async def until_settled(self) -> None:
+        await self.until(lambda: self.recorder.durable_transcript.settled and self.recorder.transcript.settled)
+
+    @property
+    def events(self) -> list[Event]:
+        return [decode(line).event for line in self.log.written]  # type: ignore[misc]
+
+    @property
+    def kinds(self) -> list[str]:
+        return [str(type(event).__struct_config__.tag) for event in self.events]
+
+    def told(self, kind: type[Any]) -> list[Any]:
+        """All events of a kind."""
+        return [event for event in self.events if isinstance(event, kind)]
