@@ -1,0 +1,10 @@
+"""Benchmarks of the running gateway: `python -m benchmarks [name…]` prints one table in Markdown.
+
+Three processes take part, on one machine: the gateway, as `python -m exuvia run` starts it; a fake model server, which
+costs almost nothing; and the client, which is this program. They share the cores, so each figure says what the three
+together reach, and the table names the processor time of each.
+
+`start`, `memory`, `latency`, `throughput`, `restart` and `opening` each measure one thing, to be read alone. `floor` is what
+a turn cannot be cheaper than. `gateway_process`, `model_server`, `echo_server`, `client` and `websocket_client` are what
+they measure with, `figures` is what they return, `journals` writes the logs that they open, `process` reads what one uses.
+"""

@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Coroutine
-from typing import TextIO, TypeAlias
+from typing import Any, TextIO, TypeAlias
 from uuid import uuid4
 
 import msgspec
@@ -52,7 +52,7 @@ def chat(options: ChatOptions) -> int:
         url = websocket_url(options.url)
         return asyncio.run(_chat(options, url, interactive=interactive, view=_view(options, url)))
     except ClientError as error:
-        print(f"exuvia: {error}", file=sys.stderr)
+        sys.stderr.write(f"exuvia: {error}\n")
         return 2
     except BrokenPipeError:
         # Whoever read our output has enough of it; nothing may be flushed there at the end either.
@@ -61,7 +61,6 @@ def chat(options: ChatOptions) -> int:
 
 
 def _view(options: ChatOptions, url: str) -> View:
-    sys.stdout.reconfigure(errors="replace")  # type: ignore[union-attr]
     if not sys.stdout.isatty():
         return Page(sys.stdout, sys.stderr)
     return Screen(sys.stdout, address=url, session=options.session, styled=_wants_style(sys.stdout))
@@ -100,7 +99,8 @@ class ChatTerminal:
         loop.add_signal_handler(signal.SIGINT, self._interrupt)
         showing, sender = asyncio.create_task(self._show()), asyncio.create_task(sending)
         try:
-            await asyncio.wait({showing, sender, self._left}, return_when=asyncio.FIRST_COMPLETED)
+            ends: list[asyncio.Future[Any]] = [showing, sender, self._left]
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if self._left.done():
                 return self._left.result()
             if showing.done():

@@ -193,7 +193,8 @@ class Client:
 
     async def _resume(self, connection: Connection, frames: AsyncIterator[GatewayFrame]) -> None:
         """Ask for what was missed, then send again what was not accepted."""
-        if self._seen.position is None:
+        if self._seen.position is None and not self._unaccepted:
+            # Otherwise a message may be in the log already: its `accepted` will say where, and so what was not seen.
             await self._find_head(connection, frames)
         self._subscribe(connection)
         for message_id, message in self._unaccepted.items():

@@ -57,8 +57,8 @@ class Outstanding:
                 for message_id in self._turns.pop((session_id, recorded.turn), ()):
                     self.finish(message_id, well=outcome in ("replied", "silent"))
             case CommandAnswered(answers=seq, failed=failed):
-                if (message_id := self._places.pop((session_id, seq), None)) is not None:
-                    self.finish(message_id, well=not failed)
+                if (session_id, seq) in self._places:
+                    self.finish(self._places.pop((session_id, seq)), well=not failed)
             case _:
                 # All other kinds neither take nor end a message, those of a newer gateway included.
                 pass

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TextIO, assert_never
 
-import msgspec
-
 from gateway.client import Connected, Disconnected, Happened, Signal
 from gateway.client_frames import Delta, Refusal
 from gateway.printable import one_line, printable
+from gateway.sentences import CALL_CHARACTERS, call_line, ending_sentence
 from sessions.events import (
     CommandAnswered,
     Event,
@@ -17,7 +16,6 @@ from sessions.events import (
     MessageReceived,
     ModelReplied,
     PluginFailed,
-    RequestedCall,
     RequestSent,
     SessionClosed,
     SessionOpened,
@@ -30,35 +28,6 @@ from sessions.events import (
 )
 
 PROMPT = "› "
-CALL_CHARACTERS = 100
-"""The longest line that shows a tool call."""
-
-
-def call_line(call: RequestedCall) -> str:
-    """A tool call on one line: its name and what it is given."""
-    try:
-        arguments = msgspec.json.decode(call.arguments or "{}")
-    except (msgspec.MsgspecError, RecursionError):
-        arguments = None
-    given = call.arguments
-    if isinstance(arguments, dict):
-        shown = {name: str(value) for name, value in arguments.items()}
-        given = " ".join(shown.values() if len(shown) == 1 else (f"{name}={text}" for name, text in shown.items()))
-    return one_line(f"⚙ {call.tool} {given}", CALL_CHARACTERS)
-
-
-def ending_sentence(event: TurnEnded) -> str | None:
-    """What a person must be told of how a turn ended; None after an ordinary answer."""
-    if event.error is not None:
-        return one_line(event.error.sentence, 500)
-    match event.outcome:
-        case "replied" | "silent":
-            return None
-        case "cancelled":
-            return "(stopped)"
-        case "failed" | "abandoned":
-            return "The turn failed, and the gateway does not say why."
-    assert_never(event.outcome)
 
 
 class Page:
@@ -84,10 +53,12 @@ class Page:
 
     def say(self, sentence: str) -> None:
         """Tell the person something, beside the answers."""
-        print(f"exuvia: {one_line(sentence, 500)}", file=self._complaints, flush=True)
+        self._complaints.write(f"exuvia: {one_line(sentence, 500)}\n")
+        self._complaints.flush()
 
     def _print(self, text: str) -> None:
-        print(printable(text).rstrip("\n"), file=self._out, flush=True)
+        self._out.write(printable(text).rstrip("\n") + "\n")
+        self._out.flush()
 
 
 class Screen:
@@ -174,9 +145,18 @@ class Screen:
                     self._line(sentence)
             case CommandAnswered():
                 self._line(event.answer)
-            case SessionOpened() | SessionClosed() | InstructionsSet() | TurnStarted() | RequestSent() | ToolCalled():
-                pass
-            case SettingChanged() | PluginFailed() | Foreign():
+            case (
+                SessionOpened()
+                | SessionClosed()
+                | InstructionsSet()
+                | TurnStarted()
+                | RequestSent()
+                | ToolCalled()
+                | SettingChanged()
+                | PluginFailed()
+                | Foreign()
+            ):
+                # Nothing that a person reads while talking; `exuvia sessions export` has it all.
                 pass
             case _:
                 assert_never(event)

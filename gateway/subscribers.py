@@ -89,9 +89,7 @@ class Cursor:
 
     def _has_pieces(self) -> bool:
         reply = self._live()
-        return (
-            reply is not None and (reply is not self._reply or self._piece < len(reply.pieces)) and bool(reply.pieces)
-        )
+        return reply is not None and (reply is not self._reply or self._piece < len(reply.pieces)) and bool(reply.pieces)
 
     def _pieces(self) -> list[Outgoing]:
         reply = self._live()

@@ -21,8 +21,7 @@ from plugins.contracts import Clock
 from sessions.catalog import Catalog, SessionRow
 from sessions.errors import JournalDamaged, SessionsError
 from sessions.events import FORMAT, SessionOpened, Succession
-from sessions.journal import Journals
-from sessions.receipts import Receipts
+from sessions.journal import Journal, Journals, verify_journal
 from sessions.recorder import Recorder
 from sessions.store import START, Position
 from sessions.transcript import Transcript, evolve
@@ -46,17 +45,13 @@ log = structlog.get_logger("exuvia.switchboard")
 
 
 class _Fold:
-    """What opening a journal collects, off the event loop: the transcript and the ids."""
+    """What opening a journal collects, off the event loop."""
 
-    def __init__(self, transcript: Transcript, receipts: Receipts | None) -> None:
+    def __init__(self, transcript: Transcript) -> None:
         self.transcript = transcript
-        self.receipts = receipts
 
     def __call__(self, line: bytes) -> None:
-        recorded = decode(line)
-        self.transcript = evolve(self.transcript, recorded)
-        if self.receipts is not None:
-            self.receipts.note(self.transcript.session, recorded)
+        self.transcript = evolve(self.transcript, decode(line))
 
 
 class Switchboard:
@@ -137,9 +132,7 @@ class Switchboard:
             chat = self._chats.get((person, row.key))
             current = chat.current if chat else None
             if current is not None and current.session == row.session:
-                row = msgspec.structs.replace(
-                    row, head=current.recorder.durable, at=current.recorder.durable_transcript.at
-                )
+                row = msgspec.structs.replace(row, head=current.recorder.durable, at=current.recorder.durable_transcript.at)
             rows.append(row)
         return rows
 
@@ -185,12 +178,13 @@ class Switchboard:
         checkpoint = await self._catalog.checkpoint(session)
         position, transcript = checkpoint or (START, Transcript())
         try:
-            log_, end, fold = await self._open_log(chat, session, position, transcript)
+            log_, end, fold = await self._open_log(session, position, transcript)
         except JournalDamaged as damaged:
-            if position == START or damaged.line:
+            if damaged.line:
                 raise
+            await asyncio.to_thread(_check_nothing_is_missing, self.path(session), position)
             # The checkpoint, which is derived, disagrees with the journal: only the journal is asked.
-            log_, end, fold = await self._open_log(chat, session, START, Transcript())
+            log_, end, fold = await self._open_log(session, START, Transcript())
         recorder = Recorder(log_, end, fold.transcript, self._clock.now)
         conversation = self._build(chat, recorder)
         if successor is not None:
@@ -198,10 +192,8 @@ class Switchboard:
         self._own(chat, conversation)
         return conversation
 
-    async def _open_log(
-        self, chat: Chat, session: str, position: Position, transcript: Transcript
-    ) -> tuple[object, Position, _Fold]:
-        fold = _Fold(transcript, chat.receipts)
+    async def _open_log(self, session: str, position: Position, transcript: Transcript) -> tuple[Journal, Position, _Fold]:
+        fold = _Fold(transcript)
         trusted = self._catalog.vouches(session)
         try:
             log_, end = await self._journals.open(session, after=position, fold=fold, trusted=trusted)
@@ -269,7 +261,7 @@ class Switchboard:
         finally:
             self._owners.pop(session, None)
             self._drop(chat, conversation)
-            await asyncio.shield(self._put_away(conversation))
+            await asyncio.shield(self._put_away(chat, conversation))
             if failed and not self._stopping:
                 self._spawn(self._reopen(chat))
 
@@ -282,11 +274,11 @@ class Switchboard:
         chat.switched()
         chat.news()
 
-    async def _put_away(self, conversation: Conversation) -> None:
+    async def _put_away(self, chat: Chat, conversation: Conversation) -> None:
         recorder = conversation.recorder
         await recorder.close()
         if recorder.failure is None:
-            self._checkpoint(recorder)
+            self._checkpoint(chat, recorder)
             self._put_row(recorder)
         self._checkpoints.pop(conversation.session, None)
 
@@ -311,7 +303,7 @@ class Switchboard:
             self._failures.pop(name, None)
             self._put_row(recorder)
             if self._is_checkpoint_due(recorder):
-                self._checkpoint(recorder)
+                self._checkpoint(chat, recorder)
         chat.news()
 
     def _is_checkpoint_due(self, recorder: Recorder) -> bool:
@@ -319,10 +311,10 @@ class Switchboard:
         # A checkpoint costs what the view holds, so a longer view is written less often: the cost an event is constant.
         return since >= max(CHECKPOINT_EVERY, len(recorder.durable_transcript.messages))
 
-    def _checkpoint(self, recorder: Recorder) -> None:
+    def _checkpoint(self, chat: Chat, recorder: Recorder) -> None:
         transcript = recorder.durable_transcript
         self._checkpoints[transcript.session] = recorder.position.seq
-        self._catalog.save_checkpoint(transcript.session, recorder.position, transcript)
+        self._catalog.save_checkpoint(transcript.session, recorder.position, transcript, chat.receipts)
 
     def _put_row(self, recorder: Recorder) -> None:
         transcript = recorder.durable_transcript
@@ -373,6 +365,14 @@ class Switchboard:
             self._background.add(task)
             task.add_done_callback(self._background.discard)
         return task
+
+
+def _check_nothing_is_missing(path: Path, checkpoint: Position) -> None:
+    """A journal that ends before its checkpoint has lost acknowledged events: that is damage, and stays as it is."""
+    verified = verify_journal(path)
+    if verified.last.seq < checkpoint.seq:
+        reason = f"acknowledged events are missing: it ends at {verified.last.seq} and had {checkpoint.seq}"
+        raise JournalDamaged(path, verified.last.seq + 1, reason, good_seq=verified.last.seq, good_end=verified.last.offset)
 
 
 def new_session_id(now: datetime) -> str:

@@ -269,8 +269,7 @@ class Turn:
 
     def _note_reply(self, reply: Reply) -> None:
         calls = tuple(
-            RequestedCall(id=clean(call.id), tool=clean(call.tool), arguments=clean(call.arguments))
-            for call in reply.calls
+            RequestedCall(id=clean(call.id), tool=clean(call.tool), arguments=clean(call.arguments)) for call in reply.calls
         )
         if sum(len(call.arguments) for call in calls) > REPLY_LIMIT:
             raise BadAnswer("The model asked for tools with more than a megabyte of arguments.")
@@ -323,9 +322,7 @@ class Turn:
         outcome, output = await self._output(tool, arguments, call, ordinal)
         await self._return(call, outcome, output)
 
-    async def _output(
-        self, tool: Tool, arguments: dict[str, object], call: OpenCall, ordinal: int
-    ) -> tuple[Outcome, str]:
+    async def _output(self, tool: Tool, arguments: dict[str, object], call: OpenCall, ordinal: int) -> tuple[Outcome, str]:
         transcript = self._recorder.transcript
         context = ToolContext(
             session=transcript.session,

@@ -18,9 +18,7 @@ OPEN_PATHS = frozenset({"/healthz", "/readyz"})
 HEADERS = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store", "Referrer-Policy": "no-referrer"}
 
 
-def application(
-    access: Callable[[], Access], readiness: Readiness, door: Callable[[], WebsocketDoor]
-) -> web.Application:
+def application(access: Callable[[], Access], readiness: Readiness, door: Callable[[], WebsocketDoor]) -> web.Application:
     """The aiohttp application. `access` and `door` are asked at each request: the port is known only after listening."""
 
     @web.middleware
@@ -28,9 +26,7 @@ def application(
         if request.path not in OPEN_PATHS:
             rules = access()
             if not rules.allows_host(request.headers.get("Host")):
-                return web.Response(
-                    status=403, text="This Host is not the gateway's; gateway.allowed_hosts adds one.\n"
-                )
+                return web.Response(status=403, text="This Host is not the gateway's; gateway.allowed_hosts adds one.\n")
             if not rules.allows_origin(request.headers.get("Origin")):
                 return web.Response(
                     status=403, text="This Origin may not use the gateway; gateway.allowed_origins adds one.\n"

@@ -35,9 +35,7 @@ LIMITS = {"frame": FRAME_LIMIT, "id": 128, "history": 500}
 class WebsocketDoor:
     """Accepts connections at `/ws`. `refuses` says why no new message is taken, or None."""
 
-    def __init__(
-        self, switchboard: Switchboard, access: Access, *, server: str, refuses: Callable[[], str | None]
-    ) -> None:
+    def __init__(self, switchboard: Switchboard, access: Access, *, server: str, refuses: Callable[[], str | None]) -> None:
         self.switchboard = switchboard
         self.access = access
         self.server = server

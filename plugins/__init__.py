@@ -1,0 +1,89 @@
+"""The middle floor: what may be plugged in, and every built-in, which comes in through the same door as a stranger's.
+
+An author imports from here, or the same names from `exuvia`. Each name is fetched when it is first asked for, so that
+importing one module of this floor never pays for the others.
+
+    contracts    what a plugin may provide, and the `House` it is given
+    errors       what a plugin may raise
+    hookspecs    the hooks, each with its promise
+    validation   whether what a plugin hands over is what it promised
+    strangers    calling code that may raise anything
+    hooks        `Hooks`, the only code that touches pluggy
+    loading      the built-ins, then the installed plugins that are allowed by name
+    builtin      the built-ins
+    secrets      a text that prints as nothing
+    transport    the one outbound HTTP client
+    chat/        chat providers
+    commands/    what a person types after a slash
+    tools/       what the model may do
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from plugins.contracts import CallDraft as CallDraft
+    from plugins.contracts import ChatProvider as ChatProvider
+    from plugins.contracts import ChatRequest as ChatRequest
+    from plugins.contracts import Clock as Clock
+    from plugins.contracts import Command as Command
+    from plugins.contracts import CommandFailed as CommandFailed
+    from plugins.contracts import CommandHelp as CommandHelp
+    from plugins.contracts import CommandTime as CommandTime
+    from plugins.contracts import ConversationView as ConversationView
+    from plugins.contracts import Delta as Delta
+    from plugins.contracts import HistoryEntry as HistoryEntry
+    from plugins.contracts import House as House
+    from plugins.contracts import ModelLimits as ModelLimits
+    from plugins.contracts import NoSettings as NoSettings
+    from plugins.contracts import Reply as Reply
+    from plugins.contracts import Tool as Tool
+    from plugins.contracts import ToolContext as ToolContext
+    from plugins.contracts import ToolOutput as ToolOutput
+    from plugins.errors import BadAnswer as BadAnswer
+    from plugins.errors import BadRequest as BadRequest
+    from plugins.errors import ContextOverflow as ContextOverflow
+    from plugins.errors import CredentialsRefused as CredentialsRefused
+    from plugins.errors import PluginError as PluginError
+    from plugins.errors import ProviderError as ProviderError
+    from plugins.errors import RateLimited as RateLimited
+    from plugins.errors import SettingsRefused as SettingsRefused
+    from plugins.errors import StreamCut as StreamCut
+    from plugins.errors import ToolFailed as ToolFailed
+    from plugins.errors import Unreachable as Unreachable
+    from plugins.hookspecs import hookimpl as hookimpl
+    from plugins.secrets import Secret as Secret
+    from sessions.context import Context as Context
+    from sessions.messages import AssistantMessage as AssistantMessage
+    from sessions.messages import Message as Message
+    from sessions.messages import ToolCall as ToolCall
+    from sessions.messages import ToolDefinition as ToolDefinition
+    from sessions.messages import ToolMessage as ToolMessage
+    from sessions.messages import Usage as Usage
+    from sessions.messages import UserMessage as UserMessage
+
+_NAMES = {
+    "plugins.contracts": "CallDraft ChatProvider ChatRequest Clock Command CommandFailed CommandHelp CommandTime"
+    " ConversationView Delta HistoryEntry House ModelLimits NoSettings Reply Tool ToolContext ToolOutput",
+    "plugins.errors": "BadAnswer BadRequest ContextOverflow CredentialsRefused PluginError ProviderError RateLimited"
+    " SettingsRefused StreamCut ToolFailed Unreachable",
+    "plugins.hookspecs": "hookimpl",
+    "plugins.secrets": "Secret",
+    "sessions.context": "Context",
+    "sessions.messages": "AssistantMessage Message ToolCall ToolDefinition ToolMessage Usage UserMessage",
+}
+
+PUBLIC = {name: module for module, names in _NAMES.items() for name in names.split()}
+"""Each name that an author may import, and the module that defines it."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in PUBLIC:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(PUBLIC[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(PUBLIC)

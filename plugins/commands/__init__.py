@@ -1,0 +1,1 @@
+"""What a person types after a slash. Each command is a class that knows nothing but the conversation it was typed in."""

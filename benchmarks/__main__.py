@@ -1,0 +1,58 @@
+"""`python -m benchmarks [name…]`: run all benchmarks, or the named ones, and print one table in Markdown."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from benchmarks import latency, memory, opening, restart, start, throughput
+from benchmarks.figures import Figure, table
+from benchmarks.process import file_system
+from benchmarks.setting import Setting
+
+BENCHMARKS: dict[str, Callable[[Setting], list[Figure]]] = {
+    "start": start.run,
+    "memory": memory.run,
+    "latency": latency.run,
+    "throughput": throughput.run,
+    "restart": restart.run,
+    "opening": opening.run,
+}
+
+
+def main() -> int:
+    """Run what the command line names; returns the exit code."""
+    names, setting = _arguments()
+    figures = []
+    for name in names:
+        print(f"{name} …", file=sys.stderr, flush=True)
+        figures += BENCHMARKS[name](setting)
+    load = os.getloadavg()[0]
+    print(f"Python {platform.python_version()}, {os.cpu_count()} cores shared by gateway, fake model and client, ", end="")
+    print(f"{file_system(setting.folder)}, load {load:.1f}.\n\n{table(figures)}")
+    return 0
+
+
+def _arguments() -> tuple[list[str], Setting]:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure the gateway; print a table.")
+    parser.add_argument("names", nargs="*", metavar="name", help=f"which: {', '.join(BENCHMARKS)}; all if none is named")
+    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()), help="where homes are made")
+    for field in msgspec.structs.fields(Setting):
+        if field.type == "int" or field.type is int:
+            parser.add_argument(f"--{field.name}", type=int, default=field.default, help=f"default {field.default}")
+    arguments = vars(parser.parse_args())
+    names = arguments.pop("names") or list(BENCHMARKS)
+    if unknown := set(names) - set(BENCHMARKS):
+        parser.error(f"there is no benchmark {', '.join(sorted(unknown))}")
+    return names, Setting(**arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

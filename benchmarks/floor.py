@@ -1,0 +1,115 @@
+"""The floor: what one durable turn cannot be cheaper than on this machine.
+
+It is the sum of three things, done one after the other and measured each by itself: a frame of the message's size to a
+bare aiohttp websocket and back; two writes, each with its fdatasync, to a file on the home's file system, together as long
+as a turn in the journal; one streamed request, read to its end, by the gateway's own HTTP client to the same fake model,
+with the very bytes that the gateway sent last. Nothing is added for the other frames of a turn, for the thread that a sync
+runs on, or for making the request's body; all that counts as the gateway's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from urllib.request import urlopen
+
+import msgspec
+from plugins.transport import Transport
+
+from benchmarks.process import serving
+from benchmarks.websocket_client import Gone, Socket
+
+
+class FloorTimes(msgspec.Struct, frozen=True, kw_only=True):
+    """One passage, in seconds. `synced_once` is the first of the two writes with its sync."""
+
+    echo: float
+    synced_once: float
+    synced: float
+    request: float
+
+    @property
+    def turn(self) -> float:
+        """The floor of a whole turn."""
+        return self.echo + self.synced + self.request
+
+    @property
+    def accepted(self) -> float:
+        """The floor of an acknowledgement: one echo, one sync."""
+        return self.echo + self.synced_once
+
+
+class Floor:
+    """Measures one passage at a time, so that passages can be taken between the turns they are compared with."""
+
+    def __init__(self, transport: Transport, model_port: int, descriptor: int) -> None:
+        self._transport = transport
+        self._model_port = model_port
+        self._descriptor = descriptor
+        self._echoed: asyncio.Future[bytes]
+        self._socket: Socket
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, folder: Path, model_port: int) -> AsyncIterator[Floor]:
+        """With an echo server of its own and a new file in `folder`."""
+        path = folder / "floor"
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            with serving("echo_server") as (_, echo_port):
+                async with Transport() as transport:
+                    floor = cls(transport, model_port, descriptor)
+                    floor._socket = await Socket.open(echo_port, floor._receive, floor._fail)
+                    yield floor
+                    floor._socket.close()
+        finally:
+            os.close(descriptor)
+            path.unlink()
+
+    async def passage(self, *, frame: int, journal: int, body: bytes) -> FloorTimes:
+        """One passage: a frame of `frame` bytes, `journal` bytes in two syncs, a request with `body`."""
+        began = time.perf_counter()
+        await self._echo(b"x" * frame)
+        echoed = time.perf_counter()
+        self._sync(b"x" * (journal // 2))
+        once = time.perf_counter()
+        self._sync(b"x" * (journal - journal // 2))
+        synced = time.perf_counter()
+        await self.request(body)
+        asked = time.perf_counter()
+        return FloorTimes(echo=echoed - began, synced_once=once - echoed, synced=synced - echoed, request=asked - synced)
+
+    async def last_body(self) -> bytes:
+        """The body of the last request that the fake model got, from whomever."""
+        return await asyncio.to_thread(self._last_body)
+
+    async def request(self, body: bytes) -> None:
+        """One streamed request, read to its end."""
+        url = f"http://127.0.0.1:{self._model_port}/v1/chat/completions"
+        async for _ in self._transport.stream_events(url, headers={"Authorization": "Bearer sk-benchmark"}, body=body):
+            pass
+
+    def _last_body(self) -> bytes:
+        with urlopen(f"http://127.0.0.1:{self._model_port}/last") as answer:
+            body: bytes = answer.read()
+            return body
+
+    async def _echo(self, payload: bytes) -> None:
+        self._echoed = asyncio.get_running_loop().create_future()
+        self._socket.send(payload)
+        await self._echoed
+
+    def _sync(self, chunk: bytes) -> None:
+        # On this thread and not on another: a hop to a thread is the gateway's cost and not the disk's.
+        os.write(self._descriptor, chunk)
+        os.fdatasync(self._descriptor)
+
+    def _receive(self, payload: bytes) -> None:
+        self._echoed.set_result(payload)
+
+    def _fail(self, gone: Gone) -> None:
+        self._echoed.set_exception(gone)

@@ -1,0 +1,118 @@
+"""The gateway as its users start it: a process of its own on a home of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from benchmarks.process import ROOT
+
+TOKEN = "benchmark-0123456789-abcdefghijklmnop"
+START_SECONDS = 120.0
+POLL_SECONDS = 0.005
+
+
+class NotReady(Exception):
+    """The gateway did not come up; the message ends with what it printed."""
+
+
+class GatewayProcess:
+    """A gateway that takes messages. `seconds_to_ready` is from the start of the process to the first 200 of `/readyz`,
+    which is asked every 5 ms."""
+
+    def __init__(self, process: subprocess.Popen[bytes], port: int, seconds_to_ready: float) -> None:
+        self.pid = process.pid
+        self.port = port
+        self.seconds_to_ready = seconds_to_ready
+
+
+@contextmanager
+def new_home(folder: Path) -> Iterator[Path]:
+    """A home with a token, removed at the end of the block."""
+    home = Path(tempfile.mkdtemp(prefix="exuvia-bench-", dir=folder))
+    try:
+        (home / "token").write_text(TOKEN + "\n")
+        (home / "token").chmod(0o600)
+        yield home
+    finally:
+        shutil.rmtree(home)
+
+
+@contextmanager
+def gateway(home: Path, model_port: int) -> Iterator[GatewayProcess]:
+    """Run a gateway on `home` with the fake model until the end of the block; NotReady if it does not start."""
+    port = _free_port()
+    command = [sys.executable, "-m", "exuvia", "run", "--home", str(home), "--port", str(port)]
+    printed = home / "printed.log"
+    with printed.open("wb") as output:
+        began = time.perf_counter()
+        process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=_environment(model_port),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        while not _is_ready(port):
+            if process.poll() is not None or time.perf_counter() - began > START_SECONDS:
+                raise NotReady(f"{' '.join(command)} did not become ready:\n{printed.read_text()[-4000:]}")
+            time.sleep(POLL_SECONDS)
+        yield GatewayProcess(process, port, time.perf_counter() - began)
+    finally:
+        _stop(process)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(30)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+        raise
+
+
+def _environment(model_port: int) -> dict[str, str]:
+    """This environment without what would make the gateway another one."""
+    ours = (
+        "EXUVIA",
+        "OPENAI_",
+        "ANTHROPIC_",
+        "GEMINI_",
+        "OLLAMA_",
+        "EMBEDDING_",
+        "NOTIFY_SOCKET",
+        "LISTEN_",
+        "CREDENTIALS_",
+    )
+    return {name: value for name, value in os.environ.items() if not name.startswith(ours)} | {
+        "OPENAI_API_KEY": "sk-benchmark",
+        "OPENAI_BASE_URL": f"http://127.0.0.1:{model_port}/v1",
+        "EXUVIA__AGENT__MODEL": "openai:fake",
+    }
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _is_ready(port: int) -> bool:
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+            connection.sendall(b"GET /readyz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+            return connection.recv(4096).startswith(b"HTTP/1.1 200 ")
+    except OSError:
+        return False

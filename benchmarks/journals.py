@@ -1,0 +1,73 @@
+"""Journals as the gateway would have written them, made in no time: nothing is synced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from sessions.events import (
+    FORMAT,
+    Event,
+    InstructionsSet,
+    MessageReceived,
+    ModelReplied,
+    Recorded,
+    RequestSent,
+    SessionOpened,
+    TurnEnded,
+    TurnStarted,
+)
+from sessions.messages import Usage
+from sessions.store import START, Position
+from sessions.wire import encode
+
+EVENTS_A_TURN = 5
+
+
+def write_journal(folder: Path, session: str, *, key: str, turns: int) -> Position:
+    """Write `folder/<session>.jsonl` with so many finished turns, and return where it ends."""
+    position = START
+    with (folder / f"{session}.jsonl").open("xb") as file:
+        for turn, event in _events(session, key, turns):
+            recorded = Recorded(seq=position.seq + 1, at="2026-11-21T03:12:41.123Z", turn=turn, event=event)
+            line, digest = encode(recorded, position.sum)
+            file.write(line)
+            position = msgspec.structs.replace(position, seq=recorded.seq, offset=position.offset + len(line), sum=digest)
+    (folder / f"{session}.jsonl").chmod(0o600)
+    return position
+
+
+def _events(session: str, key: str, turns: int) -> Iterator[tuple[int | None, Event]]:
+    yield None, SessionOpened(format=FORMAT, session=session, key=key, person="owner")
+    yield None, InstructionsSet(text="You are brief.", tools=(), notes=(), parameters={})
+    for turn in range(1, turns + 1):
+        received = 3 + (turn - 1) * EVENTS_A_TURN
+        for event in _turn(turn, received):
+            yield (None if isinstance(event, MessageReceived) else turn), event
+
+
+def _turn(turn: int, received: int) -> tuple[Event, ...]:
+    return (
+        MessageReceived(
+            id=f"message-{turn}",
+            client="benchmark",
+            sender="owner",
+            channel="websocket",
+            chat="private",
+            text=f"Message {turn}: what is the shell called that a crab leaves behind?",
+            attachments=(),
+        ),
+        TurnStarted(takes=(received,), provider="openai", model="fake", window=None, reserve=0),
+        RequestSent(purpose="answer", sha256="0" * 64, messages=2 * turn, tokens=40 * turn),
+        ModelReplied(
+            reply=1,
+            model="fake",
+            text="The shell is called an exuvia; it is what an animal leaves behind when it moults.",
+            calls=(),
+            stop="end",
+            usage=Usage(input=40 * turn, output=16),
+        ),
+        TurnEnded(outcome="replied", millis=5),
+    )

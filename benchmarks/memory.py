@@ -1,0 +1,48 @@
+"""How much memory the gateway holds, with no model in its process: at rest after its start, and after a hundred turns."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from benchmarks.client import Client
+from benchmarks.figures import Figure, figure
+from benchmarks.gateway_process import TOKEN, GatewayProcess, gateway, new_home
+from benchmarks.process import resident_mb, serving
+from benchmarks.setting import Setting
+
+BAR_MB = 90.0
+TURNS = 100
+REST_SECONDS = 1.0
+
+
+def run(setting: Setting) -> list[Figure]:
+    """VmRSS of the process and of all that it started, a second after it last had something to do."""
+    runs = max(1, setting.runs // 2)
+    turns = min(TURNS, setting.turns)
+    with serving("model_server") as (_, model_port):
+        samples = [_grow(setting, model_port, turns) for _ in range(runs)]
+    with serving("echo_server") as (pid, _):
+        bare = resident_mb(pid)
+    rest, after = ([sample[n] for sample in samples] for n in (0, 1))
+    return [
+        figure("memory", "at rest after the start", "MB", rest, against="bar", reference=BAR_MB),
+        figure("memory", f"after {turns} turns", "MB", after, against="bar", reference=BAR_MB),
+        figure("memory", "at rest after the start", "MB", rest, against="bare aiohttp server", reference=bare),
+    ]
+
+
+def _grow(setting: Setting, model_port: int, turns: int) -> tuple[float, float]:
+    with new_home(setting.folder) as home, gateway(home, model_port) as process:
+        time.sleep(REST_SECONDS)
+        rest = resident_mb(process.pid)
+        asyncio.run(_talk(process, turns))
+        time.sleep(REST_SECONDS)
+        return rest, resident_mb(process.pid)
+
+
+async def _talk(process: GatewayProcess, turns: int) -> None:
+    client = await Client.open(process.port, TOKEN, "memory")
+    for _ in range(turns):
+        await client.turn()
+    client.close()

@@ -1,0 +1,28 @@
+"""How large the benchmarks are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+
+class Setting(msgspec.Struct, frozen=True, kw_only=True):
+    """The sizes that the command line may change. `folder` is where homes and files are made; its file system is the one
+    that is measured."""
+
+    folder: Path
+    turns: int = 2000
+    """The depth of the one long session."""
+    window: int = 40
+    """Turns that are measured at each depth."""
+    runs: int = 7
+    """Starts, and other measures of seconds, that are repeated."""
+    sessions: int = 50
+    """Sessions at once."""
+    each: int = 40
+    """Turns of each of those sessions."""
+    journals: int = 2000
+    """Journals in the home that is restarted."""
+    events: int = 100_000
+    """Events of the long journal that is opened."""

@@ -1,0 +1,154 @@
+"""The command line: `exuvia run`, `chat` and `sessions …`.
+
+Each command imports what it needs when it runs, so that `exuvia --help` costs click alone.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from gateway.home import Home
+
+_Command = Callable[..., Any]
+
+home_option = click.option(
+    "--home", type=click.Path(path_type=Path, file_okay=False), help="The gateway's folder [$EXUVIA_HOME or ~/.exuvia]."
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def cli() -> None:
+    """Exuvia, a chat gateway that never loses what it acknowledged."""
+
+
+@cli.command()
+@home_option
+@click.option("--config", type=click.Path(path_type=Path, dir_okay=False), help="The configuration [HOME/config.toml].")
+@click.option("--host", help="The address to listen on [127.0.0.1].")
+@click.option("--port", type=click.IntRange(0, 65535), help="The port to listen on [7117].")
+def run(home: Path | None, config: Path | None, host: str | None, port: int | None) -> None:
+    """Run the gateway in the foreground until it is told to stop."""
+    from gateway import daemon  # noqa: PLC0415 - the whole gateway, which no other command needs
+
+    given = {"host": host, "port": port}
+    overrides = {"gateway": {name: value for name, value in given.items() if value is not None}}
+    sys.exit(daemon.run(home, config, overrides))
+
+
+@cli.command()
+@home_option
+@click.option("--url", help="The gateway's address [from HOME, or 127.0.0.1:7117].")
+@click.option("--token", help="The gateway's token [$EXUVIA_TOKEN, or the file HOME/token].")
+@click.option("--session", default="main", show_default=True, help="The name of the conversation.")
+@click.option("--once", is_flag=True, help="Send all of the standard input as one message and print only the answer.")
+def chat(home: Path | None, url: str | None, token: str | None, session: str, once: bool) -> None:
+    """Talk to the gateway: on a terminal, or in a pipe (`echo hi | exuvia chat --once`)."""
+    from gateway import chat_terminal, front_door  # noqa: PLC0415 - a websocket client, which no other command needs
+
+    def talk() -> int:
+        door = front_door.find(_home(home), os.environ, url=url, token=token)
+        return chat_terminal.chat(chat_terminal.ChatOptions(url=door.url, token=door.token, session=session, once=once))
+
+    _end(talk)
+
+
+@cli.group()
+def sessions() -> None:
+    """Look at the stored sessions, whether the gateway runs or not."""
+
+
+@sessions.command("list")
+@home_option
+@json_option
+def list_sessions(home: Path | None, as_json: bool) -> None:
+    """List all sessions, the one that was used last at the end."""
+    from gateway import session_commands  # noqa: PLC0415 - for quick help
+
+    _end(lambda: session_commands.list_sessions(_folder(home), sys.stdout, as_json=as_json))
+
+
+@sessions.command("show")
+@click.argument("session")
+@home_option
+@json_option
+@click.option("--limit", type=click.IntRange(min=1), help="Only the last entries.")
+def show_session(session: str, home: Path | None, as_json: bool, limit: int | None) -> None:
+    """Print the transcript of SESSION, an id or a name such as `main`."""
+    from gateway import session_commands  # noqa: PLC0415 - for quick help
+
+    _end(lambda: session_commands.show_session(_folder(home), session, sys.stdout, as_json=as_json, limit=limit))
+
+
+@sessions.command("export")
+@click.argument("session")
+@home_option
+@click.option("--format", "form", type=click.Choice(["jsonl", "markdown"]), default="jsonl", show_default=True)
+def export_session(session: str, home: Path | None, form: str) -> None:
+    """Write SESSION to the standard output: its journal's own bytes, or Markdown."""
+    from gateway import session_commands  # noqa: PLC0415 - for quick help
+
+    markdown = form == "markdown"
+    _end(lambda: session_commands.export_session(_folder(home), session, sys.stdout.buffer, markdown=markdown))
+
+
+@sessions.command("verify")
+@click.argument("session", required=False)
+@home_option
+@json_option
+def verify_sessions(session: str | None, home: Path | None, as_json: bool) -> None:
+    """Check every line's number and sum, of SESSION or of all. Exit code 1 if a journal is damaged."""
+    from gateway import session_commands  # noqa: PLC0415 - for quick help
+
+    _end(lambda: session_commands.verify_sessions(_folder(home), session, sys.stdout, as_json=as_json))
+
+
+def main() -> None:
+    """Run the command line and end the process with its exit code."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A terminal that cannot show a character shows another one; that is no reason to fail.
+        sys.stdout.reconfigure(errors="replace")
+    cli(prog_name="exuvia")
+
+
+def _home(path: Path | None) -> Home:
+    from gateway.home import Home  # noqa: PLC0415 - for quick help
+
+    return Home.resolve(path, os.environ)
+
+
+def _folder(path: Path | None) -> Path:
+    """The folder of the journals, of a home that exists."""
+    home = _home(path)
+    if not home.path.is_dir():
+        raise click.ClickException(f"There is no home at {home.path}; `exuvia run` makes one.")
+    return home.sessions
+
+
+def _end(command: Callable[[], int]) -> None:
+    """Run a command and end with its exit code; what it could not do is one sentence, never a traceback."""
+    from gateway.errors import GatewayError, sentence_of  # noqa: PLC0415 - for quick help
+    from sessions.errors import JournalDamaged, SessionsError  # noqa: PLC0415
+
+    try:
+        code = command()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever read our output has enough of it; nothing may be flushed there at the end either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 1
+    except click.ClickException as error:
+        click.echo(f"exuvia: {error.format_message()}", err=True)
+        code = 2
+    except (GatewayError, SessionsError, OSError) as error:
+        click.echo(f"exuvia: {sentence_of(error)}", err=True)
+        code = 1 if isinstance(error, JournalDamaged) else 2
+    sys.exit(code)

@@ -1,0 +1,160 @@
+"""`exuvia sessions list|show|export|verify`: what the journals of a home say. Each function prints and returns an exit code:
+0 well, 1 something wrong was found, 2 it could not be done."""
+
+from __future__ import annotations
+
+from collections import deque
+from pathlib import Path
+from typing import BinaryIO, TextIO
+
+import msgspec
+from sessions.verifying import verify_journal
+
+from gateway.printable import one_line, printable
+from gateway.session_files import Entry, entry_of, find_journal, journals, listings, recorded
+from sessions.errors import JournalDamaged
+
+WELL, WRONG, IMPOSSIBLE = 0, 1, 2
+
+TOOL_CHARACTERS = 200
+"""How much of a tool's output a transcript shows; `--json` and `export` have all of it."""
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the check of one journal found. `line` counts from 1. `unfinished` is the length in bytes of a last line that
+    was being written when the gateway stopped, or is being written now; nothing in it was ever acknowledged."""
+
+    session: str
+    file: str
+    whole: bool
+    events: int = 0
+    bytes: int = 0
+    unfinished: int = 0
+    line: int | None = None
+    reason: str = ""
+
+
+def list_sessions(folder: Path, out: TextIO, *, as_json: bool) -> int:
+    """One line for each session, the one that was used last at the end."""
+    found = listings(folder)
+    if as_json:
+        _print_json(found, out)
+        return WELL
+    rows = [("KEY", "SESSION", "EVENTS", "LAST AT", "BYTES", "")]
+    for each in found:
+        note = "" if each.readable else "cannot be read; see `exuvia sessions verify`"
+        rows.append((one_line(each.key, 64), each.session, str(each.events), each.at, str(each.bytes), note))
+    widths = [max(len(row[column]) for row in rows) for column in range(6)]
+    for row in rows if found else ():
+        out.write("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() + "\n")
+    return WELL
+
+
+def show_session(folder: Path, name: str, out: TextIO, *, as_json: bool, limit: int | None) -> int:
+    """The transcript of a session, or only its last `limit` entries; JournalDamaged at a line that is no event."""
+    path = find_journal(folder, name)
+    entries = deque((entry for event in recorded(path) if (entry := entry_of(event))), maxlen=limit)
+    if as_json:
+        _print_json(list(entries), out)
+    for entry in () if as_json else entries:
+        out.write(printable(_paragraph(entry)) + "\n\n")
+    return WELL
+
+
+def export_session(folder: Path, name: str, out: BinaryIO, *, markdown: bool) -> int:
+    """A session as Markdown, or as its journal's own bytes up to the last line that has an end."""
+    path = find_journal(folder, name)
+    if not markdown:
+        _copy_lines(path, out)
+        return WELL
+    out.write(f"# Session {path.stem}\n".encode())
+    for event in recorded(path):
+        if (entry := entry_of(event)) is not None:
+            out.write(_section(entry).encode())
+    return WELL
+
+
+def verify_sessions(folder: Path, name: str | None, out: TextIO, *, as_json: bool) -> int:
+    """Check sequence and sums of one journal or of all, naming file, line and reason where one is not whole."""
+    paths = [find_journal(folder, name)] if name is not None else journals(folder)
+    verdicts = []
+    for path in paths:
+        verdicts.append(_verdict(path))
+        if not as_json:
+            out.write(_verdict_line(verdicts[-1]) + "\n")
+    damaged = sum(not verdict.whole for verdict in verdicts)
+    if as_json:
+        _print_json(verdicts, out)
+    else:
+        out.write(f"{len(verdicts)} checked, {damaged} damaged.\n")
+    return WRONG if damaged else WELL
+
+
+def _verdict(path: Path) -> Verdict:
+    try:
+        verified = verify_journal(path)
+    except JournalDamaged as damage:
+        return Verdict(
+            session=path.stem,
+            file=str(path),
+            whole=False,
+            events=damage.good_seq,
+            bytes=damage.good_end,
+            line=damage.line,
+            reason=damage.reason,
+        )
+    return Verdict(
+        session=path.stem,
+        file=str(path),
+        whole=True,
+        events=verified.events,
+        bytes=verified.last.offset,
+        unfinished=verified.torn,
+    )
+
+
+def _verdict_line(verdict: Verdict) -> str:
+    if not verdict.whole:
+        return f"DAMAGED {verdict.file}, line {verdict.line}: {one_line(verdict.reason, 300)}"
+    tail = f", and {verdict.unfinished} of a line that was never finished" if verdict.unfinished else ""
+    return f"whole   {verdict.session}: {verdict.events} events, {verdict.bytes} bytes{tail}"
+
+
+def _paragraph(entry: Entry) -> str:
+    head = f"#{entry.seq} {entry.at} {entry.who}"
+    match entry.who:
+        case "tool":
+            return f"{head} ({entry.detail}): {one_line(entry.text, TOOL_CHARACTERS)}"
+        case "assistant":
+            return "\n".join([head, *filter(None, (entry.text, entry.detail))])
+        case _:
+            return f"{head}\n{entry.text}"
+
+
+def _section(entry: Entry) -> str:
+    text = printable(entry.text)
+    if entry.who == "tool":
+        fence = "`" * max(3, _longest_run(text) + 1)
+        text = f"{fence}\n{text}\n{fence}"
+    calls = [f"- `{line.replace('`', chr(39))}`" for line in entry.detail.splitlines() if entry.who == "assistant"]
+    return "\n".join([f"\n## {entry.who} · {entry.at} · #{entry.seq}\n", *filter(None, (text, *calls)), ""])
+
+
+def _longest_run(text: str) -> int:
+    """The length of the longest run of backticks, which a fence around the text must exceed."""
+    longest = run = 0
+    for character in text:
+        run = run + 1 if character == "`" else 0
+        longest = max(longest, run)
+    return longest
+
+
+def _copy_lines(path: Path, out: BinaryIO) -> None:
+    with path.open("rb") as file:
+        for line in file:
+            if line.endswith(b"\n"):
+                out.write(line)
+
+
+def _print_json(value: object, out: TextIO) -> None:
+    out.write(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")

@@ -1,0 +1,37 @@
+"""The built-ins, offered through the same hooks as a stranger's. Their classes import what is heavy when they are opened."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from plugins.commands.help import Help
+from plugins.commands.history import History
+from plugins.commands.model import Model
+from plugins.commands.new import New, Reset
+from plugins.commands.status import Status, Whoami
+from plugins.commands.stop import Stop
+from plugins.contracts import ChatProvider, Command, Tool
+from plugins.hookspecs import hookimpl
+from plugins.tools.workspace_files import Read
+
+
+@hookimpl
+def register_chat_providers() -> Sequence[type[ChatProvider]]:
+    """In the order in which `agent.model = "auto"` asks them: what the person has set up before what merely lies here."""
+    from plugins.chat.local import Local  # noqa: PLC0415 - a hook pays for its own imports, and only when it is asked
+    from plugins.chat.openai import OpenAI  # noqa: PLC0415
+    from plugins.chat.scripted import Scripted  # noqa: PLC0415
+
+    return [OpenAI, Local, Scripted]
+
+
+@hookimpl
+def register_tools() -> Sequence[type[Tool]]:
+    """What the model may do."""
+    return [Read]
+
+
+@hookimpl
+def register_commands() -> Sequence[type[Command]]:
+    """What a person may type."""
+    return [Help, History, Model, New, Reset, Status, Stop, Whoami]

@@ -1,0 +1,31 @@
+"""`/help`: which commands there are."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from plugins.contracts import CommandFailed, CommandHelp, CommandTime, ConversationView
+
+
+class Help:
+    """Lists all commands, or explains one."""
+
+    name: ClassVar[str] = "help"
+    usage: ClassVar[str] = "/help [command]"
+    summary: ClassVar[str] = "List the commands, or explain one."
+    when: ClassVar[CommandTime] = "now"
+
+    async def run(self, argument: str, conversation: ConversationView) -> str:
+        """Answer with a line for each command, or for the one that `argument` names, with or without its slash."""
+        commands = conversation.commands()
+        if not argument:
+            return "\n".join(["**Commands**", "", *(f"- {_line(command)}" for command in commands)])
+        wanted = argument.removeprefix("/").lower()
+        for command in commands:
+            if command.name == wanted:
+                return _line(command)
+        raise CommandFailed("There is no such command; /help lists them all.")
+
+
+def _line(command: CommandHelp) -> str:
+    return f"`{command.usage}`: {command.summary}"

@@ -1,0 +1,41 @@
+"""`/history`: the last messages at a glance."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from plugins.commands.markdown import one_line
+from plugins.contracts import CommandFailed, CommandTime, ConversationView, HistoryEntry
+
+USUAL, MOST = 10, 100
+"""How many messages are shown when no number is given, and at most."""
+
+LENGTH = 500
+"""Characters of each message that are shown."""
+
+
+class History:
+    """Shows the last messages of the session, each on one line."""
+
+    name: ClassVar[str] = "history"
+    usage: ClassVar[str] = "/history [n]"
+    summary: ClassVar[str] = f"Show the last {USUAL} messages, or the last n, at most {MOST}."
+    when: ClassVar[CommandTime] = "now"
+
+    async def run(self, argument: str, conversation: ConversationView) -> str:
+        """Answer with the messages, oldest first; `argument` is how many, CommandFailed unless it is 1 to 100."""
+        entries = await conversation.history(_count(argument))
+        return "\n".join(map(_line, entries)) or "Nothing has been said yet."
+
+
+def _count(argument: str) -> int:
+    if not argument:
+        return USUAL
+    # isascii before int: other scripts' digits and underscores are numbers to Python, not to a reader of the usage.
+    if argument.isascii() and argument.isdigit() and len(argument) <= 3 and 1 <= int(argument) <= MOST:
+        return int(argument)
+    raise CommandFailed(f"Write /history, or /history and a number from 1 to {MOST}.")
+
+
+def _line(entry: HistoryEntry) -> str:
+    return f"- `{entry.at}` **{entry.who}**: {one_line(entry.text, LENGTH) or '(nothing)'}"

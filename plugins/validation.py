@@ -1,0 +1,104 @@
+"""Whether what a plugin hands over is what it promised. Each check returns the name under which the thing is offered, and
+raises `Unfit` with the end of a sentence, whose beginning (who, in which hook) the caller knows."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from typing import get_args
+
+import msgspec
+
+from plugins.contracts import ChatProvider, Command, CommandTime, Tool
+from plugins.strangers import StrangerFailed
+from sessions.messages import ToolDefinition
+
+_WORD = re.compile(r"[a-z][a-z0-9_]{0,31}")
+_TOOL = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+_LINE = re.compile(r"[^\x00-\x1f\x7f]{1,300}")
+
+
+class Unfit(StrangerFailed):
+    """What was handed over cannot be used; `str(error)` is the end of a sentence."""
+
+
+def chat_provider(offered: object) -> str:
+    """The name of a chat provider's class."""
+    provider = _class(offered, ChatProvider, ("__aenter__", "__aexit__", "default_model", "why", "limits", "stream"))
+    name = _text(provider, "name", _WORD)
+    settings = getattr(provider, "Settings", None)
+    if not (isinstance(settings, type) and issubclass(settings, msgspec.Struct)):
+        raise Unfit(f"{provider.__name__}.Settings is not a msgspec Struct")
+    if required := [field.name for field in msgspec.structs.fields(settings) if field.required]:
+        raise Unfit(f"{provider.__name__}.Settings has no default for {', '.join(required)}")
+    _coroutine(provider, "__aenter__", "__aexit__")
+    _plain(provider, "default_model", "why", "limits", "stream")
+    return name
+
+
+def tool(offered: object) -> str:
+    """The name of a tool's class."""
+    kind = _class(offered, Tool, ("run",))
+    definition = getattr(kind, "definition", None)
+    if not isinstance(definition, ToolDefinition):
+        raise Unfit(f"{kind.__name__}.definition is not a ToolDefinition")
+    if not isinstance(getattr(kind, "repeatable", None), bool):
+        raise Unfit(f"{kind.__name__}.repeatable is neither True nor False")
+    if not (isinstance(definition.name, str) and _TOOL.fullmatch(definition.name)):
+        raise Unfit(f"{definition.name!r} is not a name for a tool: letters, digits, _ and -, up to 64")
+    _schema(kind.__name__, definition)
+    _coroutine(kind, "run")
+    return definition.name
+
+
+def command(offered: object) -> str:
+    """The name of a command's class."""
+    kind = _class(offered, Command, ("run",))
+    name = _text(kind, "name", _WORD)
+    _text(kind, "usage", _LINE)
+    _text(kind, "summary", _LINE)
+    if getattr(kind, "when", None) not in get_args(CommandTime):
+        raise Unfit(f"{kind.__name__}.when is neither 'now' nor 'between_turns'")
+    _coroutine(kind, "run")
+    return name
+
+
+def _class(offered: object, promised: type, methods: tuple[str, ...]) -> type:
+    if not isinstance(offered, type):
+        raise Unfit(f"it returned {type(offered).__name__} where a class was promised")
+    missing = [method for method in methods if not callable(getattr(offered, method, None))]
+    if missing:
+        raise Unfit(f"{offered.__name__} is no {promised.__name__}: it lacks {', '.join(missing)}")
+    return offered
+
+
+def _text(kind: type, field: str, pattern: re.Pattern[str]) -> str:
+    value = getattr(kind, field, None)
+    if not (isinstance(value, str) and pattern.fullmatch(value)):
+        wanted = "lower-case letters, digits and _, up to 32" if pattern is _WORD else "one line of up to 300 characters"
+        raise Unfit(f"{kind.__name__}.{field} is not {wanted}")
+    return value
+
+
+def _schema(owner: str, definition: ToolDefinition) -> None:
+    # A schema goes into the log and into every request: one that is not JSON would break each turn, not only its tool.
+    if not isinstance(definition.description, str) or not isinstance(definition.parameters, dict):
+        raise Unfit(f"{owner}.definition has a description that is no text or parameters that are no object")
+    if definition.parameters.get("type") != "object":
+        raise Unfit(f"{owner}.definition.parameters is not a JSON Schema of type object")
+    try:
+        msgspec.json.encode(definition)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise Unfit(f"{owner}.definition is not JSON") from error
+
+
+def _coroutine(kind: type, *methods: str) -> None:
+    for method in methods:
+        if not inspect.iscoroutinefunction(getattr(kind, method)):
+            raise Unfit(f"{kind.__name__}.{method} is not an async function")
+
+
+def _plain(kind: type, *methods: str) -> None:
+    for method in methods:
+        if inspect.iscoroutinefunction(getattr(kind, method)):
+            raise Unfit(f"{kind.__name__}.{method} is a coroutine, which nobody would await here")

@@ -1,0 +1,271 @@
+"""The catalog: which sessions there are, checkpoints of their transcripts, and the message ids of each key.
+
+It is derived: whatever is missing, damaged or old in `catalog.sqlite` is read again from the journals, so the file may be
+deleted at any time. Rows live in memory while the gateway runs; what changes is written behind, at most once a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+
+import msgspec
+
+from sessions.catalog_file import Batch, CatalogFile
+from sessions.checkpoints import decode_checkpoint, encode_checkpoint
+from sessions.errors import StorageFailed, UnknownSession
+from sessions.lineage import Lineage, SessionRow
+from sessions.receipt_batches import Collected, ReceiptBatch, collect, encode_batch
+from sessions.receipts import REMEMBERED, Receipts
+from sessions.seals import seal, unseal
+from sessions.sqlite import Error, Unavailable
+from sessions.store import START, Position
+from sessions.survey import survey
+from sessions.transcript import Transcript
+
+__all__ = ["Catalog", "SessionRow"]
+
+PAUSE = 1.0
+"""Seconds that changes are collected before they are written."""
+
+
+class _Changes(msgspec.Struct, kw_only=True):
+    """What is not written yet; of a session only the newest row and checkpoint."""
+
+    gone: set[str] = msgspec.field(default_factory=set)
+    rows: dict[str, SessionRow] = msgspec.field(default_factory=dict)
+    checkpoints: dict[str, tuple[Position, Transcript]] = msgspec.field(default_factory=dict)
+    receipts: list[ReceiptBatch] = msgspec.field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.gone or self.rows or self.checkpoints or self.receipts)
+
+
+class Catalog:
+    """All sessions of one home. Use as an async context manager; leaving it writes everything. One process a file.
+
+    `rebuilt` says in a sentence why the file was not used, `unreadable` names the journals that could not be read, with the
+    reason, and `failure` says what keeps changes from being written just now. None of these loses anything.
+    """
+
+    def __init__(self, path: Path, folder: Path) -> None:
+        self.rebuilt: str | None = None
+        self.unreadable: dict[Path, str] = {}
+        self.failure: str | None = None
+        self._folder = folder
+        self._file = CatalogFile(path)
+        self._lineage = Lineage()
+        self._covered: dict[str, Position] = {}
+        self._changes = _Changes()
+        self._dirty = asyncio.Event()
+        self._closing = asyncio.Event()
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Catalog:
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self._file)
+            await self._load()
+            await self._reconcile()
+            tasks = await stack.enter_async_context(asyncio.TaskGroup())
+            tasks.create_task(self._write_behind())
+            stack.callback(self._close)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+    # --- sessions -----------------------------------------------------------------------------------------------------
+
+    def row(self, session: str) -> SessionRow | None:
+        """What is known of a session."""
+        return self._lineage.rows.get(session)
+
+    def current(self, person: str, key: str) -> SessionRow | None:
+        """The session that takes the messages of a person's key."""
+        return self._lineage.current((person, key))
+
+    def sessions(self, person: str) -> list[SessionRow]:
+        """The current session of each of a person's keys, in the order of the keys."""
+        rows = (self._lineage.current(name) for name in self._lineage.names(person))
+        return [row for row in rows if row is not None]
+
+    def chain(self, session: str) -> list[SessionRow]:
+        """The sessions before this one under its key, newest first."""
+        return self._lineage.chain(session)
+
+    def successor(self, session: str) -> SessionRow | None:
+        """The session that went on where this one ended."""
+        return self._lineage.successor(session)
+
+    def unsettled(self) -> list[SessionRow]:
+        """The sessions that have, or may have, something left to finish."""
+        return [row for row in self._lineage.rows.values() if not row.settled]
+
+    def vouches(self, session: str) -> bool:
+        """Whether a session's journal is, by size and time, still what was durable and verified when nothing was left to
+        do in it. Asks the file system for the two numbers."""
+        row = self._lineage.rows.get(session)
+        if row is None or not row.settled:
+            return False
+        try:
+            stat = self._path(session).stat()
+        except OSError:
+            return False
+        return (row.size, row.mtime_ns) == (stat.st_size, stat.st_mtime_ns)
+
+    def put(self, row: SessionRow) -> None:
+        """Take in what is now true of a session; `size` and `mtime_ns` were the journal's when all of it was durable."""
+        if row.session not in self._lineage.rows:
+            self._covered[row.session] = START  # its ids are those that its first checkpoints will bring
+        self._lineage.put(row)
+        self._changes.rows[row.session] = row
+        self._dirty.set()
+
+    # --- checkpoints and receipts -------------------------------------------------------------------------------------
+
+    async def checkpoint(self, session: str) -> tuple[Position, Transcript] | None:
+        """The last checkpoint of a session, if there is one of this version that is as it was written. The journal has the
+        last word: it must still hold the line at the position."""
+        try:
+            sealed = await self._file.checkpoint(session)
+        except (Error, StorageFailed):
+            return None
+        return await asyncio.to_thread(decode_checkpoint, session, sealed)
+
+    def save_checkpoint(
+        self, session: str, position: Position, transcript: Transcript, receipts: Receipts | None = None
+    ) -> None:
+        """Keep a transcript for the next start, and the ids of the session's messages up to the same position. Both must be
+        durable. Without `receipts` the next start reads the ids from the journal."""
+        self._changes.checkpoints[session] = position, transcript
+        covered = self._covered.get(session)
+        if receipts is not None and covered is not None and covered.seq < position.seq:
+            messages = tuple(receipts.between(session, covered.seq, position.seq))
+            self._cover(ReceiptBatch(session=session, after=covered.seq, upto=position, messages=messages))
+        self._dirty.set()
+
+    async def receipts(self, person: str, key: str) -> Receipts:
+        """The newest message ids of a key, REMEMBERED at least, across its sessions, as their journals have them now."""
+        found: list[tuple[str, Collected]] = []
+        wanted = REMEMBERED
+        for row in self._lineage.all_of((person, key)):
+            if wanted <= 0:
+                break
+            if (collected := await self._collect(row.session, wanted)) is not None:
+                found.append((row.session, collected))
+                wanted -= len(collected.messages)
+        receipts = Receipts()
+        for session, collected in reversed(found):
+            receipts.extend(session, collected.messages)
+        return receipts
+
+    async def _collect(self, session: str, wanted: int) -> Collected | None:
+        try:
+            stored = await self._file.receipts(session)
+        except (Error, StorageFailed):
+            stored = []
+        path = self._path(session)
+        try:
+            collected = await asyncio.to_thread(collect, path, stored, wanted)
+        except (UnknownSession, OSError) as error:
+            self.unreadable[path] = str(error)
+            return None
+        self._covered[session] = collected.upto
+        if collected.new is not None:
+            self._cover(collected.new)
+        return collected
+
+    def _cover(self, batch: ReceiptBatch) -> None:
+        self._covered[batch.session] = batch.upto
+        self._changes.receipts.append(batch)
+        self._dirty.set()
+
+    def _path(self, session: str) -> Path:
+        return self._folder / f"{session}.jsonl"
+
+    # --- the file -----------------------------------------------------------------------------------------------------
+
+    async def _load(self) -> None:
+        stored = await self._file.rows()
+        for row in await asyncio.to_thread(_decode_rows, stored):
+            self._lineage.put(row)
+
+    async def _reconcile(self) -> None:
+        """Bring the rows in line with the journals in the folder."""
+        found = await asyncio.to_thread(survey, self._folder, self._lineage.rows)
+        self.unreadable.update(found.unreadable)
+        for row in found.changed:
+            self._lineage.put(row)
+            self._changes.rows[row.session] = row
+        for session in found.gone:
+            self._lineage.drop(session)
+        self._changes.gone.update(found.gone)
+        if self._changes:
+            self._dirty.set()
+        if self._lineage.rows:  # a first start, with no journals, rebuilds nothing
+            self.rebuilt = self._file.unused
+
+    def _close(self) -> None:
+        self._closing.set()
+        self._dirty.set()
+
+    async def _write_behind(self) -> None:
+        while not self._closing.is_set():
+            await self._dirty.wait()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._closing.wait(), PAUSE)
+            self._dirty.clear()
+            await self._write()
+
+    async def _write(self) -> None:
+        changes, self._changes = self._changes, _Changes()
+        if not changes:
+            return
+        batch = await asyncio.to_thread(_encode, changes)
+        try:
+            await self._file.write(batch)
+            self.failure = None
+        except Unavailable as error:
+            self.failure = f"The catalog cannot be written: {error}."
+            self._take_back(changes)
+        except Error as error:
+            await self._remake(error)
+        except StorageFailed as error:
+            self.failure = str(error)  # no file can be made: what is derived is derived again at the next start
+
+    async def _remake(self, error: Exception) -> None:
+        try:
+            await self._file.remake(error)
+            self._take_back(_Changes(rows=dict(self._lineage.rows)))
+        except StorageFailed as failed:
+            self.failure = str(failed)
+
+    def _take_back(self, changes: _Changes) -> None:
+        """What could not be written is tried again, under what has come since. Checkpoints are let go of: they are large."""
+        later = self._changes
+        later.gone |= changes.gone
+        later.rows = changes.rows | later.rows
+        later.receipts = changes.receipts + later.receipts
+        self._dirty.set()
+
+
+def _encode(changes: _Changes) -> Batch:
+    return Batch(
+        gone=list(changes.gone),
+        rows=[(session, seal(session, msgspec.msgpack.encode(row))) for session, row in changes.rows.items()],
+        checkpoints=[(session, encode_checkpoint(session, *saved)) for session, saved in changes.checkpoints.items()],
+        receipts=[(b.session, b.after, b.upto.seq, encode_batch(b)) for b in changes.receipts],
+    )
+
+
+def _decode_rows(stored: list[tuple[object, object]]) -> list[SessionRow]:
+    """The rows that are as they were written; the others are read from their journals again."""
+    rows = []
+    decode = msgspec.msgpack.Decoder(SessionRow).decode
+    for session, sealed in stored:
+        if isinstance(session, str) and (value := unseal(session, sealed)) is not None:
+            with suppress(msgspec.MsgspecError):
+                rows.append(decode(value))
+    return rows

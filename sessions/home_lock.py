@@ -1,0 +1,47 @@
+"""The lock of a home: one process at a time."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+from types import TracebackType
+
+from sessions.disk import make_folder
+from sessions.errors import HomeLocked
+
+
+class HomeLock:
+    """Holds the home while the block runs; entering raises HomeLocked if another process holds it.
+
+    The kernel lets the lock go with its process, however that ends, so nobody ever has to remove the file: it stays, and
+    only says for people which process wrote it last.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._descriptor = -1
+
+    def __enter__(self) -> HomeLock:
+        make_folder(self._path.parent)
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW  # a child process must not inherit the lock
+        descriptor = os.open(self._path, flags, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
+        except BlockingIOError:
+            owner = os.pread(descriptor, 20, 0).decode("ascii", "replace").strip() or "unknown"
+            os.close(descriptor)
+            raise HomeLocked(
+                f"{self._path.parent} is in use by another gateway (process {owner}); stop it, or choose another home."
+            ) from None
+        except BaseException:
+            os.close(descriptor)
+            raise
+        self._descriptor = descriptor
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        os.close(self._descriptor)
+        self._descriptor = -1

@@ -1,0 +1,38 @@
+"""The one copy of SQLite that this process uses.
+
+Many Pythons are built without loadable extensions, which the memory index needs; there the `pysqlite3` package stands in.
+One file must never be opened through both copies in one process, since the locks of one are lost when the other closes it:
+so every file of the house is opened here, and every error of it caught by the names here.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import aiosqlite
+
+
+def _chosen() -> Any:
+    if hasattr(sqlite3.Connection, "enable_load_extension"):
+        return sqlite3
+    try:
+        return importlib.import_module("pysqlite3.dbapi2")
+    except ImportError:
+        return sqlite3  # no extension can be loaded; everything else works
+
+
+_copy = _chosen()
+
+Error: type[Exception] = _copy.Error
+"""Anything that SQLite reports."""
+
+Unavailable: type[Exception] = _copy.OperationalError
+"""The part of `Error` that is about circumstances (locked, full, not to be opened), mostly, and not the file's content."""
+
+
+def connect(path: Path) -> aiosqlite.Connection:
+    """A connection, to be entered with `async with`, in which transactions are begun and ended by hand."""
+    return aiosqlite.Connection(lambda: _copy.connect(str(path), isolation_level=None), iter_chunk_size=64)

@@ -1,0 +1,153 @@
+"""A real gateway in this process, and a client written from the contract alone."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import aiohttp
+
+from gateway.config import load_config
+from gateway.daemon import Daemon
+from gateway.home import Home
+
+TOKEN = "a-token-for-tests-that-is-long-enough"
+
+Frame = dict[str, Any]
+
+
+class Client:
+    """One websocket. Frames that arrive are kept; `until` waits for one that fits."""
+
+    def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+        self.socket = socket
+        self.frames: list[Frame] = []
+        self._ids = itertools.count(1)
+
+    async def say(self, type_: str, **fields: Any) -> None:
+        await self.socket.send_str(json.dumps({"type": type_, **fields}))
+
+    async def send(self, text: str, *, session: str = "main", id_: str | None = None) -> str:
+        """Send a message; returns its id."""
+        id_ = id_ or f"c{next(self._ids)}-{id(self)}"
+        await self.say("send", id=id_, session=session, text=text)
+        return id_
+
+    async def next(self) -> Frame:
+        async with asyncio.timeout(10):
+            message = await self.socket.receive()
+        assert message.type is aiohttp.WSMsgType.TEXT, f"closed: {message.data} {message.extra}"
+        frame: Frame = json.loads(message.data)
+        self.frames.append(frame)
+        return frame
+
+    async def until(self, fits: Callable[[Frame], bool]) -> Frame:
+        while not fits(frame := await self.next()):
+            pass
+        return frame
+
+    async def until_type(self, type_: str, **fields: Any) -> Frame:
+        return await self.until(lambda f: f["type"] == type_ and all(f.get(k) == v for k, v in fields.items()))
+
+    async def until_event(self, kind: str) -> Frame:
+        frame = await self.until(lambda f: f["type"] == "event" and f["event"]["kind"] == kind)
+        event: Frame = frame["event"]
+        return event
+
+    async def chat(self, text: str, *, session: str = "main") -> str:
+        """Send a message and return the text of the answer."""
+        await self.send(text, session=session)
+        reply = await self.until_event("model_replied")
+        await self.until_event("turn_ended")
+        answer: str = reply["text"]
+        return answer
+
+    async def command(self, text: str, *, session: str = "main") -> str:
+        """Send a command and return its answer."""
+        await self.send(text, session=session)
+        answer: str = (await self.until_event("command_answered"))["answer"]
+        return answer
+
+    def events(self, session: str = "main") -> list[tuple[str, Frame]]:
+        """All events that came so far, with their session ids."""
+        return [(f["session_id"], f["event"]) for f in self.frames if f["type"] == "event" and f["session"] == session]
+
+    async def closed(self) -> int | None:
+        """Read until the gateway closes; returns the code."""
+        async with asyncio.timeout(20):
+            while True:
+                message = await self.socket.receive()
+                if message.type is aiohttp.WSMsgType.TEXT:
+                    self.frames.append(json.loads(message.data))
+                else:
+                    return self.socket.close_code
+
+
+class Gateway:
+    """A gateway that runs in this process on a home under `tmp_path`."""
+
+    def __init__(self, home: Path, daemon: Daemon, http: aiohttp.ClientSession) -> None:
+        self.home = home
+        self.daemon = daemon
+        self.http = http
+
+    @property
+    def url(self) -> str:
+        assert self.daemon.address is not None
+        host, port = self.daemon.address
+        return f"http://{host}:{port}"
+
+    async def connect(self, token: str | None = TOKEN, **headers: str) -> Client:
+        """A connection; with a token it is authenticated by header and greeted."""
+        if token is not None:
+            headers["Authorization"] = f"Bearer {token}"
+        socket = await self.http.ws_connect(f"{self.url}/ws", headers=headers, max_msg_size=0)
+        client = Client(socket)
+        if token is not None:
+            assert (await client.next())["type"] == "welcome"
+        return client
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    def journals(self) -> dict[str, list[Frame]]:
+        """What stands in the journals, by session."""
+        return {
+            path.stem: [json.loads(line) for line in path.read_bytes().splitlines()]
+            for path in sorted((self.home / "sessions").glob("*.jsonl"))
+        }
+
+
+@contextlib.asynccontextmanager
+async def gateway(
+    home: Path, *, script: list[Mapping[str, Any]] | None = None, settings: Mapping[str, Any] | None = None
+) -> AsyncIterator[Gateway]:
+    """Run a gateway whose model is `scripted:echo`, or gives the script's replies."""
+    home.mkdir(parents=True, exist_ok=True)
+    wanted: dict[str, Any] = {"agent.model": "scripted:echo", "gateway.port": 0, "gateway.token": TOKEN}
+    if script is not None:
+        path = home / "script.jsonl"
+        path.write_text("".join(json.dumps(line) + "\n" for line in script))
+        wanted |= {"agent.model": "scripted:script", "providers.scripted.script": str(path)}
+    wanted |= settings or {}
+    environment = {f"EXUVIA__{k.upper().replace('.', '__')}": json.dumps(v) for k, v in wanted.items()}
+    place = Home(home)
+    place.make()
+    daemon = Daemon(place, load_config(None, environment=environment, overrides={}))
+    async with contextlib.AsyncExitStack() as stack, aiohttp.ClientSession() as http:
+        serving = asyncio.create_task(daemon.serve(stack))
+        try:
+            async with asyncio.timeout(10):
+                while daemon.readiness.refuses and not serving.done():
+                    await asyncio.sleep(0.001)
+            if serving.done():
+                serving.result()
+            yield Gateway(home, daemon, http)
+        finally:
+            daemon.stop()
+            await serving

@@ -1,0 +1,382 @@
+"""The websocket as clients rely on it, against a whole gateway."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.gateway.gateways import TOKEN, Client, gateway
+
+
+def texts(client: Client, kind: str = "model_replied") -> list[str]:
+    return [event["text"] for _, event in client.events() if event["kind"] == kind]
+
+
+async def test_a_message_is_accepted_then_shown_then_streamed_then_answered(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as g:
+        client = await g.connect()
+        id_ = await client.send("hello there friend")
+        await client.until_event("turn_ended")
+        accepted = client.frames[1]
+        assert accepted["type"] == "accepted"
+        assert (accepted["id"], accepted["session"], accepted["duplicate"]) == (id_, "main", False)
+        events = [event for _, event in client.events()]
+        assert [event["seq"] for event in events] == list(range(accepted["seq"], accepted["seq"] + len(events)))
+        assert [event["kind"] for event in events][0] == "message_received"
+        assert [event["kind"] for event in events][-2:] == ["model_replied", "turn_ended"]
+        deltas = [frame for frame in client.frames if frame["type"] == "delta"]
+        assert "".join(delta["text"] for delta in deltas) == texts(client)[0] == "hello there friend"
+        assert deltas[0]["offset"] == 0
+        assert {(delta["turn"], delta["reply"]) for delta in deltas} == {(1, 1)}
+        (journal,) = g.journals().values()
+        assert events == [{k: v for k, v in line.items() if k != "sum"} for line in journal[accepted["seq"] - 1 :]]
+
+
+async def test_the_first_frame_may_bring_the_token(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as g:
+        client = await g.connect(None)
+        await client.say("hello", protocol=1, token=TOKEN, client="test/1")
+        welcome = await client.next()
+        assert welcome["type"] == "welcome"
+        assert welcome["protocol"] == 1
+        assert await client.chat("hi") == "hi"
+        assert client.events()[0][1]["client"] == "test/1"
+        assert client.events()[0][1]["sender"] == "owner"
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        '{"type":"hello","protocol":1,"token":"wrong"}',
+        '{"type":"hello","protocol":1}',
+        '{"type":"send","id":"1","session":"main","text":"hi"}',
+        "nonsense",
+        '{"type":"hello","protocol":1,"token":"' + "x" * 70_000 + '"}',
+    ],
+)
+async def test_without_the_token_the_connection_is_closed_and_nothing_is_logged(tmp_path: Path, first: str) -> None:
+    async with gateway(tmp_path) as g:
+        client = await g.connect(None)
+        await client.socket.send_str(first)
+        assert await client.closed() in (4401, 1009)
+        assert client.frames == []
+        assert g.journals() == {}
+
+
+@pytest.mark.parametrize(
+    ("headers", "query", "status"),
+    [
+        ({"Authorization": "Bearer wrong"}, "", 401),
+        ({}, f"?token={TOKEN}", 401),
+        ({"Authorization": f"Bearer {TOKEN}", "Origin": "http://evil.example"}, "", 403),
+        ({"Authorization": f"Bearer {TOKEN}", "Origin": "null"}, "", 403),
+        ({"Authorization": f"Bearer {TOKEN}", "Host": "evil.example"}, "", 403),
+    ],
+)
+async def test_who_may_not_come_in_is_refused_before_the_upgrade(
+    tmp_path: Path, headers: dict[str, str], query: str, status: int
+) -> None:
+    async with gateway(tmp_path) as g:
+        with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+            await g.http.ws_connect(f"{g.url}/ws{query}", headers=headers)
+        assert refused.value.status == status
+
+
+async def test_a_page_of_the_gateways_own_may_come_in(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as g:
+        client = await g.connect(Origin=g.url)
+        assert await client.chat("hi") == "hi"
+
+
+async def test_health_is_told_without_a_token_and_under_any_name(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as g:
+        for path in ("healthz", "readyz"):
+            async with g.http.get(f"{g.url}/{path}", headers={"Host": "probe.internal"}) as answer:
+                assert answer.status == 200
+        async with g.http.get(f"{g.url}/") as answer:
+            assert answer.status == 404
+
+
+# --- ids --------------------------------------------------------------------------------------------------------------
+
+
+async def test_the_same_id_with_the_same_text_is_one_message(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as g:
+        client, other = await g.connect(), await g.connect()
+        await client.send("hi", id_="x")
+        first = await client.until_type("accepted")
+        await client.until_event("turn_ended")
+        await other.send("hi", id_="x")
+        again = await other.until_type("accepted")
+        assert again == {**first, "duplicate": True}
+        await other.until_event("turn_ended")
+        assert len(texts(other)) == 1
+        await other.send("other", id_="x")
+        assert (await other.until_type("error"))["code"] == "conflict"
+
+
+async def test_the_same_id_is_known_after_new_and_after_a_restart(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as g:
+        client = await g.connect()
+        await client.send("hi", id_="x")
+        first = await client.until_type("accepted")
+        await client.until_event("turn_ended")
+        await client.command("/new")
+        await client.send("hi", id_="x")
+        assert await client.until_type("accepted") == {**first, "duplicate": True}
+    (tmp_path / "catalog.sqlite").unlink()
+    async with gateway(tmp_path) as g:
+        client = await g.connect()
+        await client.send("hi", id_="x")
+        assert await client.until_type("accepted") == {**first, "duplicate": True}
+        assert len(g.journals()) == 2
+
+
+# --- subscriptions ----------------------------------------------------------------------------------------------------
+
+
+async def test_two_clients_see_the_same_events_in_the_same_order(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as g:
+        one, two = await g.connect(), await g.connect()
+        await one.chat("first")
+        await two.say("subscribe", session="main", after=0)
+        for number in range(5):
+            await (one, two)[number % 2].send(f"message {number}")
+        for client in (one, two):
+            while len(texts(client)) < 6 or client.events()[-1][1]["kind"] != "turn_ended":
+                await client.next()
+        assert two.events()[-len(one.events()) :] == one.events()
+        assert [event["seq"] for _, event in two.events()] == list(range(1, len(two.events()) + 1))
+
+
+async def test_a_client_resumes_where_it_stopped_also_across_new(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as g:
+        live = await g.connect()
+        await live.say("ping")
+        await live.chat("one")
+        session_id, event = live.events()[0]
+        await live.command("/new")
+        await live.chat("two")
+        await live.command("/new")
+        await live.chat("three")
+        resumed = await g.connect()
+        await resumed.say("subscribe", session="main", session_id=session_id, after=event["seq"] - 1)
+        while "three" not in texts(resumed) or resumed.events()[-1][1]["kind"] != "turn_ended":
+            await resumed.next()
+        journals = g.journals()
+        by_session: dict[str, list[int]] = {}
+        for session, seen in resumed.events():
+            by_session.setdefault(session, []).append(seen["seq"])
+        assert list(by_session) == list(journals)
+        for session, seqs in by_session.items():
+            assert seqs == sorted(set(seqs))
+            assert seqs[0] == (event["seq"] if session == session_id else 1)
+        shared = [seen for seen in resumed.events() if seen in live.events()]
+        assert sorted(map(repr, shared)) == sorted(map(repr, live.events()))
+
+
+async def test_a_subscription_beyond_the_end_is_refused_with_the_end(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as g:
+        client = await g.connect()
+        await client.say("subscribe", id="s", session="main", after=0)
+        assert (await client.until_type("error"))["code"] == "unknown_session"
+        await client.chat("hi")
+        await client.say("subscribe", id="s", session="main", after=999)
+        error = await client.until_type("error")
+        (journal,) = g.journals().values()
+        assert (error["code"], error["id"], error["head"]) == ("bad_request", "s", journal[-1]["seq"])
+
+
+async def test_after_unsubscribing_nothing_more_comes(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as g:
+        client, other = await g.connect(), await g.connect()
+        await client.chat("hi")
+        await client.say("unsubscribe", session="main")
+        await client.say("ping", id="p")
+        await client.until_type("pong", id="p")
+        await other.chat("more")
+        seen = len(client.frames)
+        await client.say("ping", id="q")
+        await client.until_type("pong", id="q")
+        assert len(client.frames) == seen + 1
+
+
+async def test_history_comes_in_pages_newest_last(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as g:
+        client = await g.connect()
+        for number in range(4):
+            await client.chat(f"message {number}")
+        (journal,) = g.journals().values()
+        expected = [{k: v for k, v in line.items() if k != "sum"} for line in journal]
+        pages: list[dict[str, Any]] = []
+        before = None
+        while True:
+            await client.say("history", id="h", session="main", limit=5, **({"before": before} if before else {}))
+            page = await client.until_type("history", id="h")
+            pages = page["events"] + pages
+            before = page["events"][0]["seq"]
+            if not page["more"]:
+                break
+        assert pages == expected
+
+
+async def test_sessions_are_listed_with_their_heads(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as g:
+        client = await g.connect()
+        await client.chat("a", session="one")
+        await client.chat("b", session="two")
+        await client.say("sessions", id="l")
+        listed = (await client.until_type("sessions", id="l"))["sessions"]
+        assert sorted(row["session"] for row in listed) == ["one", "two"]
+        heads = {session: lines[-1]["seq"] for session, lines in g.journals().items()}
+        assert {row["session_id"]: row["head"] for row in listed} == heads
+
+
+async def test_a_client_that_does_not_read_disturbs_nobody_and_resumes(tmp_path: Path) -> None:
+    script = [{"text": "x" * 200_000}]
+    async with gateway(tmp_path, script=script) as g:
+        stalled, other = await g.connect(), await g.connect()
+        await stalled.chat("hi")
+        last = stalled.events()[-1][1]["seq"]
+        stalled.socket._reader._protocol.pause_reading()  # type: ignore[union-attr]
+        for number in range(60):
+            await other.chat(f"go on {number}")
+        stalled.socket._reader._protocol.resume_reading()  # type: ignore[union-attr]
+        assert await stalled.closed() in (1013, 1006, None)
+        seen = [event["seq"] for _, event in stalled.events()]
+        assert seen == list(range(seen[0], seen[0] + len(seen)))
+        again = await g.connect()
+        await again.say("subscribe", session="main", after=last)
+        while len(texts(again)) < 60:
+            await again.next()
+        assert [event["seq"] for _, event in again.events()][0] == last + 1
+
+
+# --- turns ------------------------------------------------------------------------------------------------------------
+
+
+async def test_cancel_ends_the_turn_and_leaves_the_waiting_messages(tmp_path: Path) -> None:
+    script = [{"text": "a long story", "delay_ms": 3000}, {"text": "next"}]
+    async with gateway(tmp_path, script=script) as g:
+        client = await g.connect()
+        await client.say("cancel", session="main")
+        assert (await client.until_type("error"))["code"] == "unknown_session"
+        await client.send("tell me")
+        await client.until_type("delta")
+        await client.send("and then")
+        await client.say("cancel", session="main")
+        assert (await client.until_event("turn_ended"))["outcome"] == "cancelled"
+        assert (await client.until_event("turn_ended"))["outcome"] == "replied"
+        assert texts(client)[-1] == "next"
+
+
+async def test_at_most_so_many_messages_wait(tmp_path: Path) -> None:
+    script = [{"text": "slow answer", "delay_ms": 500}]
+    async with gateway(tmp_path, script=script, settings={"sessions.queue_limit": 2}) as g:
+        client = await g.connect()
+        await client.send("one")
+        await client.until_type("delta")
+        for text in ("two", "three", "four"):
+            await client.send(text)
+        error = await client.until_type("error")
+        assert (error["code"], error["retry_after"]) == ("busy", 1)
+        assert (await client.command("/stop")).lower().startswith("stop")
+
+
+async def test_later_messages_go_to_the_new_session_even_when_sent_at_once(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as g:
+        client = await g.connect()
+        for text in ("one", "/new", "two"):
+            await client.send(text)
+        while len(texts(client)) < 2 or client.events()[-1][1]["kind"] not in ("turn_ended", "session_closed"):
+            await client.next()
+        old, new = g.journals().values()
+        assert [e["text"] for e in old if e["kind"] == "message_received"] == ["one", "/new"]
+        assert [e["text"] for e in new if e["kind"] == "message_received"] == ["two"]
+        assert new[0]["succeeds"]["session"] == old[0]["session"]
+
+
+async def test_commands_answer(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as g:
+        client = await g.connect()
+        await client.chat("hi")
+        assert "/status" in await client.command("/help")
+        assert "scripted:echo" in await client.command("/status")
+        assert "owner" in await client.command("/whoami")
+        assert "hi" in await client.command("/history 5")
+        assert "no command" in await client.command("/nonsense")
+        assert "scripted:echo" in await client.command("/model")
+        assert "provider" in await client.command("/model nonsense")
+        assert await client.chat("/usr/bin is a path") == "/usr/bin is a path"
+
+
+# --- what nobody should send ------------------------------------------------------------------------------------------
+
+
+async def test_no_frame_closes_the_process_or_reaches_the_log(tmp_path: Path) -> None:
+    chance = random.Random(7)
+    good = json.dumps({"type": "send", "id": "i", "session": "main", "text": "t"})
+    async with gateway(tmp_path) as g:
+        client = await g.connect()
+        sent = 0
+        for _ in range(10_000):
+            characters = list(good)
+            for _ in range(chance.randrange(1, 4)):
+                place = chance.randrange(len(characters))
+                characters[place] = chance.choice(['"', "{", "}", "[", "\\u0000", "\\ud800", "9", "NaN", ":", "é"])
+            text = "".join(characters)
+            try:
+                valid = json.loads(text)["type"] == "send"
+            except (ValueError, KeyError, TypeError):
+                valid = False
+            if not valid:
+                await client.socket.send_str(text)
+                sent += 1
+        await client.say("ping", id="end")
+        await client.until_type("pong", id="end")
+        errors = [frame for frame in client.frames if frame["type"] == "error"]
+        assert len(errors) == sent > 5000
+        assert {error["code"] for error in errors} <= {"bad_frame", "unknown_session"}
+        assert g.journals() == {}
+
+
+async def test_a_frame_beyond_the_limit_is_refused_and_the_connection_goes_on(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as g:
+        client = await g.connect()
+        await client.send("x" * 2 * 1024 * 1024)
+        assert (await client.until_type("error"))["code"] == "too_large"
+        await client.socket.send_bytes(b"\x00\x01")
+        assert (await client.until_type("error"))["code"] == "bad_frame"
+        assert await client.chat("hi") == "hi"
+
+
+async def test_a_frame_of_a_million_bytes_is_a_message(tmp_path: Path) -> None:
+    async with gateway(tmp_path, script=[{"text": "long"}]) as g:
+        client = await g.connect()
+        await client.send("é" * 500_000)
+        assert (await client.until_type("accepted"))["duplicate"] is False
+        await client.until_event("turn_ended")
+
+
+async def test_many_sessions_at_once_are_each_answered_once_and_in_order(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as g:
+
+        async def talk(key: str) -> list[str]:
+            client = await g.connect()
+            for number in range(4):
+                await client.send(f"{key} {number}", session=key)
+            answers: list[str] = []
+            while len(answers) < 4:
+                answers.append((await client.until_event("model_replied"))["text"])
+            return answers
+
+        keys = [f"s{number}" for number in range(50)]
+        answers = await asyncio.gather(*map(talk, keys))
+        assert answers == [[f"{key} {number}" for number in range(4)] for key in keys]
+

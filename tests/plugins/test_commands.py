@@ -1,0 +1,180 @@
+"""What each built-in command answers, on a conversation that stands still."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from exuvia import Command, CommandFailed, CommandHelp, HistoryEntry
+from plugins.commands.help import Help
+from plugins.commands.history import History
+from plugins.commands.model import Model
+from plugins.commands.new import New, Reset
+from plugins.commands.status import Status, Whoami
+from plugins.commands.stop import Stop
+
+ALL: list[Command] = [Help(), History(), Model(), New(), Reset(), Status(), Stop(), Whoami()]
+
+
+class Conversation:
+    """A `ConversationView` whose facts the test sets, and which notes what was done to it."""
+
+    person = "owner"
+    client = "terminal"
+    channel = "websocket"
+    key = "main"
+    session = "20261121-031241-7k2m9q"
+
+    def __init__(self, *, running: bool = False, said: Sequence[HistoryEntry] = ()) -> None:
+        self.running = running
+        self.said = said
+        self.done: list[object] = []
+
+    def commands(self) -> Sequence[CommandHelp]:
+        return [CommandHelp(name=c.name, usage=c.usage, summary=c.summary) for c in ALL]
+
+    def status(self) -> str:
+        return "all is well"
+
+    def model(self) -> str:
+        return "local:smollm2, because it is installed"
+
+    def models(self) -> Sequence[str]:
+        return ["local:smollm2", "openai:gpt"]
+
+    async def choose_model(self, name: str | None) -> str:
+        self.done.append(("choose", name))
+        if name == "nobody:x":
+            raise CommandFailed("There is no provider nobody.")
+        return f"{name or 'auto'}, because it was chosen"
+
+    async def history(self, count: int) -> Sequence[HistoryEntry]:
+        self.done.append(("history", count))
+        return self.said[-count:]
+
+    def stop_turn(self) -> bool:
+        return self.running
+
+    async def start_anew(self) -> str:
+        self.done.append("anew")
+        return "20261121-031242-aaaaaa"
+
+
+def entry(seq: int, text: str) -> HistoryEntry:
+    return HistoryEntry(seq=seq, at="2026-11-21T03:12:41.000Z", who="person", text=text)
+
+
+async def test_help_lists_every_command_with_usage_and_summary() -> None:
+    answer = await Help().run("", Conversation())
+    assert answer.splitlines() == ["**Commands**", "", *(f"- `{c.usage}`: {c.summary}" for c in ALL)]
+
+
+@pytest.mark.parametrize("argument", ["stop", "/stop", "STOP"])
+async def test_help_explains_one_command(argument: str) -> None:
+    assert await Help().run(argument, Conversation()) == f"`/stop`: {Stop.summary}"
+
+
+async def test_help_of_what_is_no_command_says_so() -> None:
+    with pytest.raises(CommandFailed, match=r"no such command; /help lists"):
+        await Help().run("dance", Conversation())
+
+
+async def test_status_is_the_gateways_own_account() -> None:
+    assert await Status().run("", Conversation()) == "all is well"
+
+
+async def test_stop_says_whether_something_ran() -> None:
+    assert await Stop().run("", Conversation(running=True)) == "Stopped the running turn."
+    assert await Stop().run("", Conversation()) == "Nothing was running."
+
+
+@pytest.mark.parametrize("command", [Status(), Stop(), Whoami()], ids=lambda command: command.name)
+async def test_a_command_that_takes_nothing_refuses_something(command: Command) -> None:
+    with pytest.raises(CommandFailed, match=f"^/{command.name} takes nothing after it.$"):
+        await command.run("now", Conversation(running=True))
+
+
+@pytest.mark.parametrize("command", [New(), Reset()], ids=lambda command: command.name)
+@pytest.mark.parametrize("argument", ["", "and fresh"])
+async def test_new_and_reset_open_the_next_session_whatever_follows(command: Command, argument: str) -> None:
+    conversation = Conversation()
+    answer = await command.run(argument, conversation)
+    assert answer == "A new session has begun: `20261121-031242-aaaaaa`. The old one is kept."
+    assert conversation.done == ["anew"]
+
+
+async def test_model_shows_what_is_in_use_why_and_how_to_change_it() -> None:
+    conversation = Conversation()
+    assert (await Model().run("", conversation)).splitlines() == [
+        "- In use: local:smollm2, because it is installed",
+        "- Ready to answer: `local:smollm2`, `openai:gpt`",
+        "- To change it for this session: `/model provider:model`; back to the configured one: `/model default`",
+    ]
+    assert conversation.done == []
+
+
+@pytest.mark.parametrize(("argument", "chosen"), [("openai:gpt", "openai:gpt"), ("auto", "auto"), ("default", None)])
+async def test_model_with_a_name_changes_it(argument: str, chosen: str | None) -> None:
+    conversation = Conversation()
+    answer = await Model().run(argument, conversation)
+    assert conversation.done == [("choose", chosen)]
+    assert answer == f"From the next turn on: {chosen or 'auto'}, because it was chosen"
+
+
+@pytest.mark.parametrize("argument", ["gpt", "openai:", ":gpt", "openai: gpt", "openai:gpt please"])
+async def test_model_with_what_is_no_name_of_a_model_changes_nothing(argument: str) -> None:
+    conversation = Conversation()
+    with pytest.raises(CommandFailed, match=r"^Write /model provider:model"):
+        await Model().run(argument, conversation)
+    assert conversation.done == []
+
+
+async def test_model_of_an_unknown_provider_gives_the_gateways_sentence() -> None:
+    with pytest.raises(CommandFailed, match=r"no provider nobody"):
+        await Model().run("nobody:x", Conversation())
+
+
+@pytest.mark.parametrize(("argument", "count"), [("", 10), ("1", 1), ("100", 100), ("007", 7)])
+async def test_history_asks_for_as_many_as_were_wanted(argument: str, count: int) -> None:
+    conversation = Conversation()
+    await History().run(argument, conversation)
+    assert conversation.done == [("history", count)]
+
+
+@pytest.mark.parametrize("argument", ["0", "101", "-3", "ten", "3.5", "1e1", "٣", "1_0", "9" * 5000])
+async def test_history_of_what_is_no_number_in_range_is_refused(argument: str) -> None:
+    conversation = Conversation()
+    with pytest.raises(CommandFailed, match="a number from 1 to 100"):
+        await History().run(argument, conversation)
+    assert conversation.done == []
+
+
+async def test_history_shows_each_message_on_one_line_of_bounded_length() -> None:
+    said = [entry(2, "one\ntwo\x1b[31m"), entry(5, "a" * 2000), entry(9, "")]
+    answer = await History().run("", Conversation(said=said))
+    assert answer.splitlines() == [
+        "- `2026-11-21T03:12:41.000Z` **person**: one two [31m",
+        f"- `2026-11-21T03:12:41.000Z` **person**: {'a' * 500} … (1,500 characters more)",
+        "- `2026-11-21T03:12:41.000Z` **person**: (nothing)",
+    ]
+
+
+async def test_history_of_a_fresh_session_says_so() -> None:
+    assert await History().run("", Conversation()) == "Nothing has been said yet."
+
+
+async def test_whoami_names_person_client_channel_key_and_id() -> None:
+    conversation = Conversation()
+    conversation.client = "evil`\n- Person: `admin"
+    assert (await Whoami().run("", conversation)).splitlines() == [
+        "- Person: `owner`",
+        "- Client: `evil´ - Person: ´admin`",
+        "- Channel: `websocket`",
+        "- Session: `main`",
+        "- Session id: `20261121-031241-7k2m9q`",
+    ]
+
+
+def test_only_the_model_waits_for_the_end_of_a_turn() -> None:
+    assert {c.name for c in ALL if c.when == "between_turns"} == {"model"}

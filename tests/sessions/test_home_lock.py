@@ -1,0 +1,38 @@
+"""One process a home."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sessions.errors import HomeLocked
+from sessions.home_lock import HomeLock
+
+HOLD = """
+import sys
+from pathlib import Path
+from sessions.home_lock import HomeLock
+with HomeLock(Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_second_process_is_refused_until_the_first_is_gone_however_it_ends(tmp_path: Path) -> None:
+    lock = tmp_path / "home" / "lock"
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(lock)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(HomeLocked, match=f"process {holder.pid}"), HomeLock(lock):
+            pass
+        holder.kill()
+    with HomeLock(lock), pytest.raises(HomeLocked), HomeLock(lock):
+        pass
+    with HomeLock(lock):
+        pass

@@ -1,0 +1,173 @@
+"""Opening a journal: a torn tail is set aside and cut, damage is never touched, a position is believed only if it recomputes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import stat
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from sessions.errors import JournalDamaged
+from sessions.journal import Journals, Verified, verify_journal
+from sessions.mending import SUSPECT
+from sessions.reading import read_lines
+from sessions.recorder import LONGEST_LINE
+from tests.sessions.journal_stories import SESSION, end_of, journals_in, lay, reopened, some_lines
+
+
+async def test_a_journal_cut_at_every_byte_of_its_last_three_lines_opens_with_the_prefix(tmp_path: Path) -> None:
+    lines = some_lines(6)
+    cuts = range(sum(map(len, lines[:3])), sum(map(len, lines)) + 1)
+    async with journals_in(tmp_path) as journals:
+        # all at once, so that the file system can make many of them durable together
+        await asyncio.gather(*(_opens_with_the_prefix(journals, tmp_path, lines, cut) for cut in cuts))
+
+
+async def _opens_with_the_prefix(journals: Journals, home: Path, lines: list[bytes], cut: int) -> None:
+    session = f"cut-{cut}"
+    content = b"".join(lines)[:cut]
+    path = lay(home, content, session)
+    kept = [line for n, line in enumerate(lines) if sum(map(len, lines[: n + 1])) <= cut]
+    end = end_of(kept)
+    assert verify_journal(path) == Verified(events=len(kept), bytes=cut, last=end, torn=cut - end.offset)
+    folded: list[bytes] = []
+    journal, last = await journals.open(session, fold=folded.append)
+    await journal.close()
+    assert (folded, last) == (kept, end)
+    assert path.read_bytes() == b"".join(kept)
+    tails = list((home / "quarantine").glob(f"{session}-*-{end.offset}.tail"))
+    assert [tail.read_bytes() for tail in tails] == [content[end.offset :]] * (cut > end.offset)
+    assert all(stat.S_IMODE(tail.stat().st_mode) == 0o600 for tail in tails)
+
+
+@pytest.mark.parametrize(
+    "tail",
+    [b"\0" * 5000, b"\0" * 5000 + b"\n", b'{"seq":4,"at":' + b"\0" * 300 + b'"}\n', b"\0\n\0\n{", b"{", b"\xff\xfe"],
+    ids=["nul", "nul-line", "half-nul", "nul-lines", "brace", "rubbish"],
+)
+async def test_a_tail_of_nul_or_without_a_newline_is_torn(tmp_path: Path, tail: bytes) -> None:
+    lines = some_lines(3)
+    path = lay(tmp_path, b"".join(lines) + tail)
+    assert verify_journal(path).torn == len(tail)
+    assert read_lines(path, 2, 10**6) == lines[1:]
+    assert await reopened(tmp_path) == (lines, end_of(lines))
+    assert path.read_bytes() == b"".join(lines)
+    assert [kept.read_bytes() for kept in (tmp_path / "quarantine").iterdir()] == [tail]
+
+
+async def test_a_journal_goes_on_where_its_torn_tail_was_cut(tmp_path: Path) -> None:
+    lines = some_lines(4)
+    lay(tmp_path, b"".join(lines[:2]) + lines[2][:-1])
+    async with journals_in(tmp_path) as journals:
+        journal, _ = await journals.open(SESSION, fold=lambda _: None)
+        journal.append(lines[2], urgent=True)
+        journal.append(lines[3], urgent=True)
+        await journal.close()
+    assert await reopened(tmp_path) == (lines, end_of(lines))
+
+
+def _flipped(lines: list[bytes]) -> list[bytes]:
+    return [*lines[:4], lines[4].replace(b"x", b"y", 1), *lines[5:]]
+
+
+_FAULTS = {
+    "flipped": _flipped,
+    "deleted": lambda lines: [*lines[:4], *lines[5:]],
+    "doubled": lambda lines: [*lines[:5], lines[3], *lines[5:]],
+    "swapped": lambda lines: [*lines[:4], lines[5], lines[4], *lines[6:]],
+    "nul in the middle": lambda lines: [*lines[:4], b"\0" * 40 + lines[4][40:], *lines[5:]],
+    "flipped at the end": lambda lines: [*lines[:4], lines[4].replace(b"x", b"y", 1)],
+    "rubbish with a newline": lambda lines: [*lines[:4], b"rubbish\n"],
+    "a line too long": lambda lines: [*lines[:4], b"z" * (LONGEST_LINE + 10)],
+    "begun and then whole": lambda lines: [*lines[:4], lines[4][:50] + b"\0\n", *lines[4:]],
+}
+
+
+@pytest.mark.parametrize("fault", list(_FAULTS))
+async def test_damage_stops_the_session_and_leaves_it_byte_for_byte(tmp_path: Path, fault: str) -> None:
+    content = b"".join(_FAULTS[fault](some_lines(9)))
+    path = lay(tmp_path, content)
+    good = end_of(some_lines(9)[: 5 if fault == "doubled" else 4])
+    for open_it in (reopened(tmp_path), reopened(tmp_path)):
+        with pytest.raises(JournalDamaged) as caught:
+            await open_it
+        assert (caught.value.line, caught.value.good_seq, caught.value.good_end) == (good.seq + 1, good.seq, good.offset)
+        assert path.read_bytes() == content
+    with pytest.raises(JournalDamaged) as verified:
+        verify_journal(path)
+    assert str(verified.value) == str(caught.value)
+    (report,) = (tmp_path / "quarantine").iterdir()
+    assert json.loads(report.read_bytes())["line"] == good.seq + 1
+
+
+async def test_damage_is_met_behind_a_position_too_and_not_served_as_history(tmp_path: Path) -> None:
+    lines = some_lines(9)
+    path = lay(tmp_path, b"".join(_flipped(lines)))
+    with pytest.raises(JournalDamaged) as caught:
+        await reopened(tmp_path, end_of(lines[:2]))
+    assert caught.value.line == 5
+    with pytest.raises(JournalDamaged):
+        read_lines(path, 3, 10**6)
+    assert read_lines(path, 1, sum(map(len, lines[:3]))) == lines[:3]
+
+
+async def test_only_what_follows_the_position_is_read(tmp_path: Path) -> None:
+    lines = some_lines(9)
+    lay(tmp_path, b"".join(lines))
+    for known in range(1, 10):
+        assert await reopened(tmp_path, end_of(lines[:known]), trusted=True) == (lines[known:], end_of(lines))
+
+
+async def test_a_position_beyond_the_end_says_that_acknowledged_events_are_missing(tmp_path: Path) -> None:
+    lines = some_lines(9)
+    path = lay(tmp_path, b"".join(lines[:6]) + lines[6][:9])
+    with pytest.raises(JournalDamaged, match="missing") as caught:
+        await reopened(tmp_path, end_of(lines))
+    assert caught.value.line == 0
+    assert path.read_bytes() == b"".join(lines[:6]) + lines[6][:9]
+
+
+@pytest.mark.parametrize("change", [{"sum": b"0" * 16}, {"seq": 4}, {"offset": -1}, {"offset": 1}, {"offset": 0}], ids=str)
+async def test_a_position_that_does_not_recompute_is_not_believed(tmp_path: Path, change: dict[str, object]) -> None:
+    lines = some_lines(9)
+    lay(tmp_path, b"".join(lines))
+    true = end_of(lines[:5])
+    if offset := change.get("offset"):
+        change = {"offset": true.offset + int(str(offset))}
+    with pytest.raises(JournalDamaged):
+        await reopened(tmp_path, msgspec.structs.replace(true, **change))
+
+
+async def test_a_position_on_a_line_whose_bytes_changed_is_not_believed(tmp_path: Path) -> None:
+    lines = some_lines(9)
+    lay(tmp_path, b"".join(_flipped(lines)))
+    with pytest.raises(JournalDamaged) as caught:
+        await reopened(tmp_path, end_of(lines[:5]))
+    assert caught.value.line == 0
+
+
+async def test_opening_a_long_journal_leaves_its_bytes_as_they_are(tmp_path: Path) -> None:
+    lines = some_lines(400, 2500)
+    content = b"".join(lines)
+    assert len(content) > 3 * SUSPECT
+    path = lay(tmp_path, content)
+    assert await reopened(tmp_path) == (lines, end_of(lines))
+    assert path.read_bytes() == content
+
+
+async def test_what_the_fold_raises_reaches_the_caller_and_the_journal_can_be_opened_again(tmp_path: Path) -> None:
+    lines = some_lines(3)
+    lay(tmp_path, b"".join(lines))
+
+    def refuse(line: bytes) -> None:
+        raise ValueError("an event that nobody understands")
+
+    async with journals_in(tmp_path) as journals:
+        with pytest.raises(ValueError, match="understands"):
+            await journals.open(SESSION, fold=refuse)
+        journal, last = await journals.open(SESSION, fold=lambda _: None)
+        assert last == end_of(lines)
+        await journal.close()

@@ -1,0 +1,186 @@
+"""The benchmarks work: each runs once, at its smallest. What they measure is not judged here."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from benchmarks import memory
+from benchmarks.__main__ import BENCHMARKS
+from benchmarks.client import Client, TurnFailed
+from benchmarks.figures import figure, percentile_95, table
+from benchmarks.journals import EVENTS_A_TURN, write_journal
+from benchmarks.model_server import STREAM
+from benchmarks.process import ROOT, cpu_seconds, file_system, resident_mb, serving
+from benchmarks.setting import Setting
+from benchmarks.websocket_client import Gone
+from sessions.transcript import project
+from sessions.wire import FIRST, verify
+
+SAID = ('{"type":"welcome"}', '{"type":"accepted","id":"s-1"}', '{"type":"delta","text":"%s"}' % ("x" * 70_000))
+REPLIED = '{"type":"event","event":{"seq":5,"turn":1,"kind":"turn_ended","outcome":"replied","millis":1}}'
+FAILED = '{"type":"event","event":{"seq":5,"turn":1,"kind":"turn_ended","outcome":"failed","millis":1}}'
+
+Serve = Callable[..., Awaitable[int]]
+
+
+@pytest.fixture
+async def serve() -> AsyncIterator[Serve]:
+    """Start a websocket server that answers a message with the given frames, and give its port."""
+    runners = []
+
+    async def start(*frames: str, status: int = 101) -> int:
+        async def enter(request: web.Request) -> web.StreamResponse:
+            if status != 101:
+                return web.Response(status=status, text="The token is not this gateway's.")
+            door = web.WebSocketResponse(compress=False)
+            await door.prepare(request)
+            await door.send_str(frames[0])
+            assert (await door.receive_json())["type"] == "send"
+            for frame in frames[1:]:
+                await door.send_str(frame)
+            await door.receive()
+            return door
+
+        app = web.Application()
+        app.router.add_get("/ws", enter)
+        runners.append(web.AppRunner(app, shutdown_timeout=0.1))
+        await runners[-1].setup()
+        await web.TCPSite(runners[-1], "127.0.0.1", 0).start()
+        port: int = runners[-1].addresses[0][1]
+        return port
+
+    yield start
+    for runner in runners:
+        await runner.cleanup()
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_each_benchmark_runs_at_its_smallest(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "REST_SECONDS", 0.05)
+    tiny = Setting(folder=tmp_path, turns=12, window=2, runs=1, sessions=3, each=2, journals=3, events=50)
+    figures = BENCHMARKS[name](tiny)
+    assert {each.benchmark for each in figures} == {name}
+    assert all(each.runs >= 1 for each in figures)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_command_line_prints_one_table_and_names_the_machine(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "benchmarks", "opening", "--events", "20", "--runs", "1", "--folder", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    first, _, head, _, *rows = done.stdout.splitlines()
+    assert first.startswith("Python ")
+    assert file_system(tmp_path) in first
+    assert head == "| benchmark | measure | median | p95 | runs | against | ratio |"
+    assert [row.split(" | ")[0] for row in rows] == ["| opening"] * 2
+
+
+def test_an_unknown_benchmark_is_refused_with_its_name() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks", "speed"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "there is no benchmark speed" in done.stderr
+
+
+def test_the_fake_model_streams_its_answer_and_keeps_the_last_body_whatever_the_pieces() -> None:
+    body = b"{" + b"x" * 400_000 + b"}"
+    request = b"POST /v1/chat/completions HTTP/1.1\r\nHost: m\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body)
+    with serving("model_server") as (_, port), socket.create_connection(("127.0.0.1", port)) as connection:
+        for piece in (request[:30], request[30:90], request[90:300_000], request[300_000:] + request):
+            connection.sendall(piece)
+        answers = connection.makefile("rb")
+        for _ in range(2):
+            assert answers.readline() == b"HTTP/1.1 200 OK\r\n"
+            while answers.readline() != b"\r\n":
+                pass
+            assert answers.read(len(b"".join(STREAM))) == b"".join(STREAM)
+        connection.sendall(b"GET /last HTTP/1.1\r\nHost: m\r\n\r\n")
+        assert answers.readline() == b"HTTP/1.1 200 OK\r\n"
+        assert answers.readline() == b"Content-Length: %d\r\n" % len(body)
+        assert answers.readline() == b"\r\n"
+        assert answers.read(len(body)) == body
+        answers.close()
+
+
+async def test_the_client_says_when_each_part_of_a_turn_came(serve: Serve) -> None:
+    client = await Client.open(await serve(*SAID, REPLIED), "token", "s")
+    times = await client.turn()
+    client.close()
+    assert 0 < times.accepted <= times.first_delta <= times.ended
+    assert times.received == sum(map(len, (*SAID[1:], REPLIED)))
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        (*SAID, FAILED),
+        (SAID[0], SAID[1], REPLIED),
+        (SAID[0], SAID[2], REPLIED),
+        (SAID[0], '{"type":"error","code":"busy","message":"too many wait"}'),
+    ],
+    ids=["failed", "no delta", "not accepted", "error"],
+)
+async def test_a_turn_that_is_not_answered_as_it_should_is_not_measured(serve: Serve, frames: tuple[str, ...]) -> None:
+    client = await Client.open(await serve(*frames), "token", "s")
+    with pytest.raises(TurnFailed):
+        await client.turn()
+    client.close()
+
+
+async def test_a_refused_connection_says_why(serve: Serve) -> None:
+    with pytest.raises(Gone, match=r"401(?s:.*)The token is not"):
+        await Client.open(await serve(status=401), "token", "s")
+
+
+def test_a_journal_that_was_made_is_one_that_the_gateway_could_have_written(tmp_path: Path) -> None:
+    end = write_journal(tmp_path, "s", key="main", turns=3)
+    lines = (tmp_path / "s.jsonl").read_bytes().splitlines(keepends=True)
+    digest = FIRST
+    for seq, line in enumerate(lines, 1):
+        digest = verify(line, digest, seq)
+    transcript = project(lines)
+    assert (end.seq, end.offset, end.sum) == (2 + 3 * EVENTS_A_TURN, sum(map(len, lines)), digest)
+    assert transcript.settled
+    assert len(transcript.messages) == 6
+
+
+def test_the_table_holds_median_and_95th_percentile_and_ratio() -> None:
+    samples = [float(n) for n in range(1, 101)]
+    rows = [
+        figure("start", "ready", "s", samples, against="bar", reference=101.0),
+        figure("start", "once", "ms", [0.1234]),
+    ]
+    assert table(rows).splitlines()[2:] == [
+        "| start | ready | 50.5 s | 95.0 | 100 | bar 101 | 0.50 |",
+        "| start | once | 0.12 ms |  | 1 |  |  |",
+    ]
+
+
+def test_of_few_samples_the_95th_percentile_is_the_largest() -> None:
+    assert percentile_95([3.0, 1.0, 2.0]) == 3.0
+
+
+def test_what_a_process_uses_is_read_for_all_its_threads_and_children() -> None:
+    script = (
+        "import subprocess, sys, time\n"
+        "kept = bytearray(b'x' * 30_000_000)\n"
+        "child = subprocess.Popen([sys.executable, '-c', \"kept = b'x' * 30_000_000; print(flush=True); input()\"],\n"
+        "    stdin=subprocess.PIPE, stdout=subprocess.PIPE)\n"
+        "child.stdout.readline()\n"
+        "while time.process_time() < 0.1: pass\n"
+        "print(flush=True); input(); child.communicate(b'\\n')\n"
+    )
+    command = [sys.executable, "-c", script]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert resident_mb(process.pid) > 60
+        assert 0.08 <= cpu_seconds(process.pid) < 5
+        process.communicate(b"\n")
