@@ -23,8 +23,8 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ratio(self) -> float | None:
-        """The median over the reference."""
-        return self.median / self.reference if self.reference else None
+        """The median over the reference; None where there is none, or where noise made it negative."""
+        return self.median / self.reference if self.reference is not None and self.reference > 0 else None
 
 
 def figure(

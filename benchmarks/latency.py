@@ -8,6 +8,7 @@ turns between the windows are only driven through. What is added is a turn's tim
 from __future__ import annotations
 
 import asyncio
+import statistics
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -108,8 +109,8 @@ def _synced(windows: list[Window]) -> list[float]:
 
 def _figures(window: Window) -> Iterator[Figure]:
     name = f"turn {window.depth} ({window.body / 1000:.0f} kB)"
-    turn = _milliseconds([floor.turn for _, floor in window.pairs])
-    accepted = _milliseconds([floor.accepted for _, floor in window.pairs])
+    turn = statistics.median(floor.turn for _, floor in window.pairs) * 1000
+    accepted = statistics.median(floor.accepted for _, floor in window.pairs) * 1000
     ended = [times.ended * 1000 for times, _ in window.pairs]
     yield figure("latency", f"{name}: sent → turn_ended", "ms", ended, against="floor", reference=turn)
     yield figure("latency", f"{name}: added to the floor", "ms", window.added, against="bar", reference=BAR_MILLIS)
@@ -129,7 +130,7 @@ def _figures(window: Window) -> Iterator[Figure]:
         against="floor of the turn",
         reference=turn,
     )
-    yield figure("latency", f"{name}: processor time of the gateway", "ms", [window.cpu * 1000])
+    yield figure("latency", f"{name}: processor time of the gateway, mean", "ms", [window.cpu * 1000])
 
 
 def _growth(windows: list[Window]) -> Figure:
@@ -140,9 +141,5 @@ def _growth(windows: list[Window]) -> Figure:
         "ms",
         last.added,
         against=f"added at turn {first.depth}",
-        reference=figure("", "", "ms", first.added).median,
+        reference=statistics.median(first.added),
     )
-
-
-def _milliseconds(seconds: list[float]) -> float:
-    return figure("", "", "s", seconds).median * 1000

@@ -14,8 +14,8 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     folder: Path
     turns: int = 2000
     """The depth of the one long session."""
-    window: int = 40
-    """Turns that are measured at each depth."""
+    window: int = 80
+    """Turns that are measured from each depth on; more of them where the disk is busy."""
     runs: int = 7
     """Starts, and other measures of seconds, that are repeated."""
     sessions: int = 50

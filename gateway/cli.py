@@ -128,8 +128,8 @@ def _home(path: Path | None) -> Home:
 def _folder(path: Path | None) -> Path:
     """The folder of the journals, of a home that exists."""
     home = _home(path)
-    if not home.path.is_dir():
-        raise click.ClickException(f"There is no home at {home.path}; `exuvia run` makes one.")
+    if not home.root.is_dir():
+        raise click.ClickException(f"There is no home at {home.root}; `exuvia run` makes one.")
     return home.sessions
 
 

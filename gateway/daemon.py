@@ -20,9 +20,9 @@ from gateway.access import Access
 from gateway.chat import Chat
 from gateway.clock import SystemClock
 from gateway.commands import Typed
-from gateway.config import Config, load_config, provider_settings
+from gateway.config import Config, check_providers, load_config, provider_settings
 from gateway.conversation import Conversation, ResumeRules
-from gateway.errors import GatewayError, StartRefused
+from gateway.errors import GatewayError, StartRefused, sentence_of
 from gateway.home import Home
 from gateway.instructions import SHIPPED
 from gateway.live import Live
@@ -73,8 +73,8 @@ def run(home: Path | None, config: Path | None, overrides: Mapping[str, Any]) ->
 
 async def _run(home_path: Path | None, config_path: Path | None, overrides: Mapping[str, Any]) -> int:
     home = Home.resolve(home_path, os.environ)
-    home.make()
     config = load_config(config_path or home.config, environment=os.environ, overrides=overrides)
+    home.make(config.agent.workspace)
     logs.configure(config.log.level, config.log.format)
     for warning in config.warnings:
         log.warning("configuration", warning=warning)
@@ -108,9 +108,12 @@ class Daemon:
         journals = Journals(self.home.sessions, self.home.quarantine, committer)
         catalog = await stack.enter_async_context(Catalog(self.home.catalog, self.home.sessions))
         hooks = load_plugins(self.config.plugins.allow)
+        for refusal in hooks.refused:
+            log.error("plugin_refused", plugin=refusal.plugin, reason=refusal.sentence)
+        check_providers(self.config, hooks.chat_providers())
         transport = await stack.enter_async_context(Transport())
         providers = await stack.enter_async_context(self._open_providers(hooks, transport))
-        tools = {name: tool(self._house(name, NoSettings(), transport)) for name, tool in hooks.tools().items()}
+        tools = self._open_tools(hooks, transport)
         switchboard = await stack.enter_async_context(self._switchboard(journals, catalog, hooks, providers, tools))
         door, runner = await self._open_door(switchboard, token)
         self.readiness.ready()
@@ -137,8 +140,18 @@ class Daemon:
                     provider = kind(self._house(name, settings, transport))
                     providers[name] = await stack.enter_async_context(provider)
                 except Exception as error:
-                    log.error("provider_not_opened", provider=name, reason=f"{type(error).__name__}: {error}")
+                    log.error("provider_not_opened", provider=name, reason=sentence_of(error))
             yield providers
+
+    def _open_tools(self, hooks: Hooks, transport: Transport) -> dict[str, Tool]:
+        """Each tool with its house; one that cannot be made is named and left out."""
+        tools: dict[str, Tool] = {}
+        for name, kind in hooks.tools().items():
+            try:
+                tools[name] = kind(self._house(name, NoSettings(), transport))
+            except Exception as error:
+                log.error("tool_not_opened", tool=name, reason=sentence_of(error))
+        return tools
 
     def _house(self, name: str, settings: Any, transport: Transport) -> House:
         return House(

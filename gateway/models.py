@@ -43,7 +43,7 @@ class Models:
         says how to get one."""
         name = wish or self._configured
         if name == AUTO:
-            return self._automatic()
+            return self._automatic("/model says auto" if wish else "agent.model is auto")
         provider_name, colon, model = name.partition(":")
         provider = self._providers.get(provider_name)
         if provider is None or not colon or not model:
@@ -52,11 +52,11 @@ class Models:
         source = "it was chosen with /model" if wish else "agent.model in the configuration says so"
         return self._chosen(provider, model, f"{name}, because {source}")
 
-    def _automatic(self) -> ChosenModel:
+    def _automatic(self, source: str) -> ChosenModel:
         for provider in self._providers.values():
             if model := provider.default_model():
                 name = f"{provider.name}:{model}"
-                why = f"{name}, because agent.model is auto and {provider.why()}; /model or agent.model changes it"
+                why = f"{name}, because {source} and {provider.why()}; /model or agent.model changes it"
                 return self._chosen(provider, model, why)
         raise ModelUnknown(
             "No model can answer: set OPENAI_API_KEY, or a provider in config.toml, or install the bundled model with"

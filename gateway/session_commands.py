@@ -20,7 +20,7 @@ TOOL_CHARACTERS = 200
 """How much of a tool's output a transcript shows; `--json` and `export` have all of it."""
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """What the check of one journal found. `line` counts from 1. `unfinished` is the length in bytes of a last line that
     was being written when the gateway stopped, or is being written now; nothing in it was ever acknowledged."""
 

@@ -9,7 +9,7 @@ import msgspec
 
 from gateway.chat import Chat
 from gateway.conversation import Conversation
-from gateway.errors import GatewayError
+from gateway.errors import Conflict, GatewayError
 from gateway.models import Models
 from gateway.status import SessionStatus, describe
 from plugins.contracts import Clock, Command, CommandFailed, CommandHelp, HistoryEntry
@@ -143,7 +143,10 @@ class View:
 
     async def start_anew(self) -> str:
         """Open the key's next session."""
-        return await self._chat.start_anew(self._conversation, self._waiting.seq)
+        try:
+            return await self._chat.start_anew(self._conversation, self._waiting.seq)
+        except Conflict as error:
+            raise CommandFailed(str(error)) from error
 
     @property
     def _transcript(self) -> Transcript:

@@ -18,11 +18,12 @@ from plugins.tools.workspace_files import Read
 @hookimpl
 def register_chat_providers() -> Sequence[type[ChatProvider]]:
     """In the order in which `agent.model = "auto"` asks them: what the person has set up before what merely lies here."""
-    from plugins.chat.local import Local  # noqa: PLC0415 - a hook pays for its own imports, and only when it is asked
+    # A hook pays for its own imports, and only when it is asked.
+    from plugins.chat.local import LocalProvider  # noqa: PLC0415
     from plugins.chat.openai import OpenAI  # noqa: PLC0415
     from plugins.chat.scripted import Scripted  # noqa: PLC0415
 
-    return [OpenAI, Local, Scripted]
+    return [OpenAI, LocalProvider, Scripted]
 
 
 @hookimpl

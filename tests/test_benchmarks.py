@@ -78,7 +78,7 @@ def test_the_command_line_prints_one_table_and_names_the_machine(tmp_path: Path)
     assert first.startswith("Python ")
     assert file_system(tmp_path) in first
     assert head == "| benchmark | measure | median | p95 | runs | against | ratio |"
-    assert [row.split(" | ")[0] for row in rows] == ["| opening"] * 2
+    assert [row.split(" | ")[0] for row in rows] == ["| opening"] * 4
 
 
 def test_an_unknown_benchmark_is_refused_with_its_name() -> None:
@@ -92,7 +92,7 @@ def test_an_unknown_benchmark_is_refused_with_its_name() -> None:
 def test_the_fake_model_streams_its_answer_and_keeps_the_last_body_whatever_the_pieces() -> None:
     body = b"{" + b"x" * 400_000 + b"}"
     request = b"POST /v1/chat/completions HTTP/1.1\r\nHost: m\r\ncontent-length: %d\r\n\r\n%s" % (len(body), body)
-    with serving("model_server") as (_, port), socket.create_connection(("127.0.0.1", port)) as connection:
+    with serving("model_server") as (_, port), socket.create_connection(("127.0.0.1", port), 5) as connection:
         for piece in (request[:30], request[30:90], request[90:300_000], request[300_000:] + request):
             connection.sendall(piece)
         answers = connection.makefile("rb")

@@ -125,7 +125,7 @@ class LocalProvider:
                     case never:
                         assert_never(never)
         except WorkerGone as gone:
-            if text:
+            if not text:
                 raise StreamCut(f"The local model broke off: {gone}.") from None
             raise Unreachable(f"The local model does not answer: {gone}.") from None
         finally:

@@ -118,6 +118,7 @@ class Worker:
         self._errors = errors
         self._asks = 0
         self._open = False
+        self._killed = False
 
     @classmethod
     async def start(cls, command: Sequence[str], load: Load, environment: Mapping[str, str]) -> Worker:
@@ -161,8 +162,8 @@ class Worker:
 
     @property
     def alive(self) -> bool:
-        """Whether it runs, as far as is known without asking."""
-        return self._process.returncode is None
+        """Whether it runs, as far as is known without asking. False from `kill` on, though it takes a moment to go."""
+        return not self._killed and self._process.returncode is None
 
     async def ask(self, messages: Sequence[Mapping[str, str]], sampling: Mapping[str, Any]) -> None:
         """Begin a request. Raises WorkerGone."""
@@ -198,6 +199,7 @@ class Worker:
         if self.alive:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
+        self._killed = True
 
     async def end(self) -> None:
         """End it, and return when it is gone."""

@@ -12,12 +12,12 @@ from plugins.errors import BadRequest
 from sessions.context import Context
 from sessions.messages import AssistantMessage, Message, ToolMessage, UserMessage
 
-INSTRUCTIONS = "You are a helpful AI assistant named Exuvia."
-"""What stands in for instructions that are longer than `LONGEST`. Tried: asked to be brief, or to say what it does not
-know, the bundled model repeats itself and answers nothing else any more."""
+INSTRUCTIONS = "You are a helpful AI assistant named Exuvia"
+"""What stands in for instructions that are longer than `LONGEST`: the form that the bundled model was trained with."""
 LONGEST = 600
 """Characters of instructions that are passed on as they are; more would take seconds to read."""
-_SAMPLING: dict[str, Any] = {"temperature": 0.2, "max_tokens": 512}
+# Without a penalty the bundled model says one word over and over until its answer is full.
+_SAMPLING: dict[str, Any] = {"temperature": 0.2, "top_p": 0.9, "repeat_penalty": 1.05, "max_tokens": 512}
 _KNOWN = frozenset(
     {"temperature", "top_p", "top_k", "min_p", "seed", "stop", "max_tokens"}
     | {"repeat_penalty", "presence_penalty", "frequency_penalty"}

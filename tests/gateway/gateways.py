@@ -8,7 +8,7 @@ import itertools
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import aiohttp
 
@@ -30,7 +30,7 @@ class Client:
         self._ids = itertools.count(1)
 
     async def say(self, type_: str, **fields: Any) -> None:
-        await self.socket.send_str(json.dumps({"type": type_, **fields}))
+        await self.socket.send_str(json.dumps({"type": type_, **fields}, ensure_ascii=False))
 
     async def send(self, text: str, *, session: str = "main", id_: str | None = None) -> str:
         """Send a message; returns its id."""
@@ -112,15 +112,18 @@ class Gateway:
             assert (await client.next())["type"] == "welcome"
         return client
 
-    async def __aenter__(self) -> Self:
-        return self
-
     def journals(self) -> dict[str, list[Frame]]:
-        """What stands in the journals, by session."""
-        return {
+        """What stands in the journals, by session; a session stands behind the one that it succeeds."""
+        found = {
             path.stem: [json.loads(line) for line in path.read_bytes().splitlines()]
             for path in sorted((self.home / "sessions").glob("*.jsonl"))
         }
+
+        def generation(session: str) -> int:
+            before = found[session][0].get("succeeds") if session in found else None
+            return generation(before["session"]) + 1 if before else 0
+
+        return {session: found[session] for session in sorted(found, key=lambda s: (generation(s), s))}
 
 
 @contextlib.asynccontextmanager

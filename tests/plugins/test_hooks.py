@@ -341,6 +341,12 @@ def test_a_hook_that_returns_a_coroutine_is_named_and_the_coroutine_closed() -> 
 
 class NeedsKey(msgspec.Struct):
     key: str
+    url: str = ""
+
+
+class NeedsKeyAtTheEnd(msgspec.Struct, kw_only=True):
+    url: str = ""
+    key: str
 
 
 def coroutine_stream() -> Any:
@@ -356,6 +362,7 @@ def coroutine_stream() -> Any:
         (variant(Parrot, name=None), "Parrot.name is not lower-case letters, digits and _, up to 32"),
         (variant(Parrot, Settings=dict), "Parrot.Settings is not a msgspec Struct"),
         (variant(Parrot, Settings=NeedsKey), "Parrot.Settings has no default for key"),
+        (variant(Parrot, Settings=NeedsKeyAtTheEnd), "Parrot.Settings has no default for key"),
         (variant(Parrot, stream=None), "Parrot is no ChatProvider: it lacks stream"),
         (
             variant(Parrot, stream=coroutine_stream()),

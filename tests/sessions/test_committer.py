@@ -17,7 +17,7 @@ from tests.sessions.journal_stories import Ear, journals_in, some_lines
 
 
 class Slow:
-    """A commit whose sync lasts until the test lets it end, as `ending` says; a disk that is slow on purpose cannot be had."""
+    """A commit whose sync lasts until the test lets it end, as `ending` says: a disk that obeys so cannot be had."""
 
     def __init__(self, steps: list[str], name: str, ending: Callable[[], None] = lambda: None) -> None:
         self.syncing = threading.Event()

@@ -93,7 +93,8 @@ async def test_a_cancelled_opening_is_finished_and_lets_go(tmp_path: Path) -> No
         with pytest.raises(asyncio.CancelledError):
             await creating
         async with asyncio.timeout(5):
-            while not (journal := await _opened_or_none(journals)):
+            # the thread that finishes the opening tells nobody
+            while not (journal := await _opened_or_none(journals)):  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
         await journal.close()
 
@@ -106,7 +107,7 @@ async def _opened_or_none(journals: Journals) -> Journal | None:
 
 
 async def test_a_long_queue_is_written_in_chunks_and_a_longer_line_whole(tmp_path: Path) -> None:
-    lines = some_lines(300, 3000) + [b"y" * (2 * CHUNK) + b"\n"]
+    lines = [*some_lines(300, 3000), b"y" * (2 * CHUNK) + b"\n"]
     async with journals_in(tmp_path) as journals:
         journal = await journals.create(SESSION)
         ear = Ear(journal)

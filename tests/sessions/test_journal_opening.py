@@ -1,21 +1,27 @@
-"""Opening a journal: a torn tail is set aside and cut, damage is never touched, a position is believed only if it recomputes."""
+"""Opening a journal: a torn tail is set aside and cut, damage is never touched, a position must recompute."""
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
+import os
 import stat
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from sessions.errors import JournalDamaged
+from sessions.committer import Committer
+from sessions.errors import JournalDamaged, StorageFailed
 from sessions.journal import Journals, Verified, verify_journal
 from sessions.mending import SUSPECT
 from sessions.reading import read_lines
 from sessions.recorder import LONGEST_LINE
-from tests.sessions.journal_stories import SESSION, end_of, journals_in, lay, reopened, some_lines
+from tests.sessions.journal_stories import SESSION, Ear, end_of, journals_in, lay, reopened, some_lines
+from tests.stories import lines_of, received
 
 
 async def test_a_journal_cut_at_every_byte_of_its_last_three_lines_opens_with_the_prefix(tmp_path: Path) -> None:
@@ -73,7 +79,7 @@ def _flipped(lines: list[bytes]) -> list[bytes]:
     return [*lines[:4], lines[4].replace(b"x", b"y", 1), *lines[5:]]
 
 
-_FAULTS = {
+_FAULTS: dict[str, Callable[[list[bytes]], list[bytes]]] = {
     "flipped": _flipped,
     "deleted": lambda lines: [*lines[:4], *lines[5:]],
     "doubled": lambda lines: [*lines[:5], lines[3], *lines[5:]],
@@ -171,3 +177,57 @@ async def test_what_the_fold_raises_reaches_the_caller_and_the_journal_can_be_op
         journal, last = await journals.open(SESSION, fold=lambda _: None)
         assert last == end_of(lines)
         await journal.close()
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, int]]:
+    """The writes (offset, bytes) and syncs of content that the disk was asked for, which it also did."""
+    made: list[tuple[str, int, int]] = []
+    pwrite, fdatasync = os.pwrite, os.fdatasync
+
+    def write(descriptor: int, content: bytes, offset: int) -> int:
+        made.append(("write", offset, len(content)))
+        return pwrite(descriptor, content, offset)
+
+    def sync(descriptor: int) -> None:
+        made.append(("sync", 0, 0))
+        fdatasync(descriptor)
+
+    monkeypatch.setattr(os, "pwrite", write)
+    monkeypatch.setattr(os, "fdatasync", sync)
+    return made
+
+
+@pytest.mark.skipif(sys.platform == "darwin", reason="content is synced by another call there")
+@pytest.mark.parametrize("last", [100, 400_000])
+async def test_the_suspect_end_is_written_again_before_the_one_sync_unless_it_is_vouched_for(
+    tmp_path: Path, calls: list[tuple[str, int, int]], last: int
+) -> None:
+    lines = lines_of([*(received("x" * 2500) for _ in range(400)), received("x" * last)])
+    end = end_of(lines)
+    lay(tmp_path, b"".join(lines))
+    suspect = max(SUSPECT, len(lines[-1]))
+    assert await reopened(tmp_path) == (lines, end)
+    assert calls == [("write", end.offset - suspect, suspect), ("sync", 0, 0)]
+    calls.clear()
+    assert await reopened(tmp_path, end, trusted=True) == ([], end)
+    assert calls == [("sync", 0, 0)]
+
+
+async def test_a_sync_that_fails_while_opening_ends_the_storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lay(tmp_path, b"".join(some_lines(3)))
+
+    def fail(descriptor: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    async with Committer() as committer:
+        journals = Journals(tmp_path / "sessions", tmp_path / "quarantine", committer)
+        other = await journals.create("other")
+        ear = Ear(other)
+        monkeypatch.setattr("sessions.mending.sync_content", fail)
+        with pytest.raises(StorageFailed) as caught:
+            await journals.open(SESSION, fold=lambda _: None)
+        assert committer.failure.result() is caught.value is ear.failures[0]
+        assert caught.value.fatal
+        with pytest.raises(StorageFailed):
+            await journals.create("another")

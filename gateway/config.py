@@ -1,0 +1,125 @@
+"""The configuration: every key that exists, its type and its default, and how it is loaded.
+
+Sources in order, later ones winning key by key: the defaults here, the file, `EXUVIA__SECTION__KEY`, the named variables
+(`EXUVIA_HOST` and so on), the command line. `config.example.toml` shows every key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+import msgspec
+import structlog
+
+from gateway import logs
+from gateway.config_fitting import Fitting, Seconds
+from gateway.config_sources import Sources, merge
+from gateway.errors import ConfigRefused
+from gateway.secret_references import References
+from plugins.secrets import Secret
+
+T = TypeVar("T")
+
+_Text = Annotated[str, msgspec.Meta(min_length=1)]
+
+log = structlog.get_logger("exuvia.config")
+
+
+class GatewayKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[gateway]`: where it listens, and who may come in. No token: the one in `HOME/token`."""
+
+    host: _Text = "127.0.0.1"
+    port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 7117
+    token: Secret | None = None
+    allowed_hosts: tuple[_Text, ...] = ()
+    allowed_origins: tuple[_Text, ...] = ()
+
+
+class AgentKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[agent]`: which model answers, and how. `context_window` is in tokens; None is what the provider knows of its model.
+    `instructions` None are the shipped ones."""
+
+    model: _Text = "auto"
+    instructions: _Text | None = None
+    workspace: _Text = "workspace"
+    context_window: Annotated[int, msgspec.Meta(ge=256)] | None = None
+    tool_rounds: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 24
+    temperature: Annotated[float, msgspec.Meta(ge=0, le=2)] | None = None
+
+
+class SessionsKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[sessions]`: how many messages may wait, and what becomes of a turn that a crash cut off."""
+
+    queue_limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 20
+    resume: Literal["auto", "offer", "never"] = "auto"
+    resume_within: Seconds = Seconds(3600)
+
+
+class PluginsKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[plugins]`: the installed plugins that may be loaded, by the names of their entry points."""
+
+    allow: tuple[_Text, ...] = ()
+
+
+class LogKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[log]`: how much, and in which form; `auto` is text on a terminal and JSON elsewhere."""
+
+    level: logs.Level = "info"
+    format: logs.Format = "auto"
+
+
+class Sections(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Everything that may be configured. Each provider gives its own table in `providers` its form."""
+
+    gateway: GatewayKeys = GatewayKeys()
+    agent: AgentKeys = AgentKeys()
+    sessions: SessionsKeys = SessionsKeys()
+    providers: dict[str, dict[str, Any]] = {}
+    plugins: PluginsKeys = PluginsKeys()
+    log: LogKeys = LogKeys()
+
+
+class Config(Sections, frozen=True, kw_only=True):
+    """A loaded configuration. `warnings` are sentences for the operator."""
+
+    warnings: tuple[str, ...]
+    sources: Sources
+    references: References
+
+    def __repr__(self) -> str:
+        return f"Config({self.sources.file!r})"  # the providers' tables may hold secrets
+
+
+def load_config(path: Path | None, *, environment: Mapping[str, str], overrides: Mapping[str, Any]) -> Config:
+    """Read the file (a missing one means the defaults), then the environment, then what the command line gave, as a tree
+    of sections. ConfigRefused names the source, and the key or the line and column, in one sentence."""
+    logs.hide_keys_of(environment)
+    sources = merge(path, environment, overrides)
+    references = References(environment, path.parent if path else Path())
+    fitting = Fitting(sources, references)
+    sections = fitting.fit(sources.tree, Sections)
+    known = {name: getattr(sections, name) for name in Sections.__struct_fields__}
+    return Config(**known, warnings=tuple(fitting.warnings), sources=sources, references=references)
+
+
+def provider_settings(config: Config, name: str, form: type[T]) -> T:
+    """The table `[providers.<name>]` as the provider's own Struct, secrets resolved; ConfigRefused names the key. What
+    should not stay as it is goes to the log, which is there by then."""
+    fitting = Fitting(config.sources, config.references)
+    settings = fitting.fit(config.providers.get(name, {}), form, f"providers.{name}")
+    for warning in fitting.warnings:
+        log.warning("configuration", warning=warning)
+    return settings
+
+
+def check_providers(config: Config, names: Iterable[str]) -> None:
+    """ConfigRefused if there is a table for a provider that does not exist, whose settings nobody would read."""
+    known = sorted(names)
+    for name in config.providers:
+        if name not in known:
+            raise ConfigRefused(
+                f"{config.sources.origin(f'providers.{name}')}: providers.{name} is for a provider that does not exist;"
+                f" there are {', '.join(known)}."
+            )

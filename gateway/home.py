@@ -1,0 +1,96 @@
+"""The gateway's home: where everything lies that it keeps, and how the folder is made."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from gateway.errors import StartRefused
+from sessions.disk import make_folder
+
+_OURS = frozenset(
+    ("config.toml", "token", "lock", "sessions", "quarantine", "attachments", "plugins", "workspace", "catalog.sqlite")
+)
+
+
+class Home(msgspec.Struct, frozen=True):
+    """One home. The properties are places below `root`, which need not exist yet."""
+
+    root: Path
+
+    @classmethod
+    def resolve(cls, given: Path | None, environment: Mapping[str, str]) -> Home:
+        """The home that the command line gives, else `$EXUVIA_HOME`, else `~/.exuvia`; absolute."""
+        chosen = given or Path(environment.get("EXUVIA_HOME") or "~/.exuvia")
+        return cls(Path(os.path.abspath(chosen.expanduser())))
+
+    @property
+    def config(self) -> Path:
+        """The configuration, which may be missing."""
+        return self.root / "config.toml"
+
+    @property
+    def token(self) -> Path:
+        """The token that the gateway made for itself."""
+        return self.root / "token"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the gateway that runs on this home."""
+        return self.root / "lock"
+
+    @property
+    def sessions(self) -> Path:
+        """The journals."""
+        return self.root / "sessions"
+
+    @property
+    def quarantine(self) -> Path:
+        """What was set aside: torn tails and reports on damaged journals."""
+        return self.root / "quarantine"
+
+    @property
+    def attachments(self) -> Path:
+        """Pictures and cut tool output, by content."""
+        return self.root / "attachments"
+
+    @property
+    def catalog(self) -> Path:
+        """The catalog of sessions; derived."""
+        return self.root / "catalog.sqlite"
+
+    @property
+    def plugins(self) -> Path:
+        """Above the folders that plugins keep for themselves."""
+        return self.root / "plugins"
+
+    def workspace(self, named: str) -> Path:
+        """The assistant's folder as `agent.workspace` names it: below the home unless absolute (or `~`)."""
+        return self.root / Path(named).expanduser()
+
+    def make(self, workspace: str = "workspace") -> None:
+        """Make the home and the workspace (0700) where they are missing; StartRefused if that cannot be.
+
+        A home that was there is closed to others too, if nothing but ours is in it. It is refused where any user of the
+        machine may write, as in `/tmp`: they could put a journal of theirs in the place of ours.
+        """
+        try:
+            make_folder(self.root)
+            self._close_to_others()
+            make_folder(self.workspace(workspace))
+        except OSError as error:
+            raise StartRefused(f"The home {self.root} cannot be used: {error.strerror or error}.") from error
+
+    def _close_to_others(self) -> None:
+        mode = self.root.stat().st_mode
+        if mode & 0o002:
+            raise StartRefused(f"Everybody may write to {self.root}; choose another home, or close it: chmod 700.")
+        if mode & 0o077 and self._only_ours():
+            self.root.chmod(0o700)
+
+    def _only_ours(self) -> bool:
+        owned = self.root.stat().st_uid == os.getuid()
+        return owned and all(entry.name in _OURS for entry in self.root.iterdir())

@@ -1,0 +1,169 @@
+"""A gateway in a process of its own, which can be slowed down, made to fail, and killed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from tests.gateway.gateways import TOKEN, Client
+
+ROOT = Path(__file__).parents[2]
+
+TOOL = """
+from pathlib import Path
+from plugins.contracts import ToolOutput
+from plugins.hookspecs import hookimpl
+from sessions.messages import ToolDefinition
+
+
+class Stamp:
+    definition = ToolDefinition(name="stamp", description="Puts a stamp.", parameters={"type": "object"})
+    repeatable = False
+
+    def __init__(self, house):
+        self.path = house.workspace / "stamps"
+
+    async def run(self, arguments, call):
+        with self.path.open("a") as file:
+            file.write(call.call + "\\n")
+        return ToolOutput(text="stamped")
+
+
+@hookimpl
+def register_tools():
+    return [Stamp]
+"""
+
+
+def install_tool(folder: Path) -> None:
+    """Lay a plugin with one unrepeatable tool where an import of that folder finds it as an installed package."""
+    folder.mkdir(parents=True)
+    (folder / "stamping.py").write_text(TOOL)
+    info = folder / "stamping-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: stamping\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[exuvia]\nstamping = stamping\n")
+
+
+class GatewayProcess:
+    """One run of `exuvia run` on a home; `faults` are options of strace that slow down or fail its system calls."""
+
+    def __init__(self, process: asyncio.subprocess.Process, port: int, log: Path) -> None:
+        self.process = process
+        self.port = port
+        self.log = log
+
+    async def connect(self, http: aiohttp.ClientSession) -> Client:
+        url = f"http://127.0.0.1:{self.port}/ws"
+        socket_ = await http.ws_connect(url, headers={"Authorization": f"Bearer {TOKEN}"}, max_msg_size=0)
+        client = Client(socket_)
+        assert (await client.next())["type"] == "welcome"
+        return client
+
+    async def ready(self, http: aiohttp.ClientSession, seconds: float = 30) -> None:
+        async with asyncio.timeout(seconds):
+            while True:
+                if self.process.returncode is not None:
+                    raise AssertionError(f"the gateway ended with {self.process.returncode}: {self.log.read_text()}")
+                with contextlib.suppress(aiohttp.ClientError):
+                    async with http.get(f"http://127.0.0.1:{self.port}/readyz") as answer:
+                        if answer.status == 200:
+                            return
+                await asyncio.sleep(0.01)
+
+    async def kill(self) -> None:
+        """End it as a power switch does."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.process.pid, signal.SIGKILL)
+        await self.process.wait()
+
+    async def stop(self) -> int:
+        """End it as systemd does; returns its exit code."""
+        with contextlib.suppress(ProcessLookupError):
+            self.process.terminate()
+        async with asyncio.timeout(20):
+            return await self.process.wait()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@contextlib.asynccontextmanager
+async def gateway_process(
+    home: Path,
+    *,
+    script: Sequence[Mapping[str, Any]] = (),
+    faults: Sequence[str] = (),
+    settings: Mapping[str, str] | None = None,
+    path: Path | None = None,
+    wrap: Sequence[str] = (),
+) -> AsyncIterator[GatewayProcess]:
+    """Start a gateway and have it ended afterwards, whatever happens."""
+    home.mkdir(parents=True, exist_ok=True)
+    port = free_port()
+    environment = {
+        **os.environ,
+        "EXUVIA_TOKEN": TOKEN,
+        "EXUVIA__AGENT__MODEL": '"scripted:echo"',
+        "PYTHONPATH": os.pathsep.join([str(ROOT), *([str(path)] if path else [])]),
+        **(settings or {}),
+    }
+    if script:
+        place = home / "script.jsonl"
+        place.write_text("".join(json.dumps(line) + "\n" for line in script))
+        environment |= {
+            "EXUVIA__AGENT__MODEL": '"scripted:script"',
+            "EXUVIA__PROVIDERS__SCRIPTED__SCRIPT": json.dumps(str(place)),
+        }
+    if path:
+        environment["EXUVIA__PLUGINS__ALLOW"] = '["stamping"]'
+    command = [sys.executable, "-m", "exuvia", "run", "--home", str(home), "--port", str(port)]
+    if faults:
+        strace = shutil.which("strace")
+        assert strace, "strace is needed here; `apt-get install strace` brings it"
+        # -D: the gateway stays our child, so that it can be killed itself
+        command = [strace, "-D", "-f", "-qq", "-o", os.devnull, *faults, *command]
+    log = home / f"gateway-{port}.log"
+    with log.open("wb") as output:
+        process = await asyncio.create_subprocess_exec(
+            *wrap, *command, env=environment, stdout=output, stderr=output, stdin=asyncio.subprocess.DEVNULL
+        )
+    running = GatewayProcess(process, port, log)
+    try:
+        async with aiohttp.ClientSession() as http:
+            await running.ready(http)
+        yield running
+    finally:
+        await running.kill()
+
+
+def journals(home: Path) -> list[list[dict[str, Any]]]:
+    """What stands in the journals of a home."""
+    return [
+        [json.loads(line) for line in path.read_bytes().splitlines()] for path in sorted((home / "sessions").glob("*.jsonl"))
+    ]
+
+
+async def verify(home: Path) -> int:
+    """The exit code of `exuvia sessions verify`."""
+    process = await asyncio.create_subprocess_exec(
+        *[sys.executable, "-m", "exuvia", "sessions", "verify", "--home", str(home)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=asyncio.subprocess.DEVNULL,
+    )
+    return await process.wait()

@@ -1,0 +1,72 @@
+"""Journals on a real disk, written without the journal's own code, and the rows that are true of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sessions.catalog import SessionRow
+from sessions.events import Event, MessageReceived, Succession, TurnEnded
+from sessions.store import Position
+from sessions.transcript import Transcript, project
+from sessions.wire import decode
+from tests.stories import lines_of, opened, received
+
+
+def session_id(number: int) -> str:
+    """The id of the session that was opened as the `number`th."""
+    return f"20261121-{number // 3600 % 24:02d}{number // 60 % 60:02d}{number % 60:02d}-{number:06d}"
+
+
+def messages(first: int, last: int, *, size: int = 20) -> list[MessageReceived]:
+    """Messages with the ids `m<first>` to `m<last>`, about `size` bytes of text in each."""
+    return [received(f"text {number} ".ljust(size, "."), f"m{number}") for number in range(first, last + 1)]
+
+
+def ended() -> TurnEnded:
+    """An event that is no message."""
+    return TurnEnded(outcome="replied", millis=7)
+
+
+def write_journal(
+    folder: Path, number: int, *events: Event, key: str = "main", succeeds: Succession | None = None
+) -> tuple[Path, Transcript, Position]:
+    """Write a whole journal; returns its path, its transcript and the position of its end."""
+    session = session_id(number)
+    lines = lines_of([opened(session, key, succeeds=succeeds), *events])
+    folder.mkdir(exist_ok=True)
+    path = folder / f"{session}.jsonl"
+    path.write_bytes(b"".join(lines))
+    return path, project(lines), end_of(path)
+
+
+def extend_journal(path: Path, *events: Event) -> tuple[Transcript, Position]:
+    """Append events to a journal; returns its new transcript and the position of its end."""
+    old = path.read_bytes().splitlines(keepends=True)
+    lines = lines_of([*(decode(line).event for line in old), *events])  # type: ignore[list-item]  # no foreign ones here
+    with path.open("ab") as file:
+        file.write(b"".join(lines[len(old) :]))
+    return project(lines), end_of(path)
+
+
+def end_of(path: Path) -> Position:
+    """The position of a whole journal's last line."""
+    lines = path.read_bytes().split(b"\n")[:-1]
+    return Position(seq=len(lines), offset=path.stat().st_size, sum=lines[-1][-18:-2])
+
+
+def row_of(path: Path, transcript: Transcript, *, settled: bool = True) -> SessionRow:
+    """The row that a conversation would put when all of its journal is durable."""
+    stat = path.stat()
+    return SessionRow(
+        session=transcript.session,
+        key=transcript.key,
+        person=transcript.person,
+        opened_at=transcript.opened_at,
+        succeeds=transcript.succeeds,
+        head=transcript.head,
+        at=transcript.at,
+        size=stat.st_size,
+        mtime_ns=stat.st_mtime_ns,
+        settled=settled,
+        closed=transcript.closed is not None,
+    )

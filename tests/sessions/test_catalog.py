@@ -1,0 +1,442 @@
+"""The catalog: derived, so that its file may be lost in any way at any time; what it says is what the journals say."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sessions.catalog import Catalog, SessionRow
+from sessions.errors import StorageFailed
+from sessions.events import SessionClosed, Succession
+from sessions.sqlite import connect
+from sessions.store import START
+from sessions.survey import survey
+from tests.sessions.journal_files import (
+    end_of,
+    ended,
+    extend_journal,
+    messages,
+    row_of,
+    session_id,
+    write_journal,
+)
+from tests.stories import AT
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "sessions"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "catalog.sqlite"
+
+
+async def filled(file: Path, folder: Path) -> None:
+    """A catalog at rest that knows three sessions: `main` with a predecessor, and `work`."""
+    first, old, _ = write_journal(folder, 1, *messages(1, 5))
+    second, new, end = write_journal(folder, 2, *messages(6, 9), ended(), succeeds=Succession(session=session_id(1), seq=6))
+    third, work, _ = write_journal(folder, 3, key="work")
+    async with Catalog(file, folder) as catalog:
+        await catalog.receipts("owner", "main")
+        for path, transcript in ((first, old), (second, new), (third, work)):
+            catalog.put(row_of(path, transcript))
+        catalog.save_checkpoint(new.session, end, new)
+
+
+async def answers(file: Path, folder: Path) -> dict[str, object]:
+    """What the gateway may ask, with the parts that only a kept file can know left out."""
+    async with Catalog(file, folder) as catalog:
+        receipts = await catalog.receipts("owner", "main")
+        current = catalog.current("owner", "main")
+        assert current is not None
+        return {
+            "sessions": [(row.key, row.session, row.head, row.at) for row in catalog.sessions("owner")],
+            "chain": [(row.session, row.head) for row in catalog.chain(current.session)],
+            "successor": getattr(catalog.successor(session_id(1)), "session", None),
+            "stranger": catalog.sessions("stranger"),
+            "none": catalog.current("owner", "other"),
+            "ids": {id_: receipts.find(id_) for id_ in ("m1", "m5", "m6", "m9", "m10")},
+        }
+
+
+async def test_a_kept_catalog_vouches_for_what_has_not_changed(file: Path, folder: Path) -> None:
+    await filled(file, folder)
+    async with Catalog(file, folder) as catalog:
+        assert catalog.rebuilt is None
+        assert catalog.unsettled() == []
+        assert all(catalog.vouches(session_id(number)) for number in (1, 2, 3))
+        assert (await answers_of(catalog)) == [("main", session_id(2), 6, AT), ("work", session_id(3), 1, AT)]
+
+
+async def answers_of(catalog: Catalog) -> list[tuple[str, str, int, str]]:
+    return [(row.key, row.session, row.head, row.at) for row in catalog.sessions("owner")]
+
+
+async def test_a_first_start_finds_nothing_and_rebuilds_nothing(file: Path, folder: Path) -> None:
+    async with Catalog(file, folder) as catalog:
+        assert (catalog.rebuilt, catalog.sessions("owner"), catalog.unreadable) == (None, [], {})
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+def deleted(file: Path) -> None:
+    file.unlink()
+
+
+def emptied(file: Path) -> None:
+    file.write_bytes(b"")
+
+
+def halved(file: Path) -> None:
+    os.truncate(file, file.stat().st_size // 2)
+
+
+def replaced_by_noise(file: Path) -> None:
+    file.write_bytes(random.Random(7).randbytes(20_000))
+
+
+def written_by_another_version(file: Path) -> None:
+    blob = bytearray(file.read_bytes())
+    blob[60:64] = (99).to_bytes(4, "big")  # the header's user_version
+    file.write_bytes(blob)
+
+
+def deleted_beside_a_hot_journal(file: Path) -> None:
+    file.with_name("catalog.sqlite-journal").write_bytes(b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7" + bytes(500))
+    file.unlink()
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [deleted, emptied, halved, replaced_by_noise, written_by_another_version, deleted_beside_a_hot_journal],
+)
+async def test_a_harmed_file_loses_nothing_and_says_so(file: Path, folder: Path, harm: object) -> None:
+    await filled(file, folder)
+    before = await answers(file, folder)
+    assert callable(harm)
+    harm(file)
+    assert await answers(file, folder) == before
+    async with Catalog(file, folder) as catalog:
+        assert catalog.rebuilt is None, "it is whole again"
+
+
+@pytest.mark.parametrize("harm", [deleted, halved, replaced_by_noise, written_by_another_version])
+async def test_a_rebuilt_catalog_vouches_for_nothing_and_names_the_reason(file: Path, folder: Path, harm: object) -> None:
+    await filled(file, folder)
+    assert callable(harm)
+    harm(file)
+    async with Catalog(file, folder) as catalog:
+        assert catalog.rebuilt is not None
+        assert catalog.rebuilt.startswith("catalog.sqlite ")
+        assert {row.session for row in catalog.unsettled()} == {session_id(1), session_id(2), session_id(3)}
+        assert not any(catalog.vouches(session_id(number)) for number in (1, 2, 3))
+
+
+async def test_random_bytes_anywhere_in_the_file_change_no_answer(file: Path, folder: Path) -> None:
+    await filled(file, folder)
+    before = await answers(file, folder)
+    whole = file.read_bytes()
+    chance = random.Random(11)
+    for _ in range(60):
+        blob = bytearray(whole)
+        for _ in range(chance.choice((1, 8, 64))):
+            blob[chance.randrange(len(blob))] = chance.randrange(256)
+        file.write_bytes(blob)
+        assert await answers(file, folder) == before
+
+
+async def test_harm_while_it_is_open_stops_nothing_and_is_mended(file: Path, folder: Path) -> None:
+    await filled(file, folder)
+    before = await answers(file, folder)
+    async with Catalog(file, folder) as catalog:
+        file.write_bytes(random.Random(3).randbytes(file.stat().st_size))
+        assert await catalog.checkpoint(session_id(2)) is None
+        row = catalog.row(session_id(3))
+        assert row is not None
+        catalog.put(row)
+    assert await answers(file, folder) == before
+
+
+async def test_a_journal_that_grew_is_read_again_and_not_vouched_for(file: Path, folder: Path) -> None:
+    await filled(file, folder)
+    transcript, _ = extend_journal(folder / f"{session_id(2)}.jsonl", *messages(10, 12), SessionClosed(reason="new"))
+    async with Catalog(file, folder) as catalog:
+        row = catalog.row(session_id(2))
+        assert row is not None
+        assert (row.head, row.closed, row.settled, row.succeeds) == (10, True, False, transcript.succeeds)
+        assert [row.session for row in catalog.unsettled()] == [session_id(2)]
+        assert not catalog.vouches(session_id(2))
+
+
+async def test_a_journal_that_was_only_read_is_not_vouched_for_by_the_next_start(file: Path, folder: Path) -> None:
+    write_journal(folder, 1, *messages(1, 2))
+    for _ in range(2):
+        async with Catalog(file, folder) as catalog:
+            assert not catalog.vouches(session_id(1))
+            assert len(catalog.unsettled()) == 1
+
+
+async def test_a_session_with_something_left_to_do_is_not_vouched_for(file: Path, folder: Path) -> None:
+    path, transcript, _ = write_journal(folder, 1, *messages(1, 1))
+    async with Catalog(file, folder) as catalog:
+        catalog.put(row_of(path, transcript, settled=False))
+        assert not catalog.vouches(session_id(1))
+        catalog.put(row_of(path, transcript))
+        assert catalog.vouches(session_id(1))
+        extend_journal(path, ended())
+        assert not catalog.vouches(session_id(1))
+
+
+async def test_a_journal_that_is_gone_is_forgotten_with_all_that_belonged_to_it(file: Path, folder: Path) -> None:
+    await filled(file, folder)
+    (folder / f"{session_id(2)}.jsonl").unlink()
+    async with Catalog(file, folder) as catalog:
+        current = catalog.current("owner", "main")
+        assert current is not None
+        assert current.session == session_id(1), "nothing succeeds it any more"
+    async with connect(file) as db:
+        for table in ("sessions", "checkpoints", "receipts"):
+            rows = await db.execute_fetchall(f"SELECT session FROM {table} WHERE session = ?", (session_id(2),))
+            assert list(rows) == []
+
+
+async def test_a_torn_tail_hides_no_event_before_it(file: Path, folder: Path) -> None:
+    path, _, _ = write_journal(folder, 1, *messages(1, 3, size=40_000))
+    whole = path.read_bytes()
+    for tail in (b'{"seq":5,"at":"2026', bytes(3_000_000), b"x" * 50_000, b"\n\n"):
+        path.write_bytes(whole + tail)
+        found = survey(folder, {})
+        assert [(row.head, row.at) for row in found.changed] == [(4, AT)]
+
+
+async def test_a_journal_that_does_not_say_whose_it_is_disturbs_no_other(file: Path, folder: Path) -> None:
+    good, _, _ = write_journal(folder, 1)
+    harmed, _, _ = write_journal(folder, 2, key="work")
+    harmed.write_bytes(harmed.read_bytes().replace(b'"work"', b'"wark"'))
+    empty = folder / f"{session_id(3)}.jsonl"
+    empty.touch()
+    copy = folder / "copy.jsonl"
+    copy.write_bytes(good.read_bytes())
+    pipe = folder / "pipe.jsonl"
+    link = folder / "link.jsonl"
+    link.symlink_to(good)
+    (folder / "notes.txt").write_text("not a journal")
+    async with Catalog(file, folder) as catalog:
+        assert [row.session for row in catalog.sessions("owner")] == [session_id(1)]
+        assert set(catalog.unreadable) == {harmed, empty, copy, link}
+        assert "under another name" in catalog.unreadable[copy]
+        assert "does not open a session" in catalog.unreadable[harmed]
+    assert not pipe.exists()
+
+
+async def test_a_known_session_keeps_its_key_when_its_first_line_is_damaged(file: Path, folder: Path) -> None:
+    await filled(file, folder)
+    path = folder / f"{session_id(2)}.jsonl"
+    path.write_bytes(b"?" + path.read_bytes()[1:])
+    for _ in range(2):
+        async with Catalog(file, folder) as catalog:
+            current = catalog.current("owner", "main")
+            assert current is not None
+            assert (current.session, current.settled) == (session_id(2), False)
+            assert set(catalog.unreadable) == {path}
+
+
+async def test_the_current_session_is_the_newest_that_no_other_succeeds(file: Path, folder: Path) -> None:
+    write_journal(folder, 1)
+    write_journal(folder, 2, succeeds=Succession(session=session_id(1), seq=1))
+    write_journal(folder, 4, key="elsewhere", succeeds=Succession(session=session_id(2), seq=1))
+    write_journal(folder, 3, succeeds=Succession(session=session_id(9), seq=1))  # another head: its predecessor is gone
+    async with Catalog(file, folder) as catalog:
+        assert [(row.key, row.session) for row in catalog.sessions("owner")] == [
+            ("elsewhere", session_id(4)),
+            ("main", session_id(3)),
+        ]
+        assert [row.session for row in catalog.chain(session_id(2))] == [session_id(1)]
+        assert catalog.chain(session_id(3)) == []
+        assert catalog.chain(session_id(4)) == [], "another key's sessions are not its own"
+        assert catalog.successor(session_id(2)) is None
+
+
+async def test_sessions_that_succeed_each_other_in_a_ring_end_no_question(file: Path, folder: Path) -> None:
+    for number, other in ((1, 2), (2, 1), (3, 3)):
+        write_journal(folder, number, succeeds=Succession(session=session_id(other), seq=1))
+    async with Catalog(file, folder) as catalog:
+        current = catalog.current("owner", "main")
+        assert current is not None
+        assert current.session == session_id(3)
+        assert [row.session for row in catalog.chain(session_id(1))] == [session_id(2)]
+
+
+async def test_a_row_is_known_at_once_and_written_when_the_catalog_closes(file: Path, folder: Path) -> None:
+    async with Catalog(file, folder) as catalog:
+        path, transcript, _ = write_journal(folder, 1)
+        catalog.put(row_of(path, transcript))
+        assert catalog.current("owner", "main") == row_of(path, transcript)
+    async with Catalog(file, folder) as catalog:
+        assert catalog.row(session_id(1)) == row_of(path, transcript)
+
+
+async def test_what_was_put_is_written_even_when_the_block_is_left_by_an_error(file: Path, folder: Path) -> None:
+    path, transcript, _ = write_journal(folder, 1)
+
+    async def fail() -> None:
+        async with Catalog(file, folder) as catalog:
+            catalog.put(row_of(path, transcript))
+            raise RuntimeError("on purpose")
+
+    with pytest.raises(RuntimeError, match="on purpose"):
+        await fail()
+    async with Catalog(file, folder) as catalog:
+        assert catalog.vouches(session_id(1))
+
+
+async def test_a_cancelled_gateway_still_writes_what_was_put(file: Path, folder: Path) -> None:
+    path, transcript, _ = write_journal(folder, 1)
+    put = asyncio.Event()
+
+    async def serve() -> None:
+        async with Catalog(file, folder) as catalog:
+            catalog.put(row_of(path, transcript))
+            put.set()
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(serve())
+    await put.wait()
+    task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled()
+    async with Catalog(file, folder) as catalog:
+        assert catalog.vouches(session_id(1))
+
+
+async def test_a_second_writer_is_refused_and_the_file_left_alone(file: Path, folder: Path) -> None:
+    await filled(file, folder)
+    async with connect(file) as db:
+        await db.execute("BEGIN EXCLUSIVE")
+        before = file.read_bytes()
+        with pytest.raises(StorageFailed, match="in use"):
+            async with Catalog(file, folder):
+                raise AssertionError("it was opened")
+        assert file.read_bytes() == before
+        await db.execute("ROLLBACK")
+
+
+async def test_a_catalog_that_cannot_be_made_is_refused_with_a_sentence(tmp_path: Path, folder: Path) -> None:
+    with pytest.raises(StorageFailed, match="cannot be made"):
+        async with Catalog(tmp_path / "missing" / "catalog.sqlite", folder):
+            raise AssertionError("it was opened")
+
+
+async def test_a_full_disk_is_told_and_what_was_put_is_written_later(
+    file: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sessions.catalog.PAUSE", 0.01)
+    path, transcript, _ = write_journal(folder, 1)
+    async with Catalog(file, folder) as catalog:
+        async with connect(file) as other:
+            await other.execute("BEGIN EXCLUSIVE")  # a lock is what a test can have without filling a disk: the same path
+            await catalog._file._db.execute("PRAGMA busy_timeout = 1")
+            catalog.put(row_of(path, transcript))
+            async with asyncio.timeout(5):
+                while catalog.failure is None:
+                    await asyncio.sleep(0.01)
+            assert catalog.failure == "The catalog cannot be written: database is locked."
+            await other.execute("ROLLBACK")
+        async with asyncio.timeout(5):
+            while catalog.failure is not None:
+                await asyncio.sleep(0.01)
+    async with Catalog(file, folder) as catalog:
+        assert catalog.vouches(session_id(1))
+
+
+# --- checkpoints ------------------------------------------------------------------------------------------------------
+
+
+async def test_a_checkpoint_returns_as_it_was_saved(file: Path, folder: Path) -> None:
+    path, transcript, end = write_journal(folder, 1, *messages(1, 3), ended())
+    async with Catalog(file, folder) as catalog:
+        assert await catalog.checkpoint(session_id(1)) is None
+        catalog.put(row_of(path, transcript))
+        catalog.save_checkpoint(transcript.session, START, transcript)
+        catalog.save_checkpoint(transcript.session, end, transcript)
+    async with Catalog(file, folder) as catalog:
+        assert await catalog.checkpoint(session_id(1)) == (end, transcript)
+
+
+async def test_a_checkpoint_with_any_byte_flipped_is_refused(file: Path, folder: Path) -> None:
+    await filled(file, folder)
+    async with connect(file) as db:
+        ((sealed,),) = await db.execute_fetchall("SELECT sealed FROM checkpoints")
+    async with Catalog(file, folder) as catalog:
+        assert await catalog.checkpoint(session_id(2)) is not None
+        for place in range(0, len(sealed), 7):
+            harmed = bytes(byte ^ (index == place) for index, byte in enumerate(sealed))
+            await catalog._file._db.execute("UPDATE checkpoints SET sealed = ?", (harmed,))
+            assert await catalog.checkpoint(session_id(2)) is None
+
+
+async def test_a_checkpoint_of_another_session_or_another_fold_is_refused(
+    file: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await filled(file, folder)
+    async with Catalog(file, folder) as catalog:
+        await catalog._file._db.execute("UPDATE checkpoints SET session = ?", (session_id(1),))
+        assert await catalog.checkpoint(session_id(1)) is None
+        await catalog._file._db.execute("UPDATE checkpoints SET session = ?", (session_id(2),))
+        assert await catalog.checkpoint(session_id(2)) is not None
+        monkeypatch.setattr("sessions.checkpoints.FOLD", 2)
+        assert await catalog.checkpoint(session_id(2)) is None
+
+
+# --- kill -9 ----------------------------------------------------------------------------------------------------------
+
+WRITER = """
+import asyncio, sys
+from pathlib import Path
+from sessions import catalog as module
+from tests.sessions.journal_files import end_of, messages, row_of, write_journal
+
+module.PAUSE = 0.0
+
+async def main(home):
+    path, transcript, end = write_journal(home / "sessions", 1, *messages(1, 200))
+    async with module.Catalog(home / "catalog.sqlite", home / "sessions") as catalog:
+        receipts = await catalog.receipts("owner", "main")
+        print("writing", flush=True)
+        while True:
+            catalog.put(row_of(path, transcript))
+            catalog.save_checkpoint(transcript.session, end, transcript, receipts)
+            await asyncio.sleep(0)
+
+asyncio.run(main(Path(sys.argv[1])))
+"""
+
+
+@pytest.mark.parametrize("millis", [3, 40, 170])
+async def test_a_catalog_whose_writer_was_killed_opens_and_is_right(tmp_path: Path, millis: int) -> None:
+    root = Path(__file__).parents[2]
+    writer = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)], cwd=root, stdout=subprocess.PIPE, text=True)
+    assert writer.stdout is not None
+    with writer.stdout:
+        assert writer.stdout.readline() == "writing\n"
+        await asyncio.sleep(millis / 1000)
+        writer.send_signal(signal.SIGKILL)
+        writer.wait()
+    async with Catalog(tmp_path / "catalog.sqlite", tmp_path / "sessions") as catalog:
+        assert catalog.rebuilt is None
+        current = catalog.current("owner", "main")
+        assert isinstance(current, SessionRow)
+        assert current.head == 201
+        found = await catalog.checkpoint(session_id(1))
+        assert found is None or found[0] == end_of(tmp_path / "sessions" / f"{session_id(1)}.jsonl")
+        receipts = await catalog.receipts("owner", "main")
+        assert len(receipts) == 200
