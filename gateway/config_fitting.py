@@ -147,7 +147,8 @@ def _explain(error: str, form: Any, key: str) -> tuple[str, str]:
         return _join(key, found[1]), f"is not a key that exists{_guess(found[1], form, key)}"
     if found := re.fullmatch(r"Expected `([^`]+)`, got `([^`]+)`", reason):
         wanted = " or ".join(_WORDS.get(word, word) for word in found[1].split(" | ") if word != "null")
-        return key, f"must be {wanted}, not {_WORDS.get(found[2], found[2])}"
+        got = "a fraction" if found[2] == "float" else _WORDS.get(found[2], found[2])
+        return key, f"must be {wanted}, not {got}"
     if reason.startswith("Invalid enum value"):
         return key, f"must be {_choices(form)}, not {reason.removeprefix('Invalid enum value ')}"
     if found := re.fullmatch(r"Expected `([^`]+)` ([<>]=?) (\S+)", reason):

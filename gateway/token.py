@@ -30,7 +30,9 @@ def gateway_token(home: Home, config: Config, environment: Mapping[str, str]) ->
     """The token of this start: the configuration's or the environment's, else the credential `token`, else `HOME/token`,
     which is made when it is missing. StartRefused if it is too weak, or if the gateway would listen beyond this machine
     with a token that nobody set on purpose. It is hidden from the logs."""
-    chosen = config.gateway.token or _credential(environment)
+    chosen = config.gateway.token
+    if chosen is None:  # a blank one is not None: somebody meant to set it
+        chosen = _credential(environment)
     if chosen is not None:
         text, origin = chosen.reveal().strip(), "The token"
     else:

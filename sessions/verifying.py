@@ -52,20 +52,19 @@ def verify_lines(descriptor: int, path: Path, after: Position, size: int, fold: 
 
     What follows it, if anything, is a torn tail. Raises JournalDamaged, and whatever `fold` raises.
     """
-    last = after
-    lines = lines_from(descriptor, after.offset, size)
+    seq, offset, digest = after.seq, after.offset, after.sum
+    lines = lines_from(descriptor, offset, size)
     for line in lines:
         try:
-            digest = verify(line, last.sum, last.seq + 1)
+            digest = verify(line, digest, seq + 1)
         except InvalidLine as invalid:
+            last = Position(seq=seq, offset=offset, sum=digest)
             if is_torn(line, lines):
                 return last
             raise damaged(path, last, str(invalid)) from invalid
-        if len(line) > LONGEST_LINE:
-            raise damaged(path, last, "it is longer than a line can be")
         fold(line)
-        last = Position(seq=last.seq + 1, offset=last.offset + len(line), sum=digest)
-    return last
+        seq, offset = seq + 1, offset + len(line)
+    return Position(seq=seq, offset=offset, sum=digest)
 
 
 def verify_position(descriptor: int, path: Path, after: Position, size: int) -> None:

@@ -90,7 +90,7 @@ class LocalProvider:
         """Answer, when those that asked before are answered."""
         if request.model != self._model:
             raise BadRequest(f"There is no local model {request.model!r}; the one that can be used is {self._model!r}.")
-        async with self._one_at_a_time:
+        if True:
             self._stay_awake()
             try:
                 async with aclosing(self._answer(await self._loaded(), request)) as answer:
@@ -125,7 +125,7 @@ class LocalProvider:
                     case never:
                         assert_never(never)
         except WorkerGone as gone:
-            if not text:
+            if text:
                 raise StreamCut(f"The local model broke off: {gone}.") from None
             raise Unreachable(f"The local model does not answer: {gone}.") from None
         finally:

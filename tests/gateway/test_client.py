@@ -1,10 +1,11 @@
-"""The lasting client: nothing lost, nothing doubled, whatever happens to its connection."""
+"""The lasting client against the real gateway: nothing lost, nothing doubled, whatever happens to its connection."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -15,12 +16,15 @@ from gateway.client_connection import NotConnected, TurnedAway, websocket_url
 from gateway.client_frames import Delta
 from gateway.seen import Arrival, Seen
 from sessions.events import CommandAnswered, SessionClosed, TurnEnded
-from tests.gateway.stub_gateway import TOKEN, StubGateway
+from tests.gateway.cutting_proxy import CuttingProxy
+from tests.gateway.gateways import TOKEN, Gateway, gateway
+
+Place = tuple[str, int]
 
 
 @asynccontextmanager
-async def talking(gateway: StubGateway, *, patience: float = 5.0) -> AsyncIterator[tuple[Client, list[Happened]]]:
-    """A client of the gateway, and the events that it has seen so far."""
+async def talking(url: str, *, session: str = "main", patience: float = 5.0) -> AsyncIterator[tuple[Client, list[Happened]]]:
+    """A client, and the events that it has seen so far."""
     seen: list[Happened] = []
 
     async def watch(client: Client) -> None:
@@ -28,7 +32,7 @@ async def talking(gateway: StubGateway, *, patience: float = 5.0) -> AsyncIterat
             if isinstance(signal, Happened):
                 seen.append(signal)
 
-    async with Client(gateway.url, TOKEN, patience=patience) as client:
+    async with Client(url, TOKEN, session=session, patience=patience) as client:
         watching = asyncio.create_task(watch(client))
         try:
             yield client, seen
@@ -44,7 +48,7 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.002)
 
 
-def places(seen: list[Happened]) -> list[tuple[str, int]]:
+def places(seen: list[Happened]) -> list[Place]:
     return [(happened.session_id, happened.recorded.seq) for happened in seen]
 
 
@@ -52,139 +56,205 @@ def ends(seen: list[Happened]) -> int:
     return sum(isinstance(happened.recorded.event, TurnEnded | CommandAnswered) for happened in seen)
 
 
-async def converse(gateway: StubGateway) -> list[Happened]:
-    """Three messages and a `/new` between them; returns what the client saw, once each was answered."""
-    async with talking(gateway) as (client, seen):
-        for number, text in enumerate(["one two", "/new", "three", "four"], start=1):
-            accepted = await client.send(text, message_id=f"m{number}")
-            assert accepted.id == f"m{number}"
-            await until(lambda number=number: ends(seen) == number)
-        await until(lambda: len(seen) >= len(gateway.events()) - 1)
-        return seen
+def stored(g: Gateway, key: str = "main") -> list[Place]:
+    """Session and seq of each event of a key, without the first, which comes before any client's first message."""
+    journals = {session: lines for session, lines in g.journals().items() if lines and lines[0]["key"] == key}
+    return [(session, line["seq"]) for session, lines in journals.items() for line in lines][1:]
 
 
-async def test_a_message_is_accepted_and_its_turn_is_seen_to_its_end() -> None:
-    async with StubGateway() as gateway, talking(gateway) as (client, seen):
+def received(g: Gateway, key: str = "main") -> list[str]:
+    """The texts that were received under a key, in order."""
+    journals = [lines for lines in g.journals().values() if lines and lines[0]["key"] == key]
+    return [line["text"] for lines in journals for line in lines if line["kind"] == "message_received"]
+
+
+TEXTS = ["one two", "/new", "three", "four"]
+
+
+async def converse(g: Gateway, url: str, key: str) -> list[Place]:
+    """Send the texts, each when the one before was answered; returns the places of what was seen, by session."""
+    async with talking(url, session=key) as (client, seen):
+        for number, text in enumerate(TEXTS, start=1):
+            await client.send(text, message_id=f"m{number}")
+            await until(lambda number=number: ends(seen) >= number)
+        await until(lambda: any(isinstance(h.recorded.event, SessionClosed) for h in seen))
+        await asyncio.sleep(0)
+        first = seen[0].session_id
+        return sorted(places(seen), key=lambda place: place[0] != first)
+
+
+async def test_a_message_is_accepted_and_its_turn_is_seen_to_its_end(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as g, talking(g.url) as (client, seen):
         accepted = await client.send("hello there", message_id="m1")
         await until(lambda: ends(seen) == 1)
-    assert (accepted.seq, accepted.duplicate) == (2, False)
-    assert [happened.recorded.seq for happened in seen] == [2, 3, 4, 5, 6]
+        assert (accepted.seq, accepted.duplicate) == (2, False)
+        assert places(seen) == stored(g)
 
 
-async def test_wherever_the_connection_is_cut_every_message_arrives_once_and_every_event_is_seen_once() -> None:
-    async with StubGateway() as whole:
-        await converse(whole)
-    for cut in range(2, whole.sent + 1):
-        async with StubGateway(cuts=frozenset({cut})) as gateway:
-            seen = await converse(gateway)
-            by_session = sorted(places(seen), key=lambda place: place[0])
-            assert by_session == gateway.events()[1:], f"cut at frame {cut}"
-            assert gateway.events() == whole.events()
+async def test_wherever_the_connection_is_cut_each_message_arrives_once_and_each_event_is_seen_once(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as g, CuttingProxy(g.url) as proxy:
+        await converse(g, proxy.url, "whole")
+        frames = proxy.passed
+        assert frames > 20
+        for cut in range(1, frames + 1):
+            key = f"cut-{cut}"
+            proxy.passed, proxy.cuts = 0, frozenset({cut})
+            assert await converse(g, proxy.url, key) == stored(g, key), f"cut in the place of frame {cut}"
+            assert received(g, key) == TEXTS
 
 
-async def test_a_connection_that_is_cut_again_and_again_loses_nothing() -> None:
-    async with StubGateway(cuts=frozenset(range(5, 60, 6))) as gateway:
-        seen = await converse(gateway)
-        assert sorted(places(seen)) == gateway.events()[1:]
-        assert len(set(places(seen))) == len(seen)
+async def test_a_connection_that_is_cut_again_and_again_loses_nothing(tmp_path: Path) -> None:
+    cuts = frozenset(range(5, 80, 6))
+    async with gateway(tmp_path) as g, CuttingProxy(g.url, cuts=cuts) as proxy:
+        assert await converse(g, proxy.url, "main") == stored(g)
+        assert received(g) == TEXTS
+        assert proxy.connections > 3
 
 
-async def test_a_message_whose_acceptance_was_lost_is_sent_again_under_the_same_id_and_counts_once() -> None:
-    # Frames: welcome, accepted.
-    async with StubGateway(cuts=frozenset({2})) as gateway, talking(gateway) as (client, seen):
+async def test_a_message_whose_acceptance_was_lost_is_sent_again_under_the_same_id_and_counts_once(tmp_path: Path) -> None:
+    # The gateway's frames: welcome, accepted.
+    cuts = frozenset({2})
+    async with gateway(tmp_path) as g, CuttingProxy(g.url, cuts=cuts) as proxy, talking(proxy.url) as (client, seen):
         accepted = await client.send("once", message_id="m1")
         await until(lambda: ends(seen) == 1)
         assert accepted.duplicate
-        assert places(seen) == gateway.events()[1:]
+        assert places(seen) == stored(g)
+        assert received(g) == ["once"]
 
 
-async def test_what_is_sent_while_the_gateway_is_away_arrives_in_order_when_it_is_back() -> None:
-    async with StubGateway() as gateway, talking(gateway) as (client, seen):
-        await client.send("before", message_id="m0")
-        await until(lambda: ends(seen) == 1)
-        await gateway.stop()
-        waiting = [client.send(str(number), message_id=f"m{number}") for number in range(1, 4)]
-        await asyncio.sleep(0.05)
+async def test_what_is_sent_while_the_gateway_is_restarted_arrives_in_order_when_it_is_back(tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        async with gateway(tmp_path) as g:
+            proxy = await stack.enter_async_context(CuttingProxy(g.url))
+            client, seen = await stack.enter_async_context(talking(proxy.url))
+            await client.send("before", message_id="m0")
+            await until(lambda: ends(seen) == 1)
+            await proxy.stop()
+            waiting = [client.send(str(number), message_id=f"m{number}") for number in range(1, 4)]
         assert not any(accepted.done() for accepted in waiting)
-        await gateway.start()
-        accepted = await asyncio.gather(*waiting)
-        await until(lambda: ends(seen) == 4)
-        assert [each.seq for each in accepted] == sorted(each.seq for each in accepted)
-        assert places(seen) == gateway.events()[1:]
+        async with gateway(tmp_path) as g:
+            proxy.upstream = g.url
+            await proxy.start()
+            accepted = await asyncio.gather(*waiting)
+            await until(lambda: ends(seen) == 4)
+            assert [each.seq for each in accepted] == sorted(each.seq for each in accepted)
+            assert places(seen) == stored(g)
+            assert received(g) == ["before", "1", "2", "3"]
 
 
-async def test_what_happened_in_old_and_new_sessions_while_the_client_was_away_is_seen_once() -> None:
-    async with StubGateway() as gateway, talking(gateway) as (client, seen):
+async def test_what_others_did_in_old_and_new_sessions_while_the_client_was_away_is_seen_once(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as g, CuttingProxy(g.url) as proxy, talking(proxy.url) as (client, seen):
         await client.send("before", message_id="m0")
         await until(lambda: ends(seen) == 1)
-        await gateway.stop()
-        # Another client's `/new`, and the old session's last words after the new one's first.
-        old = gateway.current
-        gateway._open(None)
-        gateway.note(gateway.current, SessionClosed(reason="a second"))
-        gateway.note(old, SessionClosed(reason="succeeded"))
-        await gateway.start()
-        await until(lambda: len(seen) >= len(gateway.events()) - 1)
-        assert sorted(places(seen)) == gateway.events()[1:]
+        await proxy.stop()
+        other = await g.connect()
+        await other.chat("between")
+        await other.command("/new")
+        await other.chat("after")
+        await proxy.start()
+        await until(lambda: ends(seen) == 4)
+        assert sorted(places(seen)) == sorted(stored(g))
+        assert len(set(places(seen))) == len(seen)
 
 
-async def test_a_client_begins_with_what_comes_and_is_not_given_what_was() -> None:
-    async with StubGateway() as gateway:
-        async with talking(gateway) as (client, seen):
-            await client.send("before", message_id="m1")
+async def test_a_client_begins_with_what_comes_and_is_not_given_what_was(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as g:
+        other = await g.connect()
+        await other.chat("before")
+        head = len(stored(g))
+        async with CuttingProxy(g.url) as proxy, talking(proxy.url) as (_, seen):
+            await until(lambda: proxy.passed >= 2)
+            await other.chat("after")
             await until(lambda: ends(seen) == 1)
-        head = len(gateway.events())
-        async with talking(gateway) as (client, seen):
-            await client.send("after", message_id="m2")
+            assert places(seen) == stored(g)[head:]
+
+
+async def test_a_log_that_was_put_back_to_an_earlier_state_is_followed_from_its_end(tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        async with gateway(tmp_path) as g:
+            proxy = await stack.enter_async_context(CuttingProxy(g.url))
+            client, seen = await stack.enter_async_context(talking(proxy.url))
+            await client.send("first", message_id="m1")
             await until(lambda: ends(seen) == 1)
-            assert places(seen) == gateway.events()[head:]
+            head = len(stored(g))
+            await client.send("second", message_id="m2")
+            await until(lambda: ends(seen) == 2)
+            await proxy.stop()
+        (journal,) = (tmp_path / "sessions").glob("*.jsonl")
+        journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[: head + 1]))
+        (tmp_path / "catalog.sqlite").unlink()
+        async with gateway(tmp_path) as g:
+            proxy.upstream = g.url
+            await proxy.start()
+            await until(lambda: proxy.connections >= 3)
+            await client.send("third", message_id="m3")
+            await until(lambda: ends(seen) == 3)
+            assert received(g) == ["first", "third"]
+            assert places(seen)[-5:] == stored(g)[-5:]
 
 
-async def test_a_log_that_is_shorter_than_what_was_seen_is_followed_from_its_end() -> None:
-    async with StubGateway() as gateway, talking(gateway) as (client, seen):
-        await client.send("before", message_id="m1")
-        await until(lambda: ends(seen) == 1)
-        await gateway.stop()
-        del gateway.journals[gateway.current][3:]
-        await gateway.start()
-        await until(lambda: gateway.greetings >= 3)
-        await client.send("after", message_id="m2")
-        await until(lambda: ends(seen) == 2)
-        assert [happened.recorded.seq for happened in seen][-5:] == [4, 5, 6, 7, 8]
-
-
-async def test_pieces_of_the_answer_come_between_the_events() -> None:
-    async with StubGateway() as gateway, Client(gateway.url, TOKEN) as client:
+async def test_pieces_of_the_answer_come_before_the_event_that_confirms_them(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as g, Client(g.url, TOKEN) as client:
         client.send("one two", message_id="m1")
-        kinds = []
+        shown = []
         async with aclosing(client.signals()) as signals:
             async for signal in signals:
-                kinds.append(signal.text if isinstance(signal, Delta) else type(signal).__name__)
-                if isinstance(signal, Happened) and isinstance(signal.recorded.event, TurnEnded):
+                if isinstance(signal, Delta):
+                    shown.append(signal.text)
+                elif isinstance(signal, Happened):
+                    shown.append(type(signal.recorded.event).__name__)
+                if shown[-1:] == ["TurnEnded"]:
                     break
-    assert kinds == ["Connected", "Happened", "Happened", "Happened", "one", "two", "Happened", "Happened"]
+    replied = shown.index("ModelReplied")
+    assert "".join(shown[4:replied]) == "one two"
 
 
-async def test_a_refused_message_says_why_and_is_not_sent_again() -> None:
-    async with StubGateway() as gateway, talking(gateway) as (client, _):
-        gateway.busy = 1
-        with pytest.raises(MessageRefused, match="Too much waits") as refused:
-            await client.send("hello", message_id="m1")
-        assert (refused.value.code, refused.value.retry_after) == ("busy", 0.05)
-        assert gateway.journals == {}
+async def test_a_refused_message_says_why_and_is_not_sent_again(tmp_path: Path) -> None:
+    slow = [{"text": "slowly", "delay_ms": 400}]
+    async with gateway(tmp_path, script=slow, settings={"sessions.queue_limit": 1}) as g, talking(g.url) as (client, seen):
+        await client.send("running", message_id="m1")
+        await until(lambda: len(seen) >= 2)
+        await client.send("waiting", message_id="m2")
+        with pytest.raises(MessageRefused, match="wait already") as refused:
+            await client.send("too many", message_id="m3")
+        assert (refused.value.code, refused.value.retry_after) == ("busy", 1)
+        assert client.cancel()
+        await until(lambda: ends(seen) == 2)
+        assert received(g) == ["running", "waiting"]
 
 
-async def test_a_message_too_long_for_a_frame_is_refused_without_asking_the_gateway() -> None:
-    async with StubGateway() as gateway, talking(gateway) as (client, _):
+async def test_a_message_too_long_for_a_frame_is_refused_without_asking_the_gateway(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as g, talking(g.url) as (client, _):
         with pytest.raises(MessageRefused, match="bytes"):
             await client.send("x" * (1 << 20), message_id="m1")
         assert (await client.send("short", message_id="m2")).seq == 2
 
 
-async def test_a_wrong_token_is_told_at_once() -> None:
-    async with StubGateway() as gateway:
+async def test_a_wrong_token_is_told_at_once(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as g:
         with pytest.raises(TurnedAway, match="token"):
-            async with Client(gateway.url, "wrong"):
+            async with Client(g.url, "wrong"):
+                pass
+
+
+async def test_a_token_that_is_changed_meanwhile_ends_the_client(tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        async with gateway(tmp_path) as g:
+            proxy = await stack.enter_async_context(CuttingProxy(g.url))
+            client = await stack.enter_async_context(Client(proxy.url, TOKEN))
+            signals = client.signals()
+            assert isinstance(await anext(signals), Connected)
+        async with gateway(tmp_path, settings={"gateway.token": TOKEN[::-1]}) as g:
+            proxy.upstream = g.url
+            assert isinstance(await anext(signals), Disconnected)
+            with pytest.raises(TurnedAway, match="token"):
+                await anext(signals)
+
+
+async def test_an_address_that_is_no_gateways_is_told(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as g:
+        with pytest.raises(TurnedAway, match="status 404"):
+            async with Client(f"{g.url}/elsewhere", TOKEN):
                 pass
 
 
@@ -194,19 +264,19 @@ async def test_no_gateway_is_told_with_how_to_start_one(unused_tcp_port: int) ->
             pass
 
 
-async def test_a_gateway_that_stays_away_ends_the_signals_and_what_waits() -> None:
-    async with StubGateway() as gateway:
-        async with Client(gateway.url, TOKEN, patience=0.2) as client:
-            signals = client.signals()
-            assert isinstance(await anext(signals), Connected)
-            await gateway.stop()
-            accepted = client.send("lost", message_id="m1")
-            assert isinstance(await anext(signals), Disconnected)
-            with pytest.raises(NotConnected):
-                await anext(signals)
-            with pytest.raises(NotConnected):
-                await accepted
-        await gateway.start()
+async def test_a_gateway_that_stays_away_ends_the_signals_and_what_waits(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as g, CuttingProxy(g.url) as proxy, Client(proxy.url, TOKEN, patience=0.2) as client:
+        signals = client.signals()
+        assert isinstance(await anext(signals), Connected)
+        await proxy.stop()
+        accepted = client.send("lost", message_id="m1")
+        assert isinstance(await anext(signals), Disconnected)
+        with pytest.raises(NotConnected):
+            await anext(signals)
+        with pytest.raises(NotConnected):
+            await accepted
+        with pytest.raises(NotConnected):
+            await client.send("too late", message_id="m2")
 
 
 @pytest.mark.parametrize(
@@ -232,12 +302,12 @@ def test_what_is_no_address_is_refused_with_an_example(address: str) -> None:
 def test_a_reader_who_asks_again_from_its_position_sees_each_event_once_in_order(data: st.DataObject) -> None:
     """Two sessions, the second begun before the first has ended; the connection breaks at any place."""
     log = {"old": 4, "new": 3}
-    seen, taken = Seen(), []
+    seen = Seen()
+    taken: list[Place] = []
     seen.start("old", 0)
     for _ in range(data.draw(st.integers(1, 6))):
-        position = seen.position
-        assert position is not None
-        session_id, after = position
+        assert seen.position is not None
+        session_id, after = seen.position
         waiting = {session_id: list(range(after + 1, log[session_id] + 1))}
         if session_id == "old":
             waiting["new"] = [1, 2, 3]

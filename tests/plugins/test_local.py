@@ -150,9 +150,8 @@ async def test_closing_an_answer_stops_it_and_the_next_question_is_answered(prov
     async with aclosing(provider.stream(request(STORY, max_tokens=3500))) as stream:
         async for _ in stream:
             break
-    began = time.monotonic()
-    assert isinstance((await answer(provider, "Hello!", max_tokens=5))[-1], Reply)
-    assert time.monotonic() - began < 8, "the abandoned story was told to its end"
+    async with asyncio.timeout(8):  # the story to its end would take a minute
+        assert isinstance((await answer(provider, "Hello!", max_tokens=5))[-1], Reply)
 
 
 @needs_model
@@ -165,9 +164,8 @@ async def test_a_turn_cancelled_while_the_prompt_is_read_does_not_hold_up_the_ne
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    began = time.monotonic()
-    assert isinstance((await answer(provider, "Hello!", max_tokens=5))[-1], Reply)
-    assert time.monotonic() - began < 8
+    async with asyncio.timeout(8):  # the whole prompt would take longer
+        assert isinstance((await answer(provider, "Hello!", max_tokens=5))[-1], Reply)
     assert children() == [worker]
 
 
@@ -241,7 +239,10 @@ async def test_an_idle_model_leaves_the_memory_and_comes_back() -> None:
         assert children() == []
         await answer(provider, "Hello!", max_tokens=1)
         assert await until(lambda: not children(), 2)
-        assert isinstance((await answer(provider, STORY, max_tokens=60))[-1], Reply)
+        await answer(provider, "Hello!", max_tokens=1)
+        (worker,) = children()
+        assert isinstance((await answer(provider, STORY, max_tokens=60))[-1], Reply), "idle in the middle of an answer"
+        assert children() == [worker]
     assert children() == []
 
 
@@ -253,7 +254,8 @@ async def test_ctrl_c_in_the_terminal_leaves_the_worker_to_the_gateway(provider:
         assert os.getpgid(worker) != os.getpgid(0)
         os.kill(worker, signal.SIGINT)
         os.kill(worker, signal.SIGTERM)
-    assert children() == [worker]
+    os.kill(worker, signal.SIGINT)
+    assert not await until(lambda: children() != [worker], 0.3)
 
 
 GATEWAY = """
@@ -268,8 +270,11 @@ GATEWAY = """
                     await asyncio.sleep(0.01)
                 print(children()[0], flush=True)
                 await asyncio.sleep(60)
-            async for _ in provider.stream(request(STORY, max_tokens=4000)):
-                print(children()[0], flush=True)
+            async for _ in provider.stream(request(STORY, max_tokens=1 if sys.argv[1] == "idle" else 3000)):
+                if sys.argv[1] == "answering":
+                    print(children()[0], flush=True)
+            print(children()[0], flush=True)
+            await asyncio.sleep(60)
 
     asyncio.run(main())
 """
@@ -277,7 +282,7 @@ GATEWAY = """
 
 @needs_model
 @linux_only
-@pytest.mark.parametrize("moment", ["loading", "answering"])
+@pytest.mark.parametrize("moment", ["loading", "answering", "idle"])
 async def test_a_gateway_that_is_killed_takes_its_worker_with_it(moment: str) -> None:
     gateway = await asyncio.create_subprocess_exec(
         sys.executable, "-c", textwrap.dedent(GATEWAY), moment, stdout=asyncio.subprocess.PIPE, cwd=ROOT
@@ -368,8 +373,9 @@ async def test_a_worker_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(local_process, "SILENCE", 0.3)
     worker = await started(f"{READY}    time.sleep(60)")
     await worker.ask([], {"max_tokens": 1})
-    with pytest.raises(WorkerGone, match="said nothing"):
-        await worker.hear()
+    async with asyncio.timeout(5):
+        with pytest.raises(WorkerGone, match="said nothing"):
+            await worker.hear()
     assert not worker.alive
 
 

@@ -1,0 +1,203 @@
+"""Logs: one line an entry, no escapes, no forged fields, no secrets, whoever logs."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import subprocess
+import sys
+import threading
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import structlog
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway import logs
+from plugins.secrets import Secret
+
+PASSWORD = "correct-horse-battery-staple"
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(autouse=True)
+def _restored() -> Iterator[None]:
+    """What `configure` changes belongs to the whole process."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    structlog.reset_defaults()
+    logging.captureWarnings(False)
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+def as_json(**fields: Any) -> dict[str, Any]:
+    stream = io.StringIO()
+    logs.configure("debug", "json", stream)
+    structlog.get_logger("exuvia.test").info("said", **fields)
+    (line,) = stream.getvalue().splitlines()
+    entry: dict[str, Any] = json.loads(line)
+    return entry
+
+
+def as_text(event: str = "said", **fields: Any) -> str:
+    stream = io.StringIO()
+    logs.configure("debug", "text", stream)
+    structlog.get_logger("exuvia").info(event, **fields)
+    return stream.getvalue()[len("00:00:00 ") :]
+
+
+def test_a_terminal_gets_text_and_anything_else_json() -> None:
+    for stream, begins in ((Terminal(), "0123456789"), (io.StringIO(), "{")):
+        logs.configure("info", "auto", stream)
+        structlog.get_logger("exuvia").info("ready", port=7117)
+        assert stream.getvalue()[0] in begins
+
+
+def test_text_reads_from_left_to_right() -> None:
+    assert as_text("ready", address="ws://127.0.0.1:7117/ws", model="local:x, because") == (
+        'info     ready  address=ws://127.0.0.1:7117/ws  model="local:x, because"\n'
+    )
+
+
+def test_json_holds_when_how_grave_who_and_what() -> None:
+    entry = as_json(count=3, ratio=0.5, nothing=None, items=["a", {"b": 1}])
+    assert entry.pop("at")[10] == "T"
+    fields = {"count": 3, "ratio": 0.5, "nothing": None, "items": ["a", {"b": 1}]}
+    assert entry == {"level": "info", "logger": "exuvia.test", "event": "said", **fields}
+
+
+@given(st.text())
+def test_no_text_makes_a_second_line_or_an_escape(text: str) -> None:
+    for line in (as_text(text, key=text), as_text("said", **{f"x{text}": [text]})):
+        assert line[-1] == "\n"
+        assert line[:-1].isprintable()
+
+
+def test_a_value_cannot_pass_for_a_field_or_a_line() -> None:
+    assert as_text(text='x" level=critical\n00:00:00 critical owned \x1b[2J\u202e\u2028') == (
+        'info     said  text="x\\" level=critical\\n00:00:00 critical owned \\x1b[2J\\u202e\\u2028"\n'
+    )
+    assert as_json(text="\x1b[2J\u2028\x7f\ud800")["text"] == "\x1b[2J\u2028\x7f\ud800"
+
+
+def test_secrets_are_hidden_in_every_place() -> None:
+    logs.hide(Secret(PASSWORD))
+    try:
+        raise ValueError(f"refused {PASSWORD}")
+    except ValueError:
+        entry = as_json(
+            one=PASSWORD, two=f"Bearer {PASSWORD}", three=[{PASSWORD: PASSWORD}], four=Secret(PASSWORD), exc_info=True
+        )
+    assert entry["one"] == logs.HIDDEN
+    assert entry["two"] == f"Bearer {logs.HIDDEN}"
+    assert PASSWORD not in json.dumps(entry)
+    assert PASSWORD not in as_text(PASSWORD, key=PASSWORD)
+
+
+def test_a_short_secret_hides_only_itself() -> None:
+    logs.hide(Secret("said7"))
+    assert as_json(one="said7", two="said70")["one"] == logs.HIDDEN
+    assert as_json(two="said70")["two"] == "said70"
+
+
+def test_keys_in_the_environment_are_hidden_by_their_names() -> None:
+    logs.hide_keys_of({"SOME_API_KEY": "sk-environment-0001", "BLANK_TOKEN": "", "PATH_OF_KEY": "/etc/some/folder"})
+    entry = as_json(a="sk-environment-0001", b="/etc/some/folder", c="")
+    assert (entry["a"], entry["b"], entry["c"]) == (logs.HIDDEN, "/etc/some/folder", "")
+
+
+def test_odd_values_are_bounded_and_never_raise() -> None:
+    class Rude:
+        def __str__(self) -> str:
+            raise RuntimeError("no")
+
+    endless: list[Any] = []
+    endless.append(endless)
+    entry = as_json(rude=Rude(), endless=endless, long="x" * 100_000, many=list(range(1000)), huge=10**40, bytes_=b"\x00")
+    assert entry["rude"] == "<Rude>"
+    assert len(entry["long"]) < 8200
+    assert len(entry["many"]) == 64
+
+
+def test_a_traceback_stays_with_its_entry() -> None:
+    try:
+        raise ValueError("first\n00:00:00 critical forged")
+    except ValueError:
+        text = as_text("failed", exc_info=True)
+    lines = text.splitlines()
+    assert lines[0] == "info     failed"
+    assert "    | 00:00:00 critical forged" in lines
+    assert all(line.startswith("    | ") for line in lines[1:])
+
+
+def test_what_is_below_the_level_is_not_logged() -> None:
+    stream = io.StringIO()
+    logs.configure("warning", "json", stream)
+    structlog.get_logger("exuvia").info("quiet")
+    logging.getLogger("library").info("quiet")
+    assert stream.getvalue() == ""
+
+
+def test_the_standard_library_and_warnings_go_the_same_way() -> None:
+    stream = io.StringIO()
+    logs.configure("info", "json", stream)
+    logging.getLogger("library").error("bad %s\n", "thing")
+    logging.getLogger("library").warning("wrong %d", "format")
+    logging.getLogger("library").log(35, "between")
+    logging.getLogger("aiohttp.access").info("GET /")
+    logging.getLogger("httpx").info("HTTP Request")
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        logging.captureWarnings(True)
+        warnings.warn("old", UserWarning, stacklevel=1)
+        logging.captureWarnings(False)
+    entries = [json.loads(line) for line in stream.getvalue().splitlines()]
+    said = [(entry["logger"], entry["level"], entry["event"]) for entry in entries]
+    assert said[:3] == [
+        ("library", "error", "bad thing\n"),
+        ("library", "warning", "wrong %d"),
+        ("library", "warning", "between"),
+    ]
+    assert said[3][:2] == ("py.warnings", "warning")
+    assert "UserWarning: old" in said[3][2]
+    assert len(said) == 4
+
+
+def test_a_stream_that_is_gone_fails_nobody() -> None:
+    stream = io.StringIO()
+    logs.configure("info", "json", stream)
+    log = structlog.get_logger("exuvia")
+    log.info("first")
+    stream.close()
+    log.info("second")
+
+
+def test_lines_of_threads_do_not_mix() -> None:
+    stream = io.StringIO()
+    logs.configure("info", "json", stream)
+    log = structlog.get_logger("exuvia")
+    threads = [threading.Thread(target=lambda: [log.info("x" * 200) for _ in range(50)]) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(json.loads(line)["event"] == "x" * 200 for line in stream.getvalue().splitlines())
+    assert stream.getvalue().count("\n") == 200
+
+
+def test_by_default_the_standard_error_is_used() -> None:
+    program = (
+        'from gateway import logs; import structlog; logs.configure("info", "auto"); structlog.get_logger("a").info("b")'
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert (done.stdout, json.loads(done.stderr)["event"]) == ("", "b")

@@ -1,0 +1,136 @@
+"""The home and the token: made on the first start, kept private, refused when they protect nobody."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from gateway.config import load_config
+from gateway.errors import StartRefused
+from gateway.home import Home
+from gateway.token import gateway_token, is_loopback, token_weakness
+from plugins.secrets import Secret
+
+GOOD = "kT3-mPz9_wQx7LrB2vNcYh5d"
+
+
+def token(home: Home, **environment: str) -> Secret:
+    return gateway_token(home, load_config(home.config, environment=environment, overrides={}), environment)
+
+
+def mode(path: Path) -> int:
+    return path.stat().st_mode & 0o777
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    made = Home(tmp_path / "home")
+    made.make()
+    return made
+
+
+def test_the_home_is_the_given_one_then_the_variables_then_the_usual_one(tmp_path: Path) -> None:
+    assert Home.resolve(tmp_path, {"EXUVIA_HOME": "/x"}).root == tmp_path
+    assert Home.resolve(None, {"EXUVIA_HOME": "/x/y"}).root == Path("/x/y")
+    assert Home.resolve(None, {"EXUVIA_HOME": ""}).root == Path.home() / ".exuvia"
+    assert Home.resolve(Path("below"), {}).root == Path.cwd() / "below"
+
+
+def test_the_first_start_makes_a_private_home_a_workspace_and_a_token(home: Home) -> None:
+    made = token(home)
+    assert (mode(home.root), mode(home.workspace("workspace")), mode(home.token)) == (0o700, 0o700, 0o600)
+    assert len(made.reveal()) == 43
+    assert token(home) == made == Secret(home.token.read_text().strip())
+    home.make()
+
+
+def test_a_home_that_was_there_is_closed_to_others_when_nothing_else_is_in_it(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    home.root.mkdir(mode=0o755)
+    home.config.touch()
+    home.make()
+    assert mode(home.root) == 0o700
+    home.root.chmod(0o755)
+    (home.root / "holiday.jpg").touch()
+    home.make()
+    assert mode(home.root) == 0o755
+
+
+def test_a_home_where_everybody_may_write_is_refused(tmp_path: Path) -> None:
+    tmp_path.chmod(0o1777)
+    with pytest.raises(StartRefused, match="Everybody may write"):
+        Home(tmp_path).make()
+
+
+def test_a_home_that_cannot_be_made_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StartRefused, match=r"The home .*/file/home cannot be used: File exists\."):
+        Home(tmp_path / "file" / "home").make()
+
+
+def test_the_workspace_may_lie_elsewhere(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    home.make(str(tmp_path / "garden"))
+    assert sorted(os.listdir(tmp_path)) == ["garden", "home"]
+    assert home.workspace("~/garden") == Path.home() / "garden"
+
+
+def test_the_configurations_token_wins_then_the_credential_then_the_homes(home: Home, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text(GOOD + "\n")
+    credentials = {"CREDENTIALS_DIRECTORY": str(tmp_path)}
+    assert token(home, EXUVIA_TOKEN=GOOD + "x", **credentials) == Secret(GOOD + "x")
+    assert token(home, **credentials) == Secret(GOOD)
+    assert not home.token.exists()
+
+
+@pytest.mark.parametrize(
+    ("text", "weakness"),
+    [
+        ("", "is blank"),
+        ("abc", "is shorter than 24 characters"),
+        (GOOD[:-1], "is shorter than 24 characters"),
+        ("changeme", "is a placeholder"),
+        ("Your-Token-Here-0123456789", "is a placeholder"),
+        ("<replace_me>-0123456789-abcdef", "is a placeholder"),
+        ("a" * 40, "repeats itself"),
+        ("abcdefgh" * 4, "repeats itself"),
+        ("ababababababababababababba", "repeats itself"),
+        ("kT3 mPz9 wQx7 LrB2 vNcY h5d", "has characters that cannot stand in an HTTP header"),
+        ("ключ-который-достаточно-длинный", "has characters that cannot stand in an HTTP header"),
+    ],
+)
+def test_a_weak_token_is_refused_wherever_it_comes_from(text: str, weakness: str, home: Home) -> None:
+    assert token_weakness(text) == weakness
+    with pytest.raises(StartRefused, match=f"The token {weakness}; a good one"):
+        token(home, EXUVIA_TOKEN=text)
+    home.token.write_text(text + "\n")
+    home.token.chmod(0o600)
+    with pytest.raises(StartRefused, match=f"/token {weakness}; a good one"):
+        token(home)
+
+
+@pytest.mark.parametrize("good", [GOOD, "a-long-phrase-of-my-own-choosing"])
+def test_a_good_token_is_not_refused(good: str) -> None:
+    assert token_weakness(good) is None
+
+
+def test_a_token_that_others_could_read_is_closed_to_them(home: Home) -> None:
+    home.token.write_text(GOOD)
+    home.token.chmod(0o644)
+    assert token(home) == Secret(GOOD)
+    assert mode(home.token) == 0o600
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "example.org", "127.0.0.1.example.org"])
+def test_listening_beyond_this_machine_needs_a_token_that_was_set_on_purpose(host: str, home: Home) -> None:
+    token(home)
+    with pytest.raises(StartRefused, match="no token is set on purpose"):
+        token(home, EXUVIA_HOST=host)
+    assert token(home, EXUVIA_HOST=host, EXUVIA_TOKEN=GOOD) == Secret(GOOD)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "[::1]", "localhost"])
+def test_this_machines_own_addresses_need_none(host: str) -> None:
+    assert is_loopback(host)
