@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import time
 
 from benchmarks.client import Client
 from benchmarks.figures import Figure, figure
 from benchmarks.gateway_process import TOKEN, GatewayProcess, gateway, new_home
-from benchmarks.process import resident_mb, serving
+from benchmarks.process import await_rest, resident_mb, serving
 from benchmarks.setting import Setting
 
 BAR_MB = 90.0
 TURNS = 100
-REST_SECONDS = 1.0
 
 
 def run(setting: Setting) -> list[Figure]:
-    """VmRSS of the process and of all that it started, a second after it last had something to do."""
+    """VmRSS of the process and of all that it started, when it has nothing more to do."""
     runs = max(1, setting.runs // 2)
     turns = min(TURNS, setting.turns)
     with serving("model_server") as (_, model_port):
@@ -34,10 +32,10 @@ def run(setting: Setting) -> list[Figure]:
 
 def _grow(setting: Setting, model_port: int, turns: int) -> tuple[float, float]:
     with new_home(setting.folder) as home, gateway(home, model_port) as process:
-        time.sleep(REST_SECONDS)
+        await_rest(process.pid)
         rest = resident_mb(process.pid)
         asyncio.run(_talk(process, turns))
-        time.sleep(REST_SECONDS)
+        await_rest(process.pid)
         return rest, resident_mb(process.pid)
 
 

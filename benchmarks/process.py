@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +20,15 @@ def cpu_seconds(pid: int) -> float:
     """Processor time of all threads of a process so far, in seconds, in steps of a clock tick (10 ms on most systems)."""
     user, system = _after_name(pid)[11:13]
     return (int(user) + int(system)) / _TICKS
+
+
+def await_rest(pid: int) -> None:
+    """Return once a process has used no processor time for half a second."""
+    spent, quiet = cpu_seconds(pid), 0
+    while quiet < 5:
+        time.sleep(0.1)
+        now = cpu_seconds(pid)
+        spent, quiet = now, quiet + 1 if now == spent else 0
 
 
 def resident_mb(pid: int) -> float:

@@ -7,7 +7,7 @@ import time
 
 from benchmarks.figures import Figure, figure
 from benchmarks.gateway_process import gateway, new_home
-from benchmarks.process import cpu_seconds, serving
+from benchmarks.process import serving
 from benchmarks.setting import Setting
 
 BAR_SECONDS = 0.7
@@ -28,7 +28,7 @@ def run(setting: Setting) -> list[Figure]:
 
 def _start(setting: Setting, model_port: int) -> tuple[float, float]:
     with new_home(setting.folder) as home, gateway(home, model_port) as process:
-        return process.seconds_to_ready, cpu_seconds(process.pid)
+        return process.seconds_to_ready, process.cpu_to_ready
 
 
 def _bare() -> float:

@@ -192,14 +192,14 @@ class ChatTerminal:
     # --- leaving ------------------------------------------------------------------------------------------------------
 
     def _interrupt(self) -> None:
+        """Ctrl-C: end the running turn; where that was asked for already, or nothing runs, leave at the second time."""
         now = time.monotonic()
-        again = self._stopping or now - self._interrupted < TWICE_SECONDS
-        self._interrupted = now
-        if again:
+        if self._stopping or now - self._interrupted < TWICE_SECONDS:
             self._leave()
         elif self._outstanding.running and self._client.cancel():
             self._stopping = True
         elif self._talking:
+            self._interrupted = now
             self._view.say("Press Ctrl-C again, or Ctrl-D, to leave.")
             self._prompt()
         else:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from itertools import count
 from types import TracebackType
 from typing import Self, TypeAlias, assert_never
@@ -137,7 +137,7 @@ class Client:
             self._connection.say("cancel", session=self.session)
         return self._connection is not None
 
-    async def signals(self) -> AsyncIterator[Signal]:
+    async def signals(self) -> AsyncGenerator[Signal, None]:
         """What comes, without end; a ClientError once the client has given up."""
         while True:
             signal = await self._signals.get()

@@ -64,10 +64,10 @@ def run(home: Path | None, config: Path | None, overrides: Mapping[str, Any]) ->
     try:
         return asyncio.run(_run(home, config, overrides))
     except (GatewayError, HomeLocked) as error:
-        print(f"exuvia: {error}", file=sys.stderr)
+        sys.stderr.write(f"exuvia: {sentence_of(error)}\n")
         return 2
     except StorageFailed as error:
-        print(f"exuvia: {error}", file=sys.stderr)
+        sys.stderr.write(f"exuvia: {sentence_of(error)}\n")
         return 1
 
 
@@ -135,7 +135,7 @@ class Daemon:
         async with contextlib.AsyncExitStack() as stack:
             providers = {}
             for name, kind in hooks.chat_providers().items():
-                settings = provider_settings(self.config, name, kind.Settings)
+                settings: Any = provider_settings(self.config, name, kind.Settings)
                 try:
                     provider = kind(self._house(name, settings, transport))
                     providers[name] = await stack.enter_async_context(provider)
@@ -282,9 +282,9 @@ class Daemon:
             loop.add_signal_handler(number, self.stop)
 
     async def _until_stopped(self, committer: Committer, switchboard: Switchboard) -> int:
-        stopped = asyncio.create_task(self._stop.wait())
-        failed = asyncio.ensure_future(committer.failure)
-        await asyncio.wait([stopped, failed], return_when=asyncio.FIRST_COMPLETED)
+        stopped: asyncio.Future[Any] = asyncio.create_task(self._stop.wait())
+        failed: asyncio.Future[Any] = committer.failure
+        await asyncio.wait({stopped, failed}, return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
         if failed.done():
             failure = failed.result()
@@ -293,7 +293,5 @@ class Daemon:
             await asyncio.sleep(FAILED_SECONDS)
             return 1
         self.readiness.stop("The gateway is stopping.")
-        deadline = self.clock.monotonic() + STOP_SECONDS
-        while switchboard.busy and self.clock.monotonic() < deadline:
-            await asyncio.sleep(0.05)
+        await switchboard.until_idle(STOP_SECONDS)
         return 0

@@ -7,6 +7,7 @@ again.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Annotated, Any, TypeAlias
 
 import msgspec
@@ -29,37 +30,37 @@ class _Frame(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
     """The common form; each frame's tag is its `type`."""
 
 
-class Hello(_Frame, tag="hello"):
+class Hello(_Frame, frozen=True, kw_only=True, tag="hello"):
     protocol: int
     token: str | None = None
     client: Annotated[str, msgspec.Meta(max_length=128)] | None = None
 
 
-class Send(_Frame, tag="send"):
+class Send(_Frame, frozen=True, kw_only=True, tag="send"):
     id: FrameId
     session: Key
     text: str
     attachments: list[msgspec.Raw] = []
 
 
-class Subscribe(_Frame, tag="subscribe"):
+class Subscribe(_Frame, frozen=True, kw_only=True, tag="subscribe"):
     session: Key
     id: FrameId | None = None
     after: Seq | None = None
     session_id: SessionId | None = None
 
 
-class Unsubscribe(_Frame, tag="unsubscribe"):
+class Unsubscribe(_Frame, frozen=True, kw_only=True, tag="unsubscribe"):
     session: Key
     id: FrameId | None = None
 
 
-class Cancel(_Frame, tag="cancel"):
+class Cancel(_Frame, frozen=True, kw_only=True, tag="cancel"):
     session: Key
     id: FrameId | None = None
 
 
-class History(_Frame, tag="history"):
+class History(_Frame, frozen=True, kw_only=True, tag="history"):
     id: FrameId
     session: Key
     session_id: SessionId | None = None
@@ -67,17 +68,17 @@ class History(_Frame, tag="history"):
     limit: Annotated[int, msgspec.Meta(ge=1, le=500)] = 50
 
 
-class Sessions(_Frame, tag="sessions"):
+class Sessions(_Frame, frozen=True, kw_only=True, tag="sessions"):
     id: FrameId
 
 
-class Ping(_Frame, tag="ping"):
+class Ping(_Frame, frozen=True, kw_only=True, tag="ping"):
     id: FrameId | None = None
 
 
 ClientFrame: TypeAlias = Hello | Send | Subscribe | Unsubscribe | Cancel | History | Sessions | Ping
 
-_decode = msgspec.json.Decoder(ClientFrame).decode
+_decode: Callable[[str], ClientFrame] = msgspec.json.Decoder(ClientFrame).decode
 _encode = msgspec.json.Encoder().encode
 _ID = re.compile(r'"id"\s*:\s*"([^"\\]{1,128})"')
 
@@ -105,9 +106,9 @@ def frame(kind: str, **fields: Any) -> bytes:
     return _encode({"type": kind, **{name: value for name, value in fields.items() if value is not None}})
 
 
-def error(code: str, message: str, *, id: str | None = None, **fields: Any) -> bytes:
+def error(code: str, message: str, frame_id: str | None = None, **fields: Any) -> bytes:
     """An `error` frame."""
-    return frame("error", id=id, code=code, message=message, **fields)
+    return frame("error", id=frame_id, code=code, message=message, **fields)
 
 
 def event(prefix: bytes, line: bytes) -> bytes:
@@ -120,7 +121,7 @@ def event_prefix(session: str, session_id: str) -> bytes:
     return frame("event", session=session, session_id=session_id)[:-1] + b',"event":'
 
 
-def history(id: str, session: str, session_id: str, lines: list[bytes], more: bool) -> bytes:
+def history(frame_id: str, session: str, session_id: str, lines: list[bytes], more: bool) -> bytes:
     """A `history` frame, its events cut from the journal's own bytes."""
-    head = frame("history", id=id, session=session, session_id=session_id, more=more)[:-1]
+    head = frame("history", id=frame_id, session=session, session_id=session_id, more=more)[:-1]
     return head + b',"events":[' + b",".join(public(line) for line in lines) + b"]}"

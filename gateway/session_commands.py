@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import BinaryIO, TextIO
 
 import msgspec
-from sessions.verifying import verify_journal
 
 from gateway.printable import one_line, printable
 from gateway.session_files import Entry, entry_of, find_journal, journals, listings, recorded
 from sessions.errors import JournalDamaged
+from sessions.verifying import verify_journal
 
 WELL, WRONG, IMPOSSIBLE = 0, 1, 2
 

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
-from sessions.reading import read_lines
 
 from gateway.errors import GatewayError
 from gateway.sentences import call_line, ending_sentence
 from sessions.errors import JournalDamaged
 from sessions.events import CommandAnswered, MessageReceived, ModelReplied, Recorded, SessionOpened, ToolReturned, TurnEnded
+from sessions.reading import read_lines
 from sessions.recorder import LONGEST_LINE
 from sessions.wire import InvalidLine, decode, is_whole
 

@@ -57,7 +57,7 @@ def context_used(context: int | None, window: int | None) -> str:
 def span(seconds: float) -> str:
     """A duration as a person says it, in its two largest units."""
     whole = max(0, int(seconds))
-    parts = []
+    parts: list[str] = []
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min"), (1, "s")):
         count, whole = divmod(whole, size)
         if count or (unit == "s" and not parts):

@@ -1,8 +1,8 @@
 """Subscriptions: cursors over a chat's journals, not queues. A slow reader costs a number, not memory.
 
 A subscription follows one key. It has a cursor in each session that it still follows, oldest first: after `/new` the old
-session may have something to finish while the new one goes on. Every event of a session comes in order and once; pieces of an
-answer come at the reader's pace, joined where it is slow.
+session may have something to finish while the new one goes on. Every event of a session comes in order and once; pieces of
+an answer come at the reader's pace, joined where it is slow.
 """
 
 from __future__ import annotations

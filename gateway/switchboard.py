@@ -92,10 +92,11 @@ class Switchboard:
         if tasks:
             await asyncio.wait(tasks)
 
-    @property
-    def busy(self) -> bool:
-        """Whether a turn or a command runs anywhere."""
-        return any(not chat.idle for chat in self._chats.values())
+    async def until_idle(self, seconds: float) -> None:
+        """Return once no turn and no command runs anywhere, or after so long."""
+        deadline = self._clock.monotonic() + seconds
+        while self._clock.monotonic() < deadline and any(not chat.idle for chat in self._chats.values()):
+            await asyncio.sleep(0.02)  # noqa: ASYNC110 - idleness is a fact of many journals, which no event announces
 
     @property
     def loaded(self) -> int:
@@ -127,14 +128,15 @@ class Switchboard:
 
     def sessions(self, person: str) -> list[SessionRow]:
         """A person's keys, each with its current session, as far as it is durable."""
-        rows = []
-        for row in self._catalog.sessions(person):
-            chat = self._chats.get((person, row.key))
-            current = chat.current if chat else None
-            if current is not None and current.session == row.session:
-                row = msgspec.structs.replace(row, head=current.recorder.durable, at=current.recorder.durable_transcript.at)
-            rows.append(row)
-        return rows
+        return [self._as_of_now(row) for row in self._catalog.sessions(person)]
+
+    def _as_of_now(self, row: SessionRow) -> SessionRow:
+        chat = self._chats.get((row.person, row.key))
+        conversation = chat.conversation(row.session) if chat else None
+        if conversation is None:
+            return row
+        recorder = conversation.recorder
+        return msgspec.structs.replace(row, head=recorder.durable, at=recorder.durable_transcript.at)
 
     async def _restore(self, name: tuple[str, str]) -> Chat:
         """Open what of a chat is not in memory: its current session, and older ones with something to finish."""

@@ -139,7 +139,8 @@ class View:
     def stop_turn(self) -> bool:
         """Cancel the running turn of the key's conversations."""
         running = [self._conversation, *self._chat.finishing.values()]
-        return any([conversation.turn.cancel() for conversation in running])
+        stopped = [conversation.turn.cancel() for conversation in running]
+        return any(stopped)
 
     async def start_anew(self) -> str:
         """Open the key's next session."""

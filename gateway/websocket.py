@@ -113,25 +113,30 @@ class Connection:
             async with asyncio.timeout(HELLO_SECONDS):
                 message = await self._socket.receive()
         except TimeoutError:
-            return await self._turn_away(UNAUTHORIZED, "no hello with a token came in time")
+            await self.close(UNAUTHORIZED, "no hello with a token came in time")
+            return None
         if message.type is not WSMsgType.TEXT:
-            return await self._turn_away(UNAUTHORIZED, "the first frame must be a hello with a token")
+            await self.close(UNAUTHORIZED, "the first frame must be a hello with a token")
+            return None
         if len(message.data.encode("utf-8", "surrogatepass")) > GREETING_LIMIT:
-            return await self._turn_away(WSCloseCode.MESSAGE_TOO_BIG, "the first frame is too large")
+            await self.close(WSCloseCode.MESSAGE_TOO_BIG, "the first frame is too large")
+            return None
+        return await self._admit(message.data)
+
+    async def _admit(self, greeting: str) -> str | None:
         try:
-            hello = frames.parse(message.data)
+            hello = frames.parse(greeting)
         except InvalidFrame:
             hello = None
         person = self._door.access.person(hello.token or "") if isinstance(hello, frames.Hello) else None
         if not isinstance(hello, frames.Hello) or person is None:
-            return await self._turn_away(UNAUTHORIZED, "the first frame must be a hello with this gateway's token")
+            await self.close(UNAUTHORIZED, "the first frame must be a hello with this gateway's token")
+            return None
         if hello.protocol != PROTOCOL:
-            return await self._turn_away(WSCloseCode.PROTOCOL_ERROR, f"protocol {PROTOCOL} is spoken here")
+            await self.close(WSCloseCode.PROTOCOL_ERROR, f"protocol {PROTOCOL} is spoken here")
+            return None
         self._client = hello.client or self._client
         return person
-
-    async def _turn_away(self, code: int, reason: str) -> None:
-        await self.close(code, reason)
 
     def _welcome(self) -> None:
         self._outbox.answer(frames.frame("welcome", protocol=PROTOCOL, server=self._door.server, limits=LIMITS))

@@ -34,5 +34,5 @@ def lines_backwards(descriptor: int, start: int, end: int) -> Iterator[tuple[byt
         if len(rest) >= LONGEST_LINE:
             after, rest, too_long = after - len(rest), b"", True
         end, size = begin, min(2 * size, LARGEST_BLOCK)
-    if is_line and not too_long and rest:
+    if is_line and not too_long:
         yield rest + b"\n", after

@@ -128,10 +128,7 @@ class Catalog:
     async def checkpoint(self, session: str) -> tuple[Position, Transcript] | None:
         """The last checkpoint of a session, if there is one of this version that is as it was written. The journal has the
         last word: it must still hold the line at the position."""
-        try:
-            sealed = await self._file.checkpoint(session)
-        except (Error, StorageFailed):
-            return None
+        sealed = await self._file.checkpoint(session)
         return await asyncio.to_thread(decode_checkpoint, session, sealed)
 
     def save_checkpoint(
@@ -162,10 +159,7 @@ class Catalog:
         return receipts
 
     async def _collect(self, session: str, wanted: int) -> Collected | None:
-        try:
-            stored = await self._file.receipts(session)
-        except (Error, StorageFailed):
-            stored = []
+        stored = await self._file.receipts(session)
         path = self._path(session)
         try:
             collected = await asyncio.to_thread(collect, path, stored, wanted)
@@ -188,7 +182,7 @@ class Catalog:
     # --- the file -----------------------------------------------------------------------------------------------------
 
     async def _load(self) -> None:
-        stored = await self._file.rows()
+        stored, self._file.rows = self._file.rows, []
         for row in await asyncio.to_thread(_decode_rows, stored):
             self._lineage.put(row)
 
@@ -212,12 +206,15 @@ class Catalog:
         self._dirty.set()
 
     async def _write_behind(self) -> None:
-        while not self._closing.is_set():
+        closing = False
+        while not closing:
             await self._dirty.wait()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._closing.wait(), PAUSE)
             self._dirty.clear()
+            closing = self._closing.is_set()
             await self._write()
+        await self._write()  # once more, where the last attempt failed
 
     async def _write(self) -> None:
         changes, self._changes = self._changes, _Changes()

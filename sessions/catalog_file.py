@@ -20,6 +20,11 @@ from sessions.sqlite import Error, connect
 LAYOUT = 1
 """The version of the tables and of what their values look like."""
 
+PATIENCE = 0.5
+"""Seconds to wait for a reader's lock. What could not be written then is written a second later."""
+
+_UNUSABLE: tuple[type[Exception], ...] = (*Error, OSError)
+
 _TABLES = f"""
 BEGIN;
 CREATE TABLE sessions (session TEXT PRIMARY KEY, sealed BLOB) WITHOUT ROWID;
@@ -42,9 +47,11 @@ class Batch(msgspec.Struct, kw_only=True):
 
 class CatalogFile:
     """The open file. Use as an async context manager; entering raises StorageFailed where no file can be made, or where
-    another process is writing it. `unused` says in a sentence why nothing of a former file is used, or is None."""
+    another process is writing it. `rows` is then every session with its sealed row, as they stood in the file, and `unused`
+    says in a sentence why nothing of a former file is used, or is None."""
 
     def __init__(self, path: Path) -> None:
+        self.rows: list[tuple[object, object]] = []
         self.unused: str | None = None
         self._path = path
         self._connection: aiosqlite.Connection | None = None
@@ -52,9 +59,12 @@ class CatalogFile:
     async def __aenter__(self) -> CatalogFile:
         try:
             await self._open()
-            await self.rows()
-        except Error as error:
+            self.rows = await self._fetch("SELECT session, sealed FROM sessions")
+        except _UNUSABLE as error:
             await self.remake(error)
+        except BaseException:
+            await self._close()  # its thread would keep the process from ending
+            raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -69,22 +79,18 @@ class CatalogFile:
         try:
             await asyncio.to_thread(_set_aside, self._path)
             await self._open()
-        except (OSError, Error) as second:
+        except _UNUSABLE as second:
             await self._close()
             raise StorageFailed(f"{self._path.name} cannot be made: {second}.") from second
 
-    async def rows(self) -> list[tuple[Any, Any]]:
-        """Every session with its sealed row."""
-        return await self._fetch("SELECT session, sealed FROM sessions")
-
     async def checkpoint(self, session: str) -> object:
-        """The sealed checkpoint of a session, or None."""
-        found = await self._fetch("SELECT sealed FROM checkpoints WHERE session = ?", session)
+        """The sealed checkpoint of a session; None if there is none or the file cannot be read."""
+        found = await self._find("SELECT sealed FROM checkpoints WHERE session = ?", session)
         return found[0][0] if found else None
 
     async def receipts(self, session: str) -> list[object]:
-        """The sealed batches of a session's receipts, newest first."""
-        found = await self._fetch("SELECT sealed FROM receipts WHERE session = ? ORDER BY upto DESC", session)
+        """The sealed batches of a session's receipts, newest first; none if the file cannot be read."""
+        found = await self._find("SELECT sealed FROM receipts WHERE session = ? ORDER BY upto DESC", session)
         return [sealed for (sealed,) in found]
 
     async def write(self, batch: Batch) -> None:
@@ -112,12 +118,20 @@ class CatalogFile:
             raise StorageFailed(f"{self._path.name} is not open.")
         return self._connection
 
+    async def _find(self, query: str, session: str) -> list[Any]:
+        try:
+            return await self._fetch(query, session)
+        except Error:
+            return []  # the journals are asked instead, and the next write finds the file harmed and makes it anew
+        except StorageFailed:
+            return []
+
     async def _fetch(self, query: str, *parameters: str) -> list[Any]:
         return list(await self._db.execute_fetchall(query, parameters))
 
     async def _open(self) -> None:
         await asyncio.to_thread(_make_private, self._path)
-        self._connection = await connect(self._path)
+        self._connection = await connect(self._path, patience=PATIENCE)
         await self._db.execute("PRAGMA synchronous = OFF")
         ((version,),) = await self._fetch("PRAGMA user_version")
         ((tables,),) = await self._fetch("SELECT count(*) FROM sqlite_master")

@@ -15,7 +15,7 @@ Name: TypeAlias = tuple[str, str]
 _Key = TypeVar("_Key", Name, str)
 
 
-class SessionRow(msgspec.Struct, frozen=True, kw_only=True):
+class SessionRow(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """What is known of one session without opening it.
 
     `head` is its last durable seq and `at` that event's time. `size` (bytes) and `mtime_ns` are the journal's when this was

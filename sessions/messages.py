@@ -70,6 +70,4 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     cached: int = 0
 
     def __add__(self, other: Usage) -> Usage:
-        return Usage(
-            input=self.input + other.input, output=self.output + other.output, cached=self.cached + other.cached
-        )
+        return Usage(input=self.input + other.input, output=self.output + other.output, cached=self.cached + other.cached)

@@ -25,6 +25,4 @@ def unseal(name: str, sealed: object) -> bytes | None:
 
 
 def _digest(name: str, value: bytes) -> bytes:
-    digest = blake2b(name.encode() + b"\0", digest_size=SEAL)
-    digest.update(value)
-    return digest.digest()
+    return blake2b(value, digest_size=SEAL, key=name.encode()[: blake2b.MAX_KEY_SIZE]).digest()

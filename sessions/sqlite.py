@@ -26,13 +26,14 @@ def _chosen() -> Any:
 
 _copy = _chosen()
 
-Error: type[Exception] = _copy.Error
-"""Anything that SQLite reports."""
+Error: tuple[type[Exception], ...] = (_copy.Error, UnicodeDecodeError)
+"""Anything that SQLite reports, or means to: its message may quote bytes of a harmed file that are no text."""
 
 Unavailable: type[Exception] = _copy.OperationalError
 """The part of `Error` that is about circumstances (locked, full, not to be opened), mostly, and not the file's content."""
 
 
-def connect(path: Path) -> aiosqlite.Connection:
-    """A connection, to be entered with `async with`, in which transactions are begun and ended by hand."""
-    return aiosqlite.Connection(lambda: _copy.connect(str(path), isolation_level=None), iter_chunk_size=64)
+def connect(path: Path, *, patience: float) -> aiosqlite.Connection:
+    """A connection, to be entered with `async with`, in which transactions are begun and ended by hand. It waits `patience`
+    seconds for another's lock before it raises `Unavailable`."""
+    return aiosqlite.Connection(lambda: _copy.connect(str(path), timeout=patience, isolation_level=None), iter_chunk_size=64)

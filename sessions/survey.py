@@ -35,10 +35,10 @@ def survey(folder: Path, known: Mapping[str, SessionRow]) -> Survey:
     not begin anew as if nothing had been there. Raises OSError where the folder cannot be listed.
     """
     found = Survey(changed=[], gone=[], unreadable={})
-    missing = set(known)
+    present: set[str] = set()
     for entry in _journals(folder):
         session = entry.name.removesuffix(".jsonl")
-        missing.discard(session)
+        present.add(session)
         row = known.get(session)
         try:
             stat = entry.stat(follow_symlinks=False)
@@ -49,8 +49,8 @@ def survey(folder: Path, known: Mapping[str, SessionRow]) -> Survey:
             if row is not None:
                 found.changed.append(msgspec.structs.replace(row, mtime_ns=0, settled=False))
         except UnknownSession:
-            missing.add(session)
-    found.gone.extend(missing.intersection(known))
+            present.discard(session)
+    found.gone.extend(known.keys() - present)
     return found
 
 

@@ -56,6 +56,8 @@ def verify_lines(descriptor: int, path: Path, after: Position, size: int, fold: 
     lines = lines_from(descriptor, offset, size)
     for line in lines:
         try:
+            if len(line) > LONGEST_LINE:
+                raise InvalidLine("it is longer than a line can be")
             digest = verify(line, digest, seq + 1)
         except InvalidLine as invalid:
             last = Position(seq=seq, offset=offset, sum=digest)

@@ -32,8 +32,8 @@ class LocalSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """The form of `[providers.local]`.
 
     `model_path` is any chat model as a GGUF file, instead of the bundled one. The memory for all of `context_window`
-    (tokens) is taken at once, and reading as much takes the bundled model half a minute on two cores. `threads` is
-    chosen by the processors when it is not set.
+    (tokens) is taken at once, and reading as much takes the bundled model most of a minute. `threads` is one less than
+    the processors, at most four, when it is not set.
     """
 
     model_path: str | None = None
@@ -90,7 +90,7 @@ class LocalProvider:
         """Answer, when those that asked before are answered."""
         if request.model != self._model:
             raise BadRequest(f"There is no local model {request.model!r}; the one that can be used is {self._model!r}.")
-        if True:
+        async with self._one_at_a_time:
             self._stay_awake()
             try:
                 async with aclosing(self._answer(await self._loaded(), request)) as answer:

@@ -168,10 +168,11 @@ def load(model: str, window: int, threads: int | None, folder: str) -> Any:
 
 
 def _threads() -> int:
-    # Threads beyond the processors that we really have spin against each other; beyond four a small model gains nothing.
-    if hasattr(os, "sched_getaffinity"):
-        return min(4, len(os.sched_getaffinity(0)))
-    return min(4, os.cpu_count() or 1)
+    # The threads of one answer wait for each other spinning: as soon as another program wants a processor too, two threads
+    # on two of them write 1 to 4 tokens a second where one writes 30. So one processor is left free; beyond four threads a
+    # small model gains nothing.
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(4, processors - 1))
 
 
 def _own_output() -> BinaryIO:

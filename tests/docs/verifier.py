@@ -1,33 +1,38 @@
 """A verifier of journals, written from `docs/events.md` alone with nothing but the standard library."""
 
 import json
+import re
 import sys
 from hashlib import blake2b
 
+CLOSING = re.compile(rb',"sum":"([0-9a-f]{16})"\}\n\Z')
+
 
 def verify(content: bytes) -> tuple[int, int, str | None]:
-    """Return how many events are whole, the bytes of an unfinished tail, and what is wrong with the next line, if so."""
-    lines = content.split(b"\n")
-    tail = lines.pop()
-    previous = b"exuvia"
-    for seq, line in enumerate(lines, start=1):
-        last = seq == len(lines) and not tail
-        if b"\0" in line and last:
-            return seq - 1, len(line) + 1, None
-        body, closing = line[:-26], line[-26:]
-        if closing[:8] != b',"sum":"' or closing[24:] != b'"}':
-            return seq - 1, 0, "it has no sum"
-        stated = closing[8:24]
-        if blake2b(body, digest_size=8, key=previous).hexdigest().encode() != stated:
-            return seq - 1, 0, "its sum is wrong"
-        if json.loads(line)["seq"] != seq:
-            return seq - 1, 0, "its seq is wrong"
-        previous = stated
-    return len(lines), len(tail), None
+    """Return how many lines are whole, the bytes of a torn tail behind them, and what is wrong there if it is damage."""
+    previous, good = b"exuvia", 0
+    lines = [line + b"\n" for line in content.split(b"\n")]
+    lines[-1] = lines[-1][:-1]
+    for index, line in enumerate(lines):
+        closing, wrong = CLOSING.search(line), None
+        if line == b"":
+            break
+        if not closing:
+            wrong = "it has no sum"
+        elif blake2b(line[:-27], digest_size=8, key=previous).hexdigest().encode() != closing[1]:
+            wrong = "its sum is wrong"
+        elif json.loads(line)["seq"] != index + 1:
+            wrong = "its seq is wrong"
+        if wrong:
+            torn = not line.endswith(b"\n") or b"\0" in line
+            followed = any(CLOSING.search(later) and b"\0" not in later for later in lines[index + 1 :])
+            return (index, len(content) - good, None) if torn and not followed else (index, 0, wrong)
+        previous, good = line[-19:-3], good + len(line)
+    return len(lines) - 1, 0, None
 
 
 if __name__ == "__main__":
     for name in sys.argv[1:]:
         with open(name, "rb") as file:
-            events, unfinished, wrong = verify(file.read())
-        print(f"{name}: {events} events, {unfinished} bytes unfinished, {wrong or 'whole'}")  # noqa: T201 - a program
+            events, tail, damage = verify(file.read())
+        sys.stdout.write(f"{name}: {events} events, {tail} bytes torn, {damage or 'whole'}\n")

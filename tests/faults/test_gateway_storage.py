@@ -111,7 +111,10 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A home on a file system of 400 kB."""
     home = tmp_path / "small"
     home.mkdir()
-    if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400k,mode=700", "tmpfs", str(home)]).returncode:
+    if (
+        os.geteuid() != 0
+        or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400k,mode=700", "tmpfs", str(home)]).returncode
+    ):
         pytest.skip("a file system of its own needs root and the right to mount")
     try:
         yield home

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +128,7 @@ class Gateway:
 
 @contextlib.asynccontextmanager
 async def gateway(
-    home: Path, *, script: list[Mapping[str, Any]] | None = None, settings: Mapping[str, Any] | None = None
+    home: Path, *, script: Sequence[Mapping[str, Any]] | None = None, settings: Mapping[str, Any] | None = None
 ) -> AsyncIterator[Gateway]:
     """Run a gateway whose model is `scripted:echo`, or gives the script's replies."""
     home.mkdir(parents=True, exist_ok=True)

@@ -15,7 +15,7 @@ from gateway.client import Client, Connected, Disconnected, Happened, MessageRef
 from gateway.client_connection import NotConnected, TurnedAway, websocket_url
 from gateway.client_frames import Delta
 from gateway.seen import Arrival, Seen
-from sessions.events import CommandAnswered, SessionClosed, TurnEnded
+from sessions.events import CommandAnswered, ModelReplied, SessionClosed, TurnEnded
 from tests.gateway.cutting_proxy import CuttingProxy
 from tests.gateway.gateways import TOKEN, Gateway, gateway
 
@@ -56,6 +56,10 @@ def ends(seen: list[Happened]) -> int:
     return sum(isinstance(happened.recorded.event, TurnEnded | CommandAnswered) for happened in seen)
 
 
+async def until_ended(seen: list[Happened], count: int) -> None:
+    await until(lambda: ends(seen) >= count)
+
+
 def stored(g: Gateway, key: str = "main") -> list[Place]:
     """Session and seq of each event of a key, without the first, which comes before any client's first message."""
     journals = {session: lines for session, lines in g.journals().items() if lines and lines[0]["key"] == key}
@@ -76,9 +80,8 @@ async def converse(g: Gateway, url: str, key: str) -> list[Place]:
     async with talking(url, session=key) as (client, seen):
         for number, text in enumerate(TEXTS, start=1):
             await client.send(text, message_id=f"m{number}")
-            await until(lambda number=number: ends(seen) >= number)
+            await until_ended(seen, number)
         await until(lambda: any(isinstance(h.recorded.event, SessionClosed) for h in seen))
-        await asyncio.sleep(0)
         first = seen[0].session_id
         return sorted(places(seen), key=lambda place: place[0] != first)
 
@@ -194,19 +197,17 @@ async def test_a_log_that_was_put_back_to_an_earlier_state_is_followed_from_its_
 
 
 async def test_pieces_of_the_answer_come_before_the_event_that_confirms_them(tmp_path: Path) -> None:
-    async with gateway(tmp_path) as g, Client(g.url, TOKEN) as client:
-        client.send("one two", message_id="m1")
-        shown = []
+    slow = [{"text": "one two", "delay_ms": 80}]
+    async with gateway(tmp_path, script=slow) as g, Client(g.url, TOKEN) as client:
+        client.send("go", message_id="m1")
+        pieces: list[str] = []
         async with aclosing(client.signals()) as signals:
             async for signal in signals:
                 if isinstance(signal, Delta):
-                    shown.append(signal.text)
-                elif isinstance(signal, Happened):
-                    shown.append(type(signal.recorded.event).__name__)
-                if shown[-1:] == ["TurnEnded"]:
+                    pieces.append(signal.text)
+                elif isinstance(signal, Happened) and isinstance(signal.recorded.event, ModelReplied):
                     break
-    replied = shown.index("ModelReplied")
-    assert "".join(shown[4:replied]) == "one two"
+    assert "".join(pieces) == "one two"
 
 
 async def test_a_refused_message_says_why_and_is_not_sent_again(tmp_path: Path) -> None:

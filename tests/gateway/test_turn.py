@@ -16,10 +16,12 @@ from sessions.context import is_paired
 from sessions.events import (
     CallRef,
     CommandAnswered,
+    Event,
     Failure,
     InstructionsSet,
     ModelReplied,
     PluginFailed,
+    RequestedCall,
     RequestSent,
     ToolCalled,
     ToolReturned,
@@ -229,13 +231,11 @@ def test_a_turn_can_be_cancelled_at_any_instant(steps: int) -> None:
 STARTED = TurnStarted(takes=(2,), provider="staged", model="model", window=None, reserve=0)
 
 
-def interrupted(*events: object) -> list[bytes]:
-    return lines_of([opened(), received("go"), (STARTED, 1), *((event, 1) for event in events)])  # type: ignore[misc]
+def interrupted(*events: Event) -> list[bytes]:
+    return lines_of([opened(), received("go"), (STARTED, 1), *[(event, 1) for event in events]])
 
 
 def wished(*tools: str) -> ModelReplied:
-    from sessions.events import RequestedCall
-
     calls = tuple(RequestedCall(id="", tool=tool, arguments="{}") for tool in tools)
     return ModelReplied(reply=1, model="model", text="", calls=calls, stop="calls" if calls else "end", usage=None)
 
@@ -289,7 +289,7 @@ async def test_a_turn_that_may_not_be_resumed_is_abandoned_with_a_sentence(
     rules: ResumeRules, resumed: int, moved: float
 ) -> None:
     before = [TurnResumed(attempt=n + 1) for n in range(resumed)]
-    began = [wished("act"), ToolCalled(call=CallRef(of=4 + resumed, index=0), repeatable=True)]
+    began: list[Event] = [wished("act"), ToolCalled(call=CallRef(of=4 + resumed, index=0), repeatable=True)]
     stage = Stage(Model(says("next")), lines=interrupted(*before, *began), resume=rules)
     stage.clock.move(moved)
     async with stage.playing():

@@ -244,10 +244,10 @@ async def test_a_client_that_does_not_read_disturbs_nobody_and_resumes(tmp_path:
         stalled, other = await g.connect(), await g.connect()
         await stalled.chat("hi")
         last = stalled.events()[-1][1]["seq"]
-        stalled.socket._reader._protocol.pause_reading()  # type: ignore[union-attr]
+        stalled.socket._reader._protocol.pause_reading()
         for number in range(60):
             await other.chat(f"go on {number}")
-        stalled.socket._reader._protocol.resume_reading()  # type: ignore[union-attr]
+        stalled.socket._reader._protocol.resume_reading()
         assert await stalled.closed() in (1013, 1006, None)
         seen = [event["seq"] for _, event in stalled.events()]
         assert seen == list(range(seen[0], seen[0] + len(seen)))
@@ -262,7 +262,7 @@ async def test_a_client_that_does_not_read_disturbs_nobody_and_resumes(tmp_path:
 
 
 async def test_cancel_ends_the_turn_and_leaves_the_waiting_messages(tmp_path: Path) -> None:
-    script = [{"text": "a long story", "delay_ms": 3000}, {"text": "next"}]
+    script: list[dict[str, Any]] = [{"text": "a long story", "delay_ms": 3000}, {"text": "next"}]
     async with gateway(tmp_path, script=script) as g:
         client = await g.connect()
         await client.say("cancel", session="main")
@@ -379,4 +379,3 @@ async def test_many_sessions_at_once_are_each_answered_once_and_in_order(tmp_pat
         keys = [f"s{number}" for number in range(50)]
         answers = await asyncio.gather(*map(talk, keys))
         assert answers == [[f"{key} {number}" for number in range(4)] for key in keys]
-

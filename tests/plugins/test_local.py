@@ -159,7 +159,7 @@ async def test_closing_an_answer_stops_it_and_the_next_question_is_answered(prov
 async def test_a_turn_cancelled_while_the_prompt_is_read_does_not_hold_up_the_next(provider: LocalProvider) -> None:
     await answer(provider, "Hello!", max_tokens=1)
     (worker,) = children()
-    task = asyncio.create_task(answer(provider, "The crab moults again. " * 600))
+    task = asyncio.create_task(answer(provider, "The crab moults again. " * 500))
     await asyncio.sleep(0.3)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -283,9 +283,12 @@ GATEWAY = """
 @needs_model
 @linux_only
 @pytest.mark.parametrize("moment", ["loading", "answering", "idle"])
-async def test_a_gateway_that_is_killed_takes_its_worker_with_it(moment: str) -> None:
+async def test_a_gateway_that_is_killed_takes_its_worker_with_it(moment: str, tmp_path: Path) -> None:
     gateway = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", textwrap.dedent(GATEWAY), moment, stdout=asyncio.subprocess.PIPE, cwd=ROOT
+        *(sys.executable, "-c", textwrap.dedent(GATEWAY), moment),
+        stdout=asyncio.subprocess.PIPE,
+        cwd=ROOT,
+        env=os.environ | {"TMPDIR": str(tmp_path)},
     )
     assert gateway.stdout
     worker = int(await gateway.stdout.readline())

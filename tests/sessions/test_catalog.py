@@ -9,6 +9,8 @@ import signal
 import stat
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -82,10 +84,14 @@ async def answers_of(catalog: Catalog) -> list[tuple[str, str, int, str]]:
     return [(row.key, row.session, row.head, row.at) for row in catalog.sessions("owner")]
 
 
+def mode(file: Path) -> int:
+    return stat.S_IMODE(file.stat().st_mode)
+
+
 async def test_a_first_start_finds_nothing_and_rebuilds_nothing(file: Path, folder: Path) -> None:
     async with Catalog(file, folder) as catalog:
         assert (catalog.rebuilt, catalog.sessions("owner"), catalog.unreadable) == (None, [], {})
-    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert mode(file) == 0o600
 
 
 def deleted(file: Path) -> None:
@@ -141,16 +147,23 @@ async def test_a_rebuilt_catalog_vouches_for_nothing_and_names_the_reason(file: 
         assert not any(catalog.vouches(session_id(number)) for number in (1, 2, 3))
 
 
+def contents(file: Path) -> bytes:
+    return file.read_bytes()
+
+
+def strew(file: Path, whole: bytes, chance: random.Random) -> None:
+    blob = bytearray(whole)
+    for _ in range(chance.choice((1, 8, 64))):
+        blob[chance.randrange(len(blob))] = chance.randrange(256)
+    file.write_bytes(blob)
+
+
 async def test_random_bytes_anywhere_in_the_file_change_no_answer(file: Path, folder: Path) -> None:
     await filled(file, folder)
     before = await answers(file, folder)
-    whole = file.read_bytes()
-    chance = random.Random(11)
-    for _ in range(60):
-        blob = bytearray(whole)
-        for _ in range(chance.choice((1, 8, 64))):
-            blob[chance.randrange(len(blob))] = chance.randrange(256)
-        file.write_bytes(blob)
+    whole = contents(file)
+    for round_ in range(60):
+        strew(file, whole, random.Random(round_))
         assert await answers(file, folder) == before
 
 
@@ -158,7 +171,7 @@ async def test_harm_while_it_is_open_stops_nothing_and_is_mended(file: Path, fol
     await filled(file, folder)
     before = await answers(file, folder)
     async with Catalog(file, folder) as catalog:
-        file.write_bytes(random.Random(3).randbytes(file.stat().st_size))
+        replaced_by_noise(file)
         assert await catalog.checkpoint(session_id(2)) is None
         row = catalog.row(session_id(3))
         assert row is not None
@@ -203,7 +216,7 @@ async def test_a_journal_that_is_gone_is_forgotten_with_all_that_belonged_to_it(
         current = catalog.current("owner", "main")
         assert current is not None
         assert current.session == session_id(1), "nothing succeeds it any more"
-    async with connect(file) as db:
+    async with connect(file, patience=1) as db:
         for table in ("sessions", "checkpoints", "receipts"):
             rows = await db.execute_fetchall(f"SELECT session FROM {table} WHERE session = ?", (session_id(2),))
             assert list(rows) == []
@@ -320,13 +333,13 @@ async def test_a_cancelled_gateway_still_writes_what_was_put(file: Path, folder:
 
 async def test_a_second_writer_is_refused_and_the_file_left_alone(file: Path, folder: Path) -> None:
     await filled(file, folder)
-    async with connect(file) as db:
+    async with connect(file, patience=1) as db:
         await db.execute("BEGIN EXCLUSIVE")
-        before = file.read_bytes()
+        before = contents(file)
         with pytest.raises(StorageFailed, match="in use"):
             async with Catalog(file, folder):
                 raise AssertionError("it was opened")
-        assert file.read_bytes() == before
+        assert contents(file) == before
         await db.execute("ROLLBACK")
 
 
@@ -336,24 +349,27 @@ async def test_a_catalog_that_cannot_be_made_is_refused_with_a_sentence(tmp_path
             raise AssertionError("it was opened")
 
 
+async def until(true: Callable[[], bool]) -> None:
+    for _ in range(500):
+        if true():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it did not become true")
+
+
 async def test_a_full_disk_is_told_and_what_was_put_is_written_later(
     file: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sessions.catalog.PAUSE", 0.01)
     path, transcript, _ = write_journal(folder, 1)
     async with Catalog(file, folder) as catalog:
-        async with connect(file) as other:
+        async with connect(file, patience=1) as other:
             await other.execute("BEGIN EXCLUSIVE")  # a lock is what a test can have without filling a disk: the same path
-            await catalog._file._db.execute("PRAGMA busy_timeout = 1")
             catalog.put(row_of(path, transcript))
-            async with asyncio.timeout(5):
-                while catalog.failure is None:
-                    await asyncio.sleep(0.01)
+            await until(lambda: catalog.failure is not None)
             assert catalog.failure == "The catalog cannot be written: database is locked."
             await other.execute("ROLLBACK")
-        async with asyncio.timeout(5):
-            while catalog.failure is not None:
-                await asyncio.sleep(0.01)
+        await until(lambda: catalog.failure is None)
     async with Catalog(file, folder) as catalog:
         assert catalog.vouches(session_id(1))
 
@@ -374,7 +390,7 @@ async def test_a_checkpoint_returns_as_it_was_saved(file: Path, folder: Path) ->
 
 async def test_a_checkpoint_with_any_byte_flipped_is_refused(file: Path, folder: Path) -> None:
     await filled(file, folder)
-    async with connect(file) as db:
+    async with connect(file, patience=1) as db:
         ((sealed,),) = await db.execute_fetchall("SELECT sealed FROM checkpoints")
     async with Catalog(file, folder) as catalog:
         assert await catalog.checkpoint(session_id(2)) is not None
@@ -421,16 +437,19 @@ asyncio.run(main(Path(sys.argv[1])))
 """
 
 
+def write_until_killed(home: Path, seconds: float) -> None:
+    """Run a writer and kill it `seconds` after its first write may have begun."""
+    command = [sys.executable, "-c", WRITER, str(home)]
+    with subprocess.Popen(command, cwd=Path(__file__).parents[2], stdout=subprocess.PIPE, text=True) as writer:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "writing\n"
+        time.sleep(seconds)
+        writer.send_signal(signal.SIGKILL)
+
+
 @pytest.mark.parametrize("millis", [3, 40, 170])
 async def test_a_catalog_whose_writer_was_killed_opens_and_is_right(tmp_path: Path, millis: int) -> None:
-    root = Path(__file__).parents[2]
-    writer = subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)], cwd=root, stdout=subprocess.PIPE, text=True)
-    assert writer.stdout is not None
-    with writer.stdout:
-        assert writer.stdout.readline() == "writing\n"
-        await asyncio.sleep(millis / 1000)
-        writer.send_signal(signal.SIGKILL)
-        writer.wait()
+    await asyncio.to_thread(write_until_killed, tmp_path, millis / 1000)
     async with Catalog(tmp_path / "catalog.sqlite", tmp_path / "sessions") as catalog:
         assert catalog.rebuilt is None
         current = catalog.current("owner", "main")

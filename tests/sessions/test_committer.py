@@ -113,7 +113,9 @@ async def test_after_a_failed_sync_nothing_is_reported_durable_or_written_and_ev
             assert await commit.outcome() is failure
         with pytest.raises(StorageFailed):
             committer.attach(quick([], "new"))
-        assert (steps, committer.syncs) == ([], 0)
+    assert (steps, committer.syncs) == ([], 0)
+    later = [commit.settled.get_nowait() for commit in (failing, under_way, late) if not commit.settled.empty()]
+    assert None not in later
 
 
 async def test_a_mistake_of_our_own_in_a_commit_is_fatal_and_not_silent() -> None:
@@ -128,20 +130,17 @@ async def test_a_listener_that_fails_keeps_nobody_from_a_report(tmp_path: Path) 
     faults: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context))
 
-    def fail(_: int) -> None:
+    def fail(_: object) -> None:
         raise ZeroDivisionError
 
-    (line,) = some_lines(1)
-    async with journals_in(tmp_path) as journals:
-        first, second = await journals.create("first"), await journals.create("second")
-        first.listen(fail, lambda _: None)
-        ear = Ear(second)
-        first.append(line, urgent=True)
-        second.append(line, urgent=True)
-        await ear.until(len(line))
-        await first.close()
-        await second.close()
-    assert [type(fault["exception"]) for fault in faults] == [ZeroDivisionError]
+    async with Committer() as committer:
+        journals = Journals(tmp_path / "sessions", tmp_path / "quarantine", committer)
+        for name in ("one", "two", "three"):
+            (await journals.create(name)).listen(fail, fail)
+        ear = Ear(await journals.create("four"))
+        committer.fail(StorageFailed("the disk is gone", fatal=True))
+        assert len(ear.failures) == 1
+    assert [type(fault["exception"]) for fault in faults] == [ZeroDivisionError] * 3
 
 
 async def test_the_end_finishes_what_is_under_way_and_refuses_the_rest(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def test_whatever_the_view_holds_each_call_gets_one_result_and_no_text_is_lost(m
 
 
 def test_a_lost_result_is_said_to_be_lost() -> None:
-    view = Growing([AssistantMessage(text="", calls=(call("call_1_0"),)), UserMessage(text="and?")])
+    view: Growing[Message] = Growing([AssistantMessage(text="", calls=(call("call_1_0"),)), UserMessage(text="and?")])
     context = assemble(Transcript(messages=view))
     assert context.messages[1] == ToolMessage(id="call_1_0", tool="read", text=LOST_RESULT, failed=True)
 

@@ -16,12 +16,14 @@ import pytest
 
 from sessions.committer import Committer
 from sessions.errors import JournalDamaged, StorageFailed
+from sessions.events import Recorded
 from sessions.journal import Journals, Verified, verify_journal
 from sessions.mending import SUSPECT
 from sessions.reading import read_lines
 from sessions.recorder import LONGEST_LINE
+from sessions.wire import encode
 from tests.sessions.journal_stories import SESSION, Ear, end_of, journals_in, lay, reopened, some_lines
-from tests.stories import lines_of, received
+from tests.stories import AT, lines_of, received
 
 
 async def test_a_journal_cut_at_every_byte_of_its_last_three_lines_opens_with_the_prefix(tmp_path: Path) -> None:
@@ -79,6 +81,12 @@ def _flipped(lines: list[bytes]) -> list[bytes]:
     return [*lines[:4], lines[4].replace(b"x", b"y", 1), *lines[5:]]
 
 
+def _overlong(lines: list[bytes]) -> list[bytes]:
+    previous = lines[3][-19:-3]
+    event = Recorded(seq=5, at=AT, turn=None, event=received("x" * LONGEST_LINE))
+    return [*lines[:4], encode(event, previous)[0]]
+
+
 _FAULTS: dict[str, Callable[[list[bytes]], list[bytes]]] = {
     "flipped": _flipped,
     "deleted": lambda lines: [*lines[:4], *lines[5:]],
@@ -87,6 +95,7 @@ _FAULTS: dict[str, Callable[[list[bytes]], list[bytes]]] = {
     "nul in the middle": lambda lines: [*lines[:4], b"\0" * 40 + lines[4][40:], *lines[5:]],
     "flipped at the end": lambda lines: [*lines[:4], lines[4].replace(b"x", b"y", 1)],
     "rubbish with a newline": lambda lines: [*lines[:4], b"rubbish\n"],
+    "a whole line too long": _overlong,
     "a line too long": lambda lines: [*lines[:4], b"z" * (LONGEST_LINE + 10)],
     "begun and then whole": lambda lines: [*lines[:4], lines[4][:50] + b"\0\n", *lines[4:]],
 }

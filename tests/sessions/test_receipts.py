@@ -87,7 +87,12 @@ def test_a_thread_that_opens_a_journal_does_not_disturb_the_loop() -> None:
     receipts = Receipts()
     for seq in range(MOST):
         receipts.add("new", seq, received("", f"n{seq}"))
-    thread = threading.Thread(target=lambda: [receipts.add("old", s, received("", f"o{s}")) for s in range(20_000)])
+
+    def open_old() -> None:
+        for seq in range(20_000):
+            receipts.add("old", seq, received("", f"o{seq}"))
+
+    thread = threading.Thread(target=open_old)
     thread.start()
     while thread.is_alive():
         receipts.between("new", 0, MOST)
@@ -116,7 +121,7 @@ async def known(file: Path, folder: Path, *ids: str) -> list[bool]:
 
 
 async def stored_batches(file: Path) -> int:
-    async with connect(file) as db:
+    async with connect(file, patience=1) as db:
         ((count,),) = await db.execute_fetchall("SELECT count(*) FROM receipts")
         return int(count)
 
@@ -187,7 +192,7 @@ async def test_where_a_batch_is_missing_the_journal_is_asked(file: Path, folder:
             receipts.add(session_id(1), transcript.head + 1, messages(number, number)[0])
             transcript, end = extend_journal(path, *messages(number, number))
             catalog.save_checkpoint(session_id(1), end, transcript, receipts)
-    async with connect(file) as db:
+    async with connect(file, patience=1) as db:
         await db.execute(lost)
     assert await known(file, folder, "m1", "m2", "m3", "m4") == [True] * 4
     assert await stored_batches(file) == 1

@@ -125,7 +125,7 @@ def test_usage_is_summed_and_the_last_one_remembers_what_it_covered() -> None:
     assert transcript.last_usage_messages == 3
 
 
-STORY = [
+STORY: list[Step] = [
     received("hi"),
     (started(2), 1),
     (asked(), 1),

