@@ -18,10 +18,10 @@ from pathlib import Path
 from urllib.request import urlopen
 
 import msgspec
-from plugins.transport import Transport
 
 from benchmarks.process import serving
 from benchmarks.websocket_client import Gone, Socket
+from plugins.transport import Transport
 
 
 class FloorTimes(msgspec.Struct, frozen=True, kw_only=True):

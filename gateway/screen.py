@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TextIO, assert_never
 
 from gateway.client import Connected, Disconnected, Happened, Signal
@@ -77,6 +78,8 @@ class Screen:
         self._streaming: tuple[str, int | None, int] | None = None
         """Session, turn and reply of the unconfirmed text on the screen, which is `_text`."""
         self._text = ""
+        self._done: dict[str, tuple[int, float]] = {}
+        """The turn and reply of each session up to which nothing is a preview any more."""
 
     def show(self, signal: Signal, *, ours: bool) -> None:
         """Print what there is to see of a signal."""
@@ -132,6 +135,7 @@ class Screen:
                     self._line(f"{one_line(event.client, 40)}: {event.text}")
             case ModelReplied():
                 self._confirm((session, turn, event.reply), event.text)
+                self._done[session] = (turn or 0, event.reply)
                 for call in event.calls:
                     self._dim(call_line(call))
             case ToolReturned():
@@ -141,6 +145,7 @@ class Screen:
                 self._dim("(the gateway was stopped meanwhile; it goes on)")
             case TurnEnded():
                 self._forget()
+                self._done[session] = (turn or 0, math.inf)
                 if (sentence := ending_sentence(event)) is not None:
                     self._line(sentence)
             case CommandAnswered():
@@ -162,6 +167,9 @@ class Screen:
                 assert_never(event)
 
     def _delta(self, delta: Delta) -> None:
+        if (delta.turn, delta.reply) <= self._done.get(delta.session_id, (0, 0)):
+            # It came again after a break, and its text stands there already.
+            return
         self._begin((delta.session_id, delta.turn, delta.reply))
         if delta.offset > len(self._text):
             # Pieces were dropped; the confirmed text will fill the gap.

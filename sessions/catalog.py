@@ -206,15 +206,13 @@ class Catalog:
         self._dirty.set()
 
     async def _write_behind(self) -> None:
-        closing = False
-        while not closing:
+        while not self._closing.is_set():
             await self._dirty.wait()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._closing.wait(), PAUSE)
             self._dirty.clear()
-            closing = self._closing.is_set()
             await self._write()
-        await self._write()  # once more, where the last attempt failed
+        await self._write()  # what came meanwhile, or could not be written just now
 
     async def _write(self) -> None:
         changes, self._changes = self._changes, _Changes()

@@ -122,7 +122,7 @@ def _read(descriptor: int, after: Position, size: int, wanted: int) -> tuple[lis
 
 
 def _message(line: bytes) -> Seen | None:
-    if line.find(_KIND, 0, _HEAD) < 0 or not is_whole(line):
+    if line.find(_KIND, 0, _HEAD) < 0:
         return None
     try:
         recorded = decode(line)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -41,9 +42,9 @@ def survey(folder: Path, known: Mapping[str, SessionRow]) -> Survey:
         present.add(session)
         row = known.get(session)
         try:
-            stat = entry.stat(follow_symlinks=False)
-            if row is None or (row.size, row.mtime_ns) != (stat.st_size, stat.st_mtime_ns):
-                found.changed.append(_read_row(Path(entry.path), stat.st_size))
+            now = entry.stat(follow_symlinks=False)
+            if row is None or (row.size, row.mtime_ns) != (now.st_size, now.st_mtime_ns):
+                found.changed.append(_read_row(Path(entry.path), now))
         except (InvalidLine, OSError) as error:
             found.unreadable[Path(entry.path)] = str(error)
             if row is not None:
@@ -62,11 +63,13 @@ def _journals(folder: Path) -> list[os.DirEntry[str]]:
         return []
 
 
-def _read_row(path: Path, size: int) -> SessionRow:
+def _read_row(path: Path, found: os.stat_result) -> SessionRow:
+    if not stat.S_ISREG(found.st_mode):
+        raise InvalidLine("it is not a regular file")  # opening a pipe would wait for ever
     descriptor = open_to_read(path)
     try:
         opened_at, opened = _first(descriptor, path.stem)
-        last = _last(descriptor, size)
+        last = _last(descriptor, found.st_size)
     finally:
         os.close(descriptor)
     return SessionRow(
@@ -77,7 +80,7 @@ def _read_row(path: Path, size: int) -> SessionRow:
         succeeds=opened.succeeds,
         head=last.seq,
         at=last.at,
-        size=size,
+        size=found.st_size,
         mtime_ns=0,
         settled=False,
         closed=isinstance(last.event, SessionClosed),

@@ -7,25 +7,20 @@ request and leaves the memory when it is idle. Requests are answered one at a ti
 from __future__ import annotations
 
 import asyncio
-import sys
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from pathlib import Path
 from types import TracebackType
-from typing import Annotated, ClassVar, Self, assert_never
+from typing import TYPE_CHECKING, Annotated, ClassVar, Self
 
 import msgspec
 
 from plugins.chat import local_model
-from plugins.chat.local_process import Broke, Done, Load, Piece, Refused, TooLong, Worker, WorkerGone, Working
-from plugins.chat.local_prompt import chat_messages, sampling
-from plugins.contracts import ChatProvider, ChatRequest, Delta, House, ModelLimits, Reply
-from plugins.errors import BadRequest, ContextOverflow, SettingsRefused, StreamCut, Unreachable
-from plugins.hookspecs import hookimpl
-from sessions.messages import Usage
+from plugins.contracts import ChatRequest, Delta, House, ModelLimits, Reply
+from plugins.errors import BadRequest, SettingsRefused, Unreachable
 
-# As a file, without its folder in front of the modules' path (-P): `openai.py` lies there too.
-COMMAND = (sys.executable, "-P", str(Path(__file__).with_name("local_worker.py")))
+if TYPE_CHECKING:
+    from plugins.chat.local_process import Worker
 
 
 class LocalSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -88,50 +83,22 @@ class LocalProvider:
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | Reply, None]:
         """Answer, when those that asked before are answered."""
+        from plugins.chat import local_answer  # noqa: PLC0415 - the first request pays, not every start
+
         if request.model != self._model:
             raise BadRequest(f"There is no local model {request.model!r}; the one that can be used is {self._model!r}.")
         async with self._one_at_a_time:
             self._stay_awake()
             try:
-                async with aclosing(self._answer(await self._loaded(), request)) as answer:
+                async with aclosing(local_answer.answer(await self._loaded(), request)) as answer:
                     async for piece in answer:
                         yield piece
             finally:
                 self._rest_later()
 
-    async def _answer(self, worker: Worker, request: ChatRequest) -> AsyncGenerator[Delta | Reply, None]:
-        text: list[str] = []
-        try:
-            await worker.ask(chat_messages(request.context), sampling(request.context))
-            while True:
-                match await worker.hear():
-                    case Piece(text=piece):
-                        text.append(piece)
-                        yield Delta(piece)
-                    case Working():
-                        pass
-                    case Done() as done:
-                        yield _reply("".join(text), self._model, done)
-                        return
-                    case TooLong(tokens=tokens, window=window):
-                        raise ContextOverflow(
-                            f"The conversation is {tokens} tokens long; the local model reads {window} with its answer."
-                        )
-                    case Refused(sentence=sentence):
-                        raise BadRequest(f"The local model refuses this request: {sentence}")
-                    case Broke(sentence=sentence):
-                        await worker.end()
-                        raise WorkerGone(sentence)
-                    case never:
-                        assert_never(never)
-        except WorkerGone as gone:
-            if text:
-                raise StreamCut(f"The local model broke off: {gone}.") from None
-            raise Unreachable(f"The local model does not answer: {gone}.") from None
-        finally:
-            worker.stop()
-
     async def _loaded(self) -> Worker:
+        from plugins.chat import local_answer  # noqa: PLC0415 - as above
+
         if self._worker and self._worker.alive:
             return self._worker
         if self._worker:
@@ -140,11 +107,9 @@ class LocalProvider:
         if self._path is None or not self._installed:
             raise Unreachable(f"The local model cannot be used: {self.why()}.")
         settings = self._settings
-        load = Load(model=str(self._path), window=settings.context_window, threads=settings.threads)
-        try:
-            self._worker = await Worker.start(COMMAND, load, self._environment)
-        except (WorkerGone, OSError) as error:
-            raise Unreachable(f"The local model cannot be used: {error}.") from None
+        self._worker = await local_answer.start_worker(
+            self._path, window=settings.context_window, threads=settings.threads, environment=self._environment
+        )
         return self._worker
 
     def _rest_later(self) -> None:
@@ -164,14 +129,3 @@ def _chosen(model_path: str | None) -> tuple[str, Path | None]:
     if not path.is_absolute():
         raise SettingsRefused(f"providers.local.model_path must begin with `/` or `~`: {model_path}")
     return path.stem.lower(), path if path.is_file() else None
-
-
-def _reply(text: str, model: str, done: Done) -> Reply:
-    usage = Usage(input=done.input, output=done.output, cached=done.cached)
-    return Reply(text=text, model=model, stop="end" if done.stop == "stop" else "length", usage=usage)
-
-
-@hookimpl
-def register_chat_providers() -> Sequence[type[ChatProvider]]:
-    """The one provider of this module."""
-    return [LocalProvider]

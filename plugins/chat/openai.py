@@ -1,11 +1,135 @@
+"""The `openai` chat provider: chat completions, by OpenAI or by any server that speaks like it."""
 
-from plugins.contracts import *
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from types import TracebackType
+from typing import ClassVar, Self
+
+import msgspec
+
+from plugins.chat.openai_wire import Assembly, Encoder, error_code, is_overflow
+from plugins.contracts import ChatRequest, Delta, House, ModelLimits, Reply
+from plugins.errors import BadRequest, ContextOverflow, CredentialsRefused, ProviderError, RateLimited, Unreachable
+from plugins.secrets import Secret
+from plugins.transport import Patience, StatusRefused, plain_words
+
+OFFICIAL = "https://api.openai.com/v1"
+
+_WINDOWS = {
+    "gpt-5": 400_000,
+    "gpt-4.1": 1_047_576,
+    "gpt-4o": 128_000,
+    "o3": 200_000,
+    "o4-mini": 200_000,
+}
+"""Context windows in tokens, by the beginning of the model's name, from OpenAI's model pages."""
+
+
+class OpenAISettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[providers.openai]`. Without a key or an address of its own, `OPENAI_API_KEY` and `OPENAI_BASE_URL` are used.
+    `first_seconds` bounds the wait for the answer's beginning, `between_seconds` each pause in it."""
+
+    api_key: Secret | None = None
+    base_url: str | None = None
+    default_model: str = "gpt-4.1"
+    organization: str | None = None
+    project: str | None = None
+    headers: dict[str, str] = {}
+    max_output_tokens: int | None = None
+    first_seconds: float = 120.0
+    between_seconds: float = 60.0
+
+
 class OpenAI:
-    name="openai"; Settings=NoSettings
-    def __init__(self,house): pass
-    async def __aenter__(self): return self
-    async def __aexit__(self,*a): pass
-    def default_model(self): return None
-    def why(self): return ""
-    def limits(self,m): return ModelLimits()
-    def stream(self,r): raise RuntimeError
+    """A `ChatProvider`."""
+
+    name: ClassVar[str] = "openai"
+    Settings: ClassVar[type] = OpenAISettings
+
+    def __init__(self, house: House) -> None:
+        settings: OpenAISettings = house.settings
+        environment = house.environment
+        self._settings = settings
+        self._transport = house.transport
+        key = settings.api_key.reveal() if settings.api_key else environment.get("OPENAI_API_KEY", "")
+        self._key = key.strip()
+        self._key_source = "providers.openai.api_key" if settings.api_key else "OPENAI_API_KEY"
+        named = settings.base_url or environment.get("OPENAI_BASE_URL", "")
+        self._url_source = "providers.openai.base_url" if settings.base_url else "OPENAI_BASE_URL"
+        self._named_url = bool(named)
+        self._base = (named or OFFICIAL).rstrip("/")
+        self._encoder = Encoder()
+        self._patience = Patience(first=settings.first_seconds, between=settings.between_seconds)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None
+
+    def default_model(self) -> str | None:
+        """The configured model, once there is a key or an address to ask."""
+        return self._settings.default_model if self._key or self._named_url else None
+
+    def why(self) -> str:
+        """Which of the two is there."""
+        return f"{self._key_source if self._key else self._url_source} is set"
+
+    def limits(self, model: str) -> ModelLimits:
+        """The window of OpenAI's own models; nothing is known of another server's."""
+        if self._base != OFFICIAL:
+            return ModelLimits()
+        known = [window for name, window in _WINDOWS.items() if model.startswith(name)]
+        return ModelLimits(window=known[0] if known else None)
+
+    async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | Reply, None]:
+        """Ask, and yield deltas and the reply; see `ChatProvider.stream`."""
+        if not self._key and self._base == OFFICIAL:
+            raise CredentialsRefused("There is no key for OpenAI: set OPENAI_API_KEY or providers.openai.api_key.")
+        assembly = Assembly(request.model)
+        limit_key = "max_completion_tokens" if self._base == OFFICIAL else "max_tokens"
+        body = self._encoder.body(request, max_tokens=self._settings.max_output_tokens, max_tokens_key=limit_key)
+        try:
+            events = self._transport.stream_events(
+                f"{self._base}/chat/completions",
+                headers=self._headers(),
+                body=body,
+                patience=self._patience,
+                may_retry=lambda refused: error_code(refused.body) != "insufficient_quota",
+            )
+            async with aclosing(events):
+                async for event in events:
+                    for delta in assembly.take(event.data):
+                        yield delta
+                    if assembly.done:
+                        break
+        except StatusRefused as refused:
+            raise meaning(refused) from refused
+        yield assembly.reply()
+
+    def _headers(self) -> dict[str, str]:
+        settings = self._settings
+        headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
+        if settings.organization:
+            headers["OpenAI-Organization"] = settings.organization
+        if settings.project:
+            headers["OpenAI-Project"] = settings.project
+        return {**headers, **settings.headers}
+
+
+def meaning(refused: StatusRefused) -> ProviderError:
+    """What an error status of this API means."""
+    words = plain_words(refused.body)
+    if refused.status in (401, 403):
+        return CredentialsRefused(f"The provider refused the key: {words}")
+    if is_overflow(refused.body) or refused.status == 413:
+        return ContextOverflow(f"The conversation is too long for the model: {words}")
+    if refused.status == 429:
+        return RateLimited(f"The provider wants fewer requests: {words}", retry_after=refused.retry_after)
+    if refused.status >= 500 or refused.status in (408, 409):
+        return Unreachable(f"The provider failed ({refused.status}): {words}")
+    return BadRequest(f"The provider refused the request ({refused.status}): {words}")

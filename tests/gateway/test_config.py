@@ -153,6 +153,11 @@ def test_what_is_wrong_in_the_file_is_one_sentence_with_its_place(text: str, sen
         ),
         ("EXUVIA__PORT", "1", "EXUVIA__PORT: port is not a key that exists."),
         ("EXUVIA__GATEWAY__PORT__X", "1", "EXUVIA__GATEWAY__PORT__X: gateway.port must be a whole number, not a table."),
+        (
+            "EXUVIA__AGENT__TOOL_ROUNDS",
+            "5\nx = 1",
+            "EXUVIA__AGENT__TOOL_ROUNDS: agent.tool_rounds must be a whole number, not text.",
+        ),
         ("EXUVIA____PORT", "1", "EXUVIA____PORT names no key; EXUVIA__SECTION__KEY does."),
         (
             "EXUVIA__PROVIDERS__OPENAI",

@@ -65,6 +65,12 @@ def test_pieces_that_come_again_after_a_break_are_not_shown_twice() -> None:
     assert shown(piece("Hel", 0), piece("Hello", 0), piece("lo you", 3), replied("Hello you")) == "Hello you\n"
 
 
+def test_pieces_that_come_after_their_confirmation_are_not_shown_again() -> None:
+    ended = happened(TurnEnded(outcome="replied", millis=1))
+    assert shown(piece("Hello", 0), replied("Hello"), piece("Hello", 0)) == "Hello\n"
+    assert shown(piece("Hel", 0), ended, piece("Hel", 0), piece("lo", 3, reply=2)) == "Hel\n"
+
+
 def test_pieces_behind_a_jump_wait_for_the_confirmed_text() -> None:
     assert shown(piece("one ", 0), piece("three", 8), replied("one two three")) == "one two three\n"
 

