@@ -15,13 +15,14 @@ import msgspec
 from gateway.commands import Typed, parse_command
 from gateway.errors import sentence_of
 from gateway.live import Live
-from gateway.turn import Turn, clean
+from gateway.turn import Turn
 from plugins.contracts import Clock, Command, CommandFailed
 from sessions.attachments import head_and_tail
 from sessions.errors import SessionsError, StorageFailed
 from sessions.events import CommandAnswered, MessageReceived, PluginFailed, SessionClosed
 from sessions.recorder import Recorder
 from sessions.transcript import OpenTurn, Waiting
+from sessions.wire import carriable
 
 RESUME_ATTEMPTS = 2
 """A turn that two resumptions did not finish is abandoned: it may be what brings the gateway down."""
@@ -177,7 +178,7 @@ class Conversation:
         """Run a command once its message is durable, and record the answer."""
         await self.recorder.until_durable(waiting.seq)
         answer, failed = await self._result(waiting)
-        answer = head_and_tail(clean(answer), ANSWER_LIMIT)
+        answer = head_and_tail(carriable(answer), ANSWER_LIMIT)
         await self.recorder.record(CommandAnswered(answers=waiting.seq, answer=answer, failed=failed))
 
     async def _result(self, waiting: Waiting) -> tuple[str, bool]:

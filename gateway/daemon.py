@@ -107,6 +107,10 @@ class Daemon:
         committer = await stack.enter_async_context(Committer())
         journals = Journals(self.home.sessions, self.home.quarantine, committer)
         catalog = await stack.enter_async_context(Catalog(self.home.catalog, self.home.sessions))
+        if catalog.rebuilt:
+            log.warning("catalog_rebuilt", reason=catalog.rebuilt)
+        for path, reason in catalog.unreadable.items():
+            log.error("journal_unreadable", journal=path.name, reason=reason)
         hooks = load_plugins(self.config.plugins.allow)
         for refusal in hooks.refused:
             log.error("plugin_refused", plugin=refusal.plugin, reason=refusal.sentence)

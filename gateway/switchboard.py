@@ -122,9 +122,12 @@ class Switchboard:
         """Open every session that a stop left with something to do."""
         for row in self._catalog.unsettled():
             try:
-                await self.chat(row.person, row.key, create=False)
+                chat = await self.chat(row.person, row.key, create=False)
             except SessionsError as error:
                 log.error("session_not_opened", session=row.session, reason=str(error))
+            else:
+                # After a lost catalog that is every session there is: those with nothing to do do not stay.
+                await self._let_go_if_idle((row.person, row.key), chat)
 
     def sessions(self, person: str) -> list[SessionRow]:
         """A person's keys, each with its current session, as far as it is durable."""
@@ -345,12 +348,12 @@ class Switchboard:
             await asyncio.sleep(60)
             now = self._clock.monotonic()
             for name, chat in tuple(self._chats.items()):
-                if chat.idle and not chat.watched and now - self._last_news.get(name, now) > IDLE_SECONDS:
-                    await self._let_go(name, chat)
+                if now - self._last_news.get(name, now) > IDLE_SECONDS:
+                    await self._let_go_if_idle(name, chat)
 
-    async def _let_go(self, name: tuple[str, str], chat: Chat) -> None:
+    async def _let_go_if_idle(self, name: tuple[str, str], chat: Chat | None) -> None:
         async with self._locks.setdefault(name, asyncio.Lock()):
-            if chat.current is None or not chat.idle:
+            if chat is None or chat.current is None or not chat.idle or chat.watched:
                 return
             self._chats.pop(name, None)
             owner = self._owners.get(chat.current.session)

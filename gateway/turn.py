@@ -37,6 +37,7 @@ from sessions.events import (
 )
 from sessions.recorder import LineTooLong, Recorder
 from sessions.transcript import OpenCall, OpenTurn
+from sessions.wire import carriable
 
 REPLY_LIMIT = 1024 * 1024
 """Bytes of text after which an answer is taken as cut by length: it must fit one line of the log."""
@@ -255,7 +256,7 @@ class Turn:
                 async for part in stream:
                     if isinstance(part, Reply):
                         return part
-                    text = clean(part.text)
+                    text = carriable(part.text)
                     size += len(text.encode())
                     if size > REPLY_LIMIT:
                         return Reply(text=self._live.end(), model=model.model, stop="length")
@@ -269,7 +270,8 @@ class Turn:
 
     def _note_reply(self, reply: Reply) -> None:
         calls = tuple(
-            RequestedCall(id=clean(call.id), tool=clean(call.tool), arguments=clean(call.arguments)) for call in reply.calls
+            RequestedCall(id=carriable(call.id), tool=carriable(call.tool), arguments=carriable(call.arguments))
+            for call in reply.calls
         )
         if sum(len(call.arguments) for call in calls) > REPLY_LIMIT:
             raise BadAnswer("The model asked for tools with more than a megabyte of arguments.")
@@ -277,8 +279,8 @@ class Turn:
         self._recorder.note(
             ModelReplied(
                 reply=turn.replies,
-                model=clean(reply.model),
-                text=clean(reply.text),
+                model=carriable(reply.model),
+                text=carriable(reply.text),
                 calls=calls,
                 stop=reply.stop,
                 usage=reply.usage,
@@ -333,7 +335,7 @@ class Turn:
         try:
             async with asyncio.timeout(TOOL_SECONDS):
                 output = await tool.run(arguments, context)
-            return "returned", clean(output.text)
+            return "returned", carriable(output.text)
         except ToolFailed as error:
             return "failed", sentence_of(error)
         except TimeoutError:
@@ -392,12 +394,3 @@ def parse_arguments(text: str) -> dict[str, object]:
     if not isinstance(value, dict):
         raise ToolFailed("The arguments must be a JSON object.")
     return value
-
-
-def clean(text: str) -> str:
-    """Text that the log can carry: lone surrogates become U+FFFD."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text

@@ -159,7 +159,7 @@ class Connection:
         try:
             frame = frames.parse(text)
         except InvalidFrame as error:
-            self._outbox.answer(frames.error("bad_frame", str(error), id=error.id))
+            self._outbox.answer(frames.error("bad_frame", str(error), error.id))
             return
         try:
             await self._do(frame)
@@ -281,13 +281,13 @@ class Refused(Exception):
 def _error_frame(error: Exception, frame_id: str | None) -> bytes:
     match error:
         case Refused():
-            return frames.error(error.code, str(error), id=frame_id, **error.fields)
+            return frames.error(error.code, str(error), frame_id, **error.fields)
         case Conflict():
-            return frames.error("conflict", str(error), id=frame_id)
+            return frames.error("conflict", str(error), frame_id)
         case Busy():
-            return frames.error("busy", str(error), id=frame_id, retry_after=1)
+            return frames.error("busy", str(error), frame_id, retry_after=1)
         case _:
-            return frames.error("storage_failed", sentence_of(error), id=frame_id)
+            return frames.error("storage_failed", sentence_of(error), frame_id)
 
 
 async def page_before(chat: Chat, session: str, before: int, limit: int) -> list[bytes]:

@@ -1,7 +1,6 @@
-"""The lowest floor: what happened, and what it amounts to.
+"""The lowest floor: what happened, and what it amounts to. Imports nothing of the floors above.
 
-Values and pure functions, except for `journal`, `committer` and `catalog`, which alone touch the disk. Imports nothing of
-the floors above.
+Values and pure functions:
 
     errors       this floor's error tree
     messages     what a model is shown
@@ -9,11 +8,20 @@ the floors above.
     wire         one event ⇄ one line, chained by sums
     growing      an immutable sequence that grows in O(1)
     transcript   the fold of a session's events
-    receipts     which message ids a key has seen
     context      one request's messages, paired, and their hash
+    tokens       how many tokens a text is
+    receipts     which message ids a key has seen
+    lineage      which sessions a key had, in order
     store        the protocols of what keeps the lines
     recorder     numbers, folds, encodes and chains events into a log
-    journal      a log as one append-only file
+
+What touches the disk:
+
+    journal      a log as one append-only file; with mending (opening for appending), reading, verifying, lines, append_file
     committer    writes and syncs all journals, off the event loop
-    catalog      which sessions a key had; checkpoints; derived
+    attachments  pictures and large tool outputs, by content
+    home_lock    one process a home
+    disk         what a sync is on each platform
+    catalog      sessions, checkpoints, ids; derived; with catalog_file, checkpoints, receipt_batches, seals, survey, backwards
+    sqlite       which copy of SQLite is used
 """

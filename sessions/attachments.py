@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import secrets
 from hashlib import sha256
 from pathlib import Path
 
+from sessions.disk import make_folder, sync_folder, write_new
 from sessions.errors import StorageFailed
 
 
@@ -33,7 +33,7 @@ class Attachments:
         if path.exists():
             return digest
         try:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            make_folder(self._folder)
             self._write(path, content)
         except OSError as error:
             raise StorageFailed(f"an attachment could not be stored: {error.strerror}") from error
@@ -41,21 +41,13 @@ class Attachments:
 
     def _write(self, path: Path, content: bytes) -> None:
         draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
-            with open(descriptor, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
+            write_new(draft, [content])
             draft.rename(path)
         except BaseException:
             draft.unlink(missing_ok=True)
             raise
-        folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        sync_folder(self._folder)
 
 
 def head_and_tail(text: str, limit: int) -> str:

@@ -23,7 +23,7 @@ FIRST = b"exuvia"
 
 _encode = msgspec.json.Encoder().encode
 _SHAPE = re.compile(rb'\A\{"seq":([1-9][0-9]{0,18}),"at":"[^"]{20,30}","turn":(?:null|[0-9]+),"kind":"')
-_SUM = re.compile(rb',"sum":"([0-9a-f]{16})"\}\n\Z')
+_CLOSING = re.compile(rb',"sum":"[0-9a-f]{16}"\}\n\Z')
 
 
 class InvalidLine(ValueError):
@@ -62,7 +62,14 @@ def line_sum(body: bytes | memoryview, previous: bytes) -> bytes:
 
 def is_whole(line: bytes) -> bool:
     """Whether these bytes have the shape of one complete line; says nothing about the chain."""
-    return line.endswith(b'"}\n') and 0 not in line and bool(_SHAPE.match(line)) and bool(_SUM.search(line[-CLOSING:]))
+    return _seq_of_whole(line) is not None
+
+
+def _seq_of_whole(line: bytes) -> int | None:
+    head = _SHAPE.match(line)
+    if head is None or 0 in line or not _CLOSING.match(line, len(line) - CLOSING):
+        return None
+    return int(head[1])
 
 
 def seq_of(line: bytes) -> int:
@@ -77,10 +84,11 @@ def verify(line: bytes, previous: bytes, seq: int) -> bytes:
     """Check shape, seq and sum of the line that must come next, and return its sum. InvalidLine says what is wrong."""
     if not line.endswith(b"\n"):
         raise InvalidLine("it has no end")
-    if not is_whole(line):
+    there = _seq_of_whole(line)
+    if there is None:
         raise InvalidLine("it is not an event line")
-    if seq_of(line) != seq:
-        raise InvalidLine(f"seq {seq_of(line)} stands where {seq} must")
+    if there != seq:
+        raise InvalidLine(f"seq {there} stands where {seq} must")
     stated = line[-19:-3]
     if line_sum(memoryview(line)[:-CLOSING], previous) != stated:
         raise InvalidLine("its sum does not fit its bytes and the line before")
@@ -96,6 +104,15 @@ def decode(line: bytes) -> Recorded:
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise InvalidLine(f"it cannot be read: {error}") from error
     return Recorded(seq=envelope.seq, at=envelope.at, turn=envelope.turn, event=event)
+
+
+def carriable(text: str) -> str:
+    """Text that a line can carry: lone surrogates, which UTF-8 has no bytes for, become U+FFFD."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text
 
 
 def public(line: bytes) -> bytes:

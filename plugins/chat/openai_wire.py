@@ -18,6 +18,7 @@ from plugins.transport import plain_words
 from sessions.context import Context
 from sessions.events import StopReason
 from sessions.messages import AssistantMessage, Message, ToolMessage, Usage, UserMessage
+from sessions.wire import carriable
 
 _encode = msgspec.json.Encoder().encode
 
@@ -228,9 +229,7 @@ def parse_chunk(data: bytes) -> _Chunk:
         return _chunk(data)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         try:
-            value = json.loads(data)
-            cleaned = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
-            return _chunk(cleaned)
+            return _chunk(carriable(json.dumps(json.loads(data), ensure_ascii=False)))
         except (ValueError, RecursionError):
             raise BadAnswer(f"The provider sent what is no chunk of an answer: {plain_words(data[:200])}") from error
 

@@ -251,7 +251,7 @@ async def test_the_conversation_of_the_page_takes_place_with_a_real_gateway(tmp_
 
 async def test_the_pages_whole_client_gets_an_answer(tmp_path: Path) -> None:
     code = block(WEBSOCKET, "python")
-    assert len([line for line in code.splitlines() if line.strip()]) <= 35
+    assert len([line for line in code.splitlines() if line.strip()]) <= 28
     program = tmp_path / "client.py"
     program.write_text(code, encoding="utf-8")
     async with gateway(tmp_path / "home", script=[{"text": "Hello back", "delay_ms": 70}]) as g:

@@ -1,0 +1,325 @@
+"""The `openai` provider against a server that is as strict, and as faulty, as the real ones."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from plugins.chat.openai import OpenAI, OpenAISettings
+from plugins.contracts import ChatRequest, Delta, House, Reply
+from plugins.errors import (
+    BadAnswer,
+    BadRequest,
+    ContextOverflow,
+    CredentialsRefused,
+    ProviderError,
+    RateLimited,
+    StreamCut,
+    Unreachable,
+)
+from plugins.secrets import Secret
+from plugins.transport import Limits, Transport
+from sessions.context import Context
+from sessions.messages import AssistantMessage, Message, ToolCall, ToolDefinition, ToolMessage, Usage, UserMessage
+from tests.servers.openai_server import KEY, Fault, OpenAIServer, Raw, Says, refusal
+from tests.stories import SetClock
+
+READ = ToolDefinition(name="read", description="Reads.", parameters={"type": "object", "properties": {}})
+
+
+def request(*messages: Message, tools: tuple[ToolDefinition, ...] = (), **parameters: Any) -> ChatRequest:
+    context = Context(
+        instructions="Be brief.", tools=tools, parameters=parameters, messages=messages or (UserMessage(text="hi"),)
+    )
+    return ChatRequest(model="gpt-test", context=context, purpose="answer", session="s")
+
+
+class Asked:
+    """A provider on a transport that does not wait, and what it said."""
+
+    def __init__(self, provider: OpenAI, slept: list[float]) -> None:
+        self.provider = provider
+        self.slept = slept
+        self.deltas: list[str] = []
+
+    async def ask(self, request_: ChatRequest | None = None) -> Reply:
+        self.deltas = []
+        async with aclosing(self.provider.stream(request_ or request())) as stream:
+            async for part in stream:
+                if isinstance(part, Reply):
+                    return part
+                assert isinstance(part, Delta)
+                self.deltas.append(part.text)
+        raise AssertionError("the stream ended without a reply or an error")
+
+
+@asynccontextmanager
+async def provider(
+    url: str, *, key: str = KEY, limits: Limits | None = None, environment: dict[str, str] | None = None, **settings: Any
+) -> AsyncIterator[Asked]:
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    chosen = OpenAISettings(base_url=url or None, api_key=Secret(key) if key else None, **settings)
+    async with Transport(sleep=sleep, chance=lambda: 1.0, limits=limits) as transport:
+        house = House(
+            settings=chosen,
+            folder=Path("unused"),
+            workspace=Path("unused"),
+            clock=SetClock(),
+            transport=transport,
+            environment=environment or {},
+        )
+        async with OpenAI(house) as opened:
+            yield Asked(opened, slept)
+
+
+@asynccontextmanager
+async def asked(*answers: Any, **options: Any) -> AsyncIterator[tuple[Asked, OpenAIServer]]:
+    async with OpenAIServer(*answers).serving() as server, provider(server.url, **options) as asked_:
+        yield asked_, server
+
+
+async def test_text_comes_in_pieces_and_then_whole_with_its_usage() -> None:
+    async with asked(Says("one two three")) as (client, server):
+        reply = await client.ask()
+        assert client.deltas == ["one ", "two ", "three"]
+        assert (reply.text, reply.stop, reply.model) == ("one two three", "end", "gpt-test-2026-01-01")
+        assert reply.usage is not None
+        assert reply.usage.cached == reply.usage.input // 2 > 0
+        assert server.requests[0]["messages"] == [
+            {"role": "system", "content": "Be brief."},
+            {"role": "user", "content": "hi"},
+        ]
+        assert server.headers[0]["Accept-Encoding"] == "identity"
+
+
+async def test_calls_are_put_together_from_their_fragments() -> None:
+    async with asked(Says("look", ("read", '{"path": "a.md"}'), ("read", "{}"))) as (client, server):
+        reply = await client.ask(request(tools=(READ,), temperature=0.5))
+        assert [(c.id, c.tool, c.arguments) for c in reply.calls] == [
+            ("call_0", "read", '{"path": "a.md"}'),
+            ("call_1", "read", "{}"),
+        ]
+        assert reply.stop == "calls"
+        assert server.requests[0]["tools"] == [{"type": "function", "function": msgspec.to_builtins(READ)}]
+        assert server.requests[0]["temperature"] == 0.5
+
+
+async def test_a_conversation_with_tools_is_sent_as_the_service_demands_it() -> None:
+    messages = (
+        UserMessage(text="go"),
+        AssistantMessage(text="", calls=(ToolCall(id="call_4_0", tool="read", arguments="{}"),)),
+        ToolMessage(id="call_4_0", tool="read", text="text"),
+        AssistantMessage(text="done"),
+        UserMessage(text="thanks"),
+    )
+    async with asked(Says("welcome")) as (client, server):
+        assert (await client.ask(request(*messages))).text == "welcome"
+        assert [m["role"] for m in server.requests[0]["messages"]] == [
+            "system",
+            "user",
+            "assistant",
+            "tool",
+            "assistant",
+            "user",
+        ]
+        with pytest.raises(BadRequest, match="must be followed by tool messages"):
+            await client.ask(request(*messages[:2], *messages[3:]))
+
+
+# --- what compatible servers do ---------------------------------------------------------------------------------------
+
+
+def chunk(delta: dict[str, Any], finish: str | None = None, **more: Any) -> bytes:
+    return b"data: " + json.dumps({"choices": [{"delta": delta, "finish_reason": finish}], **more}).encode() + b"\n\n"
+
+
+DONE = b"data: [DONE]\n\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (chunk({"content": "hi"}, "stop"), "hi"),
+        (chunk({"content": "hi"}) + DONE, "hi"),
+        (b": comment\r\n\r\nevent: x\r\n" + chunk({"content": "hi"}, "stop").replace(b"\n", b"\r\n") + DONE, "hi"),
+        (b"\xef\xbb\xbf" + chunk({"content": "a\u2028b"}, "stop") + DONE, "a\u2028b"),
+        (chunk({"content": "x\ud800y"}, "stop") + DONE, "x\ufffdy"),
+        (chunk({"reasoning_content": "hm"}) + chunk({"content": "hi"}, "stop", usage=None) + DONE, "hi"),
+        (chunk({"refusal": "I will not."}, "stop") + DONE, "I will not."),
+        (b'data: {"choices":[{"index":1,"delta":{"content":"other"}}]}\n\n' + chunk({"content": "hi"}, "stop"), "hi"),
+    ],
+)
+@pytest.mark.parametrize("size", [0, 1, 7])
+async def test_streams_of_many_kinds_are_understood_however_they_are_cut(content: bytes, text: str, size: int) -> None:
+    async with asked(Raw(content, chunk=size)) as (client, _):
+        reply = await client.ask()
+        assert reply.text == text == "".join(client.deltas)
+
+
+async def test_calls_without_index_or_id_are_kept_apart() -> None:
+    calls = [{"function": {"name": "read", "arguments": "{}"}}, {"function": {"name": "read", "arguments": '{"a":1}'}}]
+    async with asked(Raw(chunk({"tool_calls": calls}, "stop") + DONE)) as (client, _):
+        reply = await client.ask()
+        assert [(c.tool, c.arguments) for c in reply.calls] == [("read", "{}"), ("read", '{"a":1}')]
+        assert reply.stop == "calls"
+
+
+async def test_a_server_that_does_not_stream_is_understood() -> None:
+    whole = {
+        "model": "m",
+        "choices": [{"message": {"role": "assistant", "content": "hello"}, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 3, "completion_tokens": 1},
+    }
+    async with asked(Fault(body=json.dumps(whole).encode())) as (client, _):
+        reply = await client.ask()
+        assert (reply.text, reply.usage) == ("hello", Usage(input=3, output=1))
+
+
+@pytest.mark.parametrize(
+    ("finish", "stop"), [("length", "length"), ("content_filter", "refused"), ("stop", "end"), ("brand_new", "end")]
+)
+async def test_each_finish_reason_has_its_meaning(finish: str, stop: str) -> None:
+    async with asked(Says("text", finish=finish)) as (client, _):
+        assert (await client.ask()).stop == stop
+
+
+# --- what goes wrong --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("end", ["cut", "reset", "close"])
+@pytest.mark.parametrize("pieces", [0, 1, 3])
+async def test_a_cut_stream_is_never_a_short_answer(end: str, pieces: int) -> None:
+    async with asked(Fault(end=end, pieces=pieces)) as (client, _):
+        with pytest.raises(StreamCut):
+            await client.ask()
+
+
+@pytest.mark.parametrize(
+    ("fault", "error", "requests"),
+    [
+        (Fault(status=401, body=refusal("Incorrect API key provided.", "invalid_api_key")), CredentialsRefused, 1),
+        (Fault(status=403, body=b"{}"), CredentialsRefused, 1),
+        (Fault(status=404, body=refusal("The model does not exist", "model_not_found")), BadRequest, 1),
+        (Fault(status=400, body=refusal("Maximum context length is 8", "context_length_exceeded")), ContextOverflow, 1),
+        (Fault(status=400, body=refusal("the request exceeds the available context size", None)), ContextOverflow, 1),
+        (Fault(status=413, body=b"too large"), ContextOverflow, 1),
+        (Fault(status=429, body=refusal("Rate limit reached", "rate_limit_exceeded")), RateLimited, 4),
+        (Fault(status=429, body=refusal("You exceeded your quota", "insufficient_quota")), RateLimited, 1),
+        (Fault(status=500, body=b"oops", media="text/plain"), Unreachable, 4),
+        (Fault(status=503, body=b"<html>busy</html>", media="text/html"), Unreachable, 4),
+        (Fault(status=302, headers={"Location": "http://127.0.0.1:1/steal"}), BadRequest, 1),
+        (Fault(body=b"<html>hello</html>", media="text/html"), BadAnswer, 1),
+        (Fault(body=b"[[[", media="application/json"), BadAnswer, 1),
+        (Raw(b"data: {nonsense}\n\n"), BadAnswer, 1),
+        (Raw(b"data: " + b"[" * 100_000 + b"\n\n"), BadAnswer, 1),
+        (Raw(b"data: " + refusal("The server had an error", None, "server_error") + b"\n\n"), StreamCut, 1),
+        (Raw(b"data: " + refusal("too long", "context_length_exceeded") + b"\n\n"), ContextOverflow, 1),
+        (Raw(b""), StreamCut, 1),
+        (Raw(DONE), StreamCut, 1),
+        (Fault(headers={"Content-Encoding": "gzip"}, body=b"\x1f\x8b"), BadAnswer, 1),
+    ],
+)
+async def test_every_failure_is_told_by_its_kind(fault: Any, error: type[ProviderError], requests: int) -> None:
+    async with asked(fault) as (client, server):
+        with pytest.raises(error) as raised:
+            await client.ask()
+        assert KEY not in str(raised.value)
+        assert len(server.requests) == requests
+
+
+async def test_a_phrase_in_a_persons_text_is_never_taken_for_an_overflow() -> None:
+    text = "maximum context length, context_length_exceeded, prompt is too long"
+    async with asked(Says(text)) as (client, _):
+        assert (await client.ask(request(UserMessage(text=text)))).text == text
+    async with asked(Fault(status=400, body=refusal("Invalid value for 'temperature'", None))) as (client, _):
+        with pytest.raises(BadRequest):
+            await client.ask(request(UserMessage(text=text)))
+
+
+@pytest.mark.parametrize(("header", "slept"), [("2", 2.0), ("0.5", 0.5), (None, 1.0)])
+async def test_a_pause_that_the_server_asks_for_is_made(header: str | None, slept: float) -> None:
+    headers = {"Retry-After": header} if header else {}
+    async with asked(Fault(status=429, body=b"{}", headers=headers), Says("ok")) as (client, _):
+        assert (await client.ask()).text == "ok"
+        assert client.slept == [slept]
+
+
+async def test_a_pause_that_is_too_long_is_told_instead() -> None:
+    async with asked(Fault(status=429, body=b"{}", headers={"Retry-After": "3600"})) as (client, server):
+        with pytest.raises(RateLimited) as raised:
+            await client.ask()
+        assert raised.value.retry_after == 3600
+        assert len(server.requests) == 1
+
+
+async def test_nobody_listening_is_unreachable() -> None:
+    async with provider("http://127.0.0.1:9/v1") as client:
+        with pytest.raises(Unreachable, match=r"127\.0\.0\.1"):
+            await client.ask()
+    async with provider("no address at all") as client:
+        with pytest.raises(Unreachable):
+            await client.ask()
+
+
+async def test_a_server_that_hangs_is_given_up() -> None:
+    async with asked(Fault(end="hang"), between_seconds=0.2) as (client, _):
+        with pytest.raises(StreamCut, match="nothing came"):
+            await client.ask()
+
+
+async def test_a_line_without_end_is_given_up_in_bounded_memory() -> None:
+    flood = Raw(b"data: " + b"x" * 3_000_000, chunk=100_000)
+    async with asked(flood, limits=Limits(event=1_000_000)) as (client, _):
+        with pytest.raises(BadAnswer, match="longer than"):
+            await client.ask()
+    endless = Raw(chunk({"content": "y" * 1000}) * 3000)
+    async with asked(endless, limits=Limits(body=1_000_000)) as (client, _):
+        with pytest.raises(BadAnswer, match="more than"):
+            await client.ask()
+
+
+async def test_closing_the_stream_early_ends_the_request() -> None:
+    async with asked(Says("a b c d e f g h", delay=0.2)) as (client, server):
+        stream = client.provider.stream(request())
+        assert await anext(stream) == Delta("a ")
+        await stream.aclose()
+        async with asyncio.timeout(3):
+            while not server.disconnects:
+                await asyncio.sleep(0.01)
+
+
+# --- being set up -----------------------------------------------------------------------------------------------------
+
+
+async def test_it_is_chosen_by_itself_only_with_a_key_or_an_address() -> None:
+    async with provider("", key="") as client:
+        assert client.provider.default_model() is None
+        with pytest.raises(CredentialsRefused):
+            await client.ask()
+    async with provider("", key="", environment={"OPENAI_API_KEY": KEY}) as client:
+        assert client.provider.default_model() == "gpt-4.1"
+        assert client.provider.why() == "OPENAI_API_KEY is set"
+        assert client.provider.limits("gpt-4.1-mini").window == 1_047_576
+    async with provider("http://127.0.0.1:9/v1", key="", default_model="llama") as client:
+        assert client.provider.default_model() == "llama"
+        assert client.provider.limits("gpt-4.1").window is None
+
+
+async def test_a_request_repeats_its_beginning_byte_for_byte() -> None:
+    messages: tuple[Message, ...] = tuple(UserMessage(text=f"message {n}") for n in range(50))
+    async with asked() as (client, server):
+        await client.ask(request(*messages))
+        await client.ask(request(*messages, AssistantMessage(text="yes"), UserMessage(text="more")))
+        first, second = server.requests
+        assert second["messages"][: len(first["messages"])] == first["messages"]
