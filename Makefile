@@ -32,10 +32,11 @@ test: $(VENV)/installed-for-tests model
 	@$(BIN)/python -m pytest $(ARGS)
 
 check: $(VENV)/installed-for-tests
-	@$(BIN)/ruff format --check .
-	@$(BIN)/ruff check .
-	@$(BIN)/mypy
-	@$(BIN)/python -m pytest tests/test_repository.py -k links
+	@failed=; \
+	for step in "ruff format --check ." "ruff check ." "mypy" "python -m pytest tests/test_repository.py -k links"; do \
+	    $(BIN)/$$step || failed=yes; \
+	done; \
+	test -z "$$failed"
 
 bench: $(VENV)/installed model
 	@$(BIN)/python -m benchmarks $(ARGS)

@@ -24,6 +24,9 @@ from sessions.receipts import Receipt, Receipts, digest_of
 PAGE_BYTES = 512 * 1024
 """How many bytes of lines are read from a journal at a time."""
 
+COMMANDS_WAITING = 100
+"""Commands that may wait for their answer at once."""
+
 
 class Incoming(msgspec.Struct, frozen=True, kw_only=True):
     """A message on its way in; the gateway decided `sender` and `channel`."""
@@ -124,8 +127,7 @@ class Chat:
         current = self._require()
         if self._sessions.storage_is_full():
             raise Busy("The disk is slower than what arrives; try again shortly.")
-        if typed is None and len(current.recorder.transcript.waiting) >= self._sessions.queue_limit:
-            raise Busy(f"{self._sessions.queue_limit} messages wait already; try again when some are answered.")
+        self._check_room(current, is_command=typed is not None)
         if opens:
             self._switching = asyncio.get_running_loop().create_future()
         try:
@@ -134,6 +136,14 @@ class Chat:
             self.switched()
             raise
         return Received(session=current.session, seq=seq, duplicate=False)
+
+    def _check_room(self, current: Conversation, *, is_command: bool) -> None:
+        """Busy where the inbox is full. Commands have room of their own, so that `/stop` gets through."""
+        waiting = current.recorder.transcript.waiting
+        commands = sum(parse_command(w.message.text) is not None for w in waiting)
+        limit = COMMANDS_WAITING if is_command else self._sessions.queue_limit
+        if (commands if is_command else len(waiting) - commands) >= limit:
+            raise Busy(f"{limit} wait already; try again when some are answered.")
 
     def _note(self, current: Conversation, incoming: Incoming) -> int:
         message = MessageReceived(

@@ -12,8 +12,11 @@ from collections.abc import Callable
 
 from aiohttp import ClientConnectionError, WSMsgType, web
 
+from gateway import frames
 from gateway.chat import Chat
+from gateway.errors import sentence_of
 from gateway.subscribers import Outgoing, Subscription
+from sessions.errors import SessionsError
 
 WAITING_ANSWERS = 256
 """Answers that may wait for a client before its next frame is read."""
@@ -98,13 +101,23 @@ class Outbox:
         """Send what is there: all answers, then one portion of each subscription. False if there was nothing."""
         await self._send_answers()
         sent = False
-        for subscription in tuple(self._subscriptions.values()):
+        for key, subscription in tuple(self._subscriptions.items()):
             if subscription.has_news:
                 sent = True
-                for outgoing in await subscription.take():
-                    await self._send_outgoing(outgoing)
-                    await self._send_answers()
+                await self._send_portion(key, subscription)
         return sent or bool(self._answers)
+
+    async def _send_portion(self, key: str, subscription: Subscription) -> None:
+        try:
+            portion = await subscription.take()
+        except (SessionsError, OSError) as error:
+            # The others go on; this one would meet the same place again.
+            self.unfollow(key)
+            self.answer(frames.error("storage_failed", f"The subscription to {key} ends: {sentence_of(error)}"))
+            return
+        for outgoing in portion:
+            await self._send_outgoing(outgoing)
+            await self._send_answers()
 
     async def _send_outgoing(self, outgoing: Outgoing) -> None:
         if outgoing.event is not None:

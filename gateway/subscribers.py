@@ -14,6 +14,7 @@ import msgspec
 from gateway import frames
 from gateway.chat import Chat
 from gateway.live import LiveReply
+from sessions.errors import StorageFailed
 from sessions.wire import seq_of
 
 PASS_BYTES = 256 * 1024
@@ -61,11 +62,14 @@ class Cursor:
         return end - self._read_to if end is not None and self._read_to is not None else 0
 
     async def take(self) -> list[Outgoing]:
-        """What is next: pieces first, which precede the event that confirms them, then events."""
+        """What is next: pieces first, which precede the event that confirms them, then events. SessionsError where the
+        log cannot be read."""
         taken = self._pieces()
         lines = self._chat.recent(self.session, self.after)
         if lines is None:
             lines = await self._chat.lines(self.session, self.after + 1, limit=PASS_BYTES)
+        if not lines and not taken:
+            raise StorageFailed(f"The log of {self.session} ends before event {self.after + 1}, which it had.")
         taken += self._events(lines)
         if self.after >= (self._chat.head(self.session) or 0):
             self._read_to = self._chat.end(self.session)

@@ -120,7 +120,7 @@ class Switchboard:
 
     async def resume_all(self) -> None:
         """Open every session that a stop left with something to do."""
-        for row in self._catalog.unsettled():
+        for row in sorted(self._catalog.unsettled(), key=lambda row: row.at, reverse=True):
             try:
                 chat = await self.chat(row.person, row.key, create=False)
             except SessionsError as error:
@@ -356,6 +356,8 @@ class Switchboard:
             if chat is None or chat.current is None or not chat.idle or chat.watched:
                 return
             self._chats.pop(name, None)
+            self._last_news.pop(name, None)
+            self._failures.pop(name, None)
             owner = self._owners.get(chat.current.session)
             if owner is not None:
                 owner.cancel()

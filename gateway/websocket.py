@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import structlog
 from aiohttp import WSCloseCode, WSMsgType, web
 
 from gateway import frames
@@ -30,6 +31,8 @@ HISTORY_BYTES = 1024 * 1024
 
 LIMITS = {"frame": FRAME_LIMIT, "id": 128, "history": 500}
 """What `welcome` says; bytes, characters, events."""
+
+log = structlog.get_logger("exuvia.websocket")
 
 
 class WebsocketDoor:
@@ -86,6 +89,7 @@ class Connection:
         self._person = person
         self._welcome()
         writer = asyncio.create_task(self._outbox.write())
+        writer.add_done_callback(self._writer_ended)
         try:
             await self._read()
         finally:
@@ -100,6 +104,11 @@ class Connection:
         if not self._closed:
             self._closed = True
             await self._socket.close(code=code, message=reason.encode(), drain=False)
+
+    def _writer_ended(self, writer: asyncio.Task[None]) -> None:
+        if not writer.cancelled() and (error := writer.exception()) is not None:
+            log.error("writer_failed", client=self._client, reason=sentence_of(error), exc_info=error)
+            self._close_soon(WSCloseCode.INTERNAL_ERROR, "the gateway failed to write to this connection")
 
     def _close_soon(self, code: int, reason: str) -> None:
         if not self._closed:

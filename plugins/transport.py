@@ -18,6 +18,7 @@ from email.utils import parsedate_to_datetime
 from time import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
+from urllib.request import getproxies_environment
 
 import msgspec
 
@@ -246,8 +247,12 @@ class Transport:
 
             def session() -> aiohttp.ClientSession:
                 connector = aiohttp.TCPConnector(limit=256, keepalive_timeout=60)
-                # Operators behind a proxy set HTTPS_PROXY, and mean it.
-                return aiohttp.ClientSession(connector=connector, trust_env=True, cookie_jar=aiohttp.DummyCookieJar())
+                # Operators behind a proxy set HTTPS_PROXY, and mean it. Where none is set aiohttp is not told to look:
+                # it would do so in a thread, for each request anew, which costs more than the request.
+                behind_proxy = bool(getproxies_environment())
+                return aiohttp.ClientSession(
+                    connector=connector, trust_env=behind_proxy, cookie_jar=aiohttp.DummyCookieJar()
+                )
 
             self._client = httpx.AsyncClient(transport=AiohttpTransport(client=session))
             self._stack.push_async_callback(self._client.aclose)

@@ -36,7 +36,7 @@ class OpenAISettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     default_model: str = "gpt-4.1"
     organization: str | None = None
     project: str | None = None
-    headers: dict[str, str] = {}
+    headers: dict[str, Secret] = {}
     max_output_tokens: int | None = None
     first_seconds: float = 120.0
     between_seconds: float = 60.0
@@ -118,7 +118,7 @@ class OpenAI:
             headers["OpenAI-Organization"] = settings.organization
         if settings.project:
             headers["OpenAI-Project"] = settings.project
-        return {**headers, **settings.headers}
+        return {**headers, **{name: value.reveal() for name, value in settings.headers.items()}}
 
 
 def meaning(refused: StatusRefused) -> ProviderError:

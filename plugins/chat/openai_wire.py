@@ -7,6 +7,7 @@ After OpenAI's API reference (`POST /v1/chat/completions`), and what compatible 
 from __future__ import annotations
 
 import json
+import operator
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,15 +16,14 @@ import msgspec
 from plugins.contracts import CallDraft, ChatRequest, Delta, Reply
 from plugins.errors import BadAnswer, ContextOverflow, ProviderError, RateLimited, StreamCut, Unreachable
 from plugins.transport import plain_words
-from sessions.context import Context
 from sessions.events import StopReason
 from sessions.messages import AssistantMessage, Message, ToolMessage, Usage, UserMessage
 from sessions.wire import carriable
 
 _encode = msgspec.json.Encoder().encode
 
-REMEMBERED = 64 * 1024 * 1024
-"""Bytes of encoded messages that are kept, since each request repeats those of the one before."""
+REMEMBERED = 32 * 1024 * 1024
+"""Bytes of encoded conversations that are kept, since each request repeats the one before."""
 
 _OVERFLOW_CODES = frozenset({"context_length_exceeded", "string_above_max_length", "exceed_context_size_error"})
 _OVERFLOW_WORDS = (
@@ -42,10 +42,10 @@ _OVERFLOW_WORDS = (
 
 
 class Encoder:
-    """Encodes requests; a message that was encoded before costs a look-up."""
+    """Encodes requests. Of each session's last one the messages are kept as bytes: only what is new is encoded."""
 
     def __init__(self, remembered: int = REMEMBERED) -> None:
-        self._encoded: dict[Message, bytes] = {}
+        self._known: dict[str, tuple[tuple[Message, ...], bytes]] = {}
         self._bytes = 0
         self._limit = remembered
 
@@ -58,24 +58,25 @@ class Encoder:
             head.setdefault(max_tokens_key, max_tokens)
         if context.tools:
             head["tools"] = [{"type": "function", "function": tool} for tool in context.tools]
-        return _encode(head)[:-1] + b',"messages":[' + b",".join(self._messages(context)) + b"]}"
+        system = _encode({"role": "system", "content": context.instructions}) if context.instructions else b""
+        messages = self._messages(request.session, context.messages)
+        between = b"," if system and messages else b""
+        return b"".join((_encode(head)[:-1], b',"messages":[', system, between, messages, b"]}"))
 
-    def _messages(self, context: Context) -> Iterator[bytes]:
-        if context.instructions:
-            yield _encode({"role": "system", "content": context.instructions})
-        encoded = self._encoded
-        for message in context.messages:
-            known = encoded.get(message)
-            yield known if known is not None else self._remember(message)
-
-    def _remember(self, message: Message) -> bytes:
-        data = _encode(_wire_message(message))
-        if self._bytes > self._limit:
-            self._encoded.clear()
-            self._bytes = 0
-        self._encoded[message] = data
-        self._bytes += 2 * len(data)
-        return data
+    def _messages(self, session: str, messages: tuple[Message, ...]) -> bytes:
+        """The messages, joined by commas."""
+        before, known = self._known.pop(session, ((), b""))
+        self._bytes -= len(known)
+        if len(before) > len(messages) or not all(map(operator.is_, before, messages)):
+            before, known = (), b""
+        fresh = [_encode(_wire_message(message)) for message in messages[len(before) :]]
+        joined = b",".join([known, *fresh] if known else fresh)
+        self._known[session] = messages, joined
+        self._bytes += len(joined)
+        while self._bytes > self._limit and self._known:
+            _, forgotten = self._known.pop(next(iter(self._known)))  # the one that was used longest ago
+            self._bytes -= len(forgotten)
+        return joined
 
 
 def _wire_message(message: Message) -> dict[str, Any]:

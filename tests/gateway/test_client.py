@@ -24,7 +24,7 @@ Place = tuple[str, int]
 
 @asynccontextmanager
 async def talking(url: str, *, session: str = "main", patience: float = 5.0) -> AsyncIterator[tuple[Client, list[Happened]]]:
-    """A client, and the events that it has seen so far."""
+    """A client, and the events that it has seen so far; for ten seconds, in which every story here ends."""
     seen: list[Happened] = []
 
     async def watch(client: Client) -> None:
@@ -32,7 +32,7 @@ async def talking(url: str, *, session: str = "main", patience: float = 5.0) -> 
             if isinstance(signal, Happened):
                 seen.append(signal)
 
-    async with Client(url, TOKEN, session=session, patience=patience) as client:
+    async with asyncio.timeout(10), Client(url, TOKEN, session=session, patience=patience) as client:
         watching = asyncio.create_task(watch(client))
         try:
             yield client, seen

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from plugins.chat.openai import OpenAI, OpenAISettings
+from plugins.chat.openai_wire import Encoder
 from plugins.contracts import ChatRequest, Delta, House, Reply
 from plugins.errors import (
     BadAnswer,
@@ -323,3 +324,16 @@ async def test_a_request_repeats_its_beginning_byte_for_byte() -> None:
         await client.ask(request(*messages, AssistantMessage(text="yes"), UserMessage(text="more")))
         first, second = server.requests
         assert second["messages"][: len(first["messages"])] == first["messages"]
+
+
+async def test_what_is_remembered_of_requests_is_bounded_and_never_mixed_up() -> None:
+    encoder = Encoder(remembered=300)
+    fresh = Encoder(remembered=0)
+    for round_ in range(4):
+        for session in ("a", "b", "c"):
+            messages = tuple(UserMessage(text=f"{session} {n} {'x' * 40}") for n in range(round_ + 1))
+            asked_ = msgspec.structs.replace(request(*messages), session=session)
+            body = encoder.body(asked_, max_tokens=None, max_tokens_key="max_tokens")
+            assert json.loads(body) == json.loads(fresh.body(asked_, max_tokens=None, max_tokens_key="max_tokens"))
+            assert encoder._bytes <= 300
+            assert encoder._bytes == sum(len(joined) for _, joined in encoder._known.values())
