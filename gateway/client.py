@@ -270,8 +270,21 @@ class Client:
             self._seen.reset()
             return frame.message
         else:
+            if frame.id == self._subscription:
+                self._subscribe_later()
             await self._signals.put(frame)
         return None
+
+    def _subscribe_later(self) -> None:
+        """Ask again after a while: the session cannot be read now, but the connection serves to send."""
+        connection = self._connection
+
+        def again() -> None:
+            if connection is not None and connection is self._connection:
+                self._subscribe(connection)
+
+        asyncio.get_running_loop().call_later(self._delay, again)
+        self._delay = min(2 * self._delay, DELAYS[1])
 
     def _abandon(self, error: ClientError) -> None:
         """Nothing more will be accepted."""

@@ -18,7 +18,7 @@ from gateway.models import ChosenModel
 from plugins.contracts import ChatRequest, Clock, Delta, Reply, Tool, ToolContext
 from plugins.errors import BadAnswer, ProviderError, StreamCut, ToolFailed
 from sessions.attachments import Attachments, head_and_tail
-from sessions.context import Gauge, assemble
+from sessions.context import Context, Gauge, assemble
 from sessions.errors import SessionsError
 from sessions.events import (
     Failure,
@@ -97,6 +97,7 @@ class Turn:
         self._clock = clock
         self._sleep = sleep
         self._gauge = Gauge()
+        self._before: Context | None = None
         self._began = 0.0
         self._answering: asyncio.Task[None] | None = None
         self._cancelled = False
@@ -233,7 +234,7 @@ class Turn:
     async def _stream(self, model: ChosenModel) -> Reply:
         transcript = self._recorder.transcript
         ordinal = self._open().ordinal
-        context = assemble(transcript)
+        context = self._before = assemble(transcript, self._before)
         measured = self._gauge.measure(context)
         self._recorder.note(
             RequestSent(

@@ -30,18 +30,25 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     messages: tuple[Message, ...]
 
 
-def assemble(transcript: Transcript) -> Context:
-    """The context of the next request, from the transcript alone."""
-    before = transcript.instructions
+def assemble(transcript: Transcript, before: Context | None = None) -> Context:
+    """The context of the next request, from the transcript alone. `before` is one that was assembled earlier: what both
+    have in common is not checked again."""
+    head = transcript.instructions
     messages = tuple(transcript.messages)
-    if not is_paired(messages):
+    known = len(before.messages) if before is not None and continues(messages, before.messages) else 0
+    if not is_paired(messages[known:]):
         messages = tuple(paired(messages))
     return Context(
-        instructions=before.text if before else "",
-        tools=before.tools if before else (),
-        parameters=dict(before.parameters) if before else {},
+        instructions=head.text if head else "",
+        tools=head.tools if head else (),
+        parameters=dict(head.parameters) if head else {},
         messages=messages,
     )
+
+
+def continues(messages: Sequence[Message], before: Sequence[Message]) -> bool:
+    """Whether these messages begin with the very same ones; identity is asked, which is quick and enough."""
+    return len(messages) >= len(before) and all(map(operator.is_, before, messages))
 
 
 def is_paired(messages: Sequence[Message]) -> bool:
@@ -107,7 +114,7 @@ class Gauge:
         """The context's hash and size."""
         head = canonical_head(context)
         known = len(self._messages)
-        if head != self._head or not self._continues(context.messages):
+        if head != self._head or not continues(context.messages, self._messages):
             self._state = hashlib.sha256(b"[" + head)
             self._head, known, self._tokens = head, 0, estimate(head.decode())
         for message in context.messages[known:]:
@@ -118,9 +125,6 @@ class Gauge:
         whole = self._state.copy()
         whole.update(b"]")
         return Measured(sha256=whole.hexdigest(), tokens=self._tokens)
-
-    def _continues(self, messages: tuple[Message, ...]) -> bool:
-        return len(messages) >= len(self._messages) and all(map(operator.is_, self._messages, messages))
 
 
 def canonical(value: object) -> bytes:

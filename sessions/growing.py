@@ -7,6 +7,7 @@ list, each remembering its own length, and only the newest may append to it in p
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any, Generic, TypeVar, overload
 
 T = TypeVar("T")
@@ -34,7 +35,7 @@ class Growing(Sequence[T], Generic[T]):
         return self._length
 
     def __iter__(self) -> Iterator[T]:
-        return iter(self._items[: self._length])
+        return islice(self._items, self._length)
 
     @overload
     def __getitem__(self, index: int) -> T: ...

@@ -18,7 +18,7 @@ class Attachment(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int
 
 
-class UserMessage(msgspec.Struct, frozen=True, kw_only=True, tag="user", tag_field="role", cache_hash=True):
+class UserMessage(msgspec.Struct, frozen=True, kw_only=True, tag="user", tag_field="role", gc=False):
     """What a person wrote."""
 
     text: str
@@ -34,7 +34,7 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
     arguments: str
 
 
-class AssistantMessage(msgspec.Struct, frozen=True, kw_only=True, tag="assistant", tag_field="role", cache_hash=True):
+class AssistantMessage(msgspec.Struct, frozen=True, kw_only=True, tag="assistant", tag_field="role", gc=False):
     """What the model answered. `opaque` is signed reasoning in the provider's own form, to be sent back unchanged."""
 
     text: str
@@ -42,7 +42,7 @@ class AssistantMessage(msgspec.Struct, frozen=True, kw_only=True, tag="assistant
     opaque: str | None = None
 
 
-class ToolMessage(msgspec.Struct, frozen=True, kw_only=True, tag="tool", tag_field="role", cache_hash=True):
+class ToolMessage(msgspec.Struct, frozen=True, kw_only=True, tag="tool", tag_field="role", gc=False):
     """What a tool returned for the call with the same id. `failed` marks an error text."""
 
     id: str

@@ -7,7 +7,6 @@ After OpenAI's API reference (`POST /v1/chat/completions`), and what compatible 
 from __future__ import annotations
 
 import json
-import operator
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +15,7 @@ import msgspec
 from plugins.contracts import CallDraft, ChatRequest, Delta, Reply
 from plugins.errors import BadAnswer, ContextOverflow, ProviderError, RateLimited, StreamCut, Unreachable
 from plugins.transport import plain_words
+from sessions.context import continues
 from sessions.events import StopReason
 from sessions.messages import AssistantMessage, Message, ToolMessage, Usage, UserMessage
 from sessions.wire import carriable
@@ -67,7 +67,7 @@ class Encoder:
         """The messages, joined by commas."""
         before, known = self._known.pop(session, ((), b""))
         self._bytes -= len(known)
-        if len(before) > len(messages) or not all(map(operator.is_, before, messages)):
+        if not continues(messages, before):
             before, known = (), b""
         fresh = [_encode(_wire_message(message)) for message in messages[len(before) :]]
         joined = b",".join([known, *fresh] if known else fresh)

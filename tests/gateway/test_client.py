@@ -196,6 +196,27 @@ async def test_a_log_that_was_put_back_to_an_earlier_state_is_followed_from_its_
             assert places(seen)[-5:] == stored(g)[-5:]
 
 
+async def test_a_session_whose_log_was_damaged_is_left_with_new_and_the_next_is_followed(tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        async with gateway(tmp_path) as g:
+            proxy = await stack.enter_async_context(CuttingProxy(g.url))
+            client, seen = await stack.enter_async_context(talking(proxy.url))
+            await client.send("first", message_id="m1")
+            await until(lambda: ends(seen) == 1)
+            await proxy.stop()
+        (journal,) = (tmp_path / "sessions").glob("*.jsonl")
+        journal.write_bytes(journal.read_bytes().replace(b'"text":"first"', b'"text":"frist"'))
+        (tmp_path / "catalog.sqlite").unlink()
+        async with gateway(tmp_path) as g:
+            proxy.upstream = g.url
+            await proxy.start()
+            with pytest.raises(MessageRefused, match="damaged"):
+                await client.send("second", message_id="m2")
+            await client.send("/new", message_id="m3")
+            await client.send("third", message_id="m4")
+            await until(lambda: any(isinstance(h.recorded.event, TurnEnded) for h in seen[5:]))
+
+
 async def test_pieces_of_the_answer_come_before_the_event_that_confirms_them(tmp_path: Path) -> None:
     slow = [{"text": "one two", "delay_ms": 80}]
     async with gateway(tmp_path, script=slow) as g, Client(g.url, TOKEN) as client:

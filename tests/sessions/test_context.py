@@ -60,6 +60,18 @@ def test_whatever_the_view_holds_each_call_gets_one_result_and_no_text_is_lost(m
         ]
 
 
+@given(st.lists(MESSAGES, max_size=4))
+def test_assembling_on_what_was_assembled_before_gives_what_assembling_anew_does(steps: list[list[Message]]) -> None:
+    view, before = Growing[Message](), None
+    for step in steps:
+        for message in step:
+            view = view.grown(message)
+        transcript = Transcript(messages=view)
+        before = assemble(transcript, before)
+        assert before == assemble(transcript)
+        strict_pairing(list(before.messages))
+
+
 def test_a_lost_result_is_said_to_be_lost() -> None:
     view: Growing[Message] = Growing([AssistantMessage(text="", calls=(call("call_1_0"),)), UserMessage(text="and?")])
     context = assemble(Transcript(messages=view))
