@@ -88,6 +88,8 @@ class Client:
         self._asked: tuple[str, int] | None = None
         """The position that the last `subscribe` named, and the id of that frame."""
         self._subscription = ""
+        self._told = ""
+        """Why the session could not be followed, as it was told last: once is enough."""
         self._unaccepted: dict[str, _Unaccepted] = {}
         self._signals: asyncio.Queue[Signal | ClientError] = asyncio.Queue(WAITING_SIGNALS)
         self._connection: Connection | None = None
@@ -269,9 +271,12 @@ class Client:
             # The gateway's log is not the one that was followed, or shorter: it was restored, or begun anew.
             self._seen.reset()
             return frame.message
+        elif frame.id == self._subscription:
+            self._subscribe_later()
+            if frame.message != self._told:
+                self._told = frame.message
+                await self._signals.put(frame)
         else:
-            if frame.id == self._subscription:
-                self._subscribe_later()
             await self._signals.put(frame)
         return None
 

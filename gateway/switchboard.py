@@ -95,8 +95,9 @@ class Switchboard:
     async def until_idle(self, seconds: float) -> None:
         """Return once no turn and no command runs anywhere, or after so long."""
         deadline = self._clock.monotonic() + seconds
-        while self._clock.monotonic() < deadline and any(not chat.idle for chat in self._chats.values()):
-            await asyncio.sleep(0.02)  # noqa: ASYNC110 - idleness is a fact of many journals, which no event announces
+        # Idleness is a fact of many conversations, which no single event announces.
+        while self._clock.monotonic() < deadline and any(not c.idle for c in self._chats.values()):  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
 
     @property
     def loaded(self) -> int:

@@ -15,7 +15,7 @@ import msgspec
 from gateway.errors import GatewayError, sentence_of
 from gateway.live import Live
 from gateway.models import ChosenModel
-from plugins.contracts import ChatRequest, Clock, Delta, Reply, Tool, ToolContext
+from plugins.contracts import ChatRequest, Clock, Reply, Tool, ToolContext
 from plugins.errors import BadAnswer, ProviderError, StreamCut, ToolFailed
 from sessions.attachments import Attachments, head_and_tail
 from sessions.context import Context, Gauge, assemble

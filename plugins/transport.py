@@ -4,8 +4,8 @@ It bounds what strangers can do: deadlines for the connection, the first byte, e
 and on a body; no redirects, which would carry a key elsewhere; no compression, so that a small answer cannot unfold into a
 large one. It sends a request again only before its answer has begun.
 
-httpx speaks over aiohttp's client, which costs a tenth of its own transport for each streamed request. That client takes some
-cut streams for a clean end, so every provider demands its protocol's own terminator.
+httpx speaks over aiohttp's client, which costs a tenth of its own transport for each streamed request. That client takes
+some cut streams for a clean end, so every provider demands its protocol's own terminator.
 """
 
 from __future__ import annotations
@@ -69,6 +69,16 @@ class StatusRefused(ProviderError):
         self.retryable = status in RETRIED
 
 
+class _Question(msgspec.Struct, frozen=True):
+    """One request, and how it may be sent."""
+
+    url: str
+    headers: Mapping[str, str]
+    body: bytes
+    patience: Patience
+    may_retry: Callable[[StatusRefused], bool]
+
+
 class Transport:
     """Use as an async context manager; one serves the whole house. Nothing is imported or opened before the first request.
 
@@ -113,10 +123,10 @@ class Transport:
         `may_retry` is asked about error statuses that are worth another attempt. Raises StatusRefused, Unreachable,
         StreamCut, BadAnswer. Closing the generator closes the connection.
         """
-        patience = patience or self._patience
-        async with self._answer(url, headers, body, patience, may_retry) as response:
+        question = _Question(url, headers, body, patience or self._patience, may_retry)
+        async with self._answer(question) as response:
             media = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-            chunks = self._chunks(response, patience)
+            chunks = self._chunks(response, question.patience)
             if media == "text/event-stream":
                 events = EventStream(self._limits.event)
                 try:
@@ -132,41 +142,26 @@ class Transport:
 
     async def post(self, url: str, *, headers: Mapping[str, str], body: bytes, patience: Patience | None = None) -> bytes:
         """Post a JSON body and return the answer's. Raises StatusRefused, Unreachable, StreamCut, BadAnswer."""
-        patience = patience or self._patience
-        async with self._answer(url, headers, body, patience, lambda _: True) as response:
-            return b"".join([chunk async for chunk in self._chunks(response, patience)])
+        question = _Question(url, headers, body, patience or self._patience, lambda _: True)
+        async with self._answer(question) as response:
+            return b"".join([chunk async for chunk in self._chunks(response, question.patience)])
 
     # --- one request --------------------------------------------------------------------------------------------------
 
     @asynccontextmanager
-    async def _answer(
-        self,
-        url: str,
-        headers: Mapping[str, str],
-        body: bytes,
-        patience: Patience,
-        may_retry: Callable[[StatusRefused], bool],
-    ) -> AsyncIterator[httpx.Response]:
+    async def _answer(self, question: _Question) -> AsyncIterator[httpx.Response]:
         """The response of the first attempt that was not refused; its body is not read yet."""
         async with AsyncExitStack() as stack:
-            yield await self._persist(stack, url, headers, body, patience, may_retry)
+            yield await self._persist(stack, question)
 
-    async def _persist(
-        self,
-        stack: AsyncExitStack,
-        url: str,
-        headers: Mapping[str, str],
-        body: bytes,
-        patience: Patience,
-        may_retry: Callable[[StatusRefused], bool],
-    ) -> httpx.Response:
+    async def _persist(self, stack: AsyncExitStack, question: _Question) -> httpx.Response:
         attempt = 1
         while True:
             try:
-                return await self._attempt(stack, url, headers, body, patience)
+                return await self._attempt(stack, question)
             except (StatusRefused, Unreachable) as error:
-                again = error.retryable and (not isinstance(error, StatusRefused) or may_retry(error))
-                if not again or attempt >= patience.attempts:
+                again = error.retryable and (not isinstance(error, StatusRefused) or question.may_retry(error))
+                if not again or attempt >= question.patience.attempts:
                     raise
                 await self._sleep(self._pause(attempt, error))
             attempt += 1
@@ -181,16 +176,15 @@ class Transport:
             ) from error
         return error.retry_after
 
-    async def _attempt(
-        self, stack: AsyncExitStack, url: str, headers: Mapping[str, str], body: bytes, patience: Patience
-    ) -> httpx.Response:
-        import httpx
+    async def _attempt(self, stack: AsyncExitStack, question: _Question) -> httpx.Response:
+        import httpx  # noqa: PLC0415 - 90 ms that a start does not need
 
         client = await self._opened()
-        asked = {"Content-Type": "application/json", "Accept-Encoding": "identity", **headers}
+        url, patience = question.url, question.patience
+        headers = {"Content-Type": "application/json", "Accept-Encoding": "identity", **question.headers}
         timeout = httpx.Timeout(patience.between, connect=patience.connect)
         try:
-            request = client.build_request("POST", url, headers=asked, content=body, timeout=timeout)
+            request = client.build_request("POST", url, headers=headers, content=question.body, timeout=timeout)
             async with asyncio.timeout(patience.first):
                 response = await client.send(request, stream=True, follow_redirects=False)
         except TimeoutError as error:
@@ -220,8 +214,8 @@ class Transport:
 
     async def _chunks(self, response: httpx.Response, patience: Patience) -> AsyncIterator[bytes]:
         """The body's bytes as they come."""
-        import aiohttp
-        import httpx
+        import aiohttp  # noqa: PLC0415 - 90 ms that a start does not need
+        import httpx  # noqa: PLC0415 - 90 ms that a start does not need
 
         loop = asyncio.get_running_loop()
         size, deadline = 0, loop.time() + patience.whole
@@ -241,9 +235,9 @@ class Transport:
 
     async def _opened(self) -> httpx.AsyncClient:
         if self._client is None:
-            import aiohttp
-            import httpx
-            from httpx_aiohttp import AiohttpTransport
+            import aiohttp  # noqa: PLC0415 - 90 ms that a start does not need
+            import httpx  # noqa: PLC0415 - 90 ms that a start does not need
+            from httpx_aiohttp import AiohttpTransport  # noqa: PLC0415 - 90 ms that a start does not need
 
             def session() -> aiohttp.ClientSession:
                 connector = aiohttp.TCPConnector(limit=256, keepalive_timeout=60)
@@ -289,7 +283,7 @@ def plain_words(body: bytes) -> str:
 
 
 def _host(url: str) -> str:
-    import httpx
+    import httpx  # noqa: PLC0415 - 90 ms that a start does not need
 
     try:
         return httpx.URL(url).host or url[:100]

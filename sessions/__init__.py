@@ -22,6 +22,7 @@ What touches the disk:
     attachments  pictures and large tool outputs, by content
     home_lock    one process a home
     disk         what a sync is on each platform
-    catalog      sessions, checkpoints, ids; derived; with catalog_file, checkpoints, receipt_batches, seals, survey, backwards
+    catalog      sessions, checkpoints, ids; derived; with catalog_file, checkpoints, receipt_batches, seals, survey
+    backwards    the lines of a file, last first
     sqlite       which copy of SQLite is used
 """

@@ -55,14 +55,13 @@ def is_paired(messages: Sequence[Message]) -> bool:
     """Whether each call is followed, before anything else, by its one result, and each result follows its call."""
     owed: set[str] = set()
     for message in messages:
-        kind = type(message)  # half the cost of isinstance, and this looks at every message of every request
-        if kind is ToolMessage:
+        if isinstance(message, ToolMessage):
             if message.id not in owed:
                 return False
             owed.discard(message.id)
         elif owed:
             return False
-        elif kind is AssistantMessage and message.calls:
+        elif isinstance(message, AssistantMessage) and message.calls:
             owed = {call.id for call in message.calls}
             if len(owed) != len(message.calls):
                 return False

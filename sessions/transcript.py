@@ -116,7 +116,9 @@ def evolve(transcript: Transcript, recorded: Recorded) -> Transcript:
     return msgspec.structs.replace(transcript, head=recorded.seq, at=recorded.at, **changes)
 
 
-def _changes(t: Transcript, recorded: Recorded, event: Event | Foreign) -> dict[str, object]:
+def _changes(  # noqa: PLR0911, PLR0912 - one arm for each kind
+    t: Transcript, recorded: Recorded, event: Event | Foreign
+) -> dict[str, object]:
     match event:
         case SessionOpened():
             return {

@@ -48,7 +48,7 @@ async def test_after_a_failed_write_the_message_is_refused_and_the_session_recov
             id_ = f"m{number}"
             for _ in range(20):
                 await client.send("hi", id_=id_)
-                frame = await client.until(lambda f: f["type"] in ("accepted", "error") and f.get("id") == id_)
+                frame = await client.until_answered(id_)
                 if frame["type"] == "accepted":
                     accepted.add(id_)
                     break
@@ -74,7 +74,7 @@ async def test_after_a_failed_sync_nothing_more_is_acknowledged_and_the_gateway_
         for number in range(50):
             id_ = f"m{number}"
             await client.send("hi", id_=id_)
-            frame = await client.until(lambda f: f["type"] in ("accepted", "error") and f.get("id") == id_)
+            frame = await client.until_answered(id_)
             if frame["type"] == "error":
                 assert frame["code"] == "storage_failed"
                 break
@@ -113,7 +113,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     home.mkdir()
     if (
         os.geteuid() != 0
-        or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400k,mode=700", "tmpfs", str(home)]).returncode
+        or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400k,mode=700", "tmpfs", str(home)], check=False).returncode
     ):
         pytest.skip("a file system of its own needs root and the right to mount")
     try:
@@ -137,7 +137,7 @@ async def test_on_a_full_disk_messages_are_refused_and_taken_again_when_there_is
         async with asyncio.timeout(20):
             while True:
                 await client.send("y" * 50_000, id_="big")
-                frame = await client.until(lambda f: f["type"] in ("accepted", "error") and f.get("id") == "big")
+                frame = await client.until_answered("big")
                 if frame["type"] == "accepted":
                     break
                 await asyncio.sleep(0.2)

@@ -54,6 +54,10 @@ class Client:
     async def until_type(self, type_: str, **fields: Any) -> Frame:
         return await self.until(lambda f: f["type"] == type_ and all(f.get(k) == v for k, v in fields.items()))
 
+    async def until_answered(self, id_: str) -> Frame:
+        """The `accepted` or the `error` of a message."""
+        return await self.until(lambda f: f["type"] in ("accepted", "error") and f.get("id") == id_)
+
     async def until_event(self, kind: str) -> Frame:
         frame = await self.until(lambda f: f["type"] == "event" and f["event"]["kind"] == kind)
         event: Frame = frame["event"]

@@ -125,7 +125,7 @@ async def test_an_interrupt_in_a_pipe_cancels_the_turn(tmp_path: Path) -> None:
         process.stdin.write(b"go")
         process.stdin.close()
         async with asyncio.timeout(10):
-            while not any(b"request_sent" in path.read_bytes() for path in (tmp_path / "sessions").glob("*")):  # noqa: ASYNC110
+            while not any(b"request_sent" in path.read_bytes() for path in (tmp_path / "sessions").glob("*")):
                 await asyncio.sleep(0.01)
             process.send_signal(signal.SIGINT)
             out, complaints = await process.communicate()
@@ -156,7 +156,7 @@ class Terminal:
         """Wait until it is shown, and go on behind it."""
         try:
             async with asyncio.timeout(10):
-                while text not in self.shown:  # noqa: ASYNC110 - a terminal has no event for it
+                while text not in self.shown:
                     await asyncio.sleep(0.01)
         except TimeoutError:
             raise AssertionError(f"{text!r} is not in {self.shown!r}") from None

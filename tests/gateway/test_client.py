@@ -44,7 +44,7 @@ async def talking(url: str, *, session: str = "main", patience: float = 5.0) -> 
 async def until(condition: Callable[[], bool]) -> None:
     """Wait for something that comes about by itself."""
     async with asyncio.timeout(5):
-        while not condition():  # noqa: ASYNC110 - what is waited for has no event of its own
+        while not condition():
             await asyncio.sleep(0.002)
 
 

@@ -28,7 +28,7 @@ async def test_a_message_is_accepted_then_shown_then_streamed_then_answered(tmp_
         assert (accepted["id"], accepted["session"], accepted["duplicate"]) == (id_, "main", False)
         events = [event for _, event in client.events()]
         assert [event["seq"] for event in events] == list(range(accepted["seq"], accepted["seq"] + len(events)))
-        assert [event["kind"] for event in events][0] == "message_received"
+        assert events[0]["kind"] == "message_received"
         assert [event["kind"] for event in events][-2:] == ["model_replied", "turn_ended"]
         deltas = [frame for frame in client.frames if frame["type"] == "delta"]
         assert "".join(delta["text"] for delta in deltas) == texts(client)[0] == "hello there friend"
@@ -255,7 +255,7 @@ async def test_a_client_that_does_not_read_disturbs_nobody_and_resumes(tmp_path:
         await again.say("subscribe", session="main", after=last)
         while len(texts(again)) < 60:
             await again.next()
-        assert [event["seq"] for _, event in again.events()][0] == last + 1
+        assert again.events()[0][1]["seq"] == last + 1
 
 
 # --- turns ------------------------------------------------------------------------------------------------------------

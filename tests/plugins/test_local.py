@@ -98,7 +98,7 @@ def unix_sockets(process: int) -> list[str]:
 async def until(done: Callable[[], bool], seconds: float) -> bool:
     """Whether it came true within the time."""
     end = time.monotonic() + seconds
-    while not done() and time.monotonic() < end:  # noqa: ASYNC110 - another process cannot set an event of ours
+    while not done() and time.monotonic() < end:
         await asyncio.sleep(0.02)
     return done()
 
@@ -220,7 +220,7 @@ async def test_nothing_can_connect_to_the_worker(provider: LocalProvider) -> Non
     for path in paths:
         with socket.socket(socket.AF_UNIX) as client, pytest.raises(FileNotFoundError):
             client.connect(path)
-        assert not os.path.exists(os.path.dirname(path))  # noqa: ASYNC240 - a test may wait for the disk
+        assert not os.path.exists(os.path.dirname(path))
 
 
 @needs_model

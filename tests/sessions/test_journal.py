@@ -94,7 +94,7 @@ async def test_a_cancelled_opening_is_finished_and_lets_go(tmp_path: Path) -> No
             await creating
         async with asyncio.timeout(5):
             # the thread that finishes the opening tells nobody
-            while not (journal := await _opened_or_none(journals)):  # noqa: ASYNC110
+            while not (journal := await _opened_or_none(journals)):
                 await asyncio.sleep(0.005)
         await journal.close()
 
