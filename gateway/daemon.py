@@ -37,6 +37,7 @@ from gateway.websocket import WebsocketDoor
 from plugins.contracts import ChatProvider, Clock, Command, House, NoSettings, Tool
 from plugins.hooks import Hooks
 from plugins.loading import load_plugins
+from plugins.secrets import Secret
 from plugins.transport import Transport
 from sessions.attachments import Attachments
 from sessions.catalog import Catalog
@@ -118,10 +119,11 @@ class Daemon:
         transport = await stack.enter_async_context(Transport())
         providers = await stack.enter_async_context(self._open_providers(hooks, transport))
         tools = self._open_tools(hooks, transport)
-        switchboard = await stack.enter_async_context(self._switchboard(journals, catalog, hooks, providers, tools))
-        door, runner = await self._open_door(switchboard, token)
+        models = Models(providers, configured=self.config.agent.model, window=self.config.agent.context_window)
+        switchboard = await stack.enter_async_context(self._switchboard(journals, catalog, hooks, models, tools))
+        door, runner = await self._open_door(switchboard, models, token)
         self.readiness.ready()
-        self._announce(providers)
+        self._announce(models)
         resuming = asyncio.create_task(switchboard.resume_all())
         try:
             return await self._until_stopped(committer, switchboard)
@@ -172,10 +174,9 @@ class Daemon:
         journals: Journals,
         catalog: Catalog,
         hooks: Hooks,
-        providers: Mapping[str, ChatProvider],
+        models: Models,
         tools: Mapping[str, Tool],
     ) -> Switchboard:
-        models = Models(providers, configured=self.config.agent.model, window=self.config.agent.context_window)
         attachments = Attachments(self.home.attachments)
         commands = {name: command() for name, command in hooks.commands().items()}
         around = Surroundings(
@@ -240,7 +241,9 @@ class Daemon:
 
     # --- serving ------------------------------------------------------------------------------------------------------
 
-    async def _open_door(self, switchboard: Switchboard, token: Any) -> tuple[WebsocketDoor, web.AppRunner]:
+    async def _open_door(
+        self, switchboard: Switchboard, models: Models, token: Secret
+    ) -> tuple[WebsocketDoor, web.AppRunner]:
         """Listen; only then the port is known, and with it who may come in."""
         gateway = self.config.gateway
         rules: list[Access] = []
@@ -266,14 +269,19 @@ class Daemon:
             )
         )
         doors.append(
-            WebsocketDoor(switchboard, rules[0], server=f"exuvia/{VERSION}", refuses=lambda: self.readiness.refuses)
+            WebsocketDoor(
+                switchboard,
+                rules[0],
+                server=f"exuvia/{VERSION}",
+                model=models.configured,
+                refuses=lambda: self.readiness.refuses,
+            )
         )
         return doors[0], runner
 
-    def _announce(self, providers: Mapping[str, ChatProvider]) -> None:
+    def _announce(self, models: Models) -> None:
         assert self.address is not None
         host, port = self.address
-        models = Models(providers, configured=self.config.agent.model, window=None)
         try:
             model = models.choose().why
         except GatewayError as error:

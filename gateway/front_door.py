@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import ipaddress
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
+from gateway.config import load_config
 from gateway.errors import GatewayError
 from gateway.home import Home
-
-HOST, PORT = "127.0.0.1", "7117"
 
 
 class TokenMissing(GatewayError):
@@ -27,10 +25,13 @@ class FrontDoor(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find(home: Home, environment: Mapping[str, str], *, url: str | None, token: str | None) -> FrontDoor:
-    """The gateway of a home. What is given goes before the environment, that before the home's files. TokenMissing if
-    there is none anywhere."""
-    token = token or environment.get("EXUVIA_TOKEN") or _read_token(home.token)
-    return FrontDoor(url=url or _address(home.config, environment), token=token.strip())
+    """The gateway of a home. What is given goes before what the gateway itself would read: the environment, then the home's
+    configuration, then its token. TokenMissing if there is none anywhere; ConfigRefused if the configuration is wrong."""
+    config = load_config(home.config, environment=environment, overrides={})
+    address = f"ws://{_reachable(config.gateway.host.strip('[]'))}:{config.gateway.port}/ws"
+    if not token:
+        token = config.gateway.token.reveal() if config.gateway.token else _read_token(home.token)
+    return FrontDoor(url=url or address, token=token.strip())
 
 
 def _read_token(path: Path) -> str:
@@ -40,22 +41,6 @@ def _read_token(path: Path) -> str:
         raise TokenMissing(
             f"There is no token in {path}; `exuvia run` makes one, and EXUVIA_TOKEN or --token names another gateway's."
         ) from error
-
-
-def _address(config: Path, environment: Mapping[str, str]) -> str:
-    stated = _stated(config)
-    host = environment.get("EXUVIA_HOST") or environment.get("EXUVIA__GATEWAY__HOST") or str(stated.get("host") or HOST)
-    port = environment.get("EXUVIA_PORT") or environment.get("EXUVIA__GATEWAY__PORT") or str(stated.get("port") or PORT)
-    return f"ws://{_reachable(host.strip('[]'))}:{port}/ws"
-
-
-def _stated(config: Path) -> dict[str, object]:
-    """The configuration's section about the gateway. The gateway checks it; a client takes what it can use."""
-    try:
-        section = tomllib.loads(config.read_text(encoding="utf-8")).get("gateway")
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError):
-        section = None
-    return section if isinstance(section, dict) else {}
 
 
 def _reachable(host: str) -> str:

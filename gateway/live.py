@@ -8,7 +8,7 @@ from collections.abc import Callable
 class LiveReply:
     """The pieces of one model call's text. `after` is the last durable seq when it began: who has seen that may read."""
 
-    __slots__ = ("after", "ended", "offsets", "pieces", "reply", "turn")
+    __slots__ = ("after", "confirmed", "ended", "offsets", "pieces", "reply", "turn")
 
     def __init__(self, turn: int, reply: int, after: int) -> None:
         self.turn = turn
@@ -18,6 +18,8 @@ class LiveReply:
         self.offsets: list[int] = [0]
         """Code points before each piece, and after the last."""
         self.ended = False
+        self.confirmed: int | None = None
+        """The seq of the event that holds all of it."""
 
     @property
     def text(self) -> str:
@@ -45,13 +47,11 @@ class Live:
         reply.offsets.append(reply.offsets[-1] + len(text))
         self._changed()
 
-    def end(self) -> str:
-        """The call is over; returns its text. The pieces stay readable until the next call begins."""
+    def end(self, confirmed: int | None = None) -> str:
+        """The call is over, its text in the event `confirmed` if there is one; returns the text. The pieces stay readable
+        until the next call begins."""
         if self.current is None or self.current.ended:
             return ""
         self.current.ended = True
+        self.current.confirmed = confirmed
         return self.current.text
-
-    def clear(self) -> None:
-        """Nothing streams."""
-        self.current = None

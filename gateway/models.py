@@ -34,6 +34,13 @@ class Models:
         self._configured = configured
         self._window = window
 
+    def configured(self) -> str | None:
+        """The `provider:model` that a session without a wish of its own gets now; None if none can answer."""
+        try:
+            return self.choose().name
+        except ModelUnknown:
+            return None
+
     def available(self) -> Sequence[str]:
         """The `provider:model` that each usable provider would take by itself."""
         return [f"{name}:{model}" for name, provider in self._providers.items() if (model := provider.default_model())]

@@ -89,7 +89,9 @@ class Cursor:
     def _live(self) -> LiveReply | None:
         conversation = self._chat.conversation(self.session)
         reply = conversation.live.current if conversation else None
-        return reply if reply is not None and self.after >= reply.after else None
+        if reply is None or self.after < reply.after:
+            return None
+        return None if reply.confirmed is not None and self.after >= reply.confirmed else reply
 
     def _has_pieces(self) -> bool:
         reply = self._live()

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import structlog
@@ -32,6 +33,9 @@ PENDING_LIMIT = 64 * 1024 * 1024
 
 CHECKPOINT_EVERY = 256
 """Events after which a checkpoint spares a restart from folding them again."""
+
+VERIFIED_FIRST = 16 * 1024 * 1024
+"""Bytes up to which a journal that nobody vouches for is verified before it is used; a larger one is behind."""
 
 IDLE_SECONDS = 900.0
 """After this time without news or listeners a conversation leaves memory."""
@@ -73,6 +77,7 @@ class Switchboard:
         self._clock = clock
         self._chats: dict[tuple[str, str], Chat] = {}
         self._locks: dict[tuple[str, str], asyncio.Lock] = {}
+        self._lives: dict[str, asyncio.Task[None]] = {}
         self._owners: dict[str, asyncio.Task[None]] = {}
         self._last_news: dict[tuple[str, str], float] = {}
         self._failures: dict[tuple[str, str], int] = {}
@@ -86,11 +91,11 @@ class Switchboard:
 
     async def __aexit__(self, *_: object) -> None:
         self._stopping = True
-        tasks = [*self._owners.values(), *self._background]
-        for task in tasks:
+        for task in self._background:
             task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
+        if self._background:
+            await asyncio.wait(self._background)
+        await asyncio.gather(*(self._stop(session) for session in tuple(self._owners)))
 
     async def until_idle(self, seconds: float) -> None:
         """Return once no turn and no command runs anywhere, or after so long."""
@@ -181,6 +186,9 @@ class Switchboard:
 
     async def open(self, chat: Chat, session: str, *, successor: Succession | None) -> Conversation:
         """Open an existing journal and run its conversation; `successor` says that it only finishes."""
+        vouched = self._catalog.vouches(session)
+        if not vouched and self._size(session) <= VERIFIED_FIRST:
+            await asyncio.to_thread(verify_journal, self.path(session))
         checkpoint = await self._catalog.checkpoint(session)
         position, transcript = checkpoint or (START, Transcript())
         try:
@@ -196,7 +204,24 @@ class Switchboard:
         if successor is not None:
             conversation.retire(successor.seq)
         self._own(chat, conversation)
+        if not vouched and self._size(session) > VERIFIED_FIRST:
+            self._spawn(self._verify_behind(chat, session))
         return conversation
+
+    def _size(self, session: str) -> int:
+        try:
+            return self.path(session).stat().st_size
+        except OSError:
+            return 0
+
+    async def _verify_behind(self, chat: Chat, session: str) -> None:
+        """Check what a checkpoint skipped of a large journal; if it is damaged the key stops."""
+        try:
+            await asyncio.to_thread(verify_journal, self.path(session))
+        except JournalDamaged as damaged:
+            log.error("journal_damaged", session=session, line=damaged.line, reason=damaged.reason)
+            await self._stop(session)
+            chat.damaged, chat.damaged_session = damaged, session
 
     async def _open_log(self, session: str, position: Position, transcript: Transcript) -> tuple[Journal, Position, _Fold]:
         fold = _Fold(transcript)
@@ -245,31 +270,34 @@ class Switchboard:
     # --- conversations ------------------------------------------------------------------------------------------------
 
     def _own(self, chat: Chat, conversation: Conversation) -> None:
+        """Let a conversation live: `life` may be cancelled at any time, also before its first step; `owner` never is, and
+        puts the conversation away in every case."""
         recorder = conversation.recorder
         recorder.watch(lambda: self._progressed(chat, recorder))
         self._checkpoints[conversation.session] = recorder.position.seq
-        self._owners[conversation.session] = self._spawn(self._run(chat, conversation), background=False)
+        life = asyncio.create_task(conversation.run())
+        self._lives[conversation.session] = life
+        self._owners[conversation.session] = asyncio.create_task(self._end_of(chat, conversation, life))
 
-    async def _run(self, chat: Chat, conversation: Conversation) -> None:
-        """A conversation's life; at its end it is closed and, if it failed, opened again."""
-        session = conversation.session
-        failed = True
-        try:
-            await conversation.run()
-            failed = False
-        except asyncio.CancelledError:
-            failed = False
-            raise
-        except SessionsError as error:
-            log.error("conversation_dropped", session=session, reason=str(error))
-        except Exception:
-            log.exception("conversation_failed", session=session)
-        finally:
-            self._owners.pop(session, None)
-            self._drop(chat, conversation)
-            await asyncio.shield(self._put_away(chat, conversation))
-            if failed and not self._stopping:
-                self._spawn(self._reopen(chat))
+    async def _end_of(self, chat: Chat, conversation: Conversation, life: asyncio.Task[None]) -> None:
+        """Wait until a conversation is over, close it and, if it failed, open it again."""
+        await asyncio.wait([life])
+        error = None if life.cancelled() else life.exception()
+        if isinstance(error, SessionsError):
+            log.error("conversation_dropped", session=conversation.session, reason=str(error))
+        elif error is not None:
+            log.error("conversation_failed", session=conversation.session, exc_info=error)
+        self._drop(chat, conversation)
+        await self._put_away(chat, conversation)
+        del self._lives[conversation.session], self._owners[conversation.session]
+        if error is not None and not self._stopping:
+            self._spawn(self._reopen(chat))
+
+    async def _stop(self, session: str) -> None:
+        """End a conversation and return once it is put away; a running turn stays open in its log."""
+        if life := self._lives.get(session):
+            life.cancel()
+            await asyncio.wait([self._owners[session]])
 
     def _drop(self, chat: Chat, conversation: Conversation) -> None:
         # Ids of messages that never reached the disk must not be taken for known when they are sent again.
@@ -277,7 +305,7 @@ class Switchboard:
         chat.finishing.pop(conversation.session, None)
         if chat.current is conversation:
             chat.current = None
-        chat.switched()
+            chat.switched()
         chat.news()
 
     async def _put_away(self, chat: Chat, conversation: Conversation) -> None:
@@ -359,20 +387,12 @@ class Switchboard:
             self._chats.pop(name, None)
             self._last_news.pop(name, None)
             self._failures.pop(name, None)
-            owner = self._owners.get(chat.current.session)
-            if owner is not None:
-                owner.cancel()
-                await asyncio.wait([owner])
+            await self._stop(chat.current.session)
 
-    def _spawn(self, work: Awaitable[None], *, background: bool = True) -> asyncio.Task[None]:
-        async def run() -> None:
-            await work
-
-        task = asyncio.create_task(run())
-        if background:
-            self._background.add(task)
-            task.add_done_callback(self._background.discard)
-        return task
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
 
 
 def _check_nothing_is_missing(path: Path, checkpoint: Position) -> None:

@@ -277,7 +277,7 @@ class Turn:
         if sum(len(call.arguments) for call in calls) > REPLY_LIMIT:
             raise BadAnswer("The model asked for tools with more than a megabyte of arguments.")
         turn = self._open()
-        self._recorder.note(
+        seq = self._recorder.note(
             ModelReplied(
                 reply=turn.replies,
                 model=carriable(reply.model),
@@ -290,7 +290,7 @@ class Turn:
             turn=turn.ordinal,
             urgent=bool(calls),
         )
-        self._live.end()
+        self._live.end(confirmed=seq)
 
     def _keep_streamed(self) -> None:
         """What had come of an answer when the turn was cancelled."""

@@ -36,12 +36,22 @@ log = structlog.get_logger("exuvia.websocket")
 
 
 class WebsocketDoor:
-    """Accepts connections at `/ws`. `refuses` says why no new message is taken, or None."""
+    """Accepts connections at `/ws`. `model` names the one that would answer now, `refuses` says why no
+    new message is taken; either may be None."""
 
-    def __init__(self, switchboard: Switchboard, access: Access, *, server: str, refuses: Callable[[], str | None]) -> None:
+    def __init__(
+        self,
+        switchboard: Switchboard,
+        access: Access,
+        *,
+        server: str,
+        model: Callable[[], str | None],
+        refuses: Callable[[], str | None],
+    ) -> None:
         self.switchboard = switchboard
         self.access = access
         self.server = server
+        self.model = model
         self.refuses = refuses
         self._connections: set[Connection] = set()
 
@@ -148,7 +158,10 @@ class Connection:
         return person
 
     def _welcome(self) -> None:
-        self._outbox.answer(frames.frame("welcome", protocol=PROTOCOL, server=self._door.server, limits=LIMITS))
+        door = self._door
+        self._outbox.answer(
+            frames.frame("welcome", protocol=PROTOCOL, server=door.server, limits=LIMITS, model=door.model())
+        )
 
     async def _read(self) -> None:
         while True:

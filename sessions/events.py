@@ -25,7 +25,8 @@ class _Kind(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
 
 
 class Succession(msgspec.Struct, frozen=True, kw_only=True):
-    """The session before this one under the same key, and the last `seq` it had then."""
+    """The session before this one under the same key, and the seq of the message there that opened this one (where its
+    journal is damaged: of its last good line)."""
 
     session: str
     seq: int
