@@ -108,6 +108,7 @@ class ChatTerminal:
             return await sender
         finally:
             loop.remove_signal_handler(signal.SIGINT)
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is leaving: an impatient Ctrl-C more changes nothing
             showing.cancel()
             sender.cancel()
             await asyncio.gather(showing, sender, return_exceptions=True)

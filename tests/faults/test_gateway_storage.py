@@ -150,11 +150,12 @@ async def test_on_a_full_disk_messages_are_refused_and_taken_again_when_there_is
     check_each_message_once(small_disk, {"big"})
 
 
-async def test_a_damaged_journal_stops_its_key_alone_and_is_left_as_it_is(tmp_path: Path) -> None:
+@pytest.mark.parametrize("with_checkpoint", [False, True])
+async def test_a_damaged_journal_stops_its_key_alone_and_is_left_as_it_is(tmp_path: Path, with_checkpoint: bool) -> None:
     async with gateway_process(tmp_path) as gateway, aiohttp.ClientSession() as http:
         client = await gateway.connect(http)
         await client.chat("hello")
-        await gateway.kill()
+        await (gateway.stop() if with_checkpoint else gateway.kill())
     path = journal_of(tmp_path)
     lines = path.read_bytes().splitlines(keepends=True)
     damaged = b"".join([*lines[:2], lines[2].replace(b'"turn":1', b'"turn":2'), *lines[3:]])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import pty
 import signal
@@ -210,5 +211,6 @@ async def test_a_terminal_comes_back_after_the_gateway_was_away(tmp_path: Path) 
         process.send_signal(signal.SIGINT)
         process.send_signal(signal.SIGINT)
         await terminal.until("Ctrl-C again")
-        process.send_signal(signal.SIGINT)
+        with contextlib.suppress(ProcessLookupError):  # the answer may have ended before the first: then two sufficed
+            process.send_signal(signal.SIGINT)
         assert await asyncio.wait_for(process.wait(), 10) == 0
