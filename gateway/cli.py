@@ -52,11 +52,12 @@ def run(home: Path | None, config: Path | None, host: str | None, port: int | No
 @click.option("--once", is_flag=True, help="Send all of the standard input as one message and print only the answer.")
 def chat(home: Path | None, url: str | None, token: str | None, session: str, once: bool) -> None:
     """Talk to the gateway: on a terminal, or in a pipe (`echo hi | exuvia chat --once`)."""
-    from gateway import chat_terminal, front_door  # noqa: PLC0415 - a websocket client, which no other command needs
+    from gateway.terminal import chat as terminal  # noqa: PLC0415 - a websocket client, which no other command needs
+    from gateway.terminal import front_door  # noqa: PLC0415
 
     def talk() -> int:
         door = front_door.find(_home(home), os.environ, url=url, token=token)
-        return chat_terminal.chat(chat_terminal.ChatOptions(url=door.url, token=door.token, session=session, once=once))
+        return terminal.chat(terminal.ChatOptions(url=door.url, token=door.token, session=session, once=once))
 
     _end(talk)
 

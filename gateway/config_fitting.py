@@ -13,8 +13,8 @@ import msgspec
 
 from gateway.config_sources import Given, Sources
 from gateway.errors import ConfigRefused
-from gateway.printable import one_line
 from gateway.secret_references import FORMS, References, is_reference
+from gateway.terminal.printable import one_line
 from plugins.secrets import Secret
 
 T = TypeVar("T")

@@ -6,7 +6,7 @@ from typing import assert_never
 
 import msgspec
 
-from gateway.printable import one_line
+from gateway.terminal.printable import one_line
 from sessions.events import RequestedCall, TurnEnded
 
 CALL_CHARACTERS = 100

@@ -9,8 +9,8 @@ from typing import BinaryIO, TextIO
 
 import msgspec
 
-from gateway.printable import one_line, printable
 from gateway.session_files import Entry, entry_of, find_journal, journals, listings, recorded
+from gateway.terminal.printable import one_line, printable
 from sessions.errors import JournalDamaged
 from sessions.verifying import verify_journal
 

@@ -22,20 +22,17 @@ from plugins.contracts import Clock
 from sessions.catalog import Catalog, SessionRow
 from sessions.errors import JournalDamaged, SessionsError
 from sessions.events import FORMAT, SessionOpened, Succession
-from sessions.journal import Journal, Journals, verify_journal
+from sessions.journal import Journals, verify_journal
+from sessions.opening import open_session
 from sessions.recorder import Recorder
-from sessions.store import START, Position
-from sessions.transcript import Transcript, evolve
-from sessions.wire import InvalidLine, decode
+from sessions.store import START
+from sessions.transcript import Transcript
 
 PENDING_LIMIT = 64 * 1024 * 1024
 """Bytes that may wait for the disk before new messages are refused."""
 
 CHECKPOINT_EVERY = 256
 """Events after which a checkpoint spares a restart from folding them again."""
-
-VERIFIED_FIRST = 16 * 1024 * 1024
-"""Bytes up to which a journal that nobody vouches for is verified before it is used; a larger one is behind."""
 
 IDLE_SECONDS = 900.0
 """After this time without news or listeners a conversation leaves memory."""
@@ -46,16 +43,6 @@ REOPEN_SECONDS = (0.5, 2.0, 10.0, 30.0)
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 
 log = structlog.get_logger("exuvia.switchboard")
-
-
-class _Fold:
-    """What opening a journal collects, off the event loop."""
-
-    def __init__(self, transcript: Transcript) -> None:
-        self.transcript = transcript
-
-    def __call__(self, line: bytes) -> None:
-        self.transcript = evolve(self.transcript, decode(line))
 
 
 class Switchboard:
@@ -186,33 +173,15 @@ class Switchboard:
 
     async def open(self, chat: Chat, session: str, *, successor: Succession | None) -> Conversation:
         """Open an existing journal and run its conversation; `successor` says that it only finishes."""
-        vouched = self._catalog.vouches(session)
-        if not vouched and self._size(session) <= VERIFIED_FIRST:
-            await asyncio.to_thread(verify_journal, self.path(session))
-        checkpoint = await self._catalog.checkpoint(session)
-        position, transcript = checkpoint or (START, Transcript())
-        try:
-            log_, end, fold = await self._open_log(session, position, transcript)
-        except JournalDamaged as damaged:
-            if damaged.line:
-                raise
-            await asyncio.to_thread(_check_nothing_is_missing, self.path(session), position)
-            # The checkpoint, which is derived, disagrees with the journal: only the journal is asked.
-            log_, end, fold = await self._open_log(session, START, Transcript())
-        recorder = Recorder(log_, end, fold.transcript, self._clock.now)
+        opened = await open_session(self._journals, self._catalog, session)
+        recorder = Recorder(opened.log, opened.position, opened.transcript, self._clock.now)
         conversation = self._build(chat, recorder)
         if successor is not None:
             conversation.retire(successor.seq)
         self._own(chat, conversation)
-        if not vouched and self._size(session) > VERIFIED_FIRST:
+        if not opened.verified:
             self._spawn(self._verify_behind(chat, session))
         return conversation
-
-    def _size(self, session: str) -> int:
-        try:
-            return self.path(session).stat().st_size
-        except OSError:
-            return 0
 
     async def _verify_behind(self, chat: Chat, session: str) -> None:
         """Check what a checkpoint skipped of a large journal; if it is damaged the key stops."""
@@ -222,16 +191,6 @@ class Switchboard:
             log.error("journal_damaged", session=session, line=damaged.line, reason=damaged.reason)
             await self._stop(session)
             chat.damaged, chat.damaged_session = damaged, session
-
-    async def _open_log(self, session: str, position: Position, transcript: Transcript) -> tuple[Journal, Position, _Fold]:
-        fold = _Fold(transcript)
-        trusted = self._catalog.vouches(session)
-        try:
-            log_, end = await self._journals.open(session, after=position, fold=fold, trusted=trusted)
-        except InvalidLine as error:
-            line = fold.transcript.head + 1
-            raise JournalDamaged(self.path(session), line, str(error), good_seq=line - 1) from error
-        return log_, end, fold
 
     async def create(self, chat: Chat, succeeds: Succession | None) -> Conversation:
         """Begin a new journal for a chat, durably, and run its conversation."""
@@ -393,14 +352,6 @@ class Switchboard:
         task = asyncio.create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
-
-
-def _check_nothing_is_missing(path: Path, checkpoint: Position) -> None:
-    """A journal that ends before its checkpoint has lost acknowledged events: that is damage, and stays as it is."""
-    verified = verify_journal(path)
-    if verified.last.seq < checkpoint.seq:
-        reason = f"acknowledged events are missing: it ends at {verified.last.seq} and had {checkpoint.seq}"
-        raise JournalDamaged(path, verified.last.seq + 1, reason, good_seq=verified.last.seq, good_end=verified.last.offset)
 
 
 def new_session_id(now: datetime) -> str:

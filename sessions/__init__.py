@@ -18,6 +18,7 @@ Values and pure functions:
 What touches the disk:
 
     journal      a log as one append-only file; with mending (opening for appending), reading, verifying, lines, append_file
+    opening      a session from its last checkpoint on
     committer    writes and syncs all journals, off the event loop
     attachments  pictures and large tool outputs, by content
     home_lock    one process a home

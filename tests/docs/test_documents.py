@@ -14,8 +14,8 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-from gateway.client_frames import read_frame
 from gateway.frames import ClientFrame, parse
+from gateway.terminal.frames import read_frame
 from sessions.context import assemble, canonical, canonical_head
 from sessions.events import KINDS
 from sessions.store import START

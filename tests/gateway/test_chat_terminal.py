@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import pytest
 
-from gateway.screen import PROMPT
+from gateway.terminal.screen import PROMPT
 from tests.gateway.cutting_proxy import CuttingProxy
 from tests.gateway.gateways import TOKEN, gateway
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.client import Client, Connected, Disconnected, Happened, MessageRefused
-from gateway.client_connection import NotConnected, TurnedAway, websocket_url
-from gateway.client_frames import Delta
-from gateway.seen import Arrival, Seen
+from gateway.terminal.client import Client, Connected, Disconnected, Happened, MessageRefused
+from gateway.terminal.connection import NotConnected, TurnedAway, websocket_url
+from gateway.terminal.frames import Delta
+from gateway.terminal.seen import Arrival, Seen
 from sessions.events import CommandAnswered, ModelReplied, SessionClosed, TurnEnded
 from tests.gateway.cutting_proxy import CuttingProxy
 from tests.gateway.gateways import TOKEN, Gateway, gateway

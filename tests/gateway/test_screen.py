@@ -7,11 +7,11 @@ import io
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.client import Connected, Disconnected, Happened, Signal
-from gateway.client_frames import Delta, Refusal, Welcome
-from gateway.printable import one_line, printable
-from gateway.screen import PROMPT, Page, Screen
 from gateway.sentences import call_line
+from gateway.terminal.client import Connected, Disconnected, Happened, Signal
+from gateway.terminal.frames import Delta, Refusal, Welcome
+from gateway.terminal.printable import one_line, printable
+from gateway.terminal.screen import PROMPT, Page, Screen
 from sessions.events import (
     CallRef,
     CommandAnswered,

@@ -18,9 +18,9 @@ from urllib.parse import urlsplit
 import aiohttp
 import msgspec
 
-from gateway.client_frames import GatewayFrame, Welcome, read_frame
 from gateway.errors import GatewayError
 from gateway.frames import PROTOCOL
+from gateway.terminal.frames import GatewayFrame, Welcome, read_frame
 
 ANSWER_SECONDS = 10.0
 """How long a connection may take to be made and greeted."""

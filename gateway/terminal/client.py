@@ -16,10 +16,10 @@ from typing import Self, TypeAlias, assert_never
 import aiohttp
 import msgspec
 
-from gateway.client_connection import ClientError, Connection, NotConnected, websocket_url
-from gateway.client_frames import Accepted, Delta, EventFrame, GatewayFrame, Refusal, SessionList, Welcome
 from gateway.frames import FRAME_LIMIT
-from gateway.seen import Arrival, Seen
+from gateway.terminal.connection import ClientError, Connection, NotConnected, websocket_url
+from gateway.terminal.frames import Accepted, Delta, EventFrame, GatewayFrame, Refusal, SessionList, Welcome
+from gateway.terminal.seen import Arrival, Seen
 from sessions.events import Recorded, SessionClosed
 from sessions.wire import InvalidLine, decode
 

@@ -13,12 +13,12 @@ from uuid import uuid4
 
 import msgspec
 
-from gateway.client import Client, Happened, MessageRefused
-from gateway.client_connection import ClientError, websocket_url
-from gateway.client_frames import Accepted, Delta
-from gateway.keyboard import Keyboard
-from gateway.outstanding import Outstanding
-from gateway.screen import Page, Screen
+from gateway.terminal.client import Client, Happened, MessageRefused
+from gateway.terminal.connection import ClientError, websocket_url
+from gateway.terminal.frames import Accepted, Delta
+from gateway.terminal.keyboard import Keyboard
+from gateway.terminal.outstanding import Outstanding
+from gateway.terminal.screen import Page, Screen
 
 TERMINAL_PATIENCE = 7 * 24 * 3600.0
 """Seconds that a terminal waits for a lost gateway: until the person leaves."""

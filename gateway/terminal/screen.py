@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import TextIO, assert_never
 
-from gateway.client import Connected, Disconnected, Happened, Signal
-from gateway.client_frames import Delta, Refusal
-from gateway.printable import one_line, printable
 from gateway.sentences import CALL_CHARACTERS, call_line, ending_sentence
+from gateway.terminal.client import Connected, Disconnected, Happened, Signal
+from gateway.terminal.frames import Delta, Refusal
+from gateway.terminal.printable import one_line, printable
 from sessions.events import (
     CommandAnswered,
     Event,

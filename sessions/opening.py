@@ -1,0 +1,84 @@
+"""Opening a session: its journal, from the last checkpoint that it confirms, folded to its transcript."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+
+from sessions.catalog import Catalog
+from sessions.errors import JournalDamaged
+from sessions.journal import Journal, Journals, verify_journal
+from sessions.store import START, Position
+from sessions.transcript import Transcript, evolve
+from sessions.wire import InvalidLine, decode
+
+VERIFIED_FIRST = 16 * 1024 * 1024
+"""Bytes up to which a journal that the catalog does not vouch for is verified before it is used."""
+
+
+class OpenedSession(msgspec.Struct, frozen=True, kw_only=True):
+    """A session ready for a `Recorder`. `verified` is false for a large journal whose beginning, which a checkpoint stands
+    for, was not read: whoever opened it verifies it behind."""
+
+    log: Journal
+    position: Position
+    transcript: Transcript
+    verified: bool
+
+
+class _Fold:
+    """What opening a journal collects, off the event loop."""
+
+    def __init__(self, transcript: Transcript) -> None:
+        self.transcript = transcript
+
+    def __call__(self, line: bytes) -> None:
+        self.transcript = evolve(self.transcript, decode(line))
+
+
+async def open_session(journals: Journals, catalog: Catalog, session: str) -> OpenedSession:
+    """Open an existing session. Raises UnknownSession, StorageFailed, JournalDamaged."""
+    path = journals.path(session)
+    verified = catalog.vouches(session)
+    if not verified and _size(path) <= VERIFIED_FIRST:
+        await asyncio.to_thread(verify_journal, path)
+        verified = True
+    checkpoint = await catalog.checkpoint(session)
+    if checkpoint is not None:
+        try:
+            return await _open(journals, catalog, session, *checkpoint, verified=verified)
+        except JournalDamaged as damaged:
+            if damaged.line:
+                raise
+            # The checkpoint, which is derived, disagrees with the journal: only the journal is asked.
+            await asyncio.to_thread(_check_nothing_is_missing, path, checkpoint[0])
+    return await _open(journals, catalog, session, START, Transcript(), verified=True)
+
+
+async def _open(
+    journals: Journals, catalog: Catalog, session: str, after: Position, transcript: Transcript, *, verified: bool
+) -> OpenedSession:
+    fold = _Fold(transcript)
+    try:
+        log, last = await journals.open(session, after=after, fold=fold, trusted=catalog.vouches(session))
+    except InvalidLine as error:
+        line = fold.transcript.head + 1
+        raise JournalDamaged(journals.path(session), line, str(error), good_seq=line - 1) from error
+    return OpenedSession(log=log, position=last, transcript=fold.transcript, verified=verified)
+
+
+def _check_nothing_is_missing(path: Path, checkpoint: Position) -> None:
+    """A journal that ends before its checkpoint has lost acknowledged events: that is damage, and stays as it is."""
+    last = verify_journal(path).last
+    if last.seq < checkpoint.seq:
+        reason = f"acknowledged events are missing: it ends at {last.seq} and had {checkpoint.seq}"
+        raise JournalDamaged(path, last.seq + 1, reason, good_seq=last.seq, good_end=last.offset)
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
