@@ -7,7 +7,6 @@ request and no session is stuck. `Gauge` measures a context for `request_sent`.
 from __future__ import annotations
 
 import hashlib
-import operator
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -46,9 +45,9 @@ def assemble(transcript: Transcript, before: Context | None = None) -> Context:
     )
 
 
-def continues(messages: Sequence[Message], before: Sequence[Message]) -> bool:
-    """Whether these messages begin with the very same ones; identity is asked, which is quick and enough."""
-    return len(messages) >= len(before) and all(map(operator.is_, before, messages))
+def continues(messages: tuple[Message, ...], before: tuple[Message, ...]) -> bool:
+    """Whether these messages begin with those before. Mostly they are the very same values, which tuples see at once."""
+    return messages[: len(before)] == before
 
 
 def is_paired(messages: Sequence[Message]) -> bool:

@@ -45,7 +45,7 @@ class Encoder:
     """Encodes requests. Of each session's last one the messages are kept as bytes: only what is new is encoded."""
 
     def __init__(self, remembered: int = REMEMBERED) -> None:
-        self._known: dict[str, tuple[tuple[Message, ...], bytes]] = {}
+        self._known: dict[str, tuple[tuple[Message, ...], bytearray]] = {}
         self._bytes = 0
         self._limit = remembered
 
@@ -63,14 +63,14 @@ class Encoder:
         between = b"," if system and messages else b""
         return b"".join((_encode(head)[:-1], b',"messages":[', system, between, messages, b"]}"))
 
-    def _messages(self, session: str, messages: tuple[Message, ...]) -> bytes:
-        """The messages, joined by commas."""
-        before, known = self._known.pop(session, ((), b""))
-        self._bytes -= len(known)
+    def _messages(self, session: str, messages: tuple[Message, ...]) -> bytearray:
+        """The messages, joined by commas. What is kept grows in place: each copy of a long conversation costs page faults."""
+        before, joined = self._known.pop(session, ((), bytearray()))
+        self._bytes -= len(joined)
         if not continues(messages, before):
-            before, known = (), b""
-        fresh = [_encode(_wire_message(message)) for message in messages[len(before) :]]
-        joined = b",".join([known, *fresh] if known else fresh)
+            before, joined = (), bytearray()
+        for message in messages[len(before) :]:
+            joined += b"," * bool(joined) + _encode(_wire_message(message))
         self._known[session] = messages, joined
         self._bytes += len(joined)
         while self._bytes > self._limit and self._known:
