@@ -64,7 +64,7 @@ class Encoder:
         return b"".join((_encode(head)[:-1], b',"messages":[', system, between, messages, b"]}"))
 
     def _messages(self, session: str, messages: tuple[Message, ...]) -> bytearray:
-        """The messages, joined by commas. What is kept grows in place: each copy of a long conversation costs page faults."""
+        """The messages, joined by commas. What is kept grows in place: a copy of a long conversation costs page faults."""
         before, joined = self._known.pop(session, ((), bytearray()))
         self._bytes -= len(joined)
         if not continues(messages, before):
