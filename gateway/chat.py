@@ -24,6 +24,9 @@ from sessions.receipts import Receipt, Receipts, digest_of
 PAGE_BYTES = 512 * 1024
 """How many bytes of lines are read from a journal at a time."""
 
+PENDING_BYTES = 4 * 1024 * 1024
+"""Bytes of one session that may wait for the disk before new messages are refused."""
+
 COMMANDS_WAITING = 100
 """Commands that may wait for their answer at once."""
 
@@ -125,7 +128,8 @@ class Chat:
                 )
             await self._leave_damaged(self.damaged)
         current = self._require()
-        if self._sessions.storage_is_full():
+        unwritten = current.recorder.log.end - current.recorder.log.durable
+        if unwritten > PENDING_BYTES or self._sessions.storage_is_full():
             raise Busy("The disk is slower than what arrives; try again shortly.")
         self._check_room(current, is_command=typed is not None)
         if opens:

@@ -197,7 +197,7 @@ class Conversation:
             raise
         except SessionsError as error:
             return sentence_of(error), True
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             sentence = f"{type(error).__name__}: {sentence_of(error)}"
             self.recorder.note(PluginFailed(plugin=command.name, hook="run", sentence=sentence))
             return f"/{typed.name} failed: {sentence_of(error)}", True

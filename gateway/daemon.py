@@ -22,7 +22,7 @@ from gateway.clock import SystemClock
 from gateway.commands import Typed
 from gateway.config import Config, check_providers, load_config, provider_settings
 from gateway.conversation import Conversation, ResumeRules
-from gateway.errors import GatewayError, StartRefused, sentence_of
+from gateway.errors import Busy, GatewayError, StartRefused, sentence_of
 from gateway.home import Home
 from gateway.instructions import SHIPPED
 from gateway.live import Live
@@ -300,10 +300,10 @@ class Daemon:
         stopped.cancel()
         if failed.done():
             failure = failed.result()
-            self.readiness.stop(f"The storage failed: {failure}")
+            self.readiness.stop(StorageFailed(f"The storage failed: {failure}"))
             log.critical("storage_failed", reason=str(failure))
             await asyncio.sleep(FAILED_SECONDS)
             return 1
-        self.readiness.stop("The gateway is stopping.")
+        self.readiness.stop(Busy("The gateway is stopping; come back in a moment."))
         await switchboard.until_idle(STOP_SECONDS)
         return 0

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from gateway.errors import Busy
+from sessions.errors import StorageFailed
+
 
 class Readiness:
-    """Starting, ready, or not any more. The reason is a sentence for operators."""
+    """Starting, ready, or not any more. The reason is an error whose sentence operators and clients are shown."""
 
     def __init__(self) -> None:
-        self._reason: str | None = "The gateway is starting."
+        self._reason: Busy | StorageFailed | None = Busy("The gateway is starting.")
 
     def ready(self) -> None:
-        """Messages are taken from here on, unless it had to stop before."""
+        """Messages are taken from here on."""
         self._reason = None
 
-    def stop(self, reason: str) -> None:
+    def stop(self, reason: Busy | StorageFailed) -> None:
         """Messages are not taken any more."""
         self._reason = reason
 
     @property
-    def refuses(self) -> str | None:
+    def refuses(self) -> Busy | StorageFailed | None:
         """Why no message is taken, or None."""
         return self._reason

@@ -20,7 +20,7 @@ from gateway.chat import Chat
 from gateway.conversation import Conversation
 from plugins.contracts import Clock
 from sessions.catalog import Catalog, SessionRow
-from sessions.errors import JournalDamaged, SessionsError
+from sessions.errors import JournalDamaged, SessionsError, StorageFailed
 from sessions.events import FORMAT, SessionOpened, Succession
 from sessions.journal import Journals, verify_journal
 from sessions.opening import open_session
@@ -198,11 +198,21 @@ class Switchboard:
         log_ = await self._journals.create(session)
         recorder = Recorder(log_, START, Transcript(), self._clock.now)
         opened = SessionOpened(format=FORMAT, session=session, key=chat.key, person=chat.person, succeeds=succeeds)
-        await recorder.record(opened)
+        try:
+            await recorder.record(opened)
+        except StorageFailed:
+            self._forget_empty(session)
+            raise
         conversation = self._build(chat, recorder)
         self._put_row(recorder)
         self._own(chat, conversation)
         return conversation
+
+    def _forget_empty(self, session: str) -> None:
+        """Take a journal away that never got its first line, or each attempt on a full disk would leave one."""
+        path = self.path(session)
+        if path.exists() and path.stat().st_size == 0:
+            path.unlink()
 
     def storage_is_full(self) -> bool:
         """Whether too many bytes wait for the disk."""

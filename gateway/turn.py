@@ -264,7 +264,7 @@ class Turn:
                     self._live.add(text)
         except ProviderError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             self._plugin_failed(model.provider.name, "stream", error)
             raise BadAnswer(f"The provider {model.provider.name} failed: {sentence_of(error)}") from error
         raise StreamCut(f"The answer of {model.name} ended before its end.")
@@ -334,14 +334,14 @@ class Turn:
             call=f"{transcript.session}/{call.ref.of}/{call.ref.index}",
         )
         try:
-            async with asyncio.timeout(TOOL_SECONDS):
+            async with asyncio.timeout(TOOL_SECONDS) as limit:
                 output = await tool.run(arguments, context)
             return "returned", carriable(output.text)
         except ToolFailed as error:
             return "failed", sentence_of(error)
-        except TimeoutError:
-            return "failed", f"The tool did not return within {TOOL_SECONDS:.0f} seconds and was stopped."
-        except Exception as error:
+        except (Exception, SystemExit) as error:
+            if isinstance(error, TimeoutError) and limit.expired():
+                return "failed", f"The tool did not return within {TOOL_SECONDS:.0f} seconds and was stopped."
             self._plugin_failed(call.tool, "run", error)
             return "failed", f"The tool failed: {sentence_of(error)}"
 
@@ -373,7 +373,7 @@ class Turn:
             else:
                 self._note_return(call, "refused", "The turn ended before this ran.")
 
-    def _plugin_failed(self, plugin: str, hook: str, error: Exception) -> None:
+    def _plugin_failed(self, plugin: str, hook: str, error: BaseException) -> None:
         self._recorder.note(
             PluginFailed(plugin=plugin, hook=hook, sentence=f"{type(error).__name__}: {sentence_of(error)}"),
             turn=self._open().ordinal,

@@ -15,7 +15,7 @@ from gateway.errors import Busy, Conflict, DamagedSession, sentence_of
 from gateway.frames import FRAME_LIMIT, GREETING_LIMIT, PROTOCOL, InvalidFrame
 from gateway.outbox import Outbox
 from gateway.switchboard import Switchboard
-from sessions.errors import SessionsError
+from sessions.errors import SessionsError, StorageFailed
 
 HELLO_SECONDS = 10.0
 """A connection must say who it is within this time."""
@@ -46,7 +46,7 @@ class WebsocketDoor:
         *,
         server: str,
         model: Callable[[], str | None],
-        refuses: Callable[[], str | None],
+        refuses: Callable[[], Busy | StorageFailed | None],
     ) -> None:
         self.switchboard = switchboard
         self.access = access
@@ -221,7 +221,7 @@ class Connection:
         if not frame.text.strip():
             raise Refused("bad_request", "A message needs a text.")
         if (reason := self._door.refuses()) is not None:
-            raise Refused("storage_failed", reason)
+            raise reason
         chat = await self._door.switchboard.chat(self._person, frame.session, create=True)
         assert chat is not None
         received = await chat.receive(

@@ -90,12 +90,14 @@ async def test_an_unrepeatable_tool_runs_only_after_its_call_is_durable() -> Non
     [
         ("fail", "failed", "no such thing"),
         ("crash", "failed", "The tool failed: boom"),
+        ("exit", "failed", "The tool failed: 7"),
         ("unknown", "refused", "There is no tool"),
     ],
 )
 async def test_a_tool_that_fails_is_told_to_the_model_in_a_sentence(act: str, outcome: str, words: str) -> None:
     def do() -> str:
-        raise ToolFailed("no such thing") if act == "fail" else RuntimeError("boom")
+        errors = {"fail": ToolFailed("no such thing"), "crash": RuntimeError("boom"), "exit": SystemExit(7)}
+        raise errors[act]
 
     stage = Stage(Model(says("", "missing" if act == "unknown" else "tool"), says("I see")), Instrument("tool", do))
     async with stage.playing():
@@ -104,7 +106,7 @@ async def test_a_tool_that_fails_is_told_to_the_model_in_a_sentence(act: str, ou
     (returned,) = stage.told(ToolReturned)
     assert returned.outcome == outcome
     assert words in returned.output
-    assert len(stage.told(PluginFailed)) == (act == "crash")
+    assert len(stage.told(PluginFailed)) == (act in ("crash", "exit"))
     assert stage.told(TurnEnded) == [TurnEnded(outcome="replied", millis=0)]
 
 
