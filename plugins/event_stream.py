@@ -9,6 +9,9 @@ from collections.abc import Iterator
 
 import msgspec
 
+_MARK = b"\xef\xbb\xbf"
+"""A byte order mark, which may stand before the first line."""
+
 
 class ServerSentEvent(msgspec.Struct, frozen=True):
     """One event: its `data` lines joined by newlines, and its `event` name, empty if it has none."""
@@ -26,33 +29,42 @@ class EventStream:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._rest = b""
+        self._rest = bytearray()  # of a line whose end has not come; it grows in place, however small the chunks
         self._data: list[bytes] = []
         self._size = 0
         self._name = ""
-        self._begun = False
+        self._start: bytes | None = b""
+        self._after_cr = False
 
     def feed(self, chunk: bytes) -> Iterator[ServerSentEvent]:
         """The events that this chunk completes. Raises EventTooLong."""
-        buffer = self._rest + chunk
-        if not self._begun:
-            if len(buffer) < 3 and b"\xef\xbb\xbf".startswith(buffer):
-                self._rest = buffer
-                return
-            buffer, self._begun = buffer.removeprefix(b"\xef\xbb\xbf"), True
-        # A CR at the end may be half of a CRLF, which only the next chunk tells.
-        held = b"\r" if buffer.endswith(b"\r") else b""
-        if held:
-            buffer = buffer[:-1]
-        if b"\r" in buffer:
-            buffer = buffer.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        *lines, rest = buffer.split(b"\n")
-        self._rest = rest + held
-        for line in lines:
-            if (event := self._take(line)) is not None:
-                yield event
+        first, *others = self._plain(chunk).split(b"\n")
+        if others:
+            whole = bytes(self._rest) + first if self._rest else first
+            self._rest = bytearray(others.pop())
+            for line in (whole, *others):
+                if (event := self._take(line)) is not None:
+                    yield event
+        else:
+            self._rest += first
         if len(self._rest) > self._limit:
             raise EventTooLong(f"a line is longer than {self._limit} bytes")
+
+    def _plain(self, chunk: bytes) -> bytes:
+        """The chunk without a mark at the stream's start, and with LF for every end of a line."""
+        if self._start is not None:
+            chunk = self._start + chunk
+            if len(chunk) < len(_MARK) and _MARK.startswith(chunk):
+                self._start = chunk
+                return b""
+            chunk, self._start = chunk.removeprefix(_MARK), None
+        if self._after_cr and chunk:
+            chunk = chunk.removeprefix(b"\n")  # the second half of a CRLF, whose first half ended the line already
+            self._after_cr = False
+        if b"\r" in chunk:
+            self._after_cr = chunk.endswith(b"\r")
+            chunk = chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        return chunk
 
     def _take(self, line: bytes) -> ServerSentEvent | None:
         if not line:

@@ -9,11 +9,13 @@ from typing import ClassVar, Self
 
 import msgspec
 
-from plugins.chat.openai_wire import Assembly, Encoder, error_code, is_overflow
+from plugins.chat.openai_errors import meaning, worth_another_attempt
+from plugins.chat.openai_wire import DONE, Assembly, Encoder
 from plugins.contracts import ChatRequest, Delta, House, ModelLimits, Reply
-from plugins.errors import BadRequest, ContextOverflow, CredentialsRefused, ProviderError, RateLimited, Unreachable
+from plugins.errors import CredentialsRefused, StreamCut
+from plugins.refusals import StatusRefused
 from plugins.secrets import Secret
-from plugins.transport import Patience, StatusRefused, plain_words
+from plugins.transport import Patience
 
 OFFICIAL = "https://api.openai.com/v1"
 
@@ -56,7 +58,7 @@ class OpenAI:
         key = settings.api_key.reveal() if settings.api_key else environment.get("OPENAI_API_KEY", "")
         self._key = key.strip()
         self._key_source = "providers.openai.api_key" if settings.api_key else "OPENAI_API_KEY"
-        named = settings.base_url or environment.get("OPENAI_BASE_URL", "")
+        named = (settings.base_url or environment.get("OPENAI_BASE_URL", "")).strip()
         self._url_source = "providers.openai.base_url" if settings.base_url else "OPENAI_BASE_URL"
         self._named_url = bool(named)
         self._base = (named or OFFICIAL).rstrip("/")
@@ -90,6 +92,8 @@ class OpenAI:
         """Ask, and yield deltas and the reply; see `ChatProvider.stream`."""
         if not self._key and self._base == OFFICIAL:
             raise CredentialsRefused("There is no key for OpenAI: set OPENAI_API_KEY or providers.openai.api_key.")
+        if not (self._key.isascii() and self._key.isprintable()):
+            raise CredentialsRefused(f"{self._key_source} holds a character that no key has; copy it again.")
         assembly = Assembly(request.model)
         limit_key = "max_completion_tokens" if self._base == OFFICIAL else "max_tokens"
         body = self._encoder.body(request, max_tokens=self._settings.max_output_tokens, max_tokens_key=limit_key)
@@ -99,16 +103,18 @@ class OpenAI:
                 headers=self._headers(),
                 body=body,
                 patience=self._patience,
-                may_retry=lambda refused: error_code(refused.body) != "insufficient_quota",
+                last=DONE,
+                may_retry=worth_another_attempt,
             )
             async with aclosing(events):
                 async for event in events:
                     for delta in assembly.take(event.data):
                         yield delta
-                    if assembly.done:
-                        break
         except StatusRefused as refused:
-            raise meaning(refused) from refused
+            raise meaning(refused.status, refused.body, after=refused.retry_after) from refused
+        except StreamCut:
+            if not assembly.complete:  # what is cut after the answer's own end is no part of it
+                raise
         yield assembly.reply()
 
     def _headers(self) -> dict[str, str]:
@@ -119,17 +125,3 @@ class OpenAI:
         if settings.project:
             headers["OpenAI-Project"] = settings.project
         return {**headers, **{name: value.reveal() for name, value in settings.headers.items()}}
-
-
-def meaning(refused: StatusRefused) -> ProviderError:
-    """What an error status of this API means."""
-    words = plain_words(refused.body)
-    if refused.status in (401, 403):
-        return CredentialsRefused(f"The provider refused the key: {words}")
-    if is_overflow(refused.body) or refused.status == 413:
-        return ContextOverflow(f"The conversation is too long for the model: {words}")
-    if refused.status == 429:
-        return RateLimited(f"The provider wants fewer requests: {words}", retry_after=refused.retry_after)
-    if refused.status >= 500 or refused.status in (408, 409):
-        return Unreachable(f"The provider failed ({refused.status}): {words}")
-    return BadRequest(f"The provider refused the request ({refused.status}): {words}")

@@ -1,7 +1,7 @@
 """OpenAI's chat completions on the wire: a context as a request's body, a stream's chunks as a reply.
 
 After OpenAI's API reference (`POST /v1/chat/completions`), and what compatible servers make of it: ids that are missing,
-`[DONE]` that never comes, usage that is null, errors inside the stream.
+`[DONE]` that never comes, usage that is null, errors inside the stream, several calls under one index, text in parts.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from typing import Any
 
 import msgspec
 
+from plugins.chat.openai_errors import in_stream
 from plugins.contracts import CallDraft, ChatRequest, Delta, Reply
-from plugins.errors import BadAnswer, ContextOverflow, ProviderError, RateLimited, StreamCut, Unreachable
-from plugins.transport import plain_words
+from plugins.errors import BadAnswer, StreamCut
+from plugins.refusals import plain_words
 from sessions.context import continues
 from sessions.events import StopReason
 from sessions.messages import AssistantMessage, Message, ToolMessage, Usage, UserMessage
@@ -22,20 +23,11 @@ from sessions.wire import carriable
 
 _encode = msgspec.json.Encoder().encode
 
+DONE = b"[DONE]"
+"""The data of the event that ends a stream."""
+
 REMEMBERED = 32 * 1024 * 1024
 """Bytes of encoded conversations that are kept, since each request repeats the one before."""
-
-_OVERFLOW_CODES = frozenset({"context_length_exceeded", "string_above_max_length", "exceed_context_size_error"})
-_OVERFLOW_WORDS = (
-    "maximum context length",
-    "context length exceeded",
-    "exceeds the available context size",
-    "exceed context window",
-    "context window exceeds",
-    "prompt is too long",
-    "input is too long",
-    "too many tokens in the prompt",
-)
 
 
 # --- the request ------------------------------------------------------------------------------------------------------
@@ -100,7 +92,7 @@ def _wire_message(message: Message) -> dict[str, Any]:
 
 class _Function(msgspec.Struct):
     name: str | None = None
-    arguments: str | None = None
+    arguments: str | dict[str, Any] | None = None
 
 
 class _Call(msgspec.Struct):
@@ -109,8 +101,12 @@ class _Call(msgspec.Struct):
     function: _Function | None = None
 
 
+class _Part(msgspec.Struct):
+    text: str | None = None
+
+
 class _Piece(msgspec.Struct):
-    content: str | None = None
+    content: str | list[_Part] | None = None
     refusal: str | None = None
     tool_calls: list[_Call] | None = None
 
@@ -149,6 +145,29 @@ _STOPS: dict[str, StopReason] = {
     "content_filter": "refused",
 }
 
+_BROKEN = frozenset({"abort", "aborted", "error", "insufficient_system_resource"})
+"""Finish reasons by which a server says that it could not finish."""
+
+
+class _Draft:
+    """A tool call as its pieces come."""
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.id = ""
+        self.tool = ""
+        self.arguments: list[str] = []
+
+    def take(self, id_: str | None, function: _Function) -> None:
+        """One piece more; the id and the tool's name are given once, or again and again."""
+        self.id = self.id or id_ or ""
+        self.tool = self.tool or function.name or ""
+        arguments = function.arguments
+        if isinstance(arguments, dict):
+            arguments = _encode(arguments).decode()
+        if arguments:
+            self.arguments.append(arguments)
+
 
 class Assembly:
     """One answer as its chunks come. `take` gives the text that is new; `reply` the whole once `complete`."""
@@ -156,7 +175,8 @@ class Assembly:
     def __init__(self, model: str) -> None:
         self._model = model
         self._text: list[str] = []
-        self._calls: dict[int, list[str]] = {}
+        self._calls: list[_Draft] = []
+        self._growing: dict[int, _Draft] = {}
         self._finish: str | None = None
         self._usage: _Usage | None = None
         self._refused = False
@@ -170,12 +190,12 @@ class Assembly:
 
     def take(self, data: bytes) -> Iterator[Delta]:
         """The new text of one event's data. Raises BadAnswer, or what an error inside the stream means."""
-        if data.strip() == b"[DONE]":
+        if data.strip() == DONE:
             self.done = True
             return
         chunk = parse_chunk(data)
         if chunk.error:
-            raise stream_error(chunk.error)
+            raise in_stream(chunk.error)
         self._model = chunk.model or self._model
         self._usage = chunk.usage or self._usage
         for choice in chunk.choices or ():
@@ -185,33 +205,48 @@ class Assembly:
     def _take_choice(self, choice: _Choice) -> Iterator[Delta]:
         piece = choice.delta or choice.message or _Piece()
         self._refused = self._refused or bool(piece.refusal)
-        for text in (piece.content, piece.refusal):
+        for text in (_text(piece.content), piece.refusal):
             if text:
                 self._text.append(text)
                 yield Delta(text)
-        for place, call in enumerate(piece.tool_calls or ()):
-            self._take_call(place, call)
+        for call in piece.tool_calls or ():
+            self._take_call(call)
         self._finish = choice.finish_reason or self._finish
 
-    def _take_call(self, place: int, call: _Call) -> None:
-        """Calls come in pieces under an index; servers that give none send whole calls, one behind the other."""
-        if call.index is not None:
-            index = call.index
-        elif call.function and call.function.name:
-            index = len(self._calls)
+    def _take_call(self, call: _Call) -> None:
+        """Calls come in pieces under an index. Servers that give none send whole calls, one behind the other; and some
+        give every call the same, with an id of its own."""
+        function = call.function or _Function()
+        if call.index is None:
+            draft = self._calls[-1] if self._calls and not function.name else None
         else:
-            index = max(self._calls, default=place)
-        parts = self._calls.setdefault(index, ["", "", ""])
-        parts[0] = parts[0] or call.id or ""
-        if call.function:
-            parts[1] += call.function.name or "" if not parts[1] else ""
-            parts[2] += call.function.arguments or ""
+            draft = self._growing.get(call.index)
+            if draft and draft.id and call.id and function.name and draft.id != call.id:
+                draft = None
+        if draft is None:
+            draft = _Draft(index=len(self._calls) if call.index is None else call.index)
+            self._calls.append(draft)
+            self._growing[draft.index] = draft
+        draft.take(call.id, function)
+
+    def _whole_calls(self) -> tuple[CallDraft, ...]:
+        """The calls that may be run: none of an answer that was withheld, no last one that an early end has cut."""
+        calls = sorted(self._calls, key=lambda draft: draft.index)
+        if self._finish == "content_filter":
+            return ()
+        if self._finish == "length" and calls and not _is_json("".join(calls[-1].arguments)):
+            calls.pop()
+        return tuple(
+            CallDraft(id=draft.id, tool=draft.tool, arguments="".join(draft.arguments)) for draft in calls if draft.tool
+        )
 
     def reply(self) -> Reply:
         """The whole answer; StreamCut if it has no end."""
         if self._finish is None and not (self.done and (self._text or self._calls)):
             raise StreamCut("The answer broke off before its end.")
-        calls = tuple(CallDraft(id=i, tool=t, arguments=a) for _, (i, t, a) in sorted(self._calls.items()) if t)
+        if self._finish in _BROKEN:
+            raise StreamCut(f"The provider broke off: {self._finish}.")
+        calls = self._whole_calls()
         stop = "calls" if calls else _STOPS.get(self._finish or "stop", "end")
         if stop == "calls" and not calls:
             stop = "end"
@@ -235,49 +270,22 @@ def parse_chunk(data: bytes) -> _Chunk:
             raise BadAnswer(f"The provider sent what is no chunk of an answer: {plain_words(data[:200])}") from error
 
 
+def _text(content: str | list[_Part] | None) -> str | None:
+    """The text of a piece; of a list its text parts, where a model's thinking has parts of another form."""
+    return "".join(part.text or "" for part in content) if isinstance(content, list) else content
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
 def _usage(usage: _Usage | None) -> Usage | None:
     if usage is None or usage.prompt_tokens is None:
         return None
     details = usage.prompt_tokens_details
     cached = (details.cached_tokens if details else None) or 0
     return Usage(input=usage.prompt_tokens, output=usage.completion_tokens or 0, cached=cached)
-
-
-# --- errors -----------------------------------------------------------------------------------------------------------
-
-
-def is_overflow(body: bytes) -> bool:
-    """Whether an error's body says that the request was too long. Only asked about errors: a person may write anything."""
-    error = _error_object(body)
-    if error.get("code") in _OVERFLOW_CODES or error.get("type") in _OVERFLOW_CODES:
-        return True
-    message = str(error.get("message", "")).lower()
-    return any(words in message for words in _OVERFLOW_WORDS)
-
-
-def error_code(body: bytes) -> str:
-    """The error's own code or type; empty if it has none."""
-    error = _error_object(body)
-    return str(error.get("code") or error.get("type") or "")
-
-
-def stream_error(error: Any) -> ProviderError:
-    """What an error object inside a stream means."""
-    body = _encode({"error": error})
-    sentence = f"The provider broke off: {plain_words(body)}"
-    if is_overflow(body):
-        return ContextOverflow(sentence)
-    if "rate_limit" in error_code(body):
-        return RateLimited(sentence)
-    return StreamCut(sentence) if error_code(body) in ("", "server_error") else Unreachable(sentence)
-
-
-def _error_object(body: bytes) -> dict[str, Any]:
-    try:
-        value = msgspec.json.decode(body)
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-        return {}
-    error = value.get("error", value) if isinstance(value, dict) else None
-    if isinstance(error, str):
-        return {"message": error}
-    return error if isinstance(error, dict) else {}

@@ -21,7 +21,8 @@ Json = dict[str, Any]
 
 class Fault:
     """Something other than an answer. `status` and `headers` with `body`; or, after `pieces` of the answer, `end` is one of
-    cut (the connection closes inside a chunk), reset, close (a clean end without the terminator), hang."""
+    cut (the connection closes inside a chunk), reset, close (a clean end without the terminator), hang. `events` are sent
+    instead of the answer's pieces."""
 
     def __init__(
         self,
@@ -32,6 +33,7 @@ class Fault:
         headers: dict[str, str] | None = None,
         end: str = "",
         pieces: int = 1,
+        events: list[bytes] | None = None,
     ) -> None:
         self.status = status
         self.body = body
@@ -39,6 +41,7 @@ class Fault:
         self.headers = headers or {}
         self.end = end
         self.pieces = pieces
+        self.events = events
 
 
 class Raw:
@@ -137,7 +140,8 @@ class OpenAIServer:
     async def _break(
         self, request: web.Request, response: web.StreamResponse, body: Json, fault: Fault
     ) -> web.StreamResponse:
-        for event in events_of(body, Says("one two three four five"))[: fault.pieces]:
+        pieces = events_of(body, Says("one two three four five"))[: fault.pieces]
+        for event in fault.events if fault.events is not None else pieces:
             await response.write(event)
         transport = request.transport
         assert transport is not None
@@ -147,6 +151,7 @@ class OpenAIServer:
             transport.write(b"1000\r\ndata: {")  # the beginning of a chunk that does not come
             transport.close()
         elif fault.end == "reset":
+            await asyncio.sleep(0.05)  # a reset drops what has not been read yet
             transport.abort()
         return response
 

@@ -1,0 +1,102 @@
+"""What errors mean in OpenAI's API, whether they come as a status or inside a stream, and from whichever server.
+
+Only an error's own words are looked at, never those of a message: a person may write anything.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from plugins.errors import (
+    BadRequest,
+    ContextOverflow,
+    CredentialsRefused,
+    ProviderError,
+    RateLimited,
+    StreamCut,
+    Unreachable,
+)
+from plugins.refusals import StatusRefused, error_object, plain_words
+
+_OVERFLOW_CODES = frozenset(
+    {
+        "context_length_exceeded",
+        "exceed_context_size_error",
+        "model_context_window_exceeded",
+        "string_above_max_length",
+        "tokens_limit_reached",
+    }
+)
+_OVERFLOW_WORDS = (
+    "context length exceeded",
+    "context window exceeds",
+    "exceed context window",
+    "exceeded model token limit",
+    "exceeds the available context size",
+    "exceeds the context window",
+    "exceeds the maximum number of tokens",
+    "greater than the context length",
+    "input is too long",
+    "longer than the maximum model length",
+    "longer than the model's context length",
+    "maximum context length",
+    "maximum prompt length",
+    "prompt is too long",
+    "range of input length should be",
+    "reduce the length of the messages",
+    "request too large for",  # more than the account may send in a minute: waiting does not help, a shorter one does
+    "too many tokens in the prompt",
+)
+"""How OpenAI, Gemini, xAI, Mistral, Groq, Kimi, Qwen, vLLM, SGLang, llama.cpp and LM Studio say it, in lower case."""
+
+
+def meaning(status: int, body: bytes, *, after: float | None = None) -> ProviderError:
+    """What an error status means; `after` is how many seconds the server asks to wait."""
+    words = plain_words(body)
+    if status in (401, 403):
+        return CredentialsRefused(f"The provider refused the key: {words}")
+    if is_overflow(body) or status == 413:
+        return ContextOverflow(f"The conversation is too long for the model: {words}")
+    if status in (402, 429):
+        return RateLimited(f"The provider takes no request now: {words}", retry_after=after)
+    if status >= 500 or status in (408, 409):
+        return Unreachable(f"The provider failed ({status}): {words}")
+    if status < 400:
+        return BadRequest(f"The provider answered {status} instead of a reply: its address is not the one to ask.")
+    return BadRequest(f"The provider refused the request ({status}): {words}")
+
+
+def in_stream(error: Any) -> ProviderError:
+    """What an error object inside a stream means. Some servers give the status it would have had as its code."""
+    body = msgspec.json.encode({"error": error})
+    code = error_code(body)
+    if code.isdecimal() and 400 <= int(code[:9]) < 500:
+        return meaning(int(code), body)
+    sentence = f"The provider broke off: {plain_words(body)}"
+    if is_overflow(body):
+        return ContextOverflow(sentence)
+    if "rate_limit" in code or code == "insufficient_quota":
+        return RateLimited(sentence)
+    return StreamCut(sentence) if code in ("", "server_error") or code.isdecimal() else Unreachable(sentence)
+
+
+def worth_another_attempt(refused: StatusRefused) -> bool:
+    """Whether the same request may succeed in a moment, for a status after which some do."""
+    return error_code(refused.body) != "insufficient_quota" and not is_overflow(refused.body)
+
+
+def is_overflow(body: bytes) -> bool:
+    """Whether an error's body says that the request was too long."""
+    error = error_object(body)
+    if {str(error.get("code")), str(error.get("type"))} & _OVERFLOW_CODES:
+        return True
+    message = str(error.get("message", "")).lower()
+    return any(words in message for words in _OVERFLOW_WORDS)
+
+
+def error_code(body: bytes) -> str:
+    """The error's own code or type; empty if it has none."""
+    error = error_object(body)
+    return str(error.get("code") or error.get("type") or "")

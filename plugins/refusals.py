@@ -1,0 +1,67 @@
+"""What a server says when it refuses: the status, the pause that it asks for, and its own words, made fit for a person."""
+
+from __future__ import annotations
+
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import msgspec
+
+from plugins.errors import ProviderError
+
+RETRIED = frozenset({408, 409, 429, 500, 502, 503, 504, 529})
+"""Statuses after which the same request may do better."""
+
+SENTENCE = 300
+"""Characters of a provider's own words that are shown to a person."""
+
+
+class StatusRefused(ProviderError):
+    """The server answered with an error status. Providers read `status` and `body` and raise what it means."""
+
+    code = "bad_request"
+
+    def __init__(self, status: int, body: bytes, *, retry_after: float | None = None) -> None:
+        super().__init__(f"The server answered {status}: {plain_words(body)}", retry_after=retry_after)
+        self.status = status
+        self.body = body
+        self.retryable = status in RETRIED
+
+
+def retry_after(header: str | None, millis: str | None, now: float) -> float | None:
+    """Seconds to wait from `Retry-After` (seconds or an HTTP date) or `retry-after-ms`; `now` is the Unix time."""
+    for text, unit in ((millis, 1000.0), (header, 1.0)):
+        try:
+            seconds = float(text or "") / unit
+        except ValueError:
+            continue
+        if 0 <= seconds < 1e9:
+            return seconds
+    try:
+        return max(0.0, parsedate_to_datetime(header or "").timestamp() - now)
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return None
+
+
+def error_object(body: bytes) -> dict[str, Any]:
+    """The error that a JSON body tells of: `{"error": {…}}`, the same in a list, `{"error": "…"}`, or the object itself;
+    empty if the body is nothing of the kind."""
+    try:
+        value = msgspec.json.decode(body)
+    except (msgspec.MsgspecError, RecursionError, UnicodeError):
+        return {}
+    if isinstance(value, list) and value:
+        value = value[0]
+    error = value.get("error", value) if isinstance(value, dict) else None
+    if isinstance(error, str):
+        return {"message": error}
+    return error if isinstance(error, dict) else {}
+
+
+def plain_words(body: bytes) -> str:
+    """The beginning of a body as one line for a person: a JSON error's own message where there is one."""
+    error = error_object(body)
+    told = error.get("message") or error.get("detail")
+    text = told if isinstance(told, str) else body[: 16 * SENTENCE].decode("utf-8", "replace")
+    words = " ".join("".join(character if character.isprintable() else " " for character in text).split())
+    return words[:SENTENCE] or "nothing"

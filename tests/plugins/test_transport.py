@@ -1,0 +1,500 @@
+"""The transport against servers that are written byte by byte, since an honest library would not let them be this bad."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
+from email.utils import format_datetime
+from time import time
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from plugins.errors import BadAnswer, BadRequest, ProviderError, RateLimited, StreamCut, Unreachable
+from plugins.event_stream import EventStream, EventTooLong, ServerSentEvent
+from plugins.refusals import StatusRefused, plain_words, retry_after
+from plugins.transport import Limits, Patience, Transport
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
+CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
+LAST_CHUNK = b"0\r\n\r\n"
+ONE = b"data: one\n\n"
+
+Writes = Callable[[asyncio.StreamWriter], Awaitable[None]]
+
+
+def chunk(content: bytes) -> bytes:
+    return b"%x\r\n%s\r\n" % (len(content), content)
+
+
+class RawServer:
+    """Reads whole requests and answers each with `write`; knows the heads and the number of connections it had."""
+
+    def __init__(self, write: Writes, *, read_bodies: bool = True) -> None:
+        self._write = write
+        self._read_bodies = read_bodies
+        self.heads: list[bytes] = []
+        self.connections = 0
+        self.lost = asyncio.Event()
+        self.url = ""
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[RawServer]:
+        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+        try:
+            yield self
+        finally:
+            server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        with suppress(asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+            while not writer.is_closing():
+                head = await reader.readuntil(b"\r\n\r\n")
+                if self._read_bodies and (length := re.search(rb"content-length: (\d+)", head, re.IGNORECASE)):
+                    await reader.readexactly(int(length[1]))
+                self.heads.append(head)
+                await self._write(writer)
+        self.lost.set()
+        writer.close()
+
+
+def says(*pieces: bytes, pause: float = 0, close: bool = False, abort: bool = False) -> Writes:
+    async def write(writer: asyncio.StreamWriter) -> None:
+        for piece in pieces:
+            writer.write(piece)
+            await writer.drain()
+            await asyncio.sleep(pause)
+        if abort:
+            await asyncio.sleep(0.05)  # what was written leaves before the connection is reset
+            writer.transport.abort()
+        if close:
+            writer.close()
+
+    return write
+
+
+def status(code: int, *headers: str, body: bytes = b"") -> bytes:
+    lines = [f"HTTP/1.1 {code} X", f"Content-Length: {len(body)}", *headers]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+class Slept(list[float]):
+    async def __call__(self, seconds: float) -> None:
+        self.append(seconds)
+
+
+@asynccontextmanager
+async def against(
+    write: Writes, *, patience: Patience | None = None, limits: Limits | None = None, read_bodies: bool = True
+) -> AsyncIterator[tuple[Transport, RawServer, Slept]]:
+    slept = Slept()
+    async with (
+        RawServer(write, read_bodies=read_bodies).serving() as server,
+        Transport(patience=patience, limits=limits, sleep=slept, chance=lambda: 1.0) as transport,
+    ):
+        yield transport, server, slept
+
+
+async def told(transport: Transport, url: str, *, body: bytes = b"{}", **options: Any) -> list[bytes]:
+    headers = options.pop("headers", {})
+    return [event.data async for event in transport.stream_events(url, headers=headers, body=body, **options)]
+
+
+# --- cut streams ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        pytest.param(says(CHUNKED + chunk(ONE) + b"5\r\nzz", close=True), id="inside a chunk"),
+        pytest.param(says(CHUNKED + chunk(ONE), close=True), id="before the last chunk"),
+        pytest.param(says(CHUNKED + chunk(ONE) + b"0\r\n", close=True), id="inside the last chunk"),
+        pytest.param(says(CHUNKED + chunk(ONE), abort=True), id="reset"),
+        pytest.param(says(HEAD + b"Content-Length: 999\r\n\r\n" + ONE, close=True), id="before the announced length"),
+    ],
+)
+async def test_a_cut_is_seen_behind_what_came_before_it(write: Writes) -> None:
+    async with against(write) as (transport, server, _):
+        events = transport.stream_events(server.url, headers={}, body=b"{}")
+        assert (await anext(events)).data == b"one"
+        with pytest.raises(StreamCut, match="connection was lost"):
+            await anext(events)
+
+
+async def test_a_body_without_length_ends_where_it_is_cut_which_is_why_protocols_need_a_terminator() -> None:
+    async with against(says(HEAD + b"Connection: close\r\n\r\n" + ONE, close=True)) as (transport, server, _):
+        assert await told(transport, server.url) == [b"one"]
+
+
+# --- deadlines --------------------------------------------------------------------------------------------------------
+
+SHORT = Patience(first=0.5, between=0.1, attempts=1)
+
+
+@pytest.mark.parametrize("pieces", [(b"", CHUNKED + chunk(ONE) + LAST_CHUNK), (CHUNKED, chunk(ONE) + LAST_CHUNK)])
+async def test_a_model_may_think_longer_before_its_first_byte_than_between_two(pieces: tuple[bytes, ...]) -> None:
+    async with against(says(*pieces, pause=0.25), patience=SHORT) as (transport, server, _):
+        assert await told(transport, server.url) == [b"one"]
+
+
+async def test_a_head_that_does_not_come_is_given_up() -> None:
+    async with against(says(b"", pause=30), patience=SHORT) as (transport, server, _):
+        with pytest.raises(Unreachable, match="did not answer within"):
+            await told(transport, server.url)
+
+
+@pytest.mark.parametrize("content", [b"", chunk(ONE)])
+async def test_a_body_that_stops_is_given_up(content: bytes) -> None:
+    async with against(says(CHUNKED + content, pause=30), patience=SHORT) as (transport, server, _):
+        with pytest.raises(StreamCut, match="nothing came"):
+            await told(transport, server.url)
+
+
+async def test_nonsense_between_two_chunks_which_the_client_swallows_is_a_pause_that_is_too_long() -> None:
+    nonsense = says(CHUNKED + chunk(ONE), b"no length\r\n", pause=0.02, close=True)
+    async with against(nonsense, patience=SHORT) as (transport, server, _):
+        with pytest.raises(StreamCut):
+            await told(transport, server.url)
+
+
+async def test_an_answer_that_drips_for_ever_is_given_up() -> None:
+    drips = says(CHUNKED, *[chunk(b": still here\n\n")] * 1000, pause=0.02)
+    patience = Patience(first=5, between=5, whole=0.3)
+    async with against(drips, patience=patience) as (transport, server, _), asyncio.timeout(5):
+        with pytest.raises(StreamCut, match="not complete within"):
+            await told(transport, server.url)
+
+
+async def test_whoever_consumes_slowly_is_not_cut_off() -> None:
+    async with against(says(CHUNKED + chunk(ONE), chunk(ONE) + LAST_CHUNK), patience=SHORT) as (transport, server, _):
+        seen = 0
+        async for _ in transport.stream_events(server.url, headers={}, body=b"{}"):
+            await asyncio.sleep(0.3)
+            seen += 1
+        assert seen == 2
+
+
+# --- sending again ----------------------------------------------------------------------------------------------------
+
+
+async def test_a_server_that_fails_is_asked_four_times_with_growing_pauses() -> None:
+    async with against(says(status(503, body=b'{"error": {"message": "busy"}}'))) as (transport, server, slept):
+        with pytest.raises(StatusRefused, match="503: busy"):
+            await told(transport, server.url)
+        assert slept == [1.0, 2.0, 4.0]
+        assert len(server.heads) == 4
+
+
+async def test_no_attempt_is_begun_after_the_time_for_trying() -> None:
+    refuses = says(status(503, "Retry-After: 20"))
+    async with against(refuses, patience=Patience(trying=10)) as (transport, server, slept):
+        with pytest.raises(StatusRefused):
+            await told(transport, server.url)
+        assert (slept, len(server.heads)) == ([], 1)
+
+
+async def test_a_date_to_retry_after_is_waited_for() -> None:
+    date = format_datetime(datetime.fromtimestamp(time() + 30, UTC), usegmt=True)
+    async with against(says(status(429, f"Retry-After: {date}"))) as (transport, server, slept):
+        with pytest.raises(StatusRefused):
+            await told(transport, server.url)
+        assert 25 < slept[0] <= 30
+
+
+async def test_a_long_pause_is_told_and_not_made() -> None:
+    async with against(says(status(429, "Retry-After: 61"))) as (transport, server, slept):
+        with pytest.raises(RateLimited) as raised:
+            await told(transport, server.url)
+        assert (raised.value.retry_after, slept) == (61, [])
+
+
+@pytest.mark.parametrize(
+    ("header", "millis", "seconds"),
+    [
+        ("7", None, 7.0),
+        ("7", "1500", 1.5),
+        ("Thu, 01 Jan 1970 00:01:40 GMT", None, 60.0),
+        ("Thu, 01 Jan 1970 00:00:10 GMT", None, 0.0),
+        ("-1", None, None),
+        ("nan", None, None),
+        ("inf", None, None),
+        ("soon", None, None),
+        (None, None, None),
+    ],
+)
+def test_what_a_server_asks_to_wait_is_read(header: str | None, millis: str | None, seconds: float | None) -> None:
+    assert retry_after(header, millis, 40.0) == seconds
+
+
+async def test_a_connection_that_the_server_has_dropped_meanwhile_is_made_anew() -> None:
+    answer = says(CHUNKED + chunk(ONE) + LAST_CHUNK, close=True)
+    async with against(answer) as (transport, server, _):
+        assert [await told(transport, server.url) for _ in range(3)] == [[b"one"]] * 3
+
+
+async def test_a_connection_is_used_again_though_the_bodys_end_comes_in_a_packet_of_its_own() -> None:
+    answer = says(CHUNKED + chunk(ONE + b"data: [DONE]\n\n"), LAST_CHUNK, pause=0.01)
+    async with against(answer) as (transport, server, _):
+        for _ in range(5):
+            assert await told(transport, server.url, last=b"[DONE]") == [b"one", b"[DONE]"]
+            await asyncio.sleep(0.02)
+        assert (len(server.heads), server.connections) == (5, 1)
+
+
+async def test_nothing_is_awaited_for_long_behind_the_last_event() -> None:
+    async with against(says(CHUNKED + chunk(b"data: [DONE]\n\n"), pause=30)) as (transport, server, _):
+        async with asyncio.timeout(3):
+            assert await told(transport, server.url, last=b"[DONE]") == [b"[DONE]"]
+
+
+# --- what must not travel ---------------------------------------------------------------------------------------------
+
+KEY = "sk-secret-0123456789"
+
+
+async def test_a_redirect_is_a_refusal_and_carries_no_key_away() -> None:
+    async with (
+        RawServer(says(status(200))).serving() as elsewhere,
+        against(says(status(307, f"Location: {elsewhere.url}"))) as (transport, server, _),
+    ):
+        with pytest.raises(StatusRefused) as raised:
+            await told(transport, server.url, headers={"Authorization": f"Bearer {KEY}"})
+        assert (raised.value.status, elsewhere.heads) == (307, [])
+
+
+async def test_cookies_are_not_kept() -> None:
+    answer = says(HEAD + b"Set-Cookie: a=b\r\nContent-Length: 11\r\n\r\n" + ONE)
+    async with against(answer) as (transport, server, _):
+        for _ in range(2):
+            await told(transport, server.url.replace("127.0.0.1", "localhost"))  # a number never gets a cookie
+        assert not any(b"cookie" in head.lower() for head in server.heads)
+
+
+@pytest.mark.parametrize("value", [f"Bearer {KEY}\r\nX: y", f"Bearer {KEY}…", f"Bearer {KEY}\0"])
+async def test_a_header_that_http_does_not_allow_is_refused_at_once_and_not_shown(value: str) -> None:
+    async with against(says(status(200))) as (transport, server, slept):
+        with pytest.raises(BadRequest) as raised:
+            await told(transport, server.url, headers={"Authorization": value})
+        assert KEY not in str(raised.value)
+        assert (server.heads, slept) == ([], [])
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "file:///etc/passwd",
+        "ftp://127.0.0.1/",
+        f"user:{KEY}@host/v1",
+        "http://",
+        "http://[::1",
+        "http://127.0.0.1:99999/",
+        "/v1",
+        "",
+    ],
+)
+async def test_an_address_that_is_not_of_http_is_refused_at_once_and_not_shown(url: str) -> None:
+    slept = Slept()
+    async with Transport(sleep=slept) as transport:
+        with pytest.raises(BadRequest, match="must be http:// or https://") as raised:
+            await told(transport, url)
+    assert slept == []
+    assert KEY not in str(raised.value)
+
+
+async def test_a_proxy_of_the_environment_is_used_except_for_the_hosts_that_it_excepts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    # A password for the host in ~/.netrc, which aiohttp would put beside the key if it looked for proxies by itself.
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine model.invalid login somebody password something\n")
+    netrc.chmod(0o600)
+    monkeypatch.setenv("NETRC", str(netrc))
+    answer = says(HEAD + b"Content-Length: 11\r\n\r\n" + ONE)
+    async with RawServer(answer).serving() as proxy, RawServer(answer).serving() as server:
+        monkeypatch.setenv("http_proxy", proxy.url.removeprefix("http://").removesuffix("/v1"))
+        monkeypatch.setenv("no_proxy", "127.0.0.1")
+        async with Transport() as transport:
+            await told(transport, "http://model.invalid/v1", headers={"Authorization": f"Bearer {KEY}"})
+            await told(transport, server.url)
+        assert [head.split(b"\r\n")[0] for head in proxy.heads] == [b"POST http://model.invalid/v1 HTTP/1.1"]
+        assert f"Authorization: Bearer {KEY}".lower().encode() in proxy.heads[0].lower()
+        assert [head.split(b"\r\n")[0] for head in server.heads] == [b"POST /v1 HTTP/1.1"]
+
+
+# --- servers that mean no good ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\x00\xff what is this\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nX: " + b"a" * 1_000_000 + b"\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: many\r\n\r\n",
+    ],
+)
+async def test_what_is_no_http_is_a_bad_answer(content: bytes) -> None:
+    async with against(says(content, close=True)) as (transport, server, _):
+        with pytest.raises(BadAnswer, match="not HTTP"):
+            await told(transport, server.url)
+
+
+async def test_a_server_that_hangs_up_without_a_word_is_unreachable() -> None:
+    async with against(says(close=True)) as (transport, server, slept):
+        with pytest.raises(Unreachable):
+            await told(transport, server.url)
+        assert len(slept) == 3
+
+
+async def test_tls_that_is_none_is_unreachable() -> None:
+    async with against(says(b"hello", close=True), patience=Patience(connect=1, attempts=1)) as (transport, server, _):
+        with pytest.raises(Unreachable):
+            await told(transport, server.url.replace("http://", "https://"))
+
+
+@pytest.mark.parametrize("code", [200, 500])
+async def test_a_compressed_answer_is_never_unfolded(code: int) -> None:
+    bomb = gzip.compress(b"x" * 30_000_000)
+    answer = says(status(code, "Content-Encoding: gzip", "Content-Type: text/event-stream", body=bomb), close=True)
+    async with against(answer, patience=Patience(attempts=1)) as (transport, server, _):
+        with pytest.raises(ProviderError) as raised:
+            await told(transport, server.url)
+        assert len(str(raised.value)) < 100
+
+
+async def test_a_refusal_without_end_is_told_all_the_same() -> None:
+    endless = says(b"HTTP/1.1 400 X\r\nTransfer-Encoding: chunked\r\n\r\n", *[chunk(b"no " * 3000)] * 100)
+    async with against(endless) as (transport, server, _), asyncio.timeout(3):
+        with pytest.raises(StatusRefused, match="400: no no") as raised:
+            await told(transport, server.url)
+        assert len(raised.value.body) == Limits().error
+        assert len(str(raised.value)) < 400
+
+
+async def test_a_refusal_before_a_large_request_is_read_is_told() -> None:
+    refuses = says(status(413, body=b"too large"), pause=0.1, close=True)
+    async with against(refuses, read_bodies=False) as (transport, server, _), asyncio.timeout(5):
+        with pytest.raises((StatusRefused, Unreachable)):
+            await told(transport, server.url, body=b" " * 20_000_000)
+
+
+async def test_closing_the_events_early_closes_the_connection() -> None:
+    async with against(says(CHUNKED, *[chunk(ONE)] * 1000, pause=0.01)) as (transport, server, _):
+        events = transport.stream_events(server.url, headers={}, body=b"{}")
+        await anext(events)
+        await events.aclose()
+        async with asyncio.timeout(3):
+            await server.lost.wait()
+
+
+async def test_a_question_that_is_cancelled_closes_the_connection() -> None:
+    async with against(says(b"", pause=30)) as (transport, server, _):
+        asking = asyncio.create_task(told(transport, server.url))
+        while not server.heads:
+            await asyncio.sleep(0.01)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+
+
+async def test_a_hundred_requests_run_at_once() -> None:
+    answer = says(CHUNKED, chunk(ONE) + LAST_CHUNK, pause=0.2)
+    async with against(answer) as (transport, server, _), asyncio.timeout(10):
+        assert await asyncio.gather(*(told(transport, server.url) for _ in range(100))) == [[b"one"]] * 100
+        assert server.connections == 100
+
+
+async def test_a_body_that_is_posted_for_is_given_whole() -> None:
+    async with against(says(status(200, body=b'{"a": 1}'))) as (transport, server, _):
+        assert await transport.post(server.url, headers={}, body=b"{}") == b'{"a": 1}'
+
+
+def test_importing_the_transport_imports_no_http_client() -> None:
+    import subprocess
+    import sys
+
+    program = "import sys, plugins.transport; sys.exit(bool({'httpx', 'aiohttp', 'httpx_aiohttp'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+# --- events -----------------------------------------------------------------------------------------------------------
+
+
+def events_of(*chunks: bytes, limit: int = 1000) -> list[ServerSentEvent]:
+    stream = EventStream(limit)
+    return [event for piece in chunks for event in stream.feed(piece)]
+
+
+STREAM = (
+    b"\xef\xbb\xbf: hello\nevent: x\ndata: one\ndata:two\nid: 7\nretry: 5\n\n"
+    b'data\n\nevent: y\n\ndata: a\xe2\x80\xa8b "{}"\n\n'
+)
+MEANT = [
+    ServerSentEvent(b"one\ntwo", "x"),
+    ServerSentEvent(b""),
+    ServerSentEvent(b'a\xe2\x80\xa8b "{}"'),
+]
+
+
+@given(st.sampled_from([b"\n", b"\r\n", b"\r"]), st.lists(st.integers(0, len(STREAM) + 20), max_size=12))
+def test_events_are_the_same_whatever_ends_the_lines_and_wherever_the_stream_is_parted(end: bytes, cuts: list[int]) -> None:
+    content = STREAM.replace(b"\n", end)
+    places = sorted(min(cut, len(content)) for cut in cuts)
+    pieces = [content[a:b] for a, b in zip([0, *places], [*places, len(content)], strict=True)]
+    assert events_of(*pieces) == MEANT
+
+
+def test_what_follows_the_last_blank_line_is_no_event() -> None:
+    assert events_of(b"data: one\n\ndata: tw") == [ServerSentEvent(b"one")]
+
+
+def test_a_long_line_and_a_long_event_are_refused() -> None:
+    for pieces in ([b"data: " + b"x" * 300] * 4, [b"data: " + b"x" * 300 + b"\n"] * 4):
+        with pytest.raises(EventTooLong):
+            events_of(*pieces)
+
+
+def test_a_long_line_in_tiny_chunks_costs_no_more_than_its_length() -> None:
+    stream = EventStream(8_000_000)
+    began = time()
+    for _ in range(200_000):
+        list(stream.feed(b"x" * 20))
+    assert time() - began < 5  # copied anew for each chunk this takes minutes
+
+
+# --- words ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b'{"error": {"message": "No\\n\\u001b[31m way"}}', "No [31m way"),
+        (b'[{"error": {"message": "in a list"}}]', "in a list"),
+        (b'{"error": "text"}', "text"),
+        (b'{"message": "bare"}', "bare"),
+        (b'{"detail": "Not Found"}', "Not Found"),
+        (b'{"error": {"message": 7}}', '{"error": {"message": 7}}'),
+        (b"<html>\n<b>busy</b>", "<html> <b>busy</b>"),
+        (b"\xff\x00", "\ufffd"),
+        (b"", "nothing"),
+        (b"[" * 100_000, "[" * 300),
+        (b"[]", "[]"),
+    ],
+)
+def test_a_body_is_told_in_one_short_line(body: bytes, words: str) -> None:
+    assert plain_words(body) == words
+
+
+@given(st.binary(max_size=2000) | st.recursive(st.text() | st.none(), st.lists).map(msgspec.json.encode))
+def test_words_are_always_printable_and_short(body: bytes) -> None:
+    words = plain_words(body)
+    assert words.isprintable()
+    assert 0 < len(words) <= 300
