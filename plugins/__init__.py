@@ -12,7 +12,7 @@ importing one module of this floor never pays for the others.
     loading      the built-ins, then the installed plugins that are allowed by name
     builtin      the built-ins
     secrets      a text that prints as nothing
-    transport    the one outbound HTTP client
+    transport    the one outbound HTTP client; event_stream is what it reads, refusals what a server says when it refuses
     chat/        chat providers
     commands/    what a person types after a slash
     tools/       what the model may do
