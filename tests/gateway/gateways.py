@@ -99,6 +99,7 @@ class Gateway:
         self.home = home
         self.daemon = daemon
         self.http = http
+        self.sockets: list[aiohttp.ClientWebSocketResponse] = []
 
     @property
     def url(self) -> str:
@@ -111,6 +112,7 @@ class Gateway:
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
         socket = await self.http.ws_connect(f"{self.url}/ws", headers=headers, max_msg_size=0)
+        self.sockets.append(socket)
         client = Client(socket)
         if token is not None:
             assert (await client.next())["type"] == "welcome"
@@ -154,7 +156,11 @@ async def gateway(
                     await asyncio.sleep(0.001)
             if serving.done():
                 serving.result()
-            yield Gateway(home, daemon, http)
+            running = Gateway(home, daemon, http)
+            try:
+                yield running
+            finally:
+                await asyncio.gather(*(socket.close() for socket in running.sockets))
         finally:
             daemon.stop()
             await serving
