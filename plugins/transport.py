@@ -26,6 +26,7 @@ import msgspec
 
 from plugins.errors import BadAnswer, BadRequest, ProviderError, RateLimited, StreamCut, Unreachable
 from plugins.event_stream import EventStream, EventTooLong, ServerSentEvent
+from plugins.line_stream import LineStream, LineTooLong
 from plugins.refusals import StatusRefused, plain_words, retry_after
 
 if TYPE_CHECKING:
@@ -142,6 +143,41 @@ class Transport:
                 yield ServerSentEvent(b"".join([chunk async for chunk in chunks]), "body")
             else:
                 raise BadAnswer(f"The server answered with {media or 'something'} and not with events.")
+
+    async def stream_lines(
+        self,
+        url: str,
+        *,
+        headers: Mapping[str, str],
+        body: bytes,
+        until: Callable[[], bool],
+        patience: Patience | None = None,
+        may_retry: Callable[[StatusRefused], bool] = lambda _: True,
+    ) -> AsyncGenerator[bytes, None]:
+        """Post a JSON body and yield the lines of the answer, which is newline-delimited JSON; blank ones are left out.
+
+        `until` is asked after each line; once it is true, nothing more is yielded. The rest as in `stream_events`. A line
+        without an end was cut, unless the answer calls itself plain JSON.
+        """
+        question = _Question(url, headers, body, patience or self._patience, may_retry)
+        async with self._answer(question) as response, aclosing(self._chunks(response, question.patience)) as chunks:
+            media = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+            if "json" not in media:
+                raise BadAnswer(f"The server answered with {media or 'something'} and not with lines of JSON.")
+            lines = LineStream(self._limits.event)
+            try:
+                async for chunk in chunks:
+                    for line in lines.feed(chunk):
+                        yield line
+                        if until():
+                            await _finish(chunks)
+                            return
+            except LineTooLong as error:
+                raise BadAnswer(f"The server sent what is no answer: {error}.") from error
+            if lines.rest and media != "application/json":
+                raise StreamCut("The answer broke off inside a line.")
+            if lines.rest:
+                yield lines.rest
 
     async def post(self, url: str, *, headers: Mapping[str, str], body: bytes, patience: Patience | None = None) -> bytes:
         """Post a JSON body and return the answer's. Raises StatusRefused, Unreachable, StreamCut, BadAnswer, BadRequest."""

@@ -6,29 +6,24 @@ After OpenAI's API reference (`POST /v1/chat/completions`), and what compatible 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 
+from plugins.chat.loose_json import decoded, is_json
 from plugins.chat.openai_errors import in_stream
+from plugins.chat.remembered import Remembered
 from plugins.contracts import CallDraft, ChatRequest, Delta, Reply
 from plugins.errors import BadAnswer, StreamCut
 from plugins.refusals import plain_words
-from sessions.context import continues
 from sessions.events import StopReason
 from sessions.messages import AssistantMessage, Message, ToolMessage, Usage, UserMessage
-from sessions.wire import carriable
 
 _encode = msgspec.json.Encoder().encode
 
 DONE = b"[DONE]"
 """The data of the event that ends a stream."""
-
-REMEMBERED = 32 * 1024 * 1024
-"""Bytes of encoded conversations that are kept, since each request repeats the one before."""
-
 
 # --- the request ------------------------------------------------------------------------------------------------------
 
@@ -36,10 +31,8 @@ REMEMBERED = 32 * 1024 * 1024
 class Encoder:
     """Encodes requests. Of each session's last one the messages are kept as bytes: only what is new is encoded."""
 
-    def __init__(self, remembered: int = REMEMBERED) -> None:
-        self._known: dict[str, tuple[tuple[Message, ...], bytearray]] = {}
-        self._bytes = 0
-        self._limit = remembered
+    def __init__(self, remembered: Remembered | None = None) -> None:
+        self._remembered = remembered or Remembered()
 
     def body(self, request: ChatRequest, *, max_tokens: int | None, max_tokens_key: str) -> bytes:
         """The JSON body of a streaming request."""
@@ -56,18 +49,11 @@ class Encoder:
         return b"".join((_encode(head)[:-1], b',"messages":[', system, between, messages, b"]}"))
 
     def _messages(self, session: str, messages: tuple[Message, ...]) -> bytearray:
-        """The messages, joined by commas. What is kept grows in place: a copy of a long conversation costs page faults."""
-        before, joined = self._known.pop(session, ((), bytearray()))
-        self._bytes -= len(joined)
-        if not continues(messages, before):
-            before, joined = (), bytearray()
-        for message in messages[len(before) :]:
+        """The messages, joined by commas."""
+        known, joined = self._remembered.take(session, messages)
+        for message in messages[known:]:
             joined += b"," * bool(joined) + _encode(_wire_message(message))
-        self._known[session] = messages, joined
-        self._bytes += len(joined)
-        while self._bytes > self._limit and self._known:
-            _, forgotten = self._known.pop(next(iter(self._known)))  # the one that was used longest ago
-            self._bytes -= len(forgotten)
+        self._remembered.keep(session, messages, joined)
         return joined
 
 
@@ -234,7 +220,7 @@ class Assembly:
         calls = sorted(self._calls, key=lambda draft: draft.index)
         if self._finish == "content_filter":
             return ()
-        if self._finish == "length" and calls and not _is_json("".join(calls[-1].arguments)):
+        if self._finish == "length" and calls and not is_json("".join(calls[-1].arguments)):
             calls.pop()
         return tuple(
             CallDraft(id=draft.id, tool=draft.tool, arguments="".join(draft.arguments)) for draft in calls if draft.tool
@@ -260,27 +246,16 @@ class Assembly:
 
 
 def parse_chunk(data: bytes) -> _Chunk:
-    """One chunk. Text with lone surrogates, which msgspec refuses, is kept with replacements."""
+    """One chunk; text with lone surrogates is kept with replacements. Raises BadAnswer."""
     try:
-        return _chunk(data)
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        try:
-            return _chunk(carriable(json.dumps(json.loads(data), ensure_ascii=False)))
-        except (ValueError, RecursionError):
-            raise BadAnswer(f"The provider sent what is no chunk of an answer: {plain_words(data[:200])}") from error
+        return decoded(_chunk, data)
+    except ValueError as error:
+        raise BadAnswer(f"The provider sent what is no chunk of an answer: {plain_words(data[:200])}") from error
 
 
 def _text(content: str | list[_Part] | None) -> str | None:
     """The text of a piece; of a list its text parts, where a model's thinking has parts of another form."""
     return "".join(part.text or "" for part in content) if isinstance(content, list) else content
-
-
-def _is_json(text: str) -> bool:
-    try:
-        json.loads(text)
-    except (ValueError, RecursionError):
-        return False
-    return True
 
 
 def _usage(usage: _Usage | None) -> Usage | None:

@@ -14,6 +14,7 @@ import pytest
 
 from plugins.chat.openai import OpenAI, OpenAISettings
 from plugins.chat.openai_wire import Encoder
+from plugins.chat.remembered import Remembered
 from plugins.contracts import ChatRequest, Delta, House, Reply
 from plugins.errors import (
     BadAnswer,
@@ -410,13 +411,14 @@ async def test_a_request_repeats_its_beginning_byte_for_byte() -> None:
 
 
 async def test_what_is_remembered_of_requests_is_bounded_and_never_mixed_up() -> None:
-    encoder = Encoder(remembered=300)
-    fresh = Encoder(remembered=0)
+    remembered = Remembered(300)
+    encoder = Encoder(remembered)
+    fresh = Encoder(Remembered(0))
     for round_ in range(4):
         for session in ("a", "b", "c"):
             messages = tuple(UserMessage(text=f"{session} {n} {'x' * 40}") for n in range(round_ + 1))
             asked_ = msgspec.structs.replace(request(*messages), session=session)
             body = encoder.body(asked_, max_tokens=None, max_tokens_key="max_tokens")
             assert json.loads(body) == json.loads(fresh.body(asked_, max_tokens=None, max_tokens_key="max_tokens"))
-            assert encoder._bytes <= 300
-            assert encoder._bytes == sum(len(joined) for _, joined in encoder._known.values())
+            assert remembered.size <= 300
+            assert remembered.size == sum(len(joined) for _, joined in remembered._known.values())

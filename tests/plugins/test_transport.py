@@ -406,8 +406,8 @@ async def test_a_question_that_is_cancelled_closes_the_connection() -> None:
 
 
 async def test_a_hundred_requests_run_at_once() -> None:
-    answer = says(CHUNKED, chunk(ONE) + LAST_CHUNK, pause=0.2)
-    async with against(answer) as (transport, server, _), asyncio.timeout(10):
+    answer = says(CHUNKED, chunk(ONE) + LAST_CHUNK, pause=3)  # long enough for all of them to be there at once
+    async with against(answer) as (transport, server, _), asyncio.timeout(30):
         assert await asyncio.gather(*(told(transport, server.url) for _ in range(100))) == [[b"one"]] * 100
         assert server.connections == 100
 

@@ -1,0 +1,574 @@
+"""The `gemini` provider against a server that is as strict, and as faulty, as the real one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from plugins.chat.gemini import Gemini, GeminiSettings
+from plugins.chat.gemini_request import BEGAN, GO_ON, NO_TEXT, UNSIGNED, Encoder
+from plugins.contracts import ChatRequest, Delta, House, ModelLimits, Reply
+from plugins.errors import (
+    BadAnswer,
+    BadRequest,
+    ContextOverflow,
+    CredentialsRefused,
+    ProviderError,
+    RateLimited,
+    StreamCut,
+    Unreachable,
+)
+from plugins.secrets import Secret
+from plugins.transport import Limits, Transport
+from sessions.context import Context, paired
+from sessions.messages import AssistantMessage, Message, ToolCall, ToolDefinition, ToolMessage, Usage, UserMessage
+from tests.servers.gemini_server import KEY, GeminiServer, Says, quota, refusal, what_is_wrong
+from tests.servers.openai_server import Fault, Raw
+from tests.stories import SetClock
+
+READ = ToolDefinition(name="read", description="Reads.", parameters={"type": "object", "properties": {}})
+
+
+def request(
+    *messages: Message, tools: tuple[ToolDefinition, ...] = (), model: str = "gemini-3-test", **parameters: Any
+) -> ChatRequest:
+    context = Context(
+        instructions="Be brief.", tools=tools, parameters=parameters, messages=messages or (UserMessage(text="hi"),)
+    )
+    return ChatRequest(model=model, context=context, purpose="answer", session="s")
+
+
+class Asked:
+    """A provider on a transport that does not wait, and what it said."""
+
+    def __init__(self, provider: Gemini, slept: list[float]) -> None:
+        self.provider = provider
+        self.slept = slept
+        self.deltas: list[str] = []
+
+    async def ask(self, request_: ChatRequest | None = None) -> Reply:
+        self.deltas = []
+        async with aclosing(self.provider.stream(request_ or request())) as stream:
+            async for part in stream:
+                if isinstance(part, Reply):
+                    return part
+                assert isinstance(part, Delta)
+                self.deltas.append(part.text)
+        raise AssertionError("the stream ended without a reply or an error")
+
+
+@asynccontextmanager
+async def provider(
+    url: str, *, key: str = KEY, limits: Limits | None = None, environment: dict[str, str] | None = None, **settings: Any
+) -> AsyncIterator[Asked]:
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    chosen = GeminiSettings(base_url=url or None, api_key=Secret(key) if key else None, **settings)
+    async with Transport(sleep=sleep, chance=lambda: 1.0, limits=limits) as transport:
+        house = House(
+            settings=chosen,
+            folder=Path("unused"),
+            workspace=Path("unused"),
+            clock=SetClock(),
+            transport=transport,
+            environment=environment or {},
+        )
+        async with Gemini(house) as opened:
+            yield Asked(opened, slept)
+
+
+@asynccontextmanager
+async def asked(*answers: Any, **options: Any) -> AsyncIterator[tuple[Asked, GeminiServer]]:
+    async with GeminiServer(*answers).serving() as server, provider(server.url, **options) as asked_:
+        yield asked_, server
+
+
+def as_message(reply: Reply, seq: int) -> AssistantMessage:
+    """A reply as the transcript keeps it: with ids of its own for the calls."""
+    calls = tuple(
+        ToolCall(id=f"call_{seq}_{n}", tool=call.tool, arguments=call.arguments) for n, call in enumerate(reply.calls)
+    )
+    return AssistantMessage(text=reply.text, calls=calls, opaque=reply.opaque)
+
+
+def result(call: str, text: str = "done", *, failed: bool = False) -> ToolMessage:
+    return ToolMessage(id=call, tool="read", text=text, failed=failed)
+
+
+# --- a conversation ---------------------------------------------------------------------------------------------------
+
+
+async def test_text_comes_in_pieces_and_then_whole_with_its_usage() -> None:
+    async with asked(Says("one two three")) as (client, server):
+        reply = await client.ask(request(tools=(READ,), temperature=0.5, top_p=0.9, max_tokens=50))
+        assert client.deltas == ["one ", "two ", "three"]
+        assert (reply.text, reply.stop, reply.model) == ("one two three", "end", "gemini-3-test-001")
+        assert reply.usage == Usage(input=40, output=103, cached=10)
+        assert server.requests == [
+            {
+                "systemInstruction": {"parts": [{"text": "Be brief."}]},
+                "tools": [
+                    {
+                        "functionDeclarations": [
+                            {"name": "read", "description": "Reads.", "parametersJsonSchema": READ.parameters}
+                        ]
+                    }
+                ],
+                "generationConfig": {"temperature": 0.5, "topP": 0.9, "maxOutputTokens": 50},
+                "contents": [{"role": "user", "parts": [{"text": "hi"}]}],
+            }
+        ]
+
+
+async def test_the_key_is_in_a_header_and_nowhere_in_the_address() -> None:
+    async with asked(Says("ok"), max_output_tokens=7) as (client, server):
+        await client.ask(request(model="models/gemini-3-test"))
+        await client.ask(request(model="../x?y"))
+        assert [headers["x-goog-api-key"] for headers in server.headers] == [KEY, KEY]
+        assert server.headers[0]["Accept-Encoding"] == "identity"
+        assert server.requests[0]["generationConfig"] == {"maxOutputTokens": 7}
+        assert server.paths == [
+            "/v1beta/models/gemini-3-test:streamGenerateContent?alt=sse",
+            "/v1beta/models/..%2Fx%3Fy:streamGenerateContent?alt=sse",
+        ]
+
+
+async def test_what_the_model_signed_comes_back_on_the_parts_that_it_was_signed_on() -> None:
+    answers = (
+        Says("I look", ("read", {"path": "a"}), ("read", {"path": "b"})),
+        Says("", ("read", {"path": "c"})),
+        Says("all done"),
+        Says("bye"),
+    )
+    async with asked(*answers) as (client, server):
+        messages: list[Message] = [UserMessage(text="go")]
+        for seq in range(3):
+            reply = await client.ask(request(*messages, tools=(READ,)))
+            messages.append(as_message(reply, seq))
+            messages += [result(call.id, failed=call.id == "call_0_1") for call in messages[-1].calls]  # type: ignore[union-attr]
+        assert [call.id for call in reply.calls] == []
+        await client.ask(request(*messages, UserMessage(text="thanks")))
+        first, second, third = sorted(server.signatures)[:3]
+        assert server.requests[-1]["contents"] == [
+            {"role": "user", "parts": [{"text": "go"}]},
+            {
+                "role": "model",
+                "parts": [
+                    {"text": "I look"},
+                    {
+                        "functionCall": {"id": "g10", "name": "read", "args": {"path": "a"}},
+                        "thoughtSignature": first,
+                    },
+                    {"functionCall": {"id": "g11", "name": "read", "args": {"path": "b"}}},
+                ],
+            },
+            {
+                "role": "user",
+                "parts": [
+                    {"functionResponse": {"id": "g10", "name": "read", "response": {"output": "done"}}},
+                    {"functionResponse": {"id": "g11", "name": "read", "response": {"error": "done"}}},
+                ],
+            },
+            {
+                "role": "model",
+                "parts": [
+                    {
+                        "functionCall": {"id": "g20", "name": "read", "args": {"path": "c"}},
+                        "thoughtSignature": second,
+                    }
+                ],
+            },
+            {
+                "role": "user",
+                "parts": [{"functionResponse": {"id": "g20", "name": "read", "response": {"output": "done"}}}],
+            },
+            {"role": "model", "parts": [{"text": "all done"}, {"text": "", "thoughtSignature": third}]},
+            {"role": "user", "parts": [{"text": "thanks"}]},
+        ]
+
+
+async def test_a_call_that_lost_its_signature_is_refused_by_the_server() -> None:
+    """The guard of the test above: the server sees what is missing."""
+    parts = [{"functionCall": {"id": "x", "name": "read", "args": {}}}]
+    answer = {"functionResponse": {"id": "x", "name": "read", "response": {}}}
+    contents = [{"role": "user", "parts": [{"text": "go"}]}, {"role": "model", "parts": parts}]
+    wrong = what_is_wrong({"contents": [*contents, {"role": "user", "parts": [answer]}]}, set())
+    assert wrong is not None
+    assert "missing a thought_signature" in wrong
+
+
+async def test_a_call_without_its_result_is_refused_with_the_services_words() -> None:
+    call = AssistantMessage(text="", calls=(ToolCall(id="call_4_0", tool="read", arguments="{}"),))
+    async with asked() as (client, _):
+        with pytest.raises(BadRequest, match="number of function response parts"):
+            await client.ask(request(UserMessage(text="go"), call, UserMessage(text="and?")))
+
+
+@pytest.mark.parametrize(("model", "signed"), [("gemini-3-test", True), ("gemini-2.5-flash", False)])
+async def test_a_conversation_begun_with_another_provider_goes_on(model: str, signed: bool) -> None:
+    calls = (ToolCall(id="call_4_0", tool="read", arguments='{"a":1}'), ToolCall(id="call_4_1", tool="read", arguments="["))
+    messages = (
+        AssistantMessage(text="Hello!", opaque="other:secret"),
+        UserMessage(text="one"),
+        AssistantMessage(text=""),
+        UserMessage(text=""),
+        AssistantMessage(text="hm", calls=calls, opaque='[{"size":2},{"signature":"foreign"},{}]'),
+        result("call_4_0"),
+        result("call_4_1"),
+        UserMessage(text="three"),
+        AssistantMessage(text="four"),
+    )
+    async with asked(Says("welcome")) as (client, server):
+        assert (await client.ask(request(*messages, model=model))).text == "welcome"
+        first = {"functionCall": {"id": "call_4_0", "name": "read", "args": {"a": 1}}}
+        assert server.requests[0]["contents"] == [
+            {"role": "user", "parts": [{"text": BEGAN}]},
+            {"role": "model", "parts": [{"text": "Hello!"}]},
+            {"role": "user", "parts": [{"text": "one"}, {"text": NO_TEXT}]},
+            {
+                "role": "model",
+                "parts": [
+                    {"text": "hm"},
+                    first | ({"thoughtSignature": UNSIGNED} if signed else {}),
+                    {"functionCall": {"id": "call_4_1", "name": "read", "args": {"not_an_object": "["}}},
+                ],
+            },
+            {
+                "role": "user",
+                "parts": [
+                    {"functionResponse": {"id": f"call_4_{n}", "name": "read", "response": {"output": "done"}}}
+                    for n in range(2)
+                ],
+            },
+            {"role": "user", "parts": [{"text": "three"}]},
+            {"role": "model", "parts": [{"text": "four"}]},
+            {"role": "user", "parts": [{"text": GO_ON}]},
+        ]
+
+
+_texts = st.sampled_from(["", "x", "two words"])
+_opaques = st.sampled_from(
+    [None, "other:x", "gemini:[", 'gemini:[{"size":1},{"id":"v","signature":"c2ln"}]', 'gemini:[{"size":-1}]']
+)
+
+
+@st.composite
+def conversations(draw: st.DrawFn) -> tuple[Message, ...]:
+    messages: list[Message] = []
+    for n in range(draw(st.integers(0, 8))):
+        if draw(st.booleans()):
+            messages.append(UserMessage(text=draw(_texts)))
+        else:
+            count = draw(st.integers(0, 2))
+            calls = tuple(ToolCall(id=f"call_{n}_{i}", tool="read", arguments=draw(_texts)) for i in range(count))
+            messages.append(AssistantMessage(text=draw(_texts), calls=calls, opaque=draw(_opaques)))
+    return tuple(paired(messages))
+
+
+@given(conversations(), st.sampled_from(["gemini-3-test", "gemini-2.5-flash"]))
+def test_whatever_was_said_makes_a_request_that_is_taken(messages: tuple[Message, ...], model: str) -> None:
+    asked_ = request(model=model)
+    asked_ = msgspec.structs.replace(asked_, context=msgspec.structs.replace(asked_.context, messages=messages))
+    body = json.loads(Encoder().body(asked_, max_tokens=None))
+    assert what_is_wrong(body, {"c2ln"} if model == "gemini-3-test" else None) is None
+    said = "".join(part.get("text", "") for content in body["contents"] for part in content["parts"])
+    assert all(message.text in said for message in messages if not isinstance(message, ToolMessage))
+
+
+@given(conversations())
+@example(
+    (
+        UserMessage(text="go"),
+        AssistantMessage(text="", calls=(ToolCall(id="call_4_0", tool="read", arguments=""),), opaque='gemini:[{"id":"v"}]'),
+        ToolMessage(id="call_4_0", tool="read", text="done"),
+    )
+)
+def test_a_conversation_that_grows_is_encoded_as_if_it_were_new(messages: tuple[Message, ...]) -> None:
+    growing = Encoder()
+    for end in range(len(messages) + 1):
+        grown = msgspec.structs.replace(request().context, messages=messages[:end])
+        for model in ("gemini-3-test", "gemini-2.5-flash"):
+            asked_ = msgspec.structs.replace(request(model=model), context=grown)
+            assert growing.body(asked_, max_tokens=None) == Encoder().body(asked_, max_tokens=None)
+
+
+# --- answers ----------------------------------------------------------------------------------------------------------
+
+
+def chunk(*parts: dict[str, Any], finish: str | None = None, **more: Any) -> bytes:
+    candidate: dict[str, Any] = {"content": {"parts": list(parts), "role": "model"}}
+    return (
+        b"data: "
+        + json.dumps({"candidates": [candidate | ({"finishReason": finish} if finish else {})], **more}).encode()
+        + b"\r\n\r\n"
+    )
+
+
+END = chunk(finish="STOP")
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (chunk({"text": "hi"}, finish="STOP"), "hi"),
+        (chunk({"text": "a\u2028b"}) + END, "a\u2028b"),
+        (chunk({"text": "x\ud800y"}) + END, "x\ufffdy"),
+        (chunk({"text": "hm", "thought": True}, {"text": "hi"}) + END, "hi"),
+        (chunk({"text": "hi"}) + b'data: {"candidates":[{"finishReason":"STOP","index":0}]}\n\n', "hi"),
+        (b'data: {"candidates":[{"index":1,"content":{"parts":[{"text":"no"}]}}]}\n\n' + chunk({"text": "hi"}) + END, "hi"),
+        (b'data: {"usageMetadata":{"promptTokenCount":3}}\n\n' + chunk({"text": "hi"}) + END, "hi"),
+        (END, ""),
+    ],
+)
+@pytest.mark.parametrize("size", [0, 1, 7])
+async def test_streams_of_many_kinds_are_understood_however_they_are_cut(content: bytes, text: str, size: int) -> None:
+    async with asked(Raw(content, chunk=size)) as (client, _):
+        reply = await client.ask()
+        assert reply.text == text == "".join(client.deltas)
+        assert reply.stop == "end"
+
+
+async def test_a_server_that_does_not_stream_is_understood() -> None:
+    chunks = [json.loads(event[5:]) for event in (chunk({"text": "hel"}), chunk({"text": "lo"}, finish="STOP"))]
+    for body in (chunks, chunks[1]):
+        async with asked(Fault(body=json.dumps(body).encode())) as (client, _):
+            assert (await client.ask()).text in ("hello", "lo")
+
+
+async def test_a_thousand_calls_come_whole_and_in_order() -> None:
+    async with asked(Says("", *(("read", {"n": n}) for n in range(1000))), Says("done")) as (client, server):
+        reply = await client.ask()
+        assert reply.stop == "calls"
+        assert [json.loads(call.arguments) for call in reply.calls] == [{"n": n} for n in range(1000)]
+        message = as_message(reply, 4)
+        assert (await client.ask(request(UserMessage(text="go"), message, *(result(c.id) for c in message.calls)))).text
+        assert len(server.requests[1]["contents"][1]["parts"]) == 1000
+
+
+@pytest.mark.parametrize(
+    ("call", "arguments"),
+    [
+        ({"name": "read"}, "{}"),
+        ({"name": "read", "args": None}, "{}"),
+        ({"name": "read", "args": {"path": "ä\n"}}, '{"path": "\\u00e4\\n"}'),
+        ({"name": "read", "args": "{bad"}, '"{bad"'),
+    ],
+)
+async def test_arguments_are_kept_as_the_model_wrote_them(call: dict[str, Any], arguments: str) -> None:
+    async with asked(Raw(chunk({"functionCall": call}, finish="STOP"))) as (client, _):
+        reply = await client.ask()
+        assert [(c.id, c.tool, c.arguments) for c in reply.calls] == [("", "read", arguments)]
+        assert (reply.stop, reply.opaque) == ("calls", None)
+
+
+@pytest.mark.parametrize(
+    ("finish", "stop", "calls"),
+    [
+        ("STOP", "calls", 1),
+        ("MAX_TOKENS", "calls", 1),
+        ("SAFETY", "refused", 0),
+        ("RECITATION", "refused", 0),
+        ("PROHIBITED_CONTENT", "refused", 0),
+        ("BRAND_NEW", "calls", 1),
+    ],
+)
+async def test_each_finish_reason_has_its_meaning(finish: str, stop: str, calls: int) -> None:
+    async with asked(Says("text", ("read", {}), finish=finish), Says("text", finish=finish)) as (client, _):
+        reply = await client.ask()
+        assert (reply.stop, len(reply.calls), reply.text) == (stop, calls, "text")
+        plain = (await client.ask()).stop
+        assert plain == {"STOP": "end", "MAX_TOKENS": "length", "BRAND_NEW": "end"}.get(finish, "refused")
+
+
+# --- what goes wrong --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("end", ["cut", "reset", "close"])
+@pytest.mark.parametrize("pieces", [0, 1, 3])
+async def test_a_cut_stream_is_never_a_short_answer(end: str, pieces: int) -> None:
+    async with asked(Fault(end=end, pieces=pieces)) as (client, _):
+        with pytest.raises(StreamCut):
+            await client.ask()
+
+
+async def test_a_cut_behind_the_end_of_the_answer_takes_nothing_from_it() -> None:
+    async with asked(Fault(end="reset", events=[chunk({"text": "one two"}, finish="STOP")])) as (client, _):
+        assert (await client.ask()).text == "one two"
+
+
+EXHAUSTED = quota("26s", "GenerateRequestsPerMinutePerProjectPerModel-FreeTier")
+TOO_LONG = "The input token count (1179782) exceeds the maximum number of tokens allowed (1048576)."
+
+
+@pytest.mark.parametrize(
+    ("fault", "error", "requests"),
+    [
+        (
+            Fault(status=403, body=refusal(403, "Your API key was reported as leaked.", "PERMISSION_DENIED")),
+            CredentialsRefused,
+            1,
+        ),
+        (Fault(status=401, body=b"{}"), CredentialsRefused, 1),
+        (Fault(status=404, body=refusal(404, "models/x is not found for API version v1beta", "NOT_FOUND")), BadRequest, 1),
+        (Fault(status=400, body=refusal(400, TOO_LONG, "INVALID_ARGUMENT")), ContextOverflow, 1),
+        (
+            Fault(
+                status=400,
+                body=refusal(400, "Request payload size exceeds the limit: 20971520 bytes.", "INVALID_ARGUMENT"),
+            ),
+            ContextOverflow,
+            1,
+        ),
+        (Fault(status=413, body=b"too large"), ContextOverflow, 1),
+        (
+            Fault(
+                status=400,
+                body=refusal(400, "User location is not supported for the API use.", "FAILED_PRECONDITION"),
+            ),
+            BadRequest,
+            1,
+        ),
+        (Fault(status=429, body=EXHAUSTED), RateLimited, 4),
+        (Fault(status=429, body=quota("5s", "GenerateRequestsPerDayPerProjectPerModel-FreeTier")), RateLimited, 1),
+        (Fault(status=429, body=b"[]"), RateLimited, 4),
+        (Fault(status=500, body=refusal(500, "An internal error has occurred.", "INTERNAL")), Unreachable, 4),
+        (Fault(status=503, body=refusal(503, "The model is overloaded.", "UNAVAILABLE")), Unreachable, 4),
+        (Fault(status=503, body=b"<html>busy</html>", media="text/html"), Unreachable, 4),
+        (Fault(status=302, headers={"Location": "http://127.0.0.1:1/steal"}), BadRequest, 1),
+        (Fault(body=b"<html>hello</html>", media="text/html"), BadAnswer, 1),
+        (Fault(body=b"[[[", media="application/json"), BadAnswer, 1),
+        (Fault(headers={"Content-Encoding": "gzip"}, body=b"\x1f\x8b"), BadAnswer, 1),
+        (Raw(b"data: {nonsense}\n\n"), BadAnswer, 1),
+        (Raw(b"data: [1]\n\n"), BadAnswer, 1),
+        (Raw(b"data: " + b"[" * 100_000 + b"\n\n"), BadAnswer, 1),
+        (Raw(b""), StreamCut, 1),
+        (Raw(b"data: {}\n\n"), StreamCut, 1),
+        (Raw(chunk({"text": "x"}) + b"data: " + b'{"error": {"code": 503, "message": "gone"}}\n\n'), StreamCut, 1),
+        (Raw(b"data: " + EXHAUSTED.replace(b"\n", b"") + b"\n\n"), RateLimited, 1),
+        (Raw(b'data: {"error": {"code": 400, "message": "' + TOO_LONG.encode() + b'"}}\n\n'), ContextOverflow, 1),
+        (Raw(b'data: {"error": "text"}\n\n'), StreamCut, 1),
+        (Raw(b'data: {"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}}\n\n'), BadRequest, 1),
+        (Says("half", finish="MALFORMED_FUNCTION_CALL"), StreamCut, 1),
+        (Says("half", finish="OTHER"), StreamCut, 1),
+        (Says("", finish="MISSING_THOUGHT_SIGNATURE"), BadRequest, 1),
+    ],
+)
+async def test_every_failure_is_told_by_its_kind(fault: Any, error: type[ProviderError], requests: int) -> None:
+    async with asked(fault) as (client, server):
+        with pytest.raises(error) as raised:
+            await client.ask()
+        assert KEY not in str(raised.value)
+        assert len(server.requests) == requests
+
+
+async def test_a_wrong_key_is_told_though_it_comes_as_a_bad_request() -> None:
+    async with asked(key="AIzaWrong") as (client, _):
+        with pytest.raises(CredentialsRefused, match="API key not valid") as raised:
+            await client.ask()
+        assert "AIzaWrong" not in str(raised.value)
+
+
+async def test_a_phrase_in_a_persons_text_is_never_taken_for_an_overflow() -> None:
+    async with asked() as (client, _):
+        assert (await client.ask(request(UserMessage(text=TOO_LONG)))).text == TOO_LONG
+    async with asked(Fault(status=400, body=refusal(400, "Invalid value at 'top_p'", "INVALID_ARGUMENT"))) as (client, _):
+        with pytest.raises(BadRequest):
+            await client.ask(request(UserMessage(text=TOO_LONG)))
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "slept"),
+    [(EXHAUSTED, {}, 26.0), (quota("3.5s", "x"), {}, 3.5), (EXHAUSTED, {"Retry-After": "2"}, 2.0), (b"{}", {}, 1.0)],
+)
+async def test_a_pause_that_the_server_asks_for_is_made(body: bytes, headers: dict[str, str], slept: float) -> None:
+    async with asked(Fault(status=429, body=body, headers=headers), Says("ok")) as (client, _):
+        assert (await client.ask()).text == "ok"
+        assert client.slept == [slept]
+
+
+async def test_a_pause_that_is_too_long_is_told_instead() -> None:
+    async with asked(Fault(status=429, body=quota("3600s", "x"))) as (client, server):
+        with pytest.raises(RateLimited) as raised:
+            await client.ask()
+        assert raised.value.retry_after == 3600
+        assert len(server.requests) == 1
+
+
+async def test_nobody_listening_is_unreachable() -> None:
+    async with provider("http://127.0.0.1:9") as client:
+        with pytest.raises(Unreachable, match=r"127\.0\.0\.1"):
+            await client.ask()
+
+
+async def test_a_server_that_hangs_is_given_up_and_one_that_drips_is_not() -> None:
+    async with asked(Fault(end="hang"), between_seconds=0.2) as (client, _):
+        with pytest.raises(StreamCut, match="nothing came"):
+            await client.ask()
+    drip = Raw(chunk({"text": "slow"}, finish="STOP"), chunk=10, delay=0.05)
+    async with asked(drip, between_seconds=0.2) as (client, _):
+        assert (await client.ask()).text == "slow"
+
+
+async def test_a_line_without_end_is_given_up_in_bounded_memory() -> None:
+    flood = Raw(b"data: " + b"x" * 3_000_000, chunk=100_000)
+    async with asked(flood, limits=Limits(event=1_000_000)) as (client, _):
+        with pytest.raises(BadAnswer, match="longer than"):
+            await client.ask()
+
+
+async def test_closing_the_stream_early_ends_the_request() -> None:
+    async with asked(Says("a b c d e f g h", delay=0.2)) as (client, server):
+        stream = client.provider.stream(request())
+        assert await anext(stream) == Delta("a ")
+        await stream.aclose()
+        async with asyncio.timeout(3):
+            while not server.disconnects:
+                await asyncio.sleep(0.01)
+
+
+# --- being set up -----------------------------------------------------------------------------------------------------
+
+
+async def test_it_is_chosen_by_itself_only_with_a_key_or_an_address() -> None:
+    async with provider("", key="") as client:
+        assert client.provider.default_model() is None
+        with pytest.raises(CredentialsRefused, match="GEMINI_API_KEY"):
+            await client.ask()
+    async with provider("", key="", environment={"GEMINI_API_KEY": f" {KEY}\n"}) as client:
+        assert client.provider.default_model() == "gemini-3.8-flash"
+        assert client.provider.why() == "GEMINI_API_KEY is set"
+    async with provider("http://127.0.0.1:9/", key="", default_model="gemini-x") as client:
+        assert client.provider.default_model() == "gemini-x"
+        assert client.provider.why() == "providers.gemini.base_url is set"
+
+
+async def test_a_key_that_was_copied_with_something_else_is_named_before_anything_is_sent() -> None:
+    async with asked(key=f"{KEY}…") as (client, server):
+        with pytest.raises(CredentialsRefused, match=r"providers\.gemini\.api_key") as raised:
+            await client.ask()
+        assert KEY not in str(raised.value)
+        assert server.headers == []
+
+
+async def test_the_limits_of_googles_models_are_known() -> None:
+    async with provider("") as client:
+        limits = client.provider.limits
+        assert (
+            limits("gemini-3.8-flash")
+            == limits("models/gemini-flash-latest")
+            == ModelLimits(window=1_048_576, output=65_536)
+        )
+        assert limits("gemini-3-pro-image-preview") == ModelLimits(window=65_536, output=32_768)
+        assert limits("someone-elses") == ModelLimits()

@@ -1,0 +1,225 @@
+"""A fake of an Ollama server's `POST /api/chat`, strict where the real one is, and faulty where a test says so.
+
+Written from Ollama's API documentation (chat, streaming, tool calling, thinking, errors, context length) and the words of
+its releases 0.12 to 0.40. It refuses what those refuse: an unknown model, arguments that are no object, options of a wrong
+type, tools or thoughts for a model that has none, and a request that does not fit its window when `truncate` is false.
+When it is not, or before 0.12.6 whatever it is, the beginning of the conversation is dropped without a word.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+from aiohttp import web
+
+from tests.servers.openai_server import Fault, Raw
+
+KEY = "0123456789abcdef.test-key"
+MODEL = "model-test:8b"
+
+Json = dict[str, Any]
+
+
+class Says:
+    """An ordinary answer: thoughts and text in words, each call whole on a line of its own, and the counts."""
+
+    def __init__(
+        self, text: str = "", *calls: tuple[str, Json], thinking: str = "", finish: str = "stop", delay: float = 0
+    ) -> None:
+        self.text = text
+        self.calls = calls
+        self.thinking = thinking
+        self.finish = finish
+        self.delay = delay
+
+
+Answer = Fault | Raw | Says
+
+
+def refusal(message: str) -> bytes:
+    """An error body in Ollama's form."""
+    return json.dumps({"error": message}).encode()
+
+
+def engine_refusal(message: str, kind: str) -> bytes:
+    """An error of the engine below, as releases since 0.30 pass it on: JSON as the text of an error."""
+    return refusal(json.dumps({"error": {"code": 400, "message": message, "type": kind}}))
+
+
+def echo(body: Json) -> Answer:
+    """Repeats the last message of the person."""
+    return Says(next(m["content"] for m in reversed(body["messages"]) if m["role"] == "user"))
+
+
+class OllamaServer:
+    """Answers each request with what `answers` gives, in order, the last for ever; or with what `respond` makes of it.
+    `key`: the one that it demands. `can`: what its model can do besides talking. `old`: a release before 0.12.6."""
+
+    def __init__(
+        self,
+        *answers: Answer,
+        respond: Callable[[Json], Answer] = echo,
+        key: str = "",
+        can: tuple[str, ...] = ("tools", "thinking"),
+        old: bool = False,
+    ) -> None:
+        self.requests: list[Json] = []
+        self.headers: list[Mapping[str, str]] = []
+        self.connections: set[Any] = set()
+        self.url = ""
+        self.disconnects = 0
+        self._answers = list(answers)
+        self._respond = respond
+        self._key = key
+        self._can = can
+        self._old = old
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[OllamaServer]:
+        """Listen on a free port; `url` is then the base URL."""
+        app = web.Application(client_max_size=64 * 1024 * 1024)
+        app.router.add_post("/api/chat", self._chat)
+        runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
+        await runner.setup()
+        try:
+            site = web.TCPSite(runner, "127.0.0.1", 0)
+            await site.start()
+            self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+            yield self
+        finally:
+            await runner.cleanup()
+
+    async def _chat(self, request: web.Request) -> web.StreamResponse:
+        self.headers.append(request.headers)
+        assert request.transport is not None
+        self.connections.add(request.transport.get_extra_info("peername"))
+        if self._key and request.headers.get("Authorization") != f"Bearer {self._key}":
+            return _error(401, "unauthorized")
+        body: Json = await request.json()
+        self.requests.append(body)
+        if (wrong := what_is_wrong(body, self._can, old=self._old)) is not None:
+            return _error(*wrong)
+        answer = self._answers[min(len(self.requests), len(self._answers)) - 1] if self._answers else self._respond(body)
+        try:
+            return await self._give(request, body, answer)
+        except (ConnectionError, asyncio.CancelledError):
+            self.disconnects += 1
+            raise
+
+    async def _give(self, request: web.Request, body: Json, answer: Answer) -> web.StreamResponse:
+        if isinstance(answer, Fault) and not answer.end:
+            headers = {"Content-Type": answer.media, **answer.headers}
+            return web.Response(status=answer.status, body=answer.body, headers=headers)
+        response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
+        await response.prepare(request)
+        if isinstance(answer, Raw):
+            size = answer.chunk or len(answer.content) or 1
+            for start in range(0, len(answer.content), size):
+                await response.write(answer.content[start : start + size])
+                await asyncio.sleep(answer.delay)
+            return response
+        if isinstance(answer, Fault):
+            return await self._break(request, response, body, answer)
+        for line in lines_of(body, answer):
+            await response.write(line)
+            if answer.delay:
+                await asyncio.sleep(answer.delay)
+        return response
+
+    async def _break(
+        self, request: web.Request, response: web.StreamResponse, body: Json, fault: Fault
+    ) -> web.StreamResponse:
+        pieces = lines_of(body, Says("one two three four five"))[: fault.pieces]
+        for line in fault.events if fault.events is not None else pieces:
+            await response.write(line)
+        transport = request.transport
+        assert transport is not None
+        if fault.end == "hang":
+            await asyncio.sleep(60)
+        elif fault.end == "cut":
+            transport.write(b'1000\r\n{"model": ')  # the beginning of a chunk that does not come
+            transport.close()
+        elif fault.end == "reset":
+            await asyncio.sleep(0.05)  # a reset drops what has not been read yet
+            transport.abort()
+        return response
+
+
+def lines_of(body: Json, answer: Says) -> list[bytes]:
+    """The lines of an ordinary answer."""
+    head = {"model": body["model"], "created_at": "2026-01-01T00:00:00.000000Z"}
+
+    def line(message: Json, **more: Any) -> bytes:
+        value = {**head, "message": {"role": "assistant", "content": "", **message}, "done": False, **more}
+        return json.dumps(value).encode() + b"\n"
+
+    lines = [line({"thinking": word}) for word in _words(answer.thinking)]
+    lines += [line({"content": word}) for word in _words(answer.text)]
+    for index, (tool, arguments) in enumerate(answer.calls):
+        call = {"id": f"call_{index:08x}", "function": {"index": index, "name": tool, "arguments": arguments}}
+        lines.append(line({"tool_calls": [call]}))
+    window, tokens = _options(body).get("num_ctx", 4096), _tokens(body)
+    counts = {
+        "total_duration": 4_883_583_458,
+        "load_duration": 1_334_875,
+        "prompt_eval_count": min(tokens, window),
+        "prompt_eval_cached_count": min(tokens, window) // 2,
+        "eval_count": len(answer.text.split()),
+    }
+    return [*lines, line({}, done=True, done_reason=answer.finish, **counts)]
+
+
+def what_is_wrong(body: Json, can: tuple[str, ...], *, old: bool) -> tuple[int, str] | None:
+    """What the real server would refuse about a request: the status and its words; None if nothing."""
+    model = body.get("model")
+    if model and model != MODEL:
+        return 404, f"model '{model}' not found"
+    wrong = "model is required" if not model else _wrong_type(body)
+    if body.get("tools") and "tools" not in can:
+        wrong = f"registry.ollama.ai/library/{model} does not support tools"
+    if body.get("think") and "thinking" not in can:
+        wrong = f'"{model}" does not support thinking'
+    if wrong is not None:
+        return 400, wrong
+    window = _options(body).get("num_ctx", 4096)
+    if _tokens(body) > window and body.get("truncate") is False and not old:
+        words = f"request ({_tokens(body)} tokens) exceeds the available context size ({window} tokens), try increasing it"
+        return 400, json.loads(engine_refusal(words, "exceed_context_size_error"))["error"]
+    return None
+
+
+def _wrong_type(body: Json) -> str | None:
+    """What Go's decoder and the check of options say about values of a wrong type."""
+    field = "json: cannot unmarshal %s into Go struct field ChatRequest.%s"
+    for message in body["messages"]:
+        if not isinstance(message["content"], str):
+            return field % ("array", "messages.content of type string")
+        for call in message.get("tool_calls", ()):
+            if not isinstance(call["function"]["arguments"], dict):
+                return field % ("string", "messages.tool_calls.function.arguments of type map[string]interface {}")
+    if not isinstance(body.get("think", True), bool) and body["think"] not in ("high", "medium", "low"):
+        return f'invalid think value: "{body["think"]}" (must be "high", "medium", "low", true, or false)'
+    for name in ("num_ctx", "num_predict", "seed"):
+        if not isinstance(_options(body).get(name, 1), int):
+            return f'option "{name}" must be of type integer'
+    return None
+
+
+def _options(body: Json) -> Json:
+    return body.get("options") or {}
+
+
+def _tokens(body: Json) -> int:
+    return len(json.dumps([body["messages"], body.get("tools")])) // 4
+
+
+def _words(text: str) -> list[str]:
+    return [word + " " for word in text.split(" ")[:-1]] + text.split(" ")[-1:] if text else []
+
+
+def _error(status: int, message: str) -> web.Response:
+    return web.Response(status=status, body=refusal(message), content_type="application/json", charset="utf-8")
