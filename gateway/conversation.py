@@ -163,7 +163,9 @@ class Conversation:
     async def _take_up(self, turn: OpenTurn) -> None:
         rules = self._resume()
         age = self._clock.now() - datetime.fromisoformat(turn.at).astimezone(UTC)
-        if rules.mode == "never":
+        if turn.finished:
+            await self.turn.resume()  # the answer is whole: only its end is missing, whatever the rules say of resuming
+        elif rules.mode == "never":
             await self.turn.abandon("The gateway stopped while this was being answered, and sessions.resume is never.")
         elif rules.mode == "offer":
             await self.turn.abandon("The gateway stopped while this was being answered; send it again to have it done.")
@@ -181,7 +183,7 @@ class Conversation:
         answer = head_and_tail(carriable(answer), ANSWER_LIMIT)
         await self.recorder.record(CommandAnswered(answers=waiting.seq, answer=answer, failed=failed))
 
-    async def _result(self, waiting: Waiting) -> tuple[str, bool]:
+    async def _result(self, waiting: Waiting) -> tuple[str, bool]:  # noqa: PLR0911 - each way that a command ends
         if waiting.seq == self.answered_by_successor:
             return "A new session has begun.", False
         typed = parse_command(waiting.message.text)
@@ -190,11 +192,16 @@ class Conversation:
         if command is None:
             return f"There is no command /{typed.name}; /help lists them.", True
         try:
-            return await self._run_command(self, command, typed, waiting), False
+            answer = await self._run_command(self, command, typed, waiting)
+            if not isinstance(answer, str):
+                raise TypeError(f"it answered {type(answer).__name__} where a text was promised")
+            return answer, False
         except CommandFailed as error:
             return sentence_of(error), True
-        except StorageFailed:
-            raise
+        except StorageFailed as error:
+            if self.recorder.failure is not None:
+                raise
+            return sentence_of(error), True  # another journal's failure, as that of a session to be opened
         except SessionsError as error:
             return sentence_of(error), True
         except (Exception, SystemExit) as error:

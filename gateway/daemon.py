@@ -306,4 +306,4 @@ class Daemon:
             return 1
         self.readiness.stop(Busy("The gateway is stopping; come back in a moment."))
         await switchboard.until_idle(STOP_SECONDS)
-        return 0
+        return 1 if committer.failure.done() else 0

@@ -116,7 +116,7 @@ class Switchboard:
         for row in sorted(self._catalog.unsettled(), key=lambda row: row.at, reverse=True):
             try:
                 chat = await self.chat(row.person, row.key, create=False)
-            except SessionsError as error:
+            except (SessionsError, OSError) as error:
                 log.error("session_not_opened", session=row.session, reason=str(error))
             else:
                 # After a lost catalog that is every session there is: those with nothing to do do not stay.
@@ -258,6 +258,8 @@ class Switchboard:
             log.error("conversation_failed", session=conversation.session, exc_info=error)
         self._drop(chat, conversation)
         await self._put_away(chat, conversation)
+        # Ids of messages that never reached the disk must not be taken for known when they are sent again.
+        chat.receipts.forget(conversation.session, after=conversation.recorder.durable)
         del self._lives[conversation.session], self._owners[conversation.session]
         if error is not None and not self._stopping:
             self._spawn(self._reopen(chat))
@@ -269,8 +271,6 @@ class Switchboard:
             await asyncio.wait([self._owners[session]])
 
     def _drop(self, chat: Chat, conversation: Conversation) -> None:
-        # Ids of messages that never reached the disk must not be taken for known when they are sent again.
-        chat.receipts.forget(conversation.session, after=conversation.recorder.durable)
         chat.finishing.pop(conversation.session, None)
         if chat.current is conversation:
             chat.current = None

@@ -35,6 +35,7 @@ from sessions.events import (
     TurnResumed,
     TurnStarted,
 )
+from sessions.messages import Usage
 from sessions.recorder import LineTooLong, Recorder
 from sessions.transcript import OpenCall, OpenTurn
 from sessions.wire import carriable
@@ -42,8 +43,14 @@ from sessions.wire import carriable
 REPLY_LIMIT = 1024 * 1024
 """Bytes of text after which an answer is taken as cut by length: it must fit one line of the log."""
 
+CALLS_LIMIT = 128
+"""Tool calls that one reply may ask for."""
+
 OUTPUT_LIMIT = 256 * 1024
 """Bytes of a tool's output that stand in the log; more is kept as an attachment."""
+
+MOST_TOKENS = 10**9
+"""More than any request can have."""
 
 TOOL_SECONDS = 300.0
 """After this time a tool that has not returned is stopped."""
@@ -270,6 +277,8 @@ class Turn:
         raise StreamCut(f"The answer of {model.name} ended before its end.")
 
     def _note_reply(self, reply: Reply) -> None:
+        if len(reply.calls) > CALLS_LIMIT:
+            raise BadAnswer(f"The model asked for {len(reply.calls)} tools at once; {CALLS_LIMIT} are taken.")
         calls = tuple(
             RequestedCall(id=carriable(call.id), tool=carriable(call.tool), arguments=carriable(call.arguments))
             for call in reply.calls
@@ -284,7 +293,7 @@ class Turn:
                 text=carriable(reply.text),
                 calls=calls,
                 stop=reply.stop,
-                usage=reply.usage,
+                usage=believable(reply.usage),
                 opaque=reply.opaque,
             ),
             turn=turn.ordinal,
@@ -295,8 +304,9 @@ class Turn:
     def _keep_streamed(self) -> None:
         """What had come of an answer when the turn was cancelled."""
         turn = self._open()
-        if text := self._live.end():
-            self._recorder.note(
+        streamed = self._live.current
+        if (text := self._live.end()) and streamed is not None:
+            streamed.confirmed = self._recorder.note(
                 ModelReplied(reply=turn.replies, model=turn.model, text=text, calls=(), stop="cancelled", usage=None),
                 turn=turn.ordinal,
             )
@@ -384,6 +394,13 @@ class Turn:
         if turn is None:
             raise SessionsError("no turn is open")
         return turn
+
+
+def believable(usage: Usage | None) -> Usage | None:
+    """A provider's counts, as far as they can be counts at all: the sum of many must still be a number for every reader."""
+    if usage is None:
+        return None
+    return Usage(**{name: min(max(0, getattr(usage, name)), MOST_TOKENS) for name in usage.__struct_fields__})
 
 
 def parse_arguments(text: str) -> dict[str, object]:
