@@ -19,13 +19,14 @@ from plugins.tools.workspace_files import Read
 def register_chat_providers() -> Sequence[type[ChatProvider]]:
     """In the order in which `agent.model = "auto"` asks them: what the person has set up before what merely lies here."""
     # A hook pays for its own imports, and only when it is asked.
+    from plugins.chat.anthropic import Anthropic  # noqa: PLC0415
     from plugins.chat.gemini import Gemini  # noqa: PLC0415
     from plugins.chat.local import LocalProvider  # noqa: PLC0415
     from plugins.chat.ollama import Ollama  # noqa: PLC0415
     from plugins.chat.openai import OpenAI  # noqa: PLC0415
     from plugins.chat.scripted import Scripted  # noqa: PLC0415
 
-    return [OpenAI, Gemini, Ollama, LocalProvider, Scripted]
+    return [OpenAI, Anthropic, Gemini, Ollama, LocalProvider, Scripted]
 
 
 @hookimpl

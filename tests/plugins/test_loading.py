@@ -57,7 +57,7 @@ def test_the_built_ins_are_all_there_and_nothing_is_refused() -> None:
     hooks = load_plugins(())
 
     assert hooks.refused == []
-    assert list(hooks.chat_providers()) == ["openai", "gemini", "ollama", "local", "scripted"], (
+    assert list(hooks.chat_providers()) == ["openai", "anthropic", "gemini", "ollama", "local", "scripted"], (
         "the order in which auto asks them"
     )
     assert list(hooks.tools()) == ["read"]

@@ -1,0 +1,228 @@
+"""A fake of Anthropic's Messages API, strict where the real one is, and faulty where a test says so.
+
+Written from Anthropic's documentation: the API reference (`POST /v1/messages`), the pages on streaming, stop reasons,
+errors, tool use, extended thinking, preserved thinking (a block's signature binds it to all that stood before it) and
+prompt caching (marks, the look-back of twenty blocks). What it refuses it refuses with the real service's words and status.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from aiohttp import web
+
+from tests.servers.anthropic_rules import signature, what_is_wrong
+from tests.servers.openai_server import Fault, Raw
+
+KEY = "sk-ant-api03-test-0123456789"
+LOOK_BACK = 20
+
+Json = dict[str, Any]
+
+
+class Says:
+    """An ordinary answer: thoughts, text in words, tool calls in fragments. `parts` instead gives the blocks themselves,
+    thoughts among them without a signature, which they get here."""
+
+    def __init__(
+        self,
+        text: str = "",
+        *calls: tuple[str, str],
+        thoughts: str = "",
+        parts: list[Json] | None = None,
+        stop: str = "",
+        delay: float = 0,
+    ) -> None:
+        said = [{"type": "text", "text": text}] if text else []
+        thought = [{"type": "thinking", "thinking": thoughts}] if thoughts else []
+        called = [
+            {"type": "tool_use", "id": f"toolu_{n}", "name": name, "input": text} for n, (name, text) in enumerate(calls)
+        ]
+        self.parts: list[Json] = [*thought, *said, *called] if parts is None else parts
+        self.stop = stop or ("tool_use" if any(part["type"] == "tool_use" for part in self.parts) else "end_turn")
+        self.delay = delay
+
+
+Answer = Fault | Raw | Says
+
+
+def refusal(message: str, kind: str = "invalid_request_error", **more: Any) -> bytes:
+    """An error body in Anthropic's form."""
+    error = {"type": kind, "message": message, **more}
+    return json.dumps({"type": "error", "error": error, "request_id": "req_test"}).encode()
+
+
+def event(kind: str, **content: Any) -> bytes:
+    """One event as it is sent; the real service pads some with spaces."""
+    return f"event: {kind}\ndata: {json.dumps({'type': kind, **content})[:-1]}   }}\n\n".encode()
+
+
+def echo(body: Json) -> Answer:
+    """Repeats the last text of the person."""
+    blocks = [b for m in reversed(body["messages"]) if m["role"] == "user" for b in m["content"] if b["type"] == "text"]
+    return Says(blocks[0]["text"])
+
+
+class AnthropicServer:
+    """Answers each request with what `answers` gives, in order, the last for ever; or with what `respond` makes of it."""
+
+    def __init__(self, *answers: Answer, respond: Callable[[Json], Answer] = echo) -> None:
+        self.requests: list[Json] = []
+        self.headers: list[dict[str, str]] = []
+        self.refused: list[str] = []
+        self.connections: set[Any] = set()
+        self.url = ""
+        self.disconnects = 0
+        self._cache: set[str] = set()
+        self._answers = list(answers)
+        self._respond = respond
+        self._answered = 0
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[AnthropicServer]:
+        """Listen on a free port; `url` is then the base URL."""
+        app = web.Application(client_max_size=64 * 1024 * 1024)
+        app.router.add_post("/v1/messages", self._create)
+        runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
+        await runner.setup()
+        try:
+            site = web.TCPSite(runner, "127.0.0.1", 0)
+            await site.start()
+            self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+            yield self
+        finally:
+            await runner.cleanup()
+
+    async def _create(self, request: web.Request) -> web.StreamResponse:
+        self.headers.append(dict(request.headers))
+        self.connections.add(request.transport)
+        if request.headers.get("x-api-key") != KEY:
+            return _error(401, "invalid x-api-key", "authentication_error")
+        if "anthropic-version" not in request.headers:
+            return _error(400, "anthropic-version: header is required")
+        body: Json = await request.json()
+        self.requests.append(body)
+        if (wrong := what_is_wrong(body)) is not None:
+            self.refused.append(wrong)
+            return _error(400, wrong)
+        self._answered += 1
+        answer = self._answers[min(self._answered, len(self._answers)) - 1] if self._answers else self._respond(body)
+        try:
+            return await self._give(request, body, answer)
+        except (ConnectionError, asyncio.CancelledError):
+            self.disconnects += 1
+            raise
+
+    async def _give(self, request: web.Request, body: Json, answer: Answer) -> web.StreamResponse:
+        if isinstance(answer, Fault) and not answer.end:
+            headers = {"Content-Type": answer.media, **answer.headers}
+            return web.Response(status=answer.status, body=answer.body, headers=headers)
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
+        await response.prepare(request)
+        if isinstance(answer, Raw):
+            size = answer.chunk or len(answer.content) or 1
+            for start in range(0, len(answer.content), size):
+                await response.write(answer.content[start : start + size])
+                await asyncio.sleep(answer.delay)
+            return response
+        if isinstance(answer, Fault):
+            return await self._break(request, response, body, answer)
+        for piece in events_of(body, answer, self._usage(body)):
+            await response.write(piece)
+            if answer.delay:
+                await asyncio.sleep(answer.delay)
+        return response
+
+    async def _break(
+        self, request: web.Request, response: web.StreamResponse, body: Json, fault: Fault
+    ) -> web.StreamResponse:
+        pieces = events_of(body, Says("one two three four five"), self._usage(body))[: fault.pieces]
+        for piece in fault.events if fault.events is not None else pieces:
+            await response.write(piece)
+        transport = request.transport
+        assert transport is not None
+        if fault.end == "hang":
+            await asyncio.sleep(60)
+        elif fault.end == "cut":
+            transport.write(b"1000\r\ndata: {")  # the beginning of a chunk that does not come
+            transport.close()
+        elif fault.end == "reset":
+            await asyncio.sleep(0.05)  # a reset drops what has not been read yet
+            transport.abort()
+        return response
+
+    def _usage(self, body: Json) -> Json:
+        """What of the request was in the cache, goes into it, and is neither; a token is four characters."""
+        prefixes, sizes, marks = _blocks(body)
+        read = max(
+            (n + 1 for mark in marks for n in range(max(0, mark - LOOK_BACK), mark + 1) if prefixes[n] in self._cache),
+            default=0,
+        )
+        upto = max(marks, default=-1) + 1
+        self._cache |= {prefixes[mark] for mark in marks}
+        return {
+            "input_tokens": sum(sizes[upto:]),
+            "cache_creation_input_tokens": sum(sizes[read:upto]),
+            "cache_read_input_tokens": sum(sizes[:read]),
+            "output_tokens": 1,
+        }
+
+
+def _blocks(body: Json) -> tuple[list[str], list[int], list[int]]:
+    """Of each block, in the order of the cache: the hash of all up to it, its size; and which blocks are marked."""
+    said = [(message["role"], block) for message in body["messages"] for block in message["content"]]
+    ordered = [("tool", t) for t in body.get("tools", [])] + [("system", t) for t in body.get("system", [])] + said
+    state, prefixes, sizes = hashlib.sha256(), [], []
+    for kind, block in ordered:
+        text = json.dumps([kind, {name: value for name, value in block.items() if name != "cache_control"}])
+        state.update(text.encode())
+        prefixes.append(state.hexdigest())
+        sizes.append(len(text) // 4)
+    return prefixes, sizes, [n for n, (_, block) in enumerate(ordered) if "cache_control" in block]
+
+
+def events_of(body: Json, answer: Says, usage: Json | None = None) -> list[bytes]:
+    """The events of an ordinary answer."""
+    head = {"id": "msg_1", "type": "message", "role": "assistant", "model": f"{body['model']}-20260101", "content": []}
+    start = {**head, "stop_reason": None, "stop_sequence": None, "usage": usage or {"input_tokens": 3, "output_tokens": 1}}
+    events = [event("message_start", message=start)]
+    for index, part in enumerate(answer.parts):
+        events += _block_events(index, part, signature(body, answer.parts[:index]))
+        if index == 0:
+            events.append(event("ping"))
+    words = sum(len(str(part).split()) for part in answer.parts)
+    end = {"stop_reason": answer.stop, "stop_sequence": None}
+    return [*events, event("message_delta", delta=end, usage={"output_tokens": words}), event("message_stop")]
+
+
+def _block_events(index: int, part: Json, signed: str) -> list[bytes]:
+    def delta(kind: str, **content: str) -> bytes:
+        return event("content_block_delta", index=index, delta={"type": kind, **content})
+
+    match part["type"]:
+        case "text":
+            words = part["text"].split(" ")
+            start: Json = {"type": "text", "text": ""}
+            deltas = [delta("text_delta", text=w + " " * (n < len(words) - 1)) for n, w in enumerate(words)]
+        case "thinking":
+            start = {"type": "thinking", "thinking": "", "signature": ""}
+            halves = [part["thinking"][:5], part["thinking"][5:]]
+            deltas = [*(delta("thinking_delta", thinking=half) for half in halves if half)]
+            deltas.append(delta("signature_delta", signature=signed))
+        case "tool_use":
+            start = {**part, "input": {}}
+            fragments = [part["input"][n : n + 5] for n in range(0, len(part["input"]), 5)]
+            deltas = [delta("input_json_delta", partial_json=fragment) for fragment in ("", *fragments)]
+        case _:
+            start, deltas = part, []
+    began = event("content_block_start", index=index, content_block=start)
+    return [began, *deltas, event("content_block_stop", index=index)]
+
+
+def _error(status: int, message: str, kind: str = "invalid_request_error") -> web.Response:
+    return web.Response(status=status, body=refusal(message, kind), content_type="application/json")
