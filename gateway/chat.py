@@ -19,6 +19,7 @@ from gateway.errors import Busy, Conflict, DamagedSession
 from sessions.errors import JournalDamaged, StorageFailed
 from sessions.events import MessageReceived, Succession
 from sessions.journal import read_lines
+from sessions.lineage import SessionRow
 from sessions.receipts import Receipt, Receipts, digest_of
 
 PAGE_BYTES = 512 * 1024
@@ -58,8 +59,8 @@ class Sessions(Protocol):
     async def create(self, chat: Chat, succeeds: Succession | None) -> Conversation: ...
     def storage_is_full(self) -> bool: ...
     def path(self, session: str) -> Path: ...
-    def head(self, session: str) -> int | None: ...
-    def successors(self, session: str) -> Sequence[str]: ...
+    def row(self, session: str) -> SessionRow | None: ...
+    def successor(self, session: str) -> str | None: ...
 
 
 class Chat:
@@ -117,23 +118,21 @@ class Chat:
         DamagedSession or StorageFailed; then nothing was taken."""
         while self._switching is not None:
             await asyncio.shield(self._switching)
-        if receipt := self.receipts.find(incoming.id):
-            return self._repeated(incoming, receipt)
         typed = parse_command(incoming.text)
         opens = typed is not None and typed.opens_session
+        if opens and self.damaged is not None and self.receipts.find(incoming.id) is None:
+            return await self._leave_damaged(self.damaged, incoming)
+        if receipt := self.receipts.find(incoming.id):
+            return self._repeated(incoming, receipt)
         if self.damaged is not None:
-            if not opens:
-                raise DamagedSession(
-                    f"The log of this session is damaged ({self.damaged}). Nothing was changed; /new goes on."
-                )
-            await self._leave_damaged(self.damaged)
+            raise DamagedSession(f"The log of this session is damaged ({self.damaged}). Nothing was changed; /new goes on.")
         current = self._require()
         unwritten = current.recorder.log.end - current.recorder.log.durable
         if unwritten > PENDING_BYTES or self._sessions.storage_is_full():
             raise Busy("The disk is slower than what arrives; try again shortly.")
         self._check_room(current, is_command=typed is not None)
         if opens:
-            self._switching = asyncio.get_running_loop().create_future()
+            self._switch()
         try:
             seq = self._note(current, incoming)
         except BaseException:
@@ -172,8 +171,17 @@ class Chat:
         """Return once the message is on the disk; StorageFailed if it will never be."""
         if conversation := self.conversation(received.session):
             await conversation.recorder.until_durable(received.seq)
-        elif received.seq > (self._sessions.head(received.session) or 0):
+        elif received.seq > (self.head(received.session) or 0):
             raise StorageFailed("The message could not be stored; send it again.")
+
+    def wait_for_successor(self) -> None:
+        """Let later messages wait where the current session has a `/new` to answer, as a stop may leave it."""
+        typed = [parse_command(waiting.message.text) for waiting in self._require().recorder.transcript.waiting]
+        if self._switching is None and any(command is not None and command.opens_session for command in typed):
+            self._switch()
+
+    def _switch(self) -> None:
+        self._switching = asyncio.get_running_loop().create_future()
 
     def switched(self) -> None:
         """Later messages may come in again."""
@@ -194,11 +202,19 @@ class Chat:
         self.news()
         return self.current.session
 
-    async def _leave_damaged(self, damaged: JournalDamaged) -> None:
-        succeeds = Succession(session=self.damaged_session, seq=damaged.good_seq)
-        self.current = await self._sessions.create(self, succeeds)
-        self.damaged = None
+    async def _leave_damaged(self, damaged: JournalDamaged, incoming: Incoming) -> Received:
+        """Begin a journal after one that nothing more can be written to; it is also the one that takes the `/new`."""
+        self._switch()
+        try:
+            succeeds = Succession(session=self.damaged_session, seq=damaged.good_seq)
+            self.current = current = await self._sessions.create(self, succeeds)
+            self.damaged = None
+            current.answered_by_successor = current.recorder.transcript.head + 1
+            seq = self._note(current, incoming)
+        finally:
+            self.switched()
         self.news()
+        return Received(session=current.session, seq=seq, duplicate=False)
 
     def _require(self) -> Conversation:
         if self.current is None:
@@ -209,7 +225,13 @@ class Chat:
         """The last durable seq of a session of this key; None if it is not one."""
         if conversation := self.conversation(session):
             return conversation.recorder.durable
-        return self._sessions.head(session)
+        row = self._sessions.row(session)
+        return row.head if row is not None and row.name == (self.person, self.key) else None
+
+    def is_over(self, session: str) -> bool:
+        """Whether a session will have no further event: another has begun, and it has nothing left to do."""
+        row = self._sessions.row(session)
+        return self.conversation(session) is None and row is not None and (row.settled or row.closed)
 
     def end(self, session: str) -> int | None:
         """Durable bytes of a session that is in memory."""
@@ -227,6 +249,6 @@ class Chat:
             return await conversation.recorder.log.lines(first, limit=limit)
         return await asyncio.to_thread(read_lines, self._sessions.path(session), first, limit)
 
-    def successors(self, session: str) -> Sequence[str]:
-        """The sessions of this key after one, oldest first."""
-        return self._sessions.successors(session)
+    def successor(self, session: str) -> str | None:
+        """The session of this key that began after one."""
+        return self._sessions.successor(session)

@@ -88,9 +88,11 @@ class Conversation:
     async def run(self) -> None:
         """Both coroutines, until the conversation is retired and done; SessionsError if its storage fails."""
         receiving = asyncio.create_task(self._answer_at_once())
+        forget = self.recorder.watch(self._end_on_failure)
         try:
             await self._take_turns()
         finally:
+            forget()
             receiving.cancel()
             await asyncio.wait([receiving])
         if not receiving.cancelled() and (error := receiving.exception()):
@@ -135,14 +137,12 @@ class Conversation:
     async def _until_woken(self) -> None:
         if self.recorder.failure is not None:
             raise self.recorder.failure
-        forget = self.recorder.watch(self._wake_on_failure)
-        try:
-            await self._wake.wait()
-        finally:
-            forget()
+        await self._wake.wait()
 
-    def _wake_on_failure(self) -> None:
+    def _end_on_failure(self) -> None:
+        """What nobody can write down is not gone on with: the conversation ends, and is opened again from its journal."""
         if self.recorder.failure is not None:
+            self.turn.break_off()
             self._wake.set()
 
     def _next(self) -> Waiting | None:

@@ -55,3 +55,8 @@ class Live:
         self.current.ended = True
         self.current.confirmed = confirmed
         return self.current.text
+
+    def forget(self) -> None:
+        """The turn is over: pieces that no event confirmed are offered to nobody any more."""
+        if self.current is not None and self.current.confirmed is None:
+            self.current = None

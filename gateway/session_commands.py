@@ -11,7 +11,7 @@ import msgspec
 
 from gateway.session_files import Entry, entry_of, find_journal, journals, listings, recorded
 from gateway.terminal.printable import one_line, printable
-from sessions.errors import JournalDamaged
+from sessions.errors import JournalDamaged, StorageFailed
 from sessions.verifying import verify_journal
 
 WELL, WRONG, IMPOSSIBLE = 0, 1, 2
@@ -103,6 +103,8 @@ def _verdict(path: Path) -> Verdict:
             line=damage.line,
             reason=damage.reason,
         )
+    except StorageFailed as error:
+        return Verdict(session=path.stem, file=str(path), whole=False, events=0, bytes=0, line=0, reason=str(error))
     return Verdict(
         session=path.stem,
         file=str(path),

@@ -53,8 +53,7 @@ class Cursor:
     @property
     def is_done(self) -> bool:
         """Whether nothing more can come: the session is over and all of it was given."""
-        conversation = self._chat.conversation(self.session)
-        return conversation is None and bool(self._chat.successors(self.session)) and not self.has_news
+        return not self.has_news and self._chat.is_over(self.session)
 
     def unread(self) -> int:
         """Bytes of events that came since the client was caught up, and were not given to it; 0 before that."""
@@ -129,7 +128,7 @@ class Subscription:
     def __init__(self, chat: Chat, session: str, after: int) -> None:
         self.chat = chat
         self.cursors = [Cursor(chat, session, after)]
-        self._follow()
+        self._begun = {session}
 
     @property
     def has_news(self) -> bool:
@@ -151,8 +150,12 @@ class Subscription:
         return []
 
     def _follow(self) -> None:
-        """Begin each session after the newest one that is followed, from its first event; forget those that are over."""
-        for session in self.chat.successors(self.cursors[-1].session):
-            self.cursors.append(Cursor(self.chat, session, 0))
+        """Begin the session after the newest one that is followed, once that has nothing to tell; forget those before it
+        that are over."""
+        newest = self.cursors[-1]
         if len(self.cursors) > 1:
-            self.cursors = [cursor for cursor in self.cursors if not cursor.is_done] or self.cursors[-1:]
+            self.cursors = [cursor for cursor in self.cursors if cursor is newest or not cursor.is_done]
+        while not newest.has_news and (session := self.chat.successor(newest.session)) and session not in self._begun:
+            self._begun.add(session)
+            newest = Cursor(self.chat, session, 0)
+            self.cursors.append(newest)

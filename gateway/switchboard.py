@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import structlog
@@ -20,9 +20,9 @@ from gateway.chat import Chat
 from gateway.conversation import Conversation
 from plugins.contracts import Clock
 from sessions.catalog import Catalog, SessionRow
-from sessions.errors import JournalDamaged, SessionsError, StorageFailed
+from sessions.errors import JournalDamaged, SessionsError
 from sessions.events import FORMAT, SessionOpened, Succession
-from sessions.journal import Journals, verify_journal
+from sessions.journal import Journals
 from sessions.opening import open_session
 from sessions.recorder import Recorder
 from sessions.store import START
@@ -41,6 +41,8 @@ REOPEN_SECONDS = (0.5, 2.0, 10.0, 30.0)
 """How long a failed conversation waits before it is opened again, by its failures in a row."""
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+
+T = TypeVar("T")
 
 log = structlog.get_logger("exuvia.switchboard")
 
@@ -70,7 +72,7 @@ class Switchboard:
         self._failures: dict[tuple[str, str], int] = {}
         self._checkpoints: dict[str, int] = {}
         self._stopping = False
-        self._background: set[asyncio.Task[None]] = set()
+        self._background: set[asyncio.Task[Any]] = set()
 
     async def __aenter__(self) -> Switchboard:
         self._spawn(self._sweep())
@@ -106,8 +108,8 @@ class Switchboard:
         if chat is None or not chat.is_open:
             if not create and self._catalog.current(person, key) is None:
                 return None
-            async with self._locks.setdefault(name, asyncio.Lock()):
-                chat = await self._restore(name)
+            # Whoever asked may be gone before it is done; others may wait for the same.
+            chat = await asyncio.shield(self._spawn(self._restore(name)))
         self._last_news[name] = self._clock.monotonic()
         return chat
 
@@ -116,7 +118,7 @@ class Switchboard:
         for row in sorted(self._catalog.unsettled(), key=lambda row: row.at, reverse=True):
             try:
                 chat = await self.chat(row.person, row.key, create=False)
-            except (SessionsError, OSError) as error:
+            except SessionsError as error:
                 log.error("session_not_opened", session=row.session, reason=str(error))
             else:
                 # After a lost catalog that is every session there is: those with nothing to do do not stay.
@@ -136,19 +138,19 @@ class Switchboard:
 
     async def _restore(self, name: tuple[str, str]) -> Chat:
         """Open what of a chat is not in memory: its current session, and older ones with something to finish."""
-        chat = self._chats.get(name)
-        if chat is None:
-            chat = Chat(*name, await self._catalog.receipts(*name), self)
-        row = self._catalog.current(*name)
-        if row is None:
-            chat.current = await self.create(chat, None)
-        else:
-            if not chat.is_open:
-                await self._open_current(chat, row)
-            await self._finish_older(chat, row)
-        self._chats[name] = chat
-        chat.news()
-        return chat
+        async with self._locks.setdefault(name, asyncio.Lock()):
+            chat = self._chats.get(name)
+            if chat is None:
+                chat = self._chats[name] = Chat(*name, await self._catalog.receipts(*name), self)
+            row = self._catalog.current(*name)
+            if row is None:
+                chat.current = await self.create(chat, None)
+            else:
+                if not chat.is_open:
+                    await self._open_current(chat, row)
+                await self._finish_older(chat, row)
+            chat.news()
+            return chat
 
     async def _open_current(self, chat: Chat, row: SessionRow) -> None:
         try:
@@ -156,9 +158,12 @@ class Switchboard:
         except JournalDamaged as damaged:
             log.error("journal_damaged", session=row.session, line=damaged.line, reason=damaged.reason)
             chat.damaged, chat.damaged_session = damaged, row.session
+        else:
+            chat.wait_for_successor()
 
     async def _finish_older(self, chat: Chat, row: SessionRow) -> None:
-        """A stop may have left the session before this one with messages to answer."""
+        """A stop or a failure may have left a session before this one with messages to answer. One that cannot be opened
+        is tried again later; it keeps nobody from the current one."""
         newer = row
         for older in self._catalog.chain(row.session):
             begun = newer.succeeds is not None and newer.succeeds.session == older.session
@@ -167,6 +172,9 @@ class Switchboard:
                     chat.finishing[older.session] = await self.open(chat, older.session, successor=newer.succeeds)
                 except JournalDamaged as damaged:
                     log.error("journal_damaged", session=older.session, line=damaged.line, reason=damaged.reason)
+                except SessionsError as error:
+                    log.error("session_not_opened", session=older.session, reason=str(error))
+                    self._spawn(self._reopen(chat))
             newer = older
 
     # --- what chats need ----------------------------------------------------------------------------------------------
@@ -180,17 +188,24 @@ class Switchboard:
             conversation.retire(successor.seq)
         self._own(chat, conversation)
         if not opened.verified:
-            self._spawn(self._verify_behind(chat, session))
+            self._spawn(self._verify_behind(chat, conversation))
         return conversation
 
-    async def _verify_behind(self, chat: Chat, session: str) -> None:
-        """Check what a checkpoint skipped of a large journal; if it is damaged the key stops."""
+    async def _verify_behind(self, chat: Chat, conversation: Conversation) -> None:
+        """Check what a checkpoint skipped of a large journal; if it is damaged its conversation stops, and with the current
+        one the key."""
+        session = conversation.session
         try:
-            await asyncio.to_thread(verify_journal, self.path(session))
+            await self._journals.verify(session)
         except JournalDamaged as damaged:
             log.error("journal_damaged", session=session, line=damaged.line, reason=damaged.reason)
-            await self._stop(session)
-            chat.damaged, chat.damaged_session = damaged, session
+            async with self._locks.setdefault((chat.person, chat.key), asyncio.Lock()):
+                if chat.current is conversation:
+                    chat.damaged, chat.damaged_session = damaged, session
+                if chat.conversation(session) is conversation:
+                    await self._stop(session)
+        except SessionsError as error:
+            log.error("journal_not_verified", session=session, reason=str(error))
 
     async def create(self, chat: Chat, succeeds: Succession | None) -> Conversation:
         """Begin a new journal for a chat, durably, and run its conversation."""
@@ -200,7 +215,8 @@ class Switchboard:
         opened = SessionOpened(format=FORMAT, session=session, key=chat.key, person=chat.person, succeeds=succeeds)
         try:
             await recorder.record(opened)
-        except StorageFailed:
+        except BaseException:
+            await recorder.close()
             self._forget_empty(session)
             raise
         conversation = self._build(chat, recorder)
@@ -222,19 +238,14 @@ class Switchboard:
         """Where a session's journal lies."""
         return self._journals.path(session)
 
-    def head(self, session: str) -> int | None:
-        """The last seq of a session that is not in memory."""
-        row = self._catalog.row(session)
-        return row.head if row else None
+    def row(self, session: str) -> SessionRow | None:
+        """What is known of a session; of one in memory, as of its last pause or failure."""
+        return self._catalog.row(session)
 
-    def successors(self, session: str) -> Sequence[str]:
-        """The sessions after one under the same key, oldest first."""
-        found = []
+    def successor(self, session: str) -> str | None:
+        """The session that went on after one under the same key."""
         row = self._catalog.successor(session)
-        while row is not None and row.session not in found:
-            found.append(row.session)
-            row = self._catalog.successor(row.session)
-        return found
+        return row.session if row else None
 
     # --- conversations ------------------------------------------------------------------------------------------------
 
@@ -256,6 +267,8 @@ class Switchboard:
             log.error("conversation_dropped", session=conversation.session, reason=str(error))
         elif error is not None:
             log.error("conversation_failed", session=conversation.session, exc_info=error)
+        # Until all is known again nobody may take the session for finished, nor its end for the last word.
+        self._put_row(conversation.recorder, settled=False)
         self._drop(chat, conversation)
         await self._put_away(chat, conversation)
         # Ids of messages that never reached the disk must not be taken for known when they are sent again.
@@ -275,7 +288,6 @@ class Switchboard:
         if chat.current is conversation:
             chat.current = None
             chat.switched()
-        chat.news()
 
     async def _put_away(self, chat: Chat, conversation: Conversation) -> None:
         recorder = conversation.recorder
@@ -283,7 +295,10 @@ class Switchboard:
         if recorder.failure is None:
             self._checkpoint(chat, recorder)
             self._put_row(recorder)
+        else:
+            self._put_row(recorder, settled=False)
         self._checkpoints.pop(conversation.session, None)
+        chat.news()
 
     async def _reopen(self, chat: Chat) -> None:
         """What was accepted before a failure is answered without waiting for somebody to write."""
@@ -292,8 +307,7 @@ class Switchboard:
         self._failures[name] = failures + 1
         await asyncio.sleep(REOPEN_SECONDS[min(failures, len(REOPEN_SECONDS) - 1)])
         try:
-            async with self._locks.setdefault(name, asyncio.Lock()):
-                await self._restore(name)
+            await self._restore(name)
         except SessionsError as error:
             log.error("session_not_opened", key=chat.key, reason=str(error))
             self._spawn(self._reopen(chat))
@@ -319,7 +333,8 @@ class Switchboard:
         self._checkpoints[transcript.session] = recorder.position.seq
         self._catalog.save_checkpoint(transcript.session, recorder.position, transcript, chat.receipts)
 
-    def _put_row(self, recorder: Recorder) -> None:
+    def _put_row(self, recorder: Recorder, *, settled: bool = True) -> None:
+        """Tell the catalog how a session stands; with `settled` false, that something may be left to do whatever it says."""
         transcript = recorder.durable_transcript
         try:
             stat = self.path(transcript.session).stat()
@@ -336,7 +351,7 @@ class Switchboard:
                 at=transcript.at,
                 size=stat.st_size,
                 mtime_ns=stat.st_mtime_ns,
-                settled=transcript.settled and stat.st_size == recorder.position.offset,
+                settled=settled and transcript.settled and stat.st_size == recorder.position.offset,
                 closed=transcript.closed is not None,
             )
         )
@@ -358,10 +373,11 @@ class Switchboard:
             self._failures.pop(name, None)
             await self._stop(chat.current.session)
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = asyncio.create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
+        return task
 
 
 def new_session_id(now: datetime) -> str:

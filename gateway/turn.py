@@ -123,6 +123,11 @@ class Turn:
         self._answering.cancel()
         return True
 
+    def break_off(self) -> None:
+        """Stop at once, since nothing can be recorded any more; the recorder's failure comes out of `run` and `resume`."""
+        if self._answering is not None:
+            self._answering.cancel()
+
     async def run(self, takes: Sequence[int]) -> None:
         """A new turn over the waiting messages with these seqs."""
         ordinal = self._recorder.transcript.turn + 1
@@ -187,6 +192,7 @@ class Turn:
         finally:
             self._answering = None
         self._live.end()
+        self._live.forget()
         self._close_calls()
         await self._end(outcome, failure)
 
@@ -263,7 +269,7 @@ class Turn:
             async with aclosing(model.provider.stream(request)) as stream:  # type: ignore[type-var]
                 async for part in stream:
                     if isinstance(part, Reply):
-                        return part
+                        return sound(part)
                     text = carriable(part.text)
                     size += len(text.encode())
                     if size > REPLY_LIMIT:
@@ -394,6 +400,11 @@ class Turn:
         if turn is None:
             raise SessionsError("no turn is open")
         return turn
+
+
+def sound(reply: Reply) -> Reply:
+    """The reply, if its fields are of the types that they promise; msgspec.ValidationError or TypeError if not."""
+    return msgspec.convert(msgspec.to_builtins(reply), Reply)
 
 
 def believable(usage: Usage | None) -> Usage | None:

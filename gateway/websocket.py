@@ -253,7 +253,7 @@ class Connection:
         current = chat.current.session if chat.current is not None else chat.damaged_session
         session = frame.session_id or current
         head = chat.head(session)
-        if head is None or (session != current and current not in chat.successors(session)):
+        if head is None:
             raise Refused("unknown_session", f"{frame.session} has no session {session}.")
         after = head if frame.after is None else frame.after
         if after > head:
@@ -265,7 +265,7 @@ class Connection:
         current = chat.current.session if chat.current is not None else chat.damaged_session
         session = frame.session_id or current
         head = chat.head(session)
-        if head is None or (session != current and current not in chat.successors(session)):
+        if head is None:
             raise Refused("unknown_session", f"{frame.session} has no session {session}.")
         before = min(head + 1, frame.before if frame.before is not None else head + 1)
         lines = await page_before(chat, session, before, frame.limit)

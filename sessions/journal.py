@@ -16,8 +16,8 @@ from typing import TypeVar
 
 from sessions.append_file import AppendFile
 from sessions.committer import Committer
-from sessions.errors import StorageFailed, UnknownSession
-from sessions.mending import create_to_append, open_to_append
+from sessions.errors import JournalDamaged, StorageFailed, UnknownSession
+from sessions.mending import create_to_append, open_to_append, report_damage
 from sessions.reading import read_lines
 from sessions.store import START, Position
 from sessions.verifying import Verified, verify_journal
@@ -172,6 +172,17 @@ class Journals:
         if not _SESSION.match(session):
             raise UnknownSession("There is no session of this name.")
         return self._folder / f"{session}.jsonl"
+
+    async def verify(self, session: str) -> Verified:
+        """Read a whole journal. Raises UnknownSession, StorageFailed, JournalDamaged (after a report in `quarantine`)."""
+        return await asyncio.to_thread(self._verify, self.path(session))
+
+    def _verify(self, path: Path) -> Verified:
+        try:
+            return verify_journal(path)
+        except JournalDamaged as damage:
+            report_damage(damage, self._quarantine)
+            raise
 
     async def create(self, session: str) -> Journal:
         """A new and empty journal; see `Store.create`. Its name in the folder becomes durable with its first line."""

@@ -42,7 +42,7 @@ def open_to_append(
         _settle(descriptor, path, last.offset, trusted=trusted)
     except JournalDamaged as damage:
         os.close(descriptor)
-        _report(damage, quarantine)
+        report_damage(damage, quarantine)
         raise
     except OSError as error:
         os.close(descriptor)
@@ -109,7 +109,7 @@ def _write_again(descriptor: int, content: bytes, offset: int) -> None:
         rest = rest[count:]
 
 
-def _report(damage: JournalDamaged, quarantine: Path) -> None:
+def report_damage(damage: JournalDamaged, quarantine: Path) -> None:
     """Leave a word for the operator, once for each place of damage. The journal itself stays as it is."""
     word = {
         "journal": str(damage.path),

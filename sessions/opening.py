@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import msgspec
 
 from sessions.catalog import Catalog
 from sessions.errors import JournalDamaged
-from sessions.journal import Journal, Journals, verify_journal
+from sessions.journal import Journal, Journals
 from sessions.store import START, Position
 from sessions.transcript import Transcript, evolve
 from sessions.wire import InvalidLine, decode
@@ -43,7 +42,7 @@ async def open_session(journals: Journals, catalog: Catalog, session: str) -> Op
     path = journals.path(session)
     verified = catalog.vouches(session)
     if not verified and _size(path) <= VERIFIED_FIRST:
-        await asyncio.to_thread(verify_journal, path)
+        await journals.verify(session)
         verified = True
     checkpoint = await catalog.checkpoint(session)
     if checkpoint is not None:
@@ -53,7 +52,7 @@ async def open_session(journals: Journals, catalog: Catalog, session: str) -> Op
             if damaged.line:
                 raise
             # The checkpoint, which is derived, disagrees with the journal: only the journal is asked.
-            await asyncio.to_thread(_check_nothing_is_missing, path, checkpoint[0])
+            await _check_nothing_is_missing(journals, session, checkpoint[0])
     return await _open(journals, catalog, session, START, Transcript(), verified=True)
 
 
@@ -69,9 +68,9 @@ async def _open(
     return OpenedSession(log=log, position=last, transcript=fold.transcript, verified=verified)
 
 
-def _check_nothing_is_missing(path: Path, checkpoint: Position) -> None:
+async def _check_nothing_is_missing(journals: Journals, session: str, checkpoint: Position) -> None:
     """A journal that ends before its checkpoint has lost acknowledged events: that is damage, and stays as it is."""
-    last = verify_journal(path).last
+    path, last = journals.path(session), (await journals.verify(session)).last
     if last.seq < checkpoint.seq:
         reason = f"acknowledged events are missing: it ends at {last.seq} and had {checkpoint.seq}"
         raise JournalDamaged(path, last.seq + 1, reason, good_seq=last.seq, good_end=last.offset)

@@ -8,7 +8,7 @@ from pathlib import Path
 from sessions.lines import BLOCK, lines_from, sum_before
 from sessions.recorder import LONGEST_LINE
 from sessions.store import Position
-from sessions.verifying import damaged, is_torn, open_to_read
+from sessions.verifying import damaged, is_torn, reading
 from sessions.wire import InvalidLine, is_whole, seq_of, verify
 
 NEAR = 16 * 1024
@@ -22,10 +22,9 @@ def read_lines(path: Path, first: int, limit: int, *, upto: int | None = None) -
     """The whole lines from seq `first` (at least 1) on, verified: about `limit` bytes, and at least one where there is one.
 
     Reads no further than offset `upto` (default: the file's end), and also while another process appends: a torn tail
-    is left out. For a thread. Raises UnknownSession, JournalDamaged, OSError.
+    is left out. For a thread. Raises UnknownSession, JournalDamaged, StorageFailed.
     """
-    descriptor = open_to_read(path)
-    try:
+    with reading(path) as descriptor:
         size = os.fstat(descriptor).st_size
         end = size if upto is None else min(size, upto)
         start = _find(descriptor, path, first, end)
@@ -33,8 +32,6 @@ def read_lines(path: Path, first: int, limit: int, *, upto: int | None = None) -
             return []
         before = Position(seq=first - 1, offset=start, sum=sum_before(descriptor, start))
         return _read(descriptor, path, before, limit, end)
-    finally:
-        os.close(descriptor)
 
 
 def _read(descriptor: int, path: Path, last: Position, limit: int, end: int) -> list[bytes]:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 
-from sessions.errors import JournalDamaged, UnknownSession
+from sessions.errors import JournalDamaged, StorageFailed, UnknownSession
 from sessions.lines import lines_from, start_of_line, sum_before
 from sessions.recorder import LONGEST_LINE
 from sessions.store import START, Position
@@ -29,18 +30,29 @@ class Verified(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def verify_journal(path: Path) -> Verified:
-    """Read a whole journal, also while another process appends to it. Raises UnknownSession, JournalDamaged, OSError."""
-    descriptor = open_to_read(path)
-    try:
+    """Read a whole journal, also while another process appends to it. Raises UnknownSession, JournalDamaged and
+    StorageFailed."""
+    with reading(path) as descriptor:
         size = os.fstat(descriptor).st_size
         last = verify_lines(descriptor, path, START, size, lambda _: None)
-    finally:
-        os.close(descriptor)
     return Verified(events=last.seq, bytes=size, last=last, torn=size - last.offset)
 
 
+@contextmanager
+def reading(path: Path) -> Iterator[int]:
+    """A descriptor of a journal while it is read; UnknownSession if there is none, StorageFailed where it cannot be read."""
+    try:
+        descriptor = open_to_read(path)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise StorageFailed(f"{path.name} cannot be read: {error.strerror or error}.") from error
+
+
 def open_to_read(path: Path) -> int:
-    """A descriptor of a journal; UnknownSession if there is none."""
+    """A descriptor of a journal; UnknownSession if there is none, OSError where it cannot be opened."""
     try:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:

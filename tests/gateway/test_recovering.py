@@ -1,0 +1,198 @@
+"""What a chat does after something of it failed: nobody is left waiting, nothing is left unfinished, nothing is unheard."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sessions.append_file
+from gateway import daemon
+from sessions.errors import StorageFailed
+from sessions.events import MessageReceived, ModelReplied, Recorded, TurnEnded
+from sessions.opening import open_session
+from sessions.wire import encode
+from tests.gateway.gateways import Client, Gateway, gateway
+from tests.gateway.stage import Model, Stage, hangs_after
+from tests.stories import AT
+
+SLOW = [{"text": "one two three four five six seven eight nine ten " * 4, "delay_ms": 50}]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(15):
+        while not condition():
+            await asyncio.sleep(0.02)
+
+
+def kinds(running: Gateway, session: str) -> list[str]:
+    return [event["kind"] for event in running.journals()[session]]
+
+
+async def leave_something_to_finish(client: Client) -> str:
+    """A turn that goes on in the old session after `/new`; returns that session."""
+    await client.send("go")
+    accepted = await client.until_type("accepted")
+    await client.until_type("delta")
+    await client.send("/new")
+    await client.until_event("command_answered")
+    session: str = accepted["session_id"]
+    return session
+
+
+def damage(home: Path) -> Path:
+    [path] = (home / "sessions").glob("*.jsonl")
+    content = bytearray(path.read_bytes())
+    content[300] ^= 1
+    path.write_bytes(content)
+    return path
+
+
+async def test_an_old_session_that_fails_while_it_finishes_is_opened_again_and_its_reader_sees_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with gateway(tmp_path / "home", script=SLOW) as running:
+        client = await running.connect()
+        old = await leave_something_to_finish(client)
+        failures: list[int] = []
+        write = sessions.append_file.AppendFile._write
+
+        def fail_once(self: Any, chunk: bytes) -> None:
+            if old in str(self._path) and b"model_replied" in chunk and not failures:
+                failures.append(1)
+                raise OSError(28, "No space left on device")
+            write(self, chunk)
+
+        monkeypatch.setattr(sessions.append_file.AppendFile, "_write", fail_once)
+        await until(lambda: "session_closed" in kinds(running, old))
+        await client.until_event("session_closed")
+
+        assert failures == [1]
+        assert [e["seq"] for s, e in client.events() if s == old][1:] == [
+            event["seq"] for event in running.journals()[old][2:]
+        ]
+
+
+async def test_an_older_session_that_cannot_be_opened_at_once_keeps_nobody_from_the_current_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    monkeypatch.setattr(daemon, "STOP_SECONDS", 0.1)
+    async with gateway(home, script=SLOW) as running:
+        old = await leave_something_to_finish(await running.connect())
+    failures: list[int] = []
+
+    async def fail_once(journals: Any, catalog: Any, session: str) -> Any:
+        if session == old and not failures:
+            failures.append(1)
+            raise StorageFailed("a moment's trouble")
+        return await open_session(journals, catalog, session)
+
+    monkeypatch.setattr("gateway.switchboard.open_session", fail_once)
+    async with gateway(home) as running:
+        client = await running.connect()
+        assert await client.chat("still there?")
+        await until(lambda: "session_closed" in kinds(running, old))
+        assert failures == [1]
+
+
+async def test_a_message_after_a_new_that_a_stop_left_unanswered_belongs_to_the_next_session(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    async with gateway(home) as running:
+        await (await running.connect()).chat("hi")
+    [path] = (home / "sessions").glob("*.jsonl")
+    lines = path.read_bytes().splitlines(keepends=True)
+    asked = MessageReceived(
+        id="n", client="c", sender="owner", channel="websocket", chat="private", text="/new", attachments=()
+    )
+    line, _ = encode(Recorded(seq=len(lines) + 1, at=AT, turn=None, event=asked), lines[-1][-19:-3])
+    path.write_bytes(b"".join([*lines, line]))
+    async with gateway(home) as running:
+        client = await running.connect()
+        answer = await client.until_answered(await client.send("what now"))
+        assert answer["session_id"] != path.stem
+
+
+async def test_two_people_who_leave_a_damaged_session_at_once_meet_in_one_new_session(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    async with gateway(home) as running:
+        await (await running.connect()).chat("hi")
+    path = damage(home)
+    async with gateway(home) as running:
+        clients = [await running.connect() for _ in range(4)]
+        await asyncio.gather(*(client.send("/new", id_="same") for client in clients))
+        answers = [await client.until_answered("same") for client in clients]
+        assert sorted(answer["duplicate"] for answer in answers) == [False, True, True, True]
+        [session] = {answer["session_id"] for answer in answers}
+        answered = await clients[0].until_event("command_answered")
+        assert answered["answer"] == "A new session has begun."
+        assert await clients[1].chat("hello")
+        assert set(running.journals()) == {path.stem, session}
+
+
+async def test_many_who_leave_a_damaged_session_are_all_answered(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    async with gateway(home) as running:
+        await (await running.connect()).chat("hi")
+    damage(home)
+    async with gateway(home) as running:
+        clients, asked = [await running.connect() for _ in range(6)], []
+        for client in clients:
+            await client.send("/new")
+            asked.append(await client.send("hello"))
+        for client, id_ in zip(clients, asked, strict=True):
+            assert (await client.until_answered(id_))["type"] == "accepted"
+
+
+async def test_damage_that_is_found_before_a_session_is_opened_is_reported(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    async with gateway(home) as running:
+        await (await running.connect()).chat("hi")
+    damage(home)
+    async with gateway(home) as running:
+        client = await running.connect()
+        assert (await client.until_answered(await client.send("x")))["code"] == "storage_failed"
+    assert len(list((home / "quarantine").glob("*.damage"))) == 1
+
+
+async def test_a_journal_that_cannot_be_read_is_answered_with_a_sentence(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    async with gateway(home) as running:
+        await (await running.connect()).chat("hi")
+    [path] = (home / "sessions").glob("*.jsonl")
+    path.rename(tmp_path / "elsewhere")
+    path.symlink_to(tmp_path / "elsewhere")
+    async with gateway(home) as running:
+        client = await running.connect()
+        answer = await client.until_answered(await client.send("x"))
+        assert answer["code"] == "storage_failed"
+        assert await client.chat("x", session="other")
+
+
+async def test_an_answer_that_was_given_up_is_not_shown_to_who_comes_later(tmp_path: Path) -> None:
+    async with gateway(tmp_path / "home", script=[{"text": "half an answer", "error": "bad_request"}]) as running:
+        client = await running.connect()
+        await client.send("go")
+        await client.until_type("delta")
+        assert (await client.until_event("turn_ended"))["outcome"] == "failed"
+        late = await running.connect()
+        await late.say("subscribe", session="main")
+        await late.say("ping", id="p")
+        await late.until_type("pong")
+        assert not [frame for frame in late.frames if frame["type"] == "delta"]
+
+
+async def test_a_turn_stops_as_soon_as_its_journal_has_failed() -> None:
+    stage = Stage(Model(hangs_after("some")))
+    running = asyncio.create_task(stage.conversation.run())
+    stage.hear("hi")
+    await stage.until(lambda: stage.live.current is not None and stage.live.current.text == "some")
+    stage.log.fail()
+    with pytest.raises(StorageFailed):
+        async with asyncio.timeout(5):
+            await running
+    assert not stage.told(ModelReplied)
+    assert not stage.told(TurnEnded)
