@@ -50,8 +50,10 @@ class AgentKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class SessionsKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[sessions]`: how many messages may wait, and what becomes of a turn that a crash cut off."""
+    """`[sessions]`: what becomes of messages that arrive during a turn, how many may wait, and what becomes of a turn that
+    a crash cut off."""
 
+    queue: Literal["followup", "collect", "steer", "interrupt"] = "followup"
     queue_limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 20
     resume: Literal["auto", "offer", "never"] = "auto"
     resume_within: Seconds = Seconds(3600)

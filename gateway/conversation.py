@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 import msgspec
 
 from gateway.commands import Typed, parse_command
 from gateway.errors import sentence_of
+from gateway.inbox import Inbox
 from gateway.live import Live
 from gateway.turn import Turn
 from plugins.contracts import Clock, Command, CommandFailed
@@ -27,6 +29,11 @@ from sessions.wire import carriable
 RESUME_ATTEMPTS = 2
 """A turn that two resumptions did not finish is abandoned: it may be what brings the gateway down."""
 
+COLLECT_SECONDS = 0.5
+"""So long nothing more may come before `collect` takes what waits."""
+
+COLLECT_AT_MOST = 5.0
+"""Seconds after which `collect` waits no longer for a pause."""
 
 ANSWER_LIMIT = 256 * 1024
 """Bytes of a command's answer that stand in the log."""
@@ -48,6 +55,7 @@ class Conversation:
         *,
         live: Live,
         turn: Turn,
+        inbox: Inbox,
         commands: Mapping[str, Command],
         run_command: Callable[[Conversation, Command, Typed, Waiting], Awaitable[str]],
         resume: Callable[[], ResumeRules],
@@ -60,12 +68,16 @@ class Conversation:
         """Another session of the key has begun: finish what was received, then close."""
         self.answered_by_successor: int | None = None
         """The seq of the command that opened the next session, answered by its existence."""
+        self._inbox = inbox
         self._commands = commands
         self._run_command = run_command
         self._resume = resume
         self._clock = clock
         self._wake = asyncio.Event()
         self._at_once: asyncio.Queue[Waiting] = asyncio.Queue()
+        self._interruptions: set[asyncio.Task[None]] = set()
+        self._newest = 0.0
+        """When the newest message came, on the loop's clock."""
         for waiting in recorder.transcript.waiting:
             self._sort(waiting)
 
@@ -82,8 +94,20 @@ class Conversation:
     def receive(self, message: MessageReceived) -> int:
         """Put a message into the log's queue and the inbox; returns its seq at once. It counts once that is durable."""
         seq = self.recorder.note(message, urgent=True)
+        self._newest = asyncio.get_running_loop().time()
         self._sort(Waiting(seq=seq, message=message))
+        if self._inbox.mode == "interrupt" and parse_command(message.text) is None:
+            task = asyncio.create_task(self._interrupt(seq))
+            self._interruptions.add(task)
+            task.add_done_callback(self._interruptions.discard)
         return seq
+
+    async def _interrupt(self, seq: int) -> None:
+        """Stop the running turn for a message, once that is durable, unless it was taken meanwhile."""
+        with suppress(StorageFailed):  # which the conversation itself ends with
+            await self.recorder.until_durable(seq)
+            if any(waiting.seq == seq for waiting in self.recorder.transcript.waiting):
+                self.turn.cancel()
 
     async def run(self) -> None:
         """Both coroutines, until the conversation is retired and done; SessionsError if its storage fails."""
@@ -106,13 +130,9 @@ class Conversation:
 
     def _sort(self, waiting: Waiting) -> None:
         typed = parse_command(waiting.message.text)
-        if typed is not None and self._is_now(typed):
+        if typed is not None and self._inbox.is_now(typed):
             self._at_once.put_nowait(waiting)
         self._wake.set()
-
-    def _is_now(self, typed: Typed) -> bool:
-        command = self._commands.get(typed.name)
-        return command is None or command.when == "now"
 
     async def _answer_at_once(self) -> None:
         while True:
@@ -125,7 +145,7 @@ class Conversation:
             await self._take_up(turn)
         while True:
             self._wake.clear()
-            waiting = self._next()
+            waiting = self._inbox.first()
             if waiting is not None:
                 await self._take(waiting)
             elif self.retired and self.idle:
@@ -145,20 +165,24 @@ class Conversation:
             self.turn.break_off()
             self._wake.set()
 
-    def _next(self) -> Waiting | None:
-        """The oldest waiting thing that is the turn's to take."""
-        for waiting in self.recorder.transcript.waiting:
-            typed = parse_command(waiting.message.text)
-            if typed is None or not self._is_now(typed):
-                return waiting
-        return None
-
     async def _take(self, waiting: Waiting) -> None:
-        await self.recorder.until_durable(waiting.seq)
         if parse_command(waiting.message.text) is not None:
             await self._answer_command(waiting)
-        else:
-            await self.turn.run([waiting.seq])
+            return
+        takes = self._inbox.together()
+        await self.recorder.until_durable(takes[-1])
+        await self.turn.run(takes)
+        if self._inbox.mode == "collect" and self._inbox.messages():
+            await self._until_pause()
+
+    async def _until_pause(self) -> None:
+        """What came during a turn may go on coming: let it come, so that it is answered together."""
+        loop = asyncio.get_running_loop()
+        latest = loop.time() + COLLECT_AT_MOST
+        while not self.retired and (seconds := min(self._newest + COLLECT_SECONDS, latest) - loop.time()) > 0:
+            self._wake.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._until_woken(), seconds)
 
     async def _take_up(self, turn: OpenTurn) -> None:
         rules = self._resume()

@@ -24,6 +24,7 @@ from gateway.config import Config, check_providers, load_config, provider_settin
 from gateway.conversation import Conversation, ResumeRules
 from gateway.errors import Busy, GatewayError, StartRefused, sentence_of
 from gateway.home import Home
+from gateway.inbox import Inbox
 from gateway.instructions import SHIPPED
 from gateway.live import Live
 from gateway.models import Models
@@ -191,9 +192,11 @@ class Daemon:
 
         def build(chat: Chat, recorder: Recorder) -> Conversation:
             live = Live(chat.news)
+            inbox = Inbox(recorder, commands=commands, configured=lambda: self.config.sessions.queue)
             turn = Turn(
                 recorder,
                 live=live,
+                inbox=inbox,
                 choose=lambda: models.choose(recorder.transcript.settings.get("model")),
                 tools=tools,
                 attachments=attachments,
@@ -212,6 +215,7 @@ class Daemon:
                 recorder,
                 live=live,
                 turn=turn,
+                inbox=inbox,
                 commands=commands,
                 run_command=run_command,
                 resume=self._resume_rules,

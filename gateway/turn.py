@@ -13,6 +13,7 @@ from contextlib import aclosing
 import msgspec
 
 from gateway.errors import GatewayError, sentence_of
+from gateway.inbox import Inbox
 from gateway.live import Live
 from gateway.models import ChosenModel
 from plugins.contracts import ChatRequest, Clock, Reply, Tool, ToolContext
@@ -31,6 +32,7 @@ from sessions.events import (
     ToolCalled,
     ToolReturned,
     TurnEnded,
+    TurnJoined,
     TurnOutcome,
     TurnResumed,
     TurnStarted,
@@ -88,6 +90,7 @@ class Turn:
         recorder: Recorder,
         *,
         live: Live,
+        inbox: Inbox,
         choose: Callable[[], ChosenModel],
         tools: Mapping[str, Tool],
         attachments: Attachments,
@@ -97,6 +100,7 @@ class Turn:
     ) -> None:
         self._recorder = recorder
         self._live = live
+        self._inbox = inbox
         self._choose = choose
         self._tools = tools
         self._attachments = attachments
@@ -212,6 +216,7 @@ class Turn:
                 self._note_return(call, "unknown", "The gateway stopped while this ran; how it ended is not known.")
         if self._open().calls:
             await self._run_calls()
+            await self._join()
         await self._answer(self._choose_again(turn))
 
     def _choose_again(self, turn: OpenTurn) -> ChosenModel:
@@ -226,10 +231,17 @@ class Turn:
             if not self._open().calls:
                 return
             await self._run_calls()
+            await self._join()
         raise TurnFailed(
             "too_many_rounds",
             f"The model asked for tools {self._rules().rounds} times in a row and was stopped; say “go on” to let it.",
         )
+
+    async def _join(self) -> None:
+        """Take what came meanwhile, where the queue mode says so. Here no call is parted from its result."""
+        if takes := self._inbox.joining():
+            await self._recorder.until_durable(takes[-1])
+            self._recorder.note(TurnJoined(takes=tuple(takes)), turn=self._open().ordinal)
 
     async def _ask(self, model: ChosenModel) -> None:
         """One answer of the model, asked again if its stream is cut."""

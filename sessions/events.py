@@ -103,6 +103,12 @@ class TurnStarted(_Kind, tag="turn_started", frozen=True, kw_only=True):
     reserve: int
 
 
+class TurnJoined(_Kind, tag="turn_joined", frozen=True, kw_only=True):
+    """The running turn takes these messages too, behind the last result of its tools."""
+
+    takes: tuple[int, ...]
+
+
 class TurnResumed(_Kind, tag="turn_resumed", frozen=True, kw_only=True):
     """A turn that a stop of the gateway interrupted goes on; `attempt` counts from 1."""
 
@@ -208,6 +214,7 @@ Event: TypeAlias = (
     | MessageReceived
     | InstructionsSet
     | TurnStarted
+    | TurnJoined
     | TurnResumed
     | RequestSent
     | ModelReplied

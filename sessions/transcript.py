@@ -29,6 +29,7 @@ from sessions.events import (
     ToolCalled,
     ToolReturned,
     TurnEnded,
+    TurnJoined,
     TurnResumed,
     TurnStarted,
 )
@@ -36,7 +37,7 @@ from sessions.growing import Growing, plain
 from sessions.messages import AssistantMessage, Message, ToolCall, ToolMessage, Usage, UserMessage
 from sessions.wire import decode
 
-FOLD = 1
+FOLD = 2
 """The version of this fold. A checkpoint of another version is not used."""
 
 
@@ -91,6 +92,8 @@ class Transcript(msgspec.Struct, frozen=True, kw_only=True):
     instructions: InstructionsSet | None = None
     settings: dict[str, str] = {}
     usage: Usage = Usage()
+    spent: dict[str, dict[str, Usage]] = {}
+    """Tokens by purpose (`answer`, …) and, in that, by the model that replied."""
     last_usage: Usage | None = None
     last_usage_messages: int = 0
     """How many of `messages`, from the first, `last_usage.input` covered."""
@@ -133,7 +136,10 @@ def _changes(  # noqa: PLR0911, PLR0912 - one arm for each kind
         case InstructionsSet():
             return {"instructions": event}
         case TurnStarted():
-            return _taken(t, recorded, event)
+            return _started(t, recorded, event)
+        case TurnJoined():
+            taken = _taken(t, event.takes)
+            return {**taken, **_in_turn(t, lambda turn: {"takes": (*turn.takes, *event.takes)})}
         case TurnResumed():
             return _in_turn(t, lambda turn: {"resumed": event.attempt, "replies": turn.replies + 1})
         case RequestSent():
@@ -165,12 +171,16 @@ def _in_turn(t: Transcript, change: object) -> dict[str, object]:
     return {"open_turn": msgspec.structs.replace(t.open_turn, **change(t.open_turn))}
 
 
-def _taken(t: Transcript, recorded: Recorded, event: TurnStarted) -> dict[str, object]:
-    taken = {w.seq: w.message for w in t.waiting if w.seq in event.takes}
+def _taken(t: Transcript, takes: tuple[int, ...]) -> dict[str, object]:
+    taken = {w.seq: w.message for w in t.waiting if w.seq in takes}
     messages = t.messages
-    for seq in event.takes:
+    for seq in takes:
         if message := taken.get(seq):
             messages = messages.grown(UserMessage(text=message.text, attachments=message.attachments))
+    return {"messages": messages, "waiting": tuple(w for w in t.waiting if w.seq not in taken)}
+
+
+def _started(t: Transcript, recorded: Recorded, event: TurnStarted) -> dict[str, object]:
     ordinal = recorded.turn if recorded.turn is not None else t.turn + 1
     turn = OpenTurn(
         ordinal=ordinal,
@@ -181,12 +191,7 @@ def _taken(t: Transcript, recorded: Recorded, event: TurnStarted) -> dict[str, o
         window=event.window,
         reserve=event.reserve,
     )
-    return {
-        "turn": ordinal,
-        "open_turn": turn,
-        "messages": messages,
-        "waiting": tuple(w for w in t.waiting if w.seq not in taken),
-    }
+    return {"turn": ordinal, "open_turn": turn, **_taken(t, event.takes)}
 
 
 def _replied(t: Transcript, recorded: Recorded, event: ModelReplied) -> dict[str, object]:
@@ -200,12 +205,18 @@ def _replied(t: Transcript, recorded: Recorded, event: ModelReplied) -> dict[str
         changes["messages"] = t.messages.grown(AssistantMessage(text=event.text, calls=calls, opaque=event.opaque))
     if event.usage is not None:
         changes["usage"] = t.usage + event.usage
+        changes["spent"] = _spent(t, "answer", event.model, event.usage)
         changes["last_usage"] = event.usage
         changes["last_usage_messages"] = len(t.messages)
     opened = tuple(
         OpenCall(ref=ref, tool=call.tool, arguments=call.arguments) for ref, call in zip(refs, event.calls, strict=True)
     )
     return {**changes, **_in_turn(t, lambda _: {"calls": opened, "finished": not opened})}
+
+
+def _spent(t: Transcript, purpose: str, model: str, usage: Usage) -> dict[str, dict[str, Usage]]:
+    by_model = t.spent.get(purpose, {})
+    return {**t.spent, purpose: {**by_model, model: by_model.get(model, Usage()) + usage}}
 
 
 def _began(calls: tuple[OpenCall, ...], event: ToolCalled) -> tuple[OpenCall, ...]:

@@ -24,6 +24,7 @@ from sessions.events import (
     ToolCalled,
     ToolReturned,
     TurnEnded,
+    TurnJoined,
     TurnResumed,
     TurnStarted,
 )
@@ -155,6 +156,7 @@ class Screen:
                 | SessionClosed()
                 | InstructionsSet()
                 | TurnStarted()
+                | TurnJoined()
                 | RequestSent()
                 | ToolCalled()
                 | SettingChanged()

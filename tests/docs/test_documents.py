@@ -161,7 +161,7 @@ def hash_by_the_page(lines: list[Frame]) -> str:
         match line["kind"]:
             case "instructions_set":
                 head = {"instructions": line["text"], "parameters": line["parameters"], "tools": line["tools"]}
-            case "turn_started":
+            case "turn_started" | "turn_joined":
                 for seq in line["takes"]:
                     message = received[seq]
                     messages.append({"role": "user", "text": message["text"], "attachments": message["attachments"]})

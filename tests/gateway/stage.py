@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Self
 
 from gateway.commands import Typed
 from gateway.conversation import Conversation, ResumeRules
+from gateway.inbox import Inbox, QueueMode
 from gateway.live import Live
 from gateway.models import Models
 from gateway.turn import Turn, TurnRules
@@ -120,10 +121,11 @@ class Stage:
         model: Model,
         *tools: Instrument,
         lines: list[bytes] | None = None,
-        commands: dict[str, Command] | None = None,
+        commands: Mapping[str, Command] | None = None,
         attachments: Path | None = None,
         resume: ResumeRules | None = None,
         rounds: int = 5,
+        queue: QueueMode = "followup",
     ) -> None:
         self.clock = SetClock()
         self.log = MemoryLog()
@@ -140,9 +142,12 @@ class Stage:
         if not lines:
             self.recorder.note(opened(), urgent=True)
         self.live = Live(lambda: None)
+        self.queue: QueueMode = queue
+        inbox = Inbox(self.recorder, commands=commands or {}, configured=lambda: self.queue)
         self.turn = Turn(
             self.recorder,
             live=self.live,
+            inbox=inbox,
             choose=Models({"staged": model}, configured="auto", window=None).choose,
             tools={tool.definition.name: tool for tool in tools},  # type: ignore[misc]
             attachments=Attachments(attachments or Path("unused")),
@@ -154,6 +159,7 @@ class Stage:
             self.recorder,
             live=self.live,
             turn=self.turn,
+            inbox=inbox,
             commands=commands or {},
             run_command=self._run_command,
             resume=lambda: resume or ResumeRules(mode="auto", within=timedelta(hours=1)),

@@ -21,6 +21,7 @@ from sessions.events import SessionClosed, Succession
 from sessions.sqlite import connect
 from sessions.store import START
 from sessions.survey import survey
+from sessions.transcript import FOLD
 from tests.sessions.journal_files import (
     end_of,
     ended,
@@ -412,7 +413,7 @@ async def test_a_checkpoint_of_another_session_or_another_fold_is_refused(
         assert await catalog.checkpoint(session_id(1)) is None
         await catalog._file._db.execute("UPDATE checkpoints SET session = ?", (session_id(2),))
         assert await catalog.checkpoint(session_id(2)) is not None
-        monkeypatch.setattr("sessions.checkpoints.FOLD", 2)
+        monkeypatch.setattr("sessions.checkpoints.FOLD", FOLD + 1)
         assert await catalog.checkpoint(session_id(2)) is None
 
 

@@ -1,0 +1,248 @@
+"""The queue modes: what each does with messages that arrive during a turn, and that none is lost, doubled or overtaken."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Sequence
+from typing import ClassVar, Literal
+
+import pytest
+
+from gateway.inbox import MODES, QueueMode
+from plugins.contracts import CallDraft, ChatRequest, CommandTime, ConversationView, Delta, Reply
+from sessions.context import is_paired
+from sessions.events import (
+    CommandAnswered,
+    MessageReceived,
+    SettingChanged,
+    ToolReturned,
+    TurnEnded,
+    TurnJoined,
+    TurnStarted,
+)
+from sessions.transcript import project
+from tests.gateway.stage import Instrument, Model, Stage, hangs_after, says
+
+ARRIVALS = 1000
+
+
+class Between:
+    """A command that waits for the end of the turn."""
+
+    name: ClassVar[str] = "between"
+    usage: ClassVar[str] = "/between"
+    summary: ClassVar[str] = ""
+    when: ClassVar[CommandTime] = "between_turns"
+
+    async def run(self, argument: str, conversation: ConversationView) -> str:
+        return "done"
+
+
+class Now(Between):
+    """A command that does not."""
+
+    name: ClassVar[str] = "now"
+    when: ClassVar[CommandTime] = "now"
+
+
+def taken(stage: Stage) -> list[Sequence[int]]:
+    """What each turn took, also what joined it."""
+    return [event.takes for event in stage.events if isinstance(event, TurnStarted | TurnJoined)]
+
+
+class Gate:
+    """A tool that runs until the test lets it return."""
+
+    def __init__(self) -> None:
+        self.entered = asyncio.Event()
+        self.open = asyncio.Event()
+
+    async def __call__(self) -> str:
+        self.entered.set()
+        await self.open.wait()
+        return "done"
+
+
+async def staged_in_a_tool(queue: QueueMode) -> tuple[Stage, Gate]:
+    gate = Gate()
+    stage = Stage(Model(says("", "tool"), says("answer")), Instrument("tool", gate), queue=queue)
+    return stage, gate
+
+
+async def test_followup_gives_each_message_a_turn_of_its_own() -> None:
+    stage, gate = await staged_in_a_tool("followup")
+    async with stage.playing():
+        first = stage.hear("one", "1")
+        await gate.entered.wait()
+        others = [stage.hear(text, text) for text in ("two", "three")]
+        gate.open.set()
+        await stage.until_settled()
+    assert taken(stage) == [(first,), *((seq,) for seq in others)]
+    assert [event.outcome for event in stage.told(TurnEnded)] == ["replied"] * 3
+
+
+async def test_collect_answers_together_what_came_during_a_turn() -> None:
+    stage, gate = await staged_in_a_tool("collect")
+    async with stage.playing():
+        first = stage.hear("one", "1")
+        await gate.entered.wait()
+        others = [stage.hear("two", "2"), stage.hear("three", "3")]
+        gate.open.set()
+        await stage.until(lambda: len(stage.told(TurnEnded)) == 1)
+        others.append(stage.hear("four, while they are collected", "4"))
+        await stage.until_settled()
+    assert taken(stage) == [(first,), tuple(others)]
+    assert [m.text for m in stage.model.requests[-1].context.messages[-3:]] == [
+        "two",
+        "three",
+        "four, while they are collected",
+    ]
+
+
+async def test_steer_enters_the_turn_behind_the_results_of_its_tools() -> None:
+    stage, gate = await staged_in_a_tool("steer")
+    async with stage.playing():
+        first = stage.hear("one", "1")
+        await gate.entered.wait()
+        second = stage.hear("rather so", "2")
+        gate.open.set()
+        await stage.until_settled()
+    assert taken(stage) == [(first,), (second,)]
+    assert len(stage.told(TurnEnded)) == 1
+    assert [type(m).__name__ for m in stage.model.requests[-1].context.messages] == [
+        "UserMessage",
+        "AssistantMessage",
+        "ToolMessage",
+        "UserMessage",
+    ]
+
+
+async def test_steer_without_another_tool_starts_the_next_turn() -> None:
+    stage = Stage(Model(says("first"), says("second")), queue="steer")
+    async with stage.playing():
+        one = stage.hear("one", "1")
+        await stage.until(lambda: stage.live.current is not None)
+        two = stage.hear("two", "2")
+        await stage.until_settled()
+    assert taken(stage) == [(one,), (two,)]
+    assert len(stage.told(TurnEnded)) == 2
+
+
+async def test_interrupt_stops_the_turn_and_its_tool_and_takes_all_that_waits() -> None:
+    stage, gate = await staged_in_a_tool("interrupt")
+    async with stage.playing():
+        first = stage.hear("one", "1")
+        await gate.entered.wait()
+        others = (stage.hear("two", "2"), stage.hear("three", "3"))
+        await stage.until_settled()
+    assert taken(stage) == [(first,), others]
+    assert [event.outcome for event in stage.told(TurnEnded)] == ["cancelled", "replied"]
+    assert [event.outcome for event in stage.told(ToolReturned)] == ["unknown"]
+
+
+async def test_interrupt_waits_until_the_new_message_is_on_the_disk() -> None:
+    stage = Stage(Model(hangs_after("some"), says("answer")), queue="interrupt")
+    async with stage.playing():
+        stage.hear("one", "1")
+        await stage.until(lambda: stage.live.current is not None and stage.live.current.text == "some")
+        seq = stage.hear("two", "2")
+        await stage.until(lambda: bool(stage.told(TurnEnded)))
+        assert stage.recorder.durable >= seq
+        await stage.until_settled()
+
+
+async def test_no_message_is_taken_before_a_command_that_came_earlier() -> None:
+    for mode in MODES:
+        stage, gate = await staged_in_a_tool(mode)
+        stage.conversation._commands["between"] = Between()  # type: ignore[index]
+        async with stage.playing():
+            stage.hear("one", "1")
+            await gate.entered.wait()
+            command = stage.hear("/between", "2")
+            stage.hear("three", "3")
+            gate.open.set()
+            await stage.until_settled()
+        order = [e.answers if isinstance(e, CommandAnswered) else e.takes[-1] for e in decided(stage)]
+        assert order == sorted(order), mode
+        assert command in order
+
+
+def decided(stage: Stage) -> list[TurnStarted | TurnJoined | CommandAnswered]:
+    return [event for event in stage.events if isinstance(event, TurnStarted | TurnJoined | CommandAnswered)]
+
+
+async def test_a_session_may_have_a_mode_of_its_own() -> None:
+    stage, gate = await staged_in_a_tool("followup")
+    async with stage.playing():
+        stage.hear("one", "1")
+        await gate.entered.wait()
+        stage.recorder.note(SettingChanged(name="queue", value="collect", by="owner"))
+        others = (stage.hear("two", "2"), stage.hear("three", "3"))
+        gate.open.set()
+        await stage.until_settled()
+    assert taken(stage)[-1] == others
+
+
+def sometimes(chance: random.Random) -> Model:
+    """A model that asks for a tool now and then, and takes its time."""
+
+    async def answer(request: ChatRequest) -> AsyncIterator[Delta | Reply]:
+        for _ in range(chance.randrange(3)):
+            yield Delta("x")
+            await asyncio.sleep(chance.choice((0, 0, 0.001)))
+        calls = (CallDraft(id="c", tool="tool", arguments="{}"),) * chance.choice((0, 0, 1, 2))
+        yield Reply(text="x", model="model", stop="calls" if calls else "end", calls=calls)
+
+    return Model(answer)
+
+
+@pytest.mark.parametrize("mode", [*MODES, "changing"])
+async def test_of_a_thousand_arrivals_none_is_lost_doubled_or_overtaken(
+    mode: QueueMode | Literal["changing"], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.conversation.COLLECT_SECONDS", 0.002)
+    chance = random.Random(mode)
+
+    async def tool() -> str:
+        await asyncio.sleep(chance.choice((0, 0, 0.001)))
+        return "done"
+
+    commands = {"between": Between(), "now": Now()}
+    stage = Stage(
+        sometimes(chance),
+        Instrument("tool", tool),
+        commands=commands,
+        queue="followup" if mode == "changing" else mode,
+        rounds=1000,
+    )
+    sent: dict[int, str] = {}
+    async with stage.playing():
+        for number in range(ARRIVALS):
+            text = chance.choices((f"message {number}", "/now", "/between"), (8, 1, 1))[0]
+            sent[stage.hear(text, str(number))] = text
+            if mode == "changing":
+                stage.queue = chance.choice(MODES)
+            if len(stage.recorder.transcript.waiting) > 30:
+                await stage.until(lambda: len(stage.recorder.transcript.waiting) < chance.randrange(1, 20))
+            elif chance.random() < 0.5:
+                await asyncio.sleep(chance.choice((0, 0, 0.001, 0.003)))
+        async with asyncio.timeout(30):
+            while not (stage.recorder.transcript.settled and stage.recorder.durable_transcript.settled):
+                await asyncio.sleep(0.005)
+
+    messages = [seq for seq, text in sent.items() if not text.startswith("/")]
+    assert [seq for takes in taken(stage) for seq in takes] == messages
+    answered = [event.answers for event in stage.told(CommandAnswered)]
+    assert sorted(answered) == [seq for seq, text in sent.items() if text.startswith("/")]
+    between = [e.answers if isinstance(e, CommandAnswered) else e.takes[0] for e in decided(stage)]
+    between = [seq for seq in between if sent[seq] != "/now"]
+    assert between == sorted(between)
+    assert [event.id for event in stage.told(MessageReceived)] == [str(number) for number in range(ARRIVALS)]
+    assert is_paired(tuple(project(stage.log.written).messages))
+    joined = len(stage.told(TurnJoined))
+    cancelled = [event for event in stage.told(TurnEnded) if event.outcome == "cancelled"]
+    together = [takes for takes in taken(stage) if len(takes) > 1]
+    assert bool(joined) == (mode in ("steer", "changing"))
+    assert bool(cancelled) == (mode in ("interrupt", "changing"))
+    assert bool(together) == (mode != "followup")
