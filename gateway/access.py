@@ -1,56 +1,103 @@
-"""Who may speak: the token, and which hosts and origins a request may name.
+"""Who may speak: tokens and attempts, and which hosts and origins a request may name.
 
 A browser page of somebody else's can reach a local port. It cannot choose the `Origin` that the browser sends, nor, without
-controlling the address, the `Host`; so both must be our own (cross-site websockets, DNS rebinding).
+controlling the address, the `Host`; so the `Host` must be our own and the `Origin` the same (cross-site websockets, DNS
+rebinding).
 """
 
 from __future__ import annotations
 
-import hmac
 import ipaddress
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from urllib.parse import urlsplit
 
-from plugins.secrets import Secret
-
-OWNER = "owner"
-"""The person that the gateway's token names."""
+from gateway.attempts import Attempts
+from gateway.people import Admission, People, mark_of
 
 _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
+
+
+class NotAdmitted(Exception):
+    """The token names nobody, or comes from an address that must wait `retry_after` seconds; the text is a sentence."""
+
+    def __init__(self, sentence: str, retry_after: int | None = None) -> None:
+        super().__init__(sentence)
+        self.retry_after = retry_after
 
 
 class Access:
     """The rules of one gateway. `port` is the one that is listened on; `hosts` and `origins` are allowed beside our own."""
 
-    def __init__(self, token: Secret, *, host: str, port: int, hosts: Sequence[str], origins: Sequence[str]) -> None:
-        self._token = token
+    def __init__(
+        self,
+        people: People,
+        attempts: Attempts,
+        *,
+        host: str,
+        port: int,
+        hosts: Sequence[str],
+        origins: Sequence[str],
+    ) -> None:
+        self._people = people
+        self._attempts = attempts
+        self._watchers: list[Callable[[], None]] = []
         self._any_address = _is_wildcard(host)
         own = {*_LOOPBACK_NAMES, _in_url(host)}
-        self._hosts = {f"{name}:{port}" for name in own} | {name.lower() for name in hosts}
+        self._hosts = {_plain(f"{name}:{port}") for name in own} | {_plain(name) for name in hosts}
         if port in (80, 443):
-            self._hosts |= own
+            self._hosts |= {_plain(name) for name in own}
         self._origins = {origin.lower().rstrip("/") for origin in origins}
         self._port = port
 
-    def person(self, token: str) -> str | None:
-        """Whose token this is; None if it is nobody's."""
-        known = self._token.reveal().encode()
-        return OWNER if hmac.compare_digest(known, token.encode("utf-8", "surrogatepass")) else None
+    # --- people -------------------------------------------------------------------------------------------------------
 
-    def person_of_header(self, authorization: str) -> str | None:
-        """Whose `Authorization` header this is; None if it is nobody's."""
+    def admit(self, token: str, address: str) -> Admission:
+        """Whose token this is, which came from an IP address; NotAdmitted if it is nobody's. While an address must wait its
+        tokens are not looked at."""
+        self._refuse_waiting(address)
+        admission = self._people.admit(token)
+        if admission is None:
+            if token:
+                self._attempts.wrong(address, mark_of(token))
+            self._refuse_waiting(address)
+            raise NotAdmitted("The token is not this gateway's.")
+        return admission
+
+    def admit_by_header(self, authorization: str, address: str) -> Admission:
+        """As `admit`, by the header `Authorization`."""
         scheme, _, token = authorization.partition(" ")
-        return self.person(token.strip()) if scheme.lower() == "bearer" else None
+        return self.admit(token.strip() if scheme.lower() == "bearer" else "", address)
+
+    def still_admits(self, admission: Admission) -> bool:
+        """Whether somebody who was let in would be let in now."""
+        return self._people.still_admit(admission)
+
+    def replace(self, people: People) -> None:
+        """Let in these people from now on, and tell the watchers."""
+        self._people = people
+        for watcher in tuple(self._watchers):
+            watcher()
+
+    def watch(self, watcher: Callable[[], None]) -> None:
+        """Have `watcher` called whenever the people were replaced."""
+        self._watchers.append(watcher)
+
+    def _refuse_waiting(self, address: str) -> None:
+        if wait := math.ceil(self._attempts.wait(address)):
+            raise NotAdmitted(f"Too many wrong tokens came from this address; try again in {wait} s.", wait)
+
+    # --- names --------------------------------------------------------------------------------------------------------
 
     def allows_host(self, host: str | None) -> bool:
         """Whether a request's `Host` is one of ours."""
         if host is None:
             return False
-        host = host.lower()
+        host = _plain(host)
         return host in self._hosts or (self._any_address and _is_address(host, self._port))
 
-    def allows_origin(self, origin: str | None) -> bool:
-        """Whether a request's `Origin`, if it has one, is a page of ours."""
+    def allows_origin(self, origin: str | None, host: str | None) -> bool:
+        """Whether a request's `Origin`, if it has one, is listed, or a page of the very `Host` that the request names."""
         if origin is None:
             return True
         origin = origin.lower().rstrip("/")
@@ -60,7 +107,23 @@ class Access:
             parts = urlsplit(origin)
         except ValueError:
             return False
-        return parts.scheme in ("http", "https") and self.allows_host(parts.netloc)
+        if parts.scheme not in ("http", "https") or origin != f"{parts.scheme}://{parts.netloc}" or host is None:
+            return False
+        return _plain(parts.netloc) == _plain(host) and self.allows_host(host)
+
+
+def _plain(authority: str) -> str:
+    """A host with or without its port, in one spelling: lower case, no dot at the end of a name, IPv6 shortened."""
+    authority = authority.lower()
+    name, colon, port = authority.rpartition(":")
+    if not colon or not port.isdecimal():
+        name, colon, port = authority, "", ""
+    if name.startswith("[") and name.endswith("]"):
+        try:
+            name = f"[{ipaddress.IPv6Address(name[1:-1])}]"
+        except ValueError:
+            return authority
+    return f"{name.removesuffix('.')}{colon}{port}"
 
 
 def _in_url(host: str) -> str:
@@ -80,7 +143,10 @@ def _is_address(host: str, port: int) -> bool:
     if given != str(port):
         return False
     try:
-        ipaddress.ip_address(name.strip("[]"))
+        if name.startswith("[") and name.endswith("]"):
+            ipaddress.IPv6Address(name[1:-1])
+        else:
+            ipaddress.IPv4Address(name)
     except ValueError:
         return False
     return True

@@ -20,6 +20,7 @@ from sessions.errors import JournalDamaged, StorageFailed
 from sessions.events import MessageReceived, Succession
 from sessions.journal import read_lines
 from sessions.lineage import SessionRow
+from sessions.messages import Attachment
 from sessions.receipts import Receipt, Receipts, digest_of
 
 PAGE_BYTES = 512 * 1024
@@ -40,6 +41,7 @@ class Incoming(msgspec.Struct, frozen=True, kw_only=True):
     sender: str
     channel: str
     text: str
+    attachments: tuple[Attachment, ...] = ()
 
 
 class Received(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,7 +55,8 @@ class Received(msgspec.Struct, frozen=True, kw_only=True):
 class Sessions(Protocol):
     """What a chat needs of the switchboard."""
 
-    queue_limit: int
+    @property
+    def queue_limit(self) -> int: ...
 
     async def open(self, chat: Chat, session: str, *, successor: Succession | None) -> Conversation: ...
     async def create(self, chat: Chat, succeeds: Succession | None) -> Conversation: ...
@@ -79,9 +82,9 @@ class Chat:
         self._watchers: set[Callable[[], None]] = set()
 
     @property
-    def watched(self) -> bool:
-        """Whether a subscriber is there."""
-        return bool(self._watchers)
+    def watched(self) -> int:
+        """How many subscribers there are."""
+        return len(self._watchers)
 
     @property
     def is_open(self) -> bool:
@@ -156,14 +159,14 @@ class Chat:
             channel=incoming.channel,
             chat="private",
             text=incoming.text,
-            attachments=(),
+            attachments=incoming.attachments,
         )
         seq = current.receive(message)
         self.receipts.add(current.session, seq, message)
         return seq
 
     def _repeated(self, incoming: Incoming, receipt: Receipt) -> Received:
-        if receipt.digest != digest_of(incoming.text, ()):
+        if receipt.digest != digest_of(incoming.text, incoming.attachments):
             raise Conflict("This id was used for another message; a new message needs an id of its own.")
         return Received(session=receipt.session, seq=receipt.seq, duplicate=True)
 
@@ -173,6 +176,12 @@ class Chat:
             await conversation.recorder.until_durable(received.seq)
         elif received.seq > (self.head(received.session) or 0):
             raise StorageFailed("The message could not be stored; send it again.")
+
+    def stop_turns(self) -> bool:
+        """Cancel what runs under this key, also in a session that only finishes; False if nothing does."""
+        running = [*self.finishing.values(), *([self.current] if self.current else [])]
+        stopped = [conversation.turn.cancel() for conversation in running]
+        return any(stopped)
 
     def wait_for_successor(self) -> None:
         """Let later messages wait where the current session has a `/new` to answer, as a stop may leave it."""

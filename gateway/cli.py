@@ -62,6 +62,18 @@ def chat(home: Path | None, url: str | None, token: str | None, session: str, on
     _end(talk)
 
 
+@cli.command()
+@home_option
+@click.option("--url", help="The gateway's address [from HOME, or 127.0.0.1:7117].")
+@click.option("--token", help="The gateway's token [$EXUVIA_TOKEN, or the file HOME/token].")
+@json_option
+def status(home: Path | None, url: str | None, token: str | None, as_json: bool) -> None:
+    """Say whether the gateway runs, and how it is. Exit code 1 if it does not, or something is wrong."""
+    from gateway import status_command  # noqa: PLC0415 - for quick help
+
+    _end(lambda: status_command.status(_home(home), os.environ, sys.stdout, url=url, token=token, as_json=as_json))
+
+
 @cli.group()
 def sessions() -> None:
     """Look at the stored sessions, whether the gateway runs or not."""
@@ -106,10 +118,125 @@ def export_session(session: str, home: Path | None, form: str) -> None:
 @home_option
 @json_option
 def verify_sessions(session: str | None, home: Path | None, as_json: bool) -> None:
-    """Check every line's number and sum, of SESSION or of all. Exit code 1 if a journal is damaged."""
+    """Check every line's number and sum, and the attachments, of SESSION or of all. Exit code 1 if something is wrong."""
     from gateway import session_commands  # noqa: PLC0415 - for quick help
 
     _end(lambda: session_commands.verify_sessions(_folder(home), session, sys.stdout, as_json=as_json))
+
+
+@cli.group()
+def config() -> None:
+    """Write, check and show the configuration."""
+
+
+@config.command("init")
+@home_option
+@click.option("--config", "file", type=click.Path(path_type=Path, dir_okay=False), help="Where to [HOME/config.toml].")
+@click.option("--set", "wishes", multiple=True, metavar="KEY=VALUE", help="Set a key, as in sessions.queue_limit=5.")
+@click.option("--force", is_flag=True, help="Write over the one that is there.")
+def init_config(home: Path | None, file: Path | None, wishes: tuple[str, ...], force: bool) -> None:
+    """Write a configuration with every key, its default and its explanation."""
+    from gateway import config_commands  # noqa: PLC0415 - for quick help
+
+    def init() -> int:
+        pairs = [(key.strip(), value) for key, equals, value in (wish.partition("=") for wish in wishes) if equals]
+        if len(pairs) < len(wishes):
+            raise click.ClickException("--set takes KEY=VALUE, as in --set sessions.queue_limit=5.")
+        return config_commands.init_config(file or _home(home).config, pairs, os.environ, sys.stdout, force=force)
+
+    _end(init)
+
+
+@config.command("check")
+@click.argument("file", required=False, type=click.Path(path_type=Path, dir_okay=False, exists=True))
+@home_option
+@json_option
+def check_config(file: Path | None, home: Path | None, as_json: bool) -> None:
+    """Name every fault of FILE [HOME/config.toml] and of the environment. Exit code 1 if there is one."""
+    from gateway import config_commands  # noqa: PLC0415 - for quick help
+
+    _end(lambda: config_commands.check_config(file or _home(home).config, os.environ, sys.stdout, as_json=as_json))
+
+
+@config.command("show")
+@home_option
+@click.option("--config", "file", type=click.Path(path_type=Path, dir_okay=False), help="The file [HOME/config.toml].")
+@json_option
+@click.option("--sources", is_flag=True, help="Say where each value comes from.")
+def show_config(home: Path | None, file: Path | None, as_json: bool, sources: bool) -> None:
+    """Print every value that is in force, secrets as what refers to them."""
+    from gateway import config_commands  # noqa: PLC0415 - for quick help
+
+    path = file or _home(home).config
+    _end(lambda: config_commands.show_config(path, os.environ, sys.stdout, as_json=as_json, sources=sources))
+
+
+@cli.group()
+def token() -> None:
+    """Change what clients must show."""
+
+
+@token.command("rotate")
+@home_option
+@click.option("--config", "file", type=click.Path(path_type=Path, dir_okay=False), help="The file [HOME/config.toml].")
+def rotate(home: Path | None, file: Path | None) -> None:
+    """Make a new token. A running gateway takes it at once, and closes the connections that the old one opened."""
+    from gateway.config import load_config  # noqa: PLC0415 - for quick help
+    from gateway.token import rotate_token  # noqa: PLC0415
+
+    def make() -> int:
+        place = _home(home)
+        if not place.root.is_dir():
+            raise click.ClickException(f"There is no home at {place.root}; `exuvia run` makes one.")
+        rotate_token(place, load_config(file or place.config, environment=os.environ, overrides={}), os.environ)
+        click.echo(f"{place.token} holds a new token; the old one is valid no more.")
+        return 0
+
+    _end(make)
+
+
+@cli.command()
+@home_option
+@click.option("--config", "file", type=click.Path(path_type=Path, dir_okay=False), help="The file [HOME/config.toml].")
+@click.option("--offline", is_flag=True, help="Ask no vendor.")
+@json_option
+def doctor(home: Path | None, file: Path | None, offline: bool, as_json: bool) -> None:
+    """Look for what is wrong around the gateway, and say what mends it. Exit code 1 if something is."""
+    from gateway.doctor import doctor as look  # noqa: PLC0415 - for quick help
+
+    place = _home(home)
+    _end(lambda: look(place, file or place.config, os.environ, sys.stdout, offline=offline, as_json=as_json))
+
+
+@cli.group()
+def service() -> None:
+    """Let systemd run the gateway."""
+
+
+scope_option = click.option(
+    "--user/--system", "for_user", default=True, show_default=True, help="A service of yours, or of the system."
+)
+
+
+@service.command("install")
+@scope_option
+@home_option
+@click.option("--print", "only_print", is_flag=True, help="Print the unit and write nothing.")
+def install_service(for_user: bool, home: Path | None, only_print: bool) -> None:
+    """Write the unit that runs this installation, and say how to start it."""
+    from gateway import service as units  # noqa: PLC0415 - for quick help
+
+    scope: units.Scope = "user" if for_user else "system"
+    _end(lambda: units.install(scope, Path(sys.executable), home, os.environ, sys.stdout, only_print=only_print))
+
+
+@service.command("uninstall")
+@scope_option
+def uninstall_service(for_user: bool) -> None:
+    """Remove the unit; the home and everything in it stay."""
+    from gateway import service as units  # noqa: PLC0415 - for quick help
+
+    _end(lambda: units.uninstall("user" if for_user else "system", os.environ, sys.stdout))
 
 
 def main() -> None:

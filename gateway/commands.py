@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 import msgspec
+
+from plugins.contracts import Command, CommandHelp
 
 _COMMAND = re.compile(r"\A/([a-z][a-z0-9_]{0,31})(?:\s+(.*))?\Z", re.DOTALL)
 
@@ -21,6 +24,12 @@ class Typed(msgspec.Struct, frozen=True):
     def opens_session(self) -> bool:
         """Whether later messages belong to the key's next session."""
         return self.name in _OPENS_SESSION
+
+
+def listed(commands: Mapping[str, Command]) -> list[CommandHelp]:
+    """All commands as `/help` and clients list them, by name."""
+    ordered = sorted(commands.values(), key=lambda command: command.name)
+    return [CommandHelp(name=c.name, usage=c.usage, summary=c.summary) for c in ordered]
 
 
 def parse_command(text: str) -> Typed | None:

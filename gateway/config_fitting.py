@@ -6,6 +6,7 @@ import difflib
 import math
 import re
 import tomllib
+from collections.abc import Sequence
 from types import UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
@@ -45,6 +46,29 @@ class Seconds(float):
             raise ValueError(f"must be a duration such as 90s, 5m, 1h or 2d (at most ten years), not {text!r}")
         return cls(seconds)
 
+    def written(self) -> str:
+        """The text that `parse` takes, in the largest unit that needs no fraction."""
+        whole = (unit for unit in "dhms" if self % _UNITS[unit] == 0)
+        unit = next(whole, "s")
+        return f"{self / _UNITS[unit]:.3f}".rstrip("0").rstrip(".") + unit
+
+
+class Timezone(str):
+    """The name of a time zone that this machine knows, such as `Europe/Berlin`."""
+
+    __slots__ = ()
+
+    @classmethod
+    def parse(cls, text: str) -> Timezone:
+        """The name that the text is; ValueError with a sentence part otherwise."""
+        from zoneinfo import ZoneInfo, ZoneInfoNotFoundError  # noqa: PLC0415 - most configurations name none
+
+        try:
+            ZoneInfo(text)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            raise ValueError(f"must be a time zone that this machine knows, such as Europe/Berlin, not {text!r}") from None
+        return cls(text)
+
 
 class Fitting:
     """One pass over what was given. `warnings` grows: sentences about what is accepted, and should not stay so."""
@@ -62,12 +86,14 @@ class Fitting:
             raise self._refusal(*_explain(str(error), form, key)) from error
 
     def _refusal(self, key: str, reason: str) -> ConfigRefused:
-        sentence = f"{self._sources.origin(key)}: {key} {reason}"
-        return ConfigRefused(one_line(sentence if sentence.endswith("?") else f"{sentence}.", 500))
+        sentence = f"{self._sources.place(key)}: {key} {reason}"
+        return ConfigRefused(one_line(sentence if sentence.endswith("?") else f"{sentence}.", 500), key=key)
 
     def _settled(self, value: Any, form: Any, key: str) -> Any:
         """The value with its variables typed and its secrets resolved, wherever the form says which they are."""
         forms = _alternatives(form)
+        if any(_is_secrets(kind) for kind in forms) and not isinstance(value, dict):
+            return self._secrets(value, key)
         if isinstance(value, Given) and forms != {Any}:
             value = self._secret(value, key) if Secret in forms else _typed(value, forms)
         elif isinstance(value, str) and Secret in forms:
@@ -80,6 +106,14 @@ class Fitting:
         if isinstance(value, dict):
             return {name: self._settled(inner, _form_below(forms, name), _join(key, name)) for name, inner in value.items()}
         return value
+
+    def _secrets(self, value: Any, key: str) -> list[Any]:
+        """A list of secrets; one alone may stand there as it is."""
+        if isinstance(value, Given) and isinstance(several := _typed(value, {list}), list):
+            value = [Given(inner) if isinstance(inner, str) else inner for inner in several]
+        if not isinstance(value, list):
+            return [self._settled(value, Secret, key)]
+        return [self._settled(inner, Secret, f"{key}[{place}]") for place, inner in enumerate(value)]
 
     def _secret(self, value: str, key: str) -> Secret:
         """A secret; one that stands in the file itself is warned about."""
@@ -95,6 +129,10 @@ class Fitting:
 
 def _decode(form: type, value: Any) -> Any:
     """msgspec's question about types that are not its own."""
+    if form is Timezone:
+        if isinstance(value, str):
+            return Timezone.parse(value)
+        raise ValueError("must be the name of a time zone, such as Europe/Berlin")
     if form is Seconds:
         if isinstance(value, str):
             return Seconds.parse(value)
@@ -113,8 +151,21 @@ def _typed(value: Given, forms: set[Any]) -> Any:
     if set(parsed) != {"value"}:  # line feeds can smuggle more keys
         return str(value)
     plain = parsed["value"]
-    wants_text = forms & {str, Seconds} or any(get_origin(form) is Literal for form in forms)
+    wants_text = forms & {str, Seconds, Timezone} or any(get_origin(form) is Literal for form in forms)
     return plain if isinstance(plain, str) or not wants_text else str(value)
+
+
+def typed_as(text: str, form: type, names: Sequence[str]) -> Any:
+    """A text as the value that it is for the key with these names in a Struct, as a variable's would be taken."""
+    inner: Any = form
+    for name in names:
+        inner = _form_below(_alternatives(inner), name)
+    return _typed(Given(text), _alternatives(inner))
+
+
+def _is_secrets(form: Any) -> bool:
+    """Whether a form is that of a list of secrets."""
+    return get_origin(form) is tuple and Secret in get_args(form)
 
 
 def _alternatives(form: Any) -> set[Any]:

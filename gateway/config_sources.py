@@ -10,7 +10,9 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from gateway.config_place import line_of
 from gateway.errors import ConfigRefused
+from gateway.small_files import read_at_most
 from plugins.secrets import Secret
 
 KeyPath: TypeAlias = tuple[str, ...]
@@ -25,6 +27,9 @@ NAMED: dict[str, KeyPath] = {
 
 _PREFIX = "EXUVIA__"
 
+_LONGEST = 1024 * 1024
+"""Bytes of the largest file that is taken for a configuration."""
+
 
 class Given(str):
     """A value from the environment: text, whose type is settled by the key that it is for."""
@@ -33,11 +38,15 @@ class Given(str):
 
 
 class Sources(msgspec.Struct, frozen=True):
-    """The merged tree, and who gave which key: a variable's name, `the command line`, or else `file`."""
+    """The merged tree, and who gave which key: a variable's name, `the command line`, or else `file`, which holds `text`.
+    `path` and `overrides` are what it was made of, to make it again."""
 
     tree: dict[str, Any]
     given_by: dict[str, str]
     file: str
+    text: str
+    path: Path | None
+    overrides: Mapping[str, Any]
 
     def __repr__(self) -> str:
         return f"Sources({self.file!r})"  # the tree may hold secrets
@@ -53,11 +62,18 @@ class Sources(msgspec.Struct, frozen=True):
                 return origin
         return self.file
 
+    def place(self, key: str) -> str:
+        """Who gave a key, with the line where that is the file and the line can be told."""
+        origin = self.origin(key)
+        line = line_of(self.text, re.sub(r"\[[^]]*\]", "", key).split(".")) if origin == self.file else None
+        return origin if line is None else f"{origin}, line {line}"
+
 
 def merge(path: Path | None, environment: Mapping[str, str], overrides: Mapping[str, Any]) -> Sources:
     """All that was given; later sources win key by key. ConfigRefused if the file cannot be parsed."""
-    tree = {} if path is None else _parsed(path)
-    sources = Sources(tree, {}, "the configuration" if path is None else str(path))
+    text = "" if path is None else _read(path)
+    tree = {} if path is None else _parsed(path, text)
+    sources = Sources(tree, {}, "the configuration" if path is None else str(path), text, path, overrides)
     for name, keys, value in _of_environment(environment):
         _put(sources, keys, value, name)
     for keys, value in _leaves(overrides):
@@ -65,20 +81,25 @@ def merge(path: Path | None, environment: Mapping[str, str], overrides: Mapping[
     return sources
 
 
-def _parsed(path: Path) -> dict[str, Any]:
-    """A file's tree; empty where there is no file."""
+def _read(path: Path) -> str:
+    """A file's text; empty where there is no file."""
     try:
-        content = path.read_bytes()
+        content = read_at_most(path, _LONGEST)
     except FileNotFoundError:
-        return {}
+        return ""
     except OSError as error:
         raise ConfigRefused(f"{path} cannot be read: {error.strerror}.") from error
+    if content is None:
+        raise ConfigRefused(f"{path} is too large for a configuration.")
     try:
-        text = content.decode("utf-8-sig")
+        return content.decode("utf-8-sig").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         column = error.start - content.rfind(b"\n", 0, error.start)
         raise ConfigRefused(f"{path}, line {line}, column {column}: this is not UTF-8.") from error
+
+
+def _parsed(path: Path, text: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

@@ -35,6 +35,9 @@ COLLECT_SECONDS = 0.5
 COLLECT_AT_MOST = 5.0
 """Seconds after which `collect` waits no longer for a pause."""
 
+VERBOSE = "verbose"
+"""The session's setting that stands above `agent.verbose`; `on` or `off`."""
+
 ANSWER_LIMIT = 256 * 1024
 """Bytes of a command's answer that stand in the log."""
 
@@ -56,6 +59,7 @@ class Conversation:
         live: Live,
         turn: Turn,
         inbox: Inbox,
+        verbose: Callable[[], bool],
         commands: Mapping[str, Command],
         run_command: Callable[[Conversation, Command, Typed, Waiting], Awaitable[str]],
         resume: Callable[[], ResumeRules],
@@ -68,12 +72,15 @@ class Conversation:
         """Another session of the key has begun: finish what was received, then close."""
         self.answered_by_successor: int | None = None
         """The seq of the command that opened the next session, answered by its existence."""
-        self._inbox = inbox
+        self.inbox = inbox
+        self._verbose = verbose
         self._commands = commands
         self._run_command = run_command
         self._resume = resume
         self._clock = clock
         self._wake = asyncio.Event()
+        self._paused = False
+        self._busy = False
         self._at_once: asyncio.Queue[Waiting] = asyncio.Queue()
         self._interruptions: set[asyncio.Task[None]] = set()
         self._newest = 0.0
@@ -91,12 +98,27 @@ class Conversation:
         """Nothing runs and nothing waits."""
         return self.recorder.transcript.settled
 
+    @property
+    def verbose(self) -> bool:
+        """Whether clients are to show what happens beside the conversation: what the session chose, or is configured."""
+        chosen = self.recorder.transcript.settings.get(VERBOSE)
+        return self._verbose() if chosen is None else chosen == "on"
+
+    @property
+    def resting(self) -> bool:
+        """Whether no turn runs, and no command that waited for its end."""
+        return not self._busy
+
+    def pause(self) -> None:
+        """Begin nothing any more: the gateway stops. What runs goes on, what waits is for the next start."""
+        self._paused = True
+
     def receive(self, message: MessageReceived) -> int:
         """Put a message into the log's queue and the inbox; returns its seq at once. It counts once that is durable."""
         seq = self.recorder.note(message, urgent=True)
         self._newest = asyncio.get_running_loop().time()
         self._sort(Waiting(seq=seq, message=message))
-        if self._inbox.mode == "interrupt" and parse_command(message.text) is None:
+        if self.inbox.mode == "interrupt" and parse_command(message.text) is None:
             task = asyncio.create_task(self._interrupt(seq))
             self._interruptions.add(task)
             task.add_done_callback(self._interruptions.discard)
@@ -130,7 +152,7 @@ class Conversation:
 
     def _sort(self, waiting: Waiting) -> None:
         typed = parse_command(waiting.message.text)
-        if typed is not None and self._inbox.is_now(typed):
+        if typed is not None and self.inbox.is_now(typed):
             self._at_once.put_nowait(waiting)
         self._wake.set()
 
@@ -141,18 +163,25 @@ class Conversation:
             self._wake.set()
 
     async def _take_turns(self) -> None:
-        if (turn := self.recorder.transcript.open_turn) is not None:
-            await self._take_up(turn)
+        if (turn := self.recorder.transcript.open_turn) is not None and not self._paused:
+            await self._while_busy(self._take_up(turn))
         while True:
             self._wake.clear()
-            waiting = self._inbox.first()
+            waiting = None if self._paused else self.inbox.first()
             if waiting is not None:
-                await self._take(waiting)
+                await self._while_busy(self._take(waiting))
             elif self.retired and self.idle:
                 await self._close()
                 return
             else:
                 await self._until_woken()
+
+    async def _while_busy(self, work: Awaitable[None]) -> None:
+        self._busy = True
+        try:
+            await work
+        finally:
+            self._busy = False
 
     async def _until_woken(self) -> None:
         if self.recorder.failure is not None:
@@ -169,10 +198,10 @@ class Conversation:
         if parse_command(waiting.message.text) is not None:
             await self._answer_command(waiting)
             return
-        takes = self._inbox.together()
+        takes = self.inbox.together()
         await self.recorder.until_durable(takes[-1])
         await self.turn.run(takes)
-        if self._inbox.mode == "collect" and self._inbox.messages():
+        if self.inbox.mode == "collect" and self.inbox.messages():
             await self._until_pause()
 
     async def _until_pause(self) -> None:
@@ -195,7 +224,7 @@ class Conversation:
             await self.turn.abandon("The gateway stopped while this was being answered; send it again to have it done.")
         elif age > rules.within:
             await self.turn.abandon("The gateway was stopped for long while this was being answered; send it again.")
-        elif turn.resumed >= RESUME_ATTEMPTS:
+        elif turn.crashes >= RESUME_ATTEMPTS:
             await self.turn.abandon("This was interrupted again after being resumed twice; send it again to try anew.")
         else:
             await self.turn.resume()

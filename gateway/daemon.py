@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import signal
+import socket
 import sys
-from collections.abc import AsyncIterator, Mapping
-from datetime import timedelta
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,28 +18,35 @@ from aiohttp import web
 
 from gateway import logs
 from gateway.access import Access
-from gateway.chat import Chat
+from gateway.attempts import Attempts
 from gateway.clock import SystemClock
-from gateway.commands import Typed
-from gateway.config import Config, check_providers, load_config, provider_settings
-from gateway.conversation import Conversation, ResumeRules
-from gateway.errors import Busy, GatewayError, StartRefused, sentence_of
+from gateway.commands import listed
+from gateway.config import Config, check_providers, load_config
+from gateway.conversations import Conversations, Parts
+from gateway.errors import Busy, ConfigRefused, GatewayError, StartRefused, sentence_of
+from gateway.figures import Figures
 from gateway.home import Home
-from gateway.inbox import Inbox
-from gateway.instructions import SHIPPED
-from gateway.live import Live
+from gateway.instruments import Instruments
+from gateway.loop_lag import LoopLag
 from gateway.models import Models
+from gateway.offered_tools import OfferedTools
+from gateway.open_providers import OpenProviders
+from gateway.people import People, people_of
 from gateway.readiness import Readiness
+from gateway.reloading import Reloading
+from gateway.settings import Settings
+from gateway.supervision import Supervisor, passed_socket
 from gateway.switchboard import Switchboard
 from gateway.token import gateway_token
-from gateway.turn import Turn, TurnRules
-from gateway.view import Surroundings, View
+from gateway.troubles import Troubles
+from gateway.uploads import Uploads
+from gateway.view import Surroundings
 from gateway.web import application
 from gateway.websocket import WebsocketDoor
-from plugins.contracts import ChatProvider, Clock, Command, House, NoSettings, Tool
+from gateway.workspace_notes import WorkspaceNotes
+from plugins.contracts import Clock, Command, House, NoSettings, Tool
 from plugins.hooks import Hooks
 from plugins.loading import load_plugins
-from plugins.secrets import Secret
 from plugins.transport import Transport
 from sessions.attachments import Attachments
 from sessions.catalog import Catalog
@@ -46,13 +54,11 @@ from sessions.committer import Committer
 from sessions.errors import HomeLocked, StorageFailed
 from sessions.home_lock import HomeLock
 from sessions.journal import Journals
-from sessions.recorder import Recorder
-from sessions.transcript import Waiting
 
 VERSION = "0.1.0"
 
-STOP_SECONDS = 10.0
-"""How long running turns may go on after SIGTERM; what is not done then is resumed at the next start."""
+REQUEST_SECONDS = 10.0
+"""A connection must have brought a whole request within this time, also after the one before."""
 
 FAILED_SECONDS = 3.0
 """How long `/readyz` tells of failed storage before the process ends."""
@@ -75,6 +81,11 @@ def run(home: Path | None, config: Path | None, overrides: Mapping[str, Any]) ->
 
 async def _run(home_path: Path | None, config_path: Path | None, overrides: Mapping[str, Any]) -> int:
     home = Home.resolve(home_path, os.environ)
+    passed = passed_socket(os.environ)
+    if passed is not None:
+        host, port = passed.getsockname()[:2]
+        # Whoever opened the socket decided where it listens; the rules for addresses are for that one.
+        overrides = {**overrides, "gateway": {"host": host, "port": port}}
     config = load_config(config_path or home.config, environment=os.environ, overrides=overrides)
     home.make(config.agent.workspace)
     logs.configure(config.log.level, config.log.format)
@@ -82,80 +93,144 @@ async def _run(home_path: Path | None, config_path: Path | None, overrides: Mapp
         log.warning("configuration", warning=warning)
     async with contextlib.AsyncExitStack() as stack:
         stack.enter_context(HomeLock(home.lock))
-        daemon = Daemon(home, config)
+        daemon = Daemon(home, config, passed=passed)
         return await daemon.serve(stack)
 
 
 class Daemon:
     """One gateway on one home. `serve` builds everything from the bottom up and takes it down in the reverse order."""
 
-    def __init__(self, home: Home, config: Config, *, clock: Clock | None = None) -> None:
+    def __init__(
+        self, home: Home, config: Config, *, clock: Clock | None = None, passed: socket.socket | None = None
+    ) -> None:
         self.home = home
-        self.config = config
+        self.settings = Settings(config)
         self.clock = clock or SystemClock()
         self.readiness = Readiness()
         self.address: tuple[str, int] | None = None
         self._began = self.clock.monotonic()
+        self._figures = Figures()
+        self._passed = passed
+        self._supervisor = Supervisor(os.environ)
         self._stop = asyncio.Event()
+        self._hurry = asyncio.Event()
+
+    @property
+    def config(self) -> Config:
+        """The configuration in force."""
+        return self.settings.current
 
     def stop(self) -> None:
-        """Ask the gateway to end."""
-        self._stop.set()
+        """Ask the gateway to end; asked again, it waits for no turn any longer."""
+        (self._hurry if self._stop.is_set() else self._stop).set()
 
     async def serve(self, stack: contextlib.AsyncExitStack) -> int:
         """Serve until `stop`, a signal, or failed storage; returns the exit code."""
         self._listen_to_signals()
-        token = gateway_token(self.home, self.config, os.environ)
+        await stack.enter_async_context(self._supervisor.fed())
+        people = self._people(self.config)
+        lag = stack.enter_context(LoopLag(self._figures.lag_seconds))
+        committer, journals, catalog = await self._open_storage(stack)
+        hooks = self._load_plugins()
+        kinds = hooks.chat_providers()
+        check_providers(self.config, kinds)
+        house = functools.partial(self._house, transport=await stack.enter_async_context(Transport()))
+        providers = await stack.enter_async_context(OpenProviders(kinds, house))
+        await providers.fit(self.config)
+        models = Models(providers, now=self.clock.monotonic, **self._wishes())
+        troubles = Troubles(catalog, self._figures, lag, models.breakers)
+        commands = {name: command() for name, command in hooks.commands().items()}
+        parts = Parts(
+            settings=self.settings,
+            clock=self.clock,
+            models=models,
+            providers=providers,
+            tools=OfferedTools(self._open_tools(hooks, house), lambda: self.config.agent.workspace_access),
+            commands=commands,
+            attachments=Attachments(self.home.attachments),
+            notes=WorkspaceNotes(self.home.workspace(self.config.agent.workspace)),
+            figures=self._figures,
+            around=self._surroundings(hooks, models, commands, troubles),
+        )
+        switchboard = await stack.enter_async_context(
+            Switchboard(
+                journals=journals,
+                catalog=catalog,
+                build=Conversations(parts).build,
+                clock=self.clock,
+                queue_limit=lambda: self.config.sessions.queue_limit,
+            )
+        )
+        instruments = Instruments(
+            version=VERSION,
+            home=self.home,
+            clock=self.clock,
+            began=self._began,
+            figures=self._figures,
+            lag=lag,
+            troubles=troubles,
+            readiness=self.readiness,
+            committer=committer,
+            catalog=catalog,
+            switchboard=switchboard,
+            models=models,
+        )
+        reloading = Reloading(self.settings, check=lambda config: check_providers(config, kinds))
+        async with self._door(switchboard, parts, people, instruments) as door:
+            self.readiness.ready()
+            self._announce(models)
+            background = [
+                asyncio.create_task(models.keep_looking()),
+                asyncio.create_task(switchboard.resume_all()),
+                asyncio.create_task(door.uploads.sweep(self.home.sessions)),
+                asyncio.create_task(reloading.run(lambda config: self._take(config, providers, models, door.access))),
+            ]
+            try:
+                return await self._until_stopped(committer, switchboard)
+            finally:
+                for task in background:
+                    task.cancel()
+                await asyncio.wait(background)
+
+    # --- building -----------------------------------------------------------------------------------------------------
+
+    async def _open_storage(self, stack: contextlib.AsyncExitStack) -> tuple[Committer, Journals, Catalog]:
         committer = await stack.enter_async_context(Committer())
-        journals = Journals(self.home.sessions, self.home.quarantine, committer)
+        committer.synced = self._figures.sync_seconds.observe
         catalog = await stack.enter_async_context(Catalog(self.home.catalog, self.home.sessions))
         if catalog.rebuilt:
             log.warning("catalog_rebuilt", reason=catalog.rebuilt)
         for path, reason in catalog.unreadable.items():
             log.error("journal_unreadable", journal=path.name, reason=reason)
+        return committer, Journals(self.home.sessions, self.home.quarantine, committer), catalog
+
+    def _load_plugins(self) -> Hooks:
         hooks = load_plugins(self.config.plugins.allow)
         for refusal in hooks.refused:
             log.error("plugin_refused", plugin=refusal.plugin, reason=refusal.sentence)
-        check_providers(self.config, hooks.chat_providers())
-        transport = await stack.enter_async_context(Transport())
-        providers = await stack.enter_async_context(self._open_providers(hooks, transport))
-        tools = self._open_tools(hooks, transport)
-        models = Models(providers, configured=self.config.agent.model, window=self.config.agent.context_window)
-        switchboard = await stack.enter_async_context(self._switchboard(journals, catalog, hooks, models, tools))
-        door, runner = await self._open_door(switchboard, models, token)
-        self.readiness.ready()
-        self._announce(models)
-        resuming = asyncio.create_task(switchboard.resume_all())
-        try:
-            return await self._until_stopped(committer, switchboard)
-        finally:
-            resuming.cancel()
-            await asyncio.wait([resuming])
-            await door.close()
-            await runner.cleanup()
+        return hooks
 
-    # --- building -----------------------------------------------------------------------------------------------------
+    def _surroundings(
+        self, hooks: Hooks, models: Models, commands: Mapping[str, Command], troubles: Troubles
+    ) -> Surroundings:
+        return Surroundings(
+            models=models,
+            commands=commands,
+            clock=self.clock,
+            began=self._began,
+            version=VERSION,
+            queue_limit=lambda: self.config.sessions.queue_limit,
+            refused=lambda: [refusal.sentence for refusal in hooks.refused],
+            notes=self.settings.notes,
+            troubles=troubles.sentences,
+        )
 
-    @contextlib.asynccontextmanager
-    async def _open_providers(self, hooks: Hooks, transport: Transport) -> AsyncIterator[dict[str, ChatProvider]]:
-        """Each provider, opened with its house; one that cannot be opened is named and left out."""
-        async with contextlib.AsyncExitStack() as stack:
-            providers = {}
-            for name, kind in hooks.chat_providers().items():
-                settings: Any = provider_settings(self.config, name, kind.Settings)
-                try:
-                    provider = kind(self._house(name, settings, transport))
-                    providers[name] = await stack.enter_async_context(provider)
-                except Exception as error:
-                    log.error("provider_not_opened", provider=name, reason=sentence_of(error))
-            yield providers
-
-    def _open_tools(self, hooks: Hooks, transport: Transport) -> dict[str, Tool]:
+    def _open_tools(self, hooks: Hooks, house: Callable[[str, Any], House]) -> dict[str, Tool]:
         """Each tool with its house; one that cannot be made is named and left out."""
         tools: dict[str, Tool] = {}
         for name, kind in hooks.tools().items():
             try:
-                tools[name] = kind(self._house(name, NoSettings(), transport))
+                tools[name] = kind(house(name, NoSettings()))
             except Exception as error:
                 log.error("tool_not_opened", tool=name, reason=sentence_of(error))
         return tools
@@ -168,120 +243,99 @@ class Daemon:
             clock=self.clock,
             transport=transport,
             environment=os.environ,
+            protected=lambda: self.config.agent.protected_files,
         )
-
-    def _switchboard(
-        self,
-        journals: Journals,
-        catalog: Catalog,
-        hooks: Hooks,
-        models: Models,
-        tools: Mapping[str, Tool],
-    ) -> Switchboard:
-        attachments = Attachments(self.home.attachments)
-        commands = {name: command() for name, command in hooks.commands().items()}
-        around = Surroundings(
-            models=models,
-            commands=commands,
-            clock=self.clock,
-            began=self._began,
-            version=VERSION,
-            queue_limit=self.config.sessions.queue_limit,
-            refused=lambda: [refusal.sentence for refusal in hooks.refused],
-        )
-
-        def build(chat: Chat, recorder: Recorder) -> Conversation:
-            live = Live(chat.news)
-            inbox = Inbox(recorder, commands=commands, configured=lambda: self.config.sessions.queue)
-            turn = Turn(
-                recorder,
-                live=live,
-                inbox=inbox,
-                choose=lambda: models.choose(recorder.transcript.settings.get("model")),
-                tools=tools,
-                attachments=attachments,
-                rules=self._turn_rules,
-                clock=self.clock,
-            )
-
-            async def run_command(conversation: Conversation, command: Command, typed: Typed, waiting: Waiting) -> str:
-                try:
-                    return await command.run(typed.argument, View(chat, conversation, waiting, around))
-                finally:
-                    if typed.opens_session:
-                        chat.switched()
-
-            return Conversation(
-                recorder,
-                live=live,
-                turn=turn,
-                inbox=inbox,
-                commands=commands,
-                run_command=run_command,
-                resume=self._resume_rules,
-                clock=self.clock,
-            )
-
-        return Switchboard(
-            journals=journals,
-            catalog=catalog,
-            build=build,
-            clock=self.clock,
-            queue_limit=self.config.sessions.queue_limit,
-        )
-
-    def _turn_rules(self) -> TurnRules:
-        agent = self.config.agent
-        return TurnRules(
-            instructions=agent.instructions or SHIPPED,
-            parameters={} if agent.temperature is None else {"temperature": agent.temperature},
-            rounds=agent.tool_rounds,
-            reserve=0,
-        )
-
-    def _resume_rules(self) -> ResumeRules:
-        sessions = self.config.sessions
-        return ResumeRules(mode=sessions.resume, within=timedelta(seconds=sessions.resume_within))
 
     # --- serving ------------------------------------------------------------------------------------------------------
 
-    async def _open_door(
-        self, switchboard: Switchboard, models: Models, token: Secret
-    ) -> tuple[WebsocketDoor, web.AppRunner]:
+    @contextlib.asynccontextmanager
+    async def _door(
+        self, switchboard: Switchboard, parts: Parts, people: People, instruments: Instruments
+    ) -> AsyncIterator[WebsocketDoor]:
         """Listen; only then the port is known, and with it who may come in."""
-        gateway = self.config.gateway
-        rules: list[Access] = []
+        uploads = Uploads(
+            parts.attachments,
+            limit=lambda: self.config.gateway.attachment_bytes,
+            refuses=lambda: self.readiness.refuses,
+        )
         doors: list[WebsocketDoor] = []
-        app = application(lambda: rules[0], self.readiness, lambda: doors[0])
-        runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=2.0)
+        app = application(lambda: doors[0].access, self.readiness, lambda: doors[0], uploads, instruments)
+        runner = await self._listen(app)
+        self.address = runner.addresses[0][:2]
+        door = WebsocketDoor(
+            switchboard,
+            self._access(people, self.address[1]),
+            uploads,
+            server=f"exuvia/{VERSION}",
+            model=parts.models.configured,
+            verbose=lambda: self.config.agent.verbose,
+            commands=listed(parts.commands),
+            refuses=lambda: self.readiness.refuses,
+        )
+        doors.append(door)
+        try:
+            yield door
+        finally:
+            await door.close()
+            await runner.cleanup()
+
+    async def _listen(self, app: web.Application) -> web.AppRunner:
+        gateway = self.config.gateway
+        runner = web.AppRunner(
+            app, access_log=None, handle_signals=False, shutdown_timeout=2.0, keepalive_timeout=REQUEST_SECONDS
+        )
         await runner.setup()
         try:
-            site = web.TCPSite(runner, gateway.host, gateway.port)
-            await site.start()
+            await self._site(runner).start()
         except OSError as error:
             await runner.cleanup()
             raise StartRefused(f"{gateway.host}:{gateway.port} cannot be listened on: {error.strerror}.") from error
-        host, port = runner.addresses[0][:2]
-        self.address = (host, port)
-        rules.append(
-            Access(
-                token,
-                host=gateway.host,
-                port=port,
-                hosts=gateway.allowed_hosts,
-                origins=gateway.allowed_origins,
-            )
+        return runner
+
+    def _access(self, people: People, port: int) -> Access:
+        gateway = self.config.gateway
+        return Access(
+            people,
+            Attempts(self.clock.monotonic),
+            host=gateway.host,
+            port=port,
+            hosts=gateway.allowed_hosts,
+            origins=gateway.allowed_origins,
         )
-        doors.append(
-            WebsocketDoor(
-                switchboard,
-                rules[0],
-                server=f"exuvia/{VERSION}",
-                model=models.configured,
-                refuses=lambda: self.readiness.refuses,
-            )
-        )
-        return doors[0], runner
+
+    def _site(self, runner: web.AppRunner) -> web.BaseSite:
+        if self._passed is not None:
+            return web.SockSite(runner, self._passed)
+        return web.TCPSite(runner, self.config.gateway.host, self.config.gateway.port)
+
+    async def _take(self, config: Config, providers: OpenProviders, models: Models, access: Access) -> set[str]:
+        """Put a changed configuration into force, for turns that begin from now on, and for who may speak at once; returns
+        the keys that changed."""
+        people = await asyncio.to_thread(self._people, config)
+        reopened = await providers.fit(config)
+        changed = self.settings.offer(config)
+        access.replace(people)
+        models.reconfigure(**self._wishes())
+        if changed & {"log.level", "log.format"}:
+            logs.configure(self.config.log.level, self.config.log.format)
+        return changed | {f"providers.{name}" for name in reopened}
+
+    def _wishes(self) -> dict[str, Any]:
+        """What the configuration says about models."""
+        agent = self.config.agent
+        return {
+            "configured": agent.model,
+            "window": agent.context_window,
+            "windows": agent.context_windows,
+            "fallbacks": agent.fallback_models,
+        }
+
+    def _people(self, config: Config) -> People:
+        """Who may speak by a configuration and the token as it is now; ConfigRefused if the token cannot be used."""
+        try:
+            return people_of(config, gateway_token(self.home, config, os.environ))
+        except StartRefused as error:
+            raise ConfigRefused(str(error), key="gateway.token") from error
 
     def _announce(self, models: Models) -> None:
         assert self.address is not None
@@ -291,6 +345,7 @@ class Daemon:
         except GatewayError as error:
             model = str(error)
         log.info("ready", address=f"ws://{host}:{port}/ws", home=str(self.home.root), model=model)
+        self._supervisor.ready(f"Listening on {host}:{port}.")
 
     def _listen_to_signals(self) -> None:
         loop = asyncio.get_running_loop()
@@ -309,5 +364,18 @@ class Daemon:
             await asyncio.sleep(FAILED_SECONDS)
             return 1
         self.readiness.stop(Busy("The gateway is stopping; come back in a moment."))
-        await switchboard.until_idle(STOP_SECONDS)
+        await self._let_finish(switchboard)
         return 1 if committer.failure.done() else 0
+
+    async def _let_finish(self, switchboard: Switchboard) -> None:
+        """Let turns go on for `gateway.stop_within`; what is not done then stays open and is resumed at the next start."""
+        seconds = self.config.gateway.stop_within
+        log.info("stopping", seconds=seconds)
+        self._supervisor.stopping(seconds)
+        finished = asyncio.create_task(switchboard.let_finish(seconds))
+        hurried = asyncio.create_task(self._hurry.wait())
+        await asyncio.wait({finished, hurried}, return_when=asyncio.FIRST_COMPLETED)
+        for task in (finished, hurried):
+            task.cancel()
+        await asyncio.wait({finished, hurried})
+        await switchboard.interrupt()

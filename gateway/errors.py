@@ -20,7 +20,11 @@ class GatewayError(Exception):
 
 
 class ConfigRefused(GatewayError):
-    """The configuration cannot be used as it is."""
+    """The configuration cannot be used as it is; `key` is the path of the key that is wrong, where it is one."""
+
+    def __init__(self, sentence: str, *, key: str = "") -> None:
+        super().__init__(sentence)
+        self.key = key
 
 
 class StartRefused(GatewayError):

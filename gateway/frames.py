@@ -19,6 +19,8 @@ FRAME_LIMIT = 1024 * 1024
 """Bytes of the largest frame that is read as one."""
 GREETING_LIMIT = 64 * 1024
 """Bytes of the largest frame before authentication."""
+ATTACHMENTS = 20
+"""Files that one message may have."""
 
 Key: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9._:-]{1,64}\Z")]
 SessionId: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9-]{1,64}\Z")]
@@ -36,11 +38,20 @@ class Hello(_Frame, frozen=True, kw_only=True, tag="hello"):
     client: Annotated[str, msgspec.Meta(max_length=128)] | None = None
 
 
+class SentAttachment(msgspec.Struct, frozen=True, kw_only=True):
+    """A file of a message: `sha256` of one that was sent before, or `data` in base64 with the `media` that it claims."""
+
+    sha256: Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")] | None = None
+    data: bytes | None = None
+    media: Annotated[str, msgspec.Meta(max_length=200)] = ""
+    name: Annotated[str, msgspec.Meta(max_length=1000)] = ""
+
+
 class Send(_Frame, frozen=True, kw_only=True, tag="send"):
     id: FrameId
     session: Key
     text: str
-    attachments: list[msgspec.Raw] = []
+    attachments: Annotated[list[SentAttachment], msgspec.Meta(max_length=ATTACHMENTS)] = []
 
 
 class Subscribe(_Frame, frozen=True, kw_only=True, tag="subscribe"):
@@ -119,6 +130,11 @@ def event(prefix: bytes, line: bytes) -> bytes:
 def event_prefix(session: str, session_id: str) -> bytes:
     """What stands before the event in each `event` frame of a session."""
     return frame("event", session=session, session_id=session_id)[:-1] + b',"event":'
+
+
+def is_of_kind(event_frame: bytes, kind: str) -> bool:
+    """Whether an `event` frame shows an event of a kind, which stands near its beginning."""
+    return event_frame.find(b'"kind":"%s"' % kind.encode(), 0, 512) >= 0
 
 
 def history(frame_id: str, session: str, session_id: str, lines: list[bytes], more: bool) -> bytes:

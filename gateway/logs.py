@@ -32,7 +32,7 @@ _MOST = 64
 _SHORTEST_HIDDEN = 8
 """Characters; a shorter secret is hidden where it is the whole value: inside other words it would hide those."""
 
-_hidden: set[str] = set()
+_hidden: frozenset[str] = frozenset()
 
 
 def configure(level: Level, form: Format, stream: IO[str] | None = None) -> None:
@@ -48,15 +48,16 @@ def configure(level: Level, form: Format, stream: IO[str] | None = None) -> None
         ],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
         logger_factory=lambda *names: _Lines(stream, *names),
-        cache_logger_on_first_use=True,
+        cache_logger_on_first_use=False,  # the level may be changed while running
     )
     _route_standard_library(_LEVELS[level])
 
 
 def hide(secret: Secret) -> None:
     """Never let this secret's text into a log, wherever it turns up."""
+    global _hidden  # noqa: PLW0603 - replaced whole: another thread may be writing a line just now
     if text := secret.reveal():
-        _hidden.add(text)
+        _hidden = _hidden | {text}
 
 
 def hide_keys_of(environment: Mapping[str, str]) -> None:

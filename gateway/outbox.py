@@ -1,7 +1,7 @@
 """The outbox: everything that goes to one client, sent by one coroutine at that client's own pace.
 
 Answers go first, then what the subscriptions hold. An `accepted` always precedes the event that it speaks of. Waiting costs
-nobody but this client: subscriptions are cursors, and the answers that may wait are counted by the reader.
+nobody but this client: subscriptions are cursors, and the reader bounds the answers that may wait, in number and bytes.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ from sessions.errors import SessionsError
 WAITING_ANSWERS = 256
 """Answers that may wait for a client before its next frame is read."""
 
+WAITING_BYTES = 4 * 1024 * 1024
+"""Bytes of answers that may wait so."""
+
 TRY_AGAIN_LATER = 1013
 """Close code for a client that leaves too much unread."""
 
@@ -32,6 +35,7 @@ class Outbox:
         self._socket = socket
         self._close = close
         self._answers: deque[bytes] = deque()
+        self._waiting = 0
         self._owed: dict[tuple[str, int], list[bytes]] = {}
         self._subscriptions: dict[str, Subscription] = {}
         self._wake = asyncio.Event()
@@ -45,7 +49,8 @@ class Outbox:
     def answer(self, data: bytes) -> None:
         """Send a frame as soon as the client reads."""
         self._answers.append(data)
-        if len(self._answers) >= WAITING_ANSWERS:
+        self._waiting += len(data)
+        if self._is_full:
             self._room.clear()
         self._wake.set()
 
@@ -63,6 +68,13 @@ class Outbox:
         """What was promised failed: the client is told so instead."""
         self._forget(session, seq, accepted)
         self.answer(failure)
+
+    def tell_settings(self, chat: Chat, frame_id: str | None = None) -> None:
+        """Say how a chat's current session is set, as an answer to the frame with this id if one asked."""
+        if (current := chat.current) is not None:
+            settings = {"queue": current.inbox.mode, "verbose": current.verbose}
+            ids = {"id": frame_id} if frame_id is not None else {}
+            self.answer(frames.frame("settings", **ids, session=chat.key, session_id=current.session, **settings))
 
     def follows(self, key: str) -> bool:
         """Whether there is a subscription for a key."""
@@ -85,6 +97,12 @@ class Outbox:
         """End all subscriptions."""
         for key in tuple(self._subscriptions):
             self.unfollow(key)
+
+    async def until_sent(self) -> None:
+        """Return once nothing waits for the client any more."""
+        # What waits is a fact of all subscriptions, which no single event announces.
+        while self._answers or any(subscription.has_news for subscription in self._subscriptions.values()):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
 
     async def write(self) -> None:
         """Send until the connection ends."""
@@ -117,6 +135,8 @@ class Outbox:
             return
         for outgoing in portion:
             await self._send_outgoing(outgoing)
+            if outgoing.event is not None and frames.is_of_kind(outgoing.data, "setting_changed"):
+                self.tell_settings(subscription.chat)
             await self._send_answers()
 
     async def _send_outgoing(self, outgoing: Outgoing) -> None:
@@ -125,10 +145,16 @@ class Outbox:
                 await self._send(accepted)
         await self._send(outgoing.data)
 
+    @property
+    def _is_full(self) -> bool:
+        return len(self._answers) >= WAITING_ANSWERS or self._waiting >= WAITING_BYTES
+
     async def _send_answers(self) -> None:
         while self._answers:
-            await self._send(self._answers.popleft())
-            if len(self._answers) < WAITING_ANSWERS:
+            data = self._answers.popleft()
+            await self._send(data)
+            self._waiting -= len(data)
+            if not self._is_full:
                 self._room.set()
 
     async def _send(self, data: bytes) -> None:

@@ -9,6 +9,7 @@ import msgspec
 
 from gateway import logs
 from gateway.errors import ConfigRefused
+from gateway.small_files import read_at_most
 from plugins.secrets import Secret
 
 FORMS = "env:NAME, file:PATH or credential:NAME"
@@ -18,10 +19,12 @@ _LONGEST = 64 * 1024
 
 
 class References(msgspec.Struct, frozen=True):
-    """What references are resolved against. Relative paths count from `folder`, the configuration's own."""
+    """What references are resolved against. Relative paths count from `folder`, the configuration's own. `files` grows:
+    those that references named so far, whether they could be read or not."""
 
     environment: Mapping[str, str]
     folder: Path
+    files: set[Path] = msgspec.field(default_factory=set)
 
     def __repr__(self) -> str:
         return f"References({str(self.folder)!r})"  # the environment holds secrets
@@ -37,7 +40,9 @@ class References(msgspec.Struct, frozen=True):
                 raise ConfigRefused(f"the environment variable {name} is not set")
             secret = Secret(self.environment[name].strip())
         elif kind == "file":
-            secret = Secret(read_secret_file(self.folder / Path(name).expanduser()))
+            path = self.folder / Path(name).expanduser()
+            self.files.add(path)
+            secret = Secret(read_secret_file(path))
         else:
             secret = Secret(read_credential(name, self.environment))
         logs.hide(secret)
@@ -62,13 +67,12 @@ def read_credential(name: str, environment: Mapping[str, str]) -> str:
 def read_secret_file(path: Path) -> str:
     """A small file's text without surrounding white space; ConfigRefused if it is not that."""
     try:
-        with path.open("rb") as file:
-            content = file.read(_LONGEST + 1)
-        text = content.decode()
+        content = read_at_most(path, _LONGEST)
+        text = None if content is None else content.decode()
     except OSError as error:
         raise ConfigRefused(f"{path} cannot be read ({error.strerror})") from error
     except UnicodeDecodeError as error:
         raise ConfigRefused(f"{path} is not text") from error
-    if len(content) > _LONGEST:
+    if text is None:
         raise ConfigRefused(f"{path} is too large for a secret")
     return text.strip()

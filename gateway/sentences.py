@@ -7,7 +7,7 @@ from typing import assert_never
 import msgspec
 
 from gateway.terminal.printable import one_line
-from sessions.events import RequestedCall, TurnEnded
+from sessions.events import RequestedCall, ToolReturned, TurnEnded
 
 CALL_CHARACTERS = 100
 """The longest line that shows a tool call."""
@@ -24,6 +24,13 @@ def call_line(call: RequestedCall) -> str:
         shown = {name: str(value) for name, value in arguments.items()}
         given = " ".join(shown.values() if len(shown) == 1 else (f"{name}={text}" for name, text in shown.items()))
     return one_line(f"⚙ {call.tool} {given}", CALL_CHARACTERS)
+
+
+def result_line(event: ToolReturned) -> str:
+    """What came of a tool call on one line: how it begins, and how large it is."""
+    mark = "→" if event.outcome == "returned" else "✗"
+    size = event.cut_from or len(event.output.encode())
+    return one_line(f"{mark} {size:,} bytes: {event.output}", CALL_CHARACTERS)
 
 
 def ending_sentence(event: TurnEnded) -> str | None:

@@ -9,9 +9,11 @@ from typing import BinaryIO, TextIO
 
 import msgspec
 
+from gateway.home import Home
 from gateway.session_files import Entry, entry_of, find_journal, journals, listings, recorded
 from gateway.terminal.printable import one_line, printable
 from sessions.errors import JournalDamaged, StorageFailed
+from sessions.naming import Fault, faults_in
 from sessions.verifying import verify_journal
 
 WELL, WRONG, IMPOSSIBLE = 0, 1, 2
@@ -32,13 +34,15 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     unfinished: int = 0
     line: int | None = None
     reason: str = ""
+    attachments: tuple[Fault, ...] = ()
+    """What is wrong with the files that it names."""
 
 
 def list_sessions(folder: Path, out: TextIO, *, as_json: bool) -> int:
     """One line for each session, the one that was used last at the end."""
     found = listings(folder)
     if as_json:
-        _print_json(found, out)
+        print_json(found, out)
         return WELL
     rows = [("KEY", "SESSION", "EVENTS", "LAST AT", "BYTES", "")]
     for each in found:
@@ -55,7 +59,7 @@ def show_session(folder: Path, name: str, out: TextIO, *, as_json: bool, limit: 
     path = find_journal(folder, name)
     entries = deque((entry for event in recorded(path) if (entry := entry_of(event))), maxlen=limit)
     if as_json:
-        _print_json(list(entries), out)
+        print_json(list(entries), out)
     for entry in () if as_json else entries:
         out.write(printable(_paragraph(entry)) + "\n\n")
     return WELL
@@ -75,19 +79,24 @@ def export_session(folder: Path, name: str, out: BinaryIO, *, markdown: bool) ->
 
 
 def verify_sessions(folder: Path, name: str | None, out: TextIO, *, as_json: bool) -> int:
-    """Check sequence and sums of one journal or of all, naming file, line and reason where one is not whole."""
+    """Check sequence and sums of one journal or of all, and the attachments that they name: file, line and reason are told
+    where something is not as it was written."""
     paths = [find_journal(folder, name)] if name is not None else journals(folder)
     verdicts = []
+    known: dict[str, str] = {}
     for path in paths:
-        verdicts.append(_verdict(path))
+        faults = tuple(faults_in(path, Home(folder.parent).attachments, known))
+        verdicts.append(msgspec.structs.replace(_verdict(path), attachments=faults))
         if not as_json:
-            out.write(_verdict_line(verdicts[-1]) + "\n")
+            out.writelines(f"{line}\n" for line in (_verdict_line(verdicts[-1]), *map(_fault_line, faults)))
     damaged = sum(not verdict.whole for verdict in verdicts)
+    lost = sum(reason != "" for reason in known.values())
     if as_json:
-        _print_json(verdicts, out)
+        print_json(verdicts, out)
     else:
-        out.write(f"{len(verdicts)} checked, {damaged} damaged.\n")
-    return WRONG if damaged else WELL
+        attachments = f" Attachments: {len(known)} checked, {lost} missing or altered." if known else ""
+        out.write(f"{len(verdicts)} checked, {damaged} damaged.{attachments}\n")
+    return WRONG if damaged or lost else WELL
 
 
 def _verdict(path: Path) -> Verdict:
@@ -120,6 +129,11 @@ def _verdict_line(verdict: Verdict) -> str:
         return f"DAMAGED {verdict.file}, line {verdict.line}: {one_line(verdict.reason, 300)}"
     tail = f", and {verdict.unfinished} of a line that was never finished" if verdict.unfinished else ""
     return f"whole   {verdict.session}: {verdict.events} events, {verdict.bytes} bytes{tail}"
+
+
+def _fault_line(fault: Fault) -> str:
+    name = f" ({one_line(fault.name, 100)})" if fault.name else ""
+    return f"LOST    attachment {fault.sha256}{name}, named in line {fault.seq}: it {fault.reason}"
 
 
 def _paragraph(entry: Entry) -> str:
@@ -158,5 +172,6 @@ def _copy_lines(path: Path, out: BinaryIO) -> None:
                 out.write(line)
 
 
-def _print_json(value: object, out: TextIO) -> None:
+def print_json(value: object, out: TextIO) -> None:
+    """Any value that msgspec encodes, indented, for people and programs."""
     out.write(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")

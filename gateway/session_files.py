@@ -14,9 +14,19 @@ import msgspec
 from gateway.errors import GatewayError
 from gateway.sentences import call_line, ending_sentence
 from sessions.errors import JournalDamaged
-from sessions.events import CommandAnswered, MessageReceived, ModelReplied, Recorded, SessionOpened, ToolReturned, TurnEnded
+from sessions.events import (
+    AttachmentsWithheld,
+    CommandAnswered,
+    MessageReceived,
+    ModelReplied,
+    Recorded,
+    SessionOpened,
+    ToolReturned,
+    TurnEnded,
+)
 from sessions.reading import read_lines
 from sessions.recorder import LONGEST_LINE
+from sessions.sight import with_names
 from sessions.wire import InvalidLine, decode, is_whole
 
 SUFFIX = ".jsonl"
@@ -87,11 +97,11 @@ def recorded(path: Path) -> Iterator[Recorded]:
             seq += 1
 
 
-def entry_of(event: Recorded) -> Entry | None:
+def entry_of(event: Recorded) -> Entry | None:  # noqa: PLR0911 - one arm for each kind
     """What an event is to a reader; None for those that only the gateway needs."""
     match event.event:
-        case MessageReceived(text=text, client=client):
-            return _entry(event, "person", text, client)
+        case MessageReceived(text=text, client=client, attachments=attachments):
+            return _entry(event, "person", with_names(text, attachments), client)
         case ModelReplied(text=text, calls=calls) if text or calls:
             return _entry(event, "assistant", text, "\n".join(map(call_line, calls)))
         case ToolReturned(output=output, outcome=outcome):
@@ -100,6 +110,8 @@ def entry_of(event: Recorded) -> Entry | None:
             return _entry(event, "gateway", sentence)
         case CommandAnswered(answer=answer):
             return _entry(event, "gateway", answer)
+        case AttachmentsWithheld(files=files):
+            return _entry(event, "gateway", "\n".join(file.sentence for file in files))
         case _:
             return None
 

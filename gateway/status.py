@@ -6,11 +6,13 @@ from collections.abc import Sequence
 
 import msgspec
 
+from sessions.events import Failure
 from sessions.messages import Usage
 
 
 class SessionStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """What `/status` shows. `uptime` and `age` are seconds, `window` and `context` tokens, None where unknown."""
+    """What `/status` shows. `uptime` and `age` are seconds, `window` and `context` tokens, None where unknown.
+    `last_error` is that of the newest turn, `troubles` what is wrong with the gateway, `refused` what plugins may not do."""
 
     version: str
     uptime: float
@@ -25,22 +27,34 @@ class SessionStatus(msgspec.Struct, frozen=True, kw_only=True):
     window: int | None
     waiting: int
     queue_limit: int
+    mode: str
     running: bool
-    refused: Sequence[str]
+    last_error: Failure | None
+    compactions: int = 0
+    refused: Sequence[str] = ()
+    notes: Sequence[str] = ()
+    troubles: Sequence[str] = ()
 
 
 def describe(status: SessionStatus) -> str:
     """The text of `/status`."""
+    is_well = not (status.troubles or status.refused or status.notes or status.last_error)
     lines = [
-        f"**Exuvia {status.version}**, up {span(status.uptime)}",
+        f"**Exuvia {status.version}**, up {span(status.uptime)}{', all is well' if is_well else ''}",
         f"- Model: {status.model}",
         f"- Tokens: {status.usage.input:,} in ({status.usage.cached:,} cached), {status.usage.output:,} out",
         f"- Context: {context_used(status.context, status.window)}",
-        f"- Session: `{status.key}` ({status.session}), {span(status.age)} old, {status.turns} turns,"
-        f" {status.events} events",
-        f"- Queue: {status.waiting} waiting of {status.queue_limit}{', a turn is running' if status.running else ''}",
+        f"- Compactions: {status.compactions}",
+        f"- Session: `{status.key}` ({status.session}), {span(status.age)} old, {count_of(status.turns, 'turn')},"
+        f" {count_of(status.events, 'event')}",
+        f"- Queue: {status.mode}, {status.waiting} waiting of {status.queue_limit}"
+        f"{', a turn is running' if status.running else ''}",
     ]
+    if (error := status.last_error) is not None:
+        lines.append(f"- The last turn failed: {error.sentence} ({error.code})")
+    lines += [f"- Trouble: {sentence}" for sentence in status.troubles]
     lines += [f"- Plugin: {sentence}" for sentence in status.refused]
+    lines += [f"- Configuration: {sentence}" for sentence in status.notes]
     return "\n".join(lines)
 
 
@@ -52,6 +66,11 @@ def context_used(context: int | None, window: int | None) -> str:
     if context is None:
         return f"unknown of {window:,} tokens"
     return f"{used} of {window:,} tokens ({100 * context / window:.0f} %)"
+
+
+def count_of(number: int, noun: str) -> str:
+    """A number with its noun, as in `1 turn` and `1,200 turns`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def span(seconds: float) -> str:

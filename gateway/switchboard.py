@@ -47,6 +47,15 @@ T = TypeVar("T")
 log = structlog.get_logger("exuvia.switchboard")
 
 
+class Load(msgspec.Struct, frozen=True, kw_only=True):
+    """Counts over all conversations in memory: `running` turns, `waiting` messages and commands."""
+
+    conversations: int
+    running: int
+    waiting: int
+    subscriptions: int
+
+
 class Switchboard:
     """All chats of the gateway. Use as an async context manager: leaving it stops and closes every conversation."""
 
@@ -57,9 +66,9 @@ class Switchboard:
         catalog: Catalog,
         build: Callable[[Chat, Recorder], Conversation],
         clock: Clock,
-        queue_limit: int,
+        queue_limit: Callable[[], int],
     ) -> None:
-        self.queue_limit = queue_limit
+        self._queue_limit = queue_limit
         self._journals = journals
         self._catalog = catalog
         self._build = build
@@ -71,6 +80,7 @@ class Switchboard:
         self._last_news: dict[tuple[str, str], float] = {}
         self._failures: dict[tuple[str, str], int] = {}
         self._checkpoints: dict[str, int] = {}
+        self._pausing = False
         self._stopping = False
         self._background: set[asyncio.Task[Any]] = set()
 
@@ -84,19 +94,45 @@ class Switchboard:
             task.cancel()
         if self._background:
             await asyncio.wait(self._background)
+        await self.interrupt()
+
+    async def let_finish(self, seconds: float) -> None:
+        """Begin no further turn anywhere, and return once those that run have ended, or after so long."""
+        self._pausing = True
+        for conversation in self._conversations():
+            conversation.pause()
+        deadline = self._clock.monotonic() + seconds
+        # Rest is a fact of many conversations, which no single event announces.
+        while self._clock.monotonic() < deadline and not all(c.resting for c in self._conversations()):  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
+
+    async def interrupt(self) -> None:
+        """End every conversation. A turn that still runs stays open in its log, which says that it was interrupted."""
+        self._stopping = True
         await asyncio.gather(*(self._stop(session) for session in tuple(self._owners)))
 
-    async def until_idle(self, seconds: float) -> None:
-        """Return once no turn and no command runs anywhere, or after so long."""
-        deadline = self._clock.monotonic() + seconds
-        # Idleness is a fact of many conversations, which no single event announces.
-        while self._clock.monotonic() < deadline and any(not c.idle for c in self._chats.values()):  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
+    def _conversations(self) -> list[Conversation]:
+        return [c for chat in self._chats.values() for c in (chat.current, *chat.finishing.values()) if c is not None]
+
+    @property
+    def queue_limit(self) -> int:
+        """How many messages may wait in a session now."""
+        return self._queue_limit()
 
     @property
     def loaded(self) -> int:
         """How many conversations are in memory."""
         return len(self._owners)
+
+    def load(self) -> Load:
+        """What is going on in them."""
+        conversations = [c for chat in self._chats.values() for c in (chat.current, *chat.finishing.values()) if c]
+        return Load(
+            conversations=self.loaded,
+            running=sum(c.recorder.transcript.open_turn is not None for c in conversations),
+            waiting=sum(len(c.recorder.transcript.waiting) for c in conversations),
+            subscriptions=sum(chat.watched for chat in self._chats.values()),
+        )
 
     # --- chats --------------------------------------------------------------------------------------------------------
 
@@ -104,12 +140,12 @@ class Switchboard:
         """A person's chat, opened from its journal where it is not in memory. Without `create` an unknown key is None.
         Raises StorageFailed."""
         name = (person, key)
-        chat = self._chats.get(name)
-        if chat is None or not chat.is_open:
+        # Looked up again after each wait: a chat may be let go of in the moment before the one who waited goes on.
+        while (chat := self._chats.get(name)) is None or not chat.is_open:
             if not create and self._catalog.current(person, key) is None:
                 return None
             # Whoever asked may be gone before it is done; others may wait for the same.
-            chat = await asyncio.shield(self._spawn(self._restore(name)))
+            await asyncio.shield(self._spawn(self._restore(name)))
         self._last_news[name] = self._clock.monotonic()
         return chat
 
@@ -255,6 +291,8 @@ class Switchboard:
         recorder = conversation.recorder
         recorder.watch(lambda: self._progressed(chat, recorder))
         self._checkpoints[conversation.session] = recorder.position.seq
+        if self._pausing:
+            conversation.pause()
         life = asyncio.create_task(conversation.run())
         self._lives[conversation.session] = life
         self._owners[conversation.session] = asyncio.create_task(self._end_of(chat, conversation, life))

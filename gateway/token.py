@@ -15,7 +15,7 @@ from gateway.errors import ConfigRefused, StartRefused
 from gateway.home import Home
 from gateway.secret_references import read_credential, read_secret_file
 from plugins.secrets import Secret
-from sessions.disk import write_new
+from sessions.disk import sync_folder, write_new
 
 SHORTEST = 24
 """Characters that a token has at least; random ones then hold more than 128 bits."""
@@ -41,12 +41,31 @@ def gateway_token(home: Home, config: Config, environment: Mapping[str, str]) ->
                 f"{config.gateway.host} can be reached from other machines, and no token is set on purpose:"
                 " set gateway.token (or EXUVIA_TOKEN), or listen on 127.0.0.1."
             )
+        config.references.files.add(home.token)  # watched from now on
         text, origin = _kept(home.token), f"The token in {home.token}"
     if weakness := token_weakness(text):
         raise StartRefused(f"{origin} {weakness}; a good one: python3 -c 'import secrets; print(secrets.token_urlsafe(32))'")
     token = Secret(text)
     logs.hide(token)
     return token
+
+
+def rotate_token(home: Home, config: Config, environment: Mapping[str, str]) -> None:
+    """Put a new random token into `HOME/token`, whole or not at all; a running gateway follows within seconds. StartRefused
+    if that file is not where the token comes from; OSError."""
+    for chosen, place in (
+        (config.gateway.token, config.sources.place("gateway.token")),
+        (_credential(environment), "$CREDENTIALS_DIRECTORY"),
+    ):
+        if chosen is not None:
+            raise StartRefused(f"The token comes from {place}, not from {home.token}: change it there.")
+    new = home.token.with_name(f".{home.token.name}.{secrets.token_hex(4)}")
+    write_new(new, [secrets.token_urlsafe(32).encode() + b"\n"])
+    try:
+        new.replace(home.token)
+    finally:
+        new.unlink(missing_ok=True)
+    sync_folder(home.token.parent)
 
 
 def token_weakness(token: str) -> str | None:

@@ -8,30 +8,32 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import AbstractContextManager, aclosing, nullcontext, suppress
 
 import msgspec
 
 from gateway.errors import GatewayError, sentence_of
+from gateway.fallback import Line
+from gateway.files import ConversationFiles
 from gateway.inbox import Inbox
 from gateway.live import Live
 from gateway.models import ChosenModel
-from plugins.contracts import ChatRequest, Clock, Reply, Tool, ToolContext
-from plugins.errors import BadAnswer, ProviderError, StreamCut, ToolFailed
-from sessions.attachments import Attachments, head_and_tail
+from gateway.tool_calls import ToolCalls, note_plugin_failure
+from plugins.contracts import ChatRequest, Clock, Reply, Tool
+from plugins.errors import BadAnswer, BadRequest, ProviderError, StreamCut
+from sessions.attachments import Attachments
 from sessions.context import Context, Gauge, assemble
-from sessions.errors import SessionsError
+from sessions.errors import StorageFailed
 from sessions.events import (
+    AttachmentsWithheld,
     Failure,
     InstructionsSet,
+    LoadedNote,
     ModelReplied,
-    Outcome,
-    PluginFailed,
     RequestedCall,
     RequestSent,
-    ToolCalled,
-    ToolReturned,
     TurnEnded,
+    TurnInterrupted,
     TurnJoined,
     TurnOutcome,
     TurnResumed,
@@ -39,7 +41,7 @@ from sessions.events import (
 )
 from sessions.messages import Usage
 from sessions.recorder import LineTooLong, Recorder
-from sessions.transcript import OpenCall, OpenTurn
+from sessions.transcript import OpenTurn, open_turn
 from sessions.wire import carriable
 
 REPLY_LIMIT = 1024 * 1024
@@ -48,14 +50,8 @@ REPLY_LIMIT = 1024 * 1024
 CALLS_LIMIT = 128
 """Tool calls that one reply may ask for."""
 
-OUTPUT_LIMIT = 256 * 1024
-"""Bytes of a tool's output that stand in the log; more is kept as an attachment."""
-
 MOST_TOKENS = 10**9
 """More than any request can have."""
-
-TOOL_SECONDS = 300.0
-"""After this time a tool that has not returned is stopped."""
 
 CUT_RETRIES = 2
 """How often a model is asked again after its stream was cut."""
@@ -94,19 +90,27 @@ class Turn:
         choose: Callable[[], ChosenModel],
         tools: Mapping[str, Tool],
         attachments: Attachments,
+        files: ConversationFiles,
         rules: Callable[[], TurnRules],
+        notes: Callable[[int | None], Awaitable[tuple[LoadedNote, ...]]],
         clock: Clock,
+        hold: Callable[[], AbstractContextManager[None]] = nullcontext,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        provider_failed: Callable[[str, str], None] = lambda _provider, _code: None,
     ) -> None:
         self._recorder = recorder
         self._live = live
         self._inbox = inbox
         self._choose = choose
         self._tools = tools
-        self._attachments = attachments
+        self._calls = ToolCalls(recorder, tools, attachments)
+        self._files = files
         self._rules = rules
+        self._notes = notes
         self._clock = clock
+        self._hold = hold
         self._sleep = sleep
+        self._provider_failed = provider_failed
         self._gauge = Gauge()
         self._before: Context | None = None
         self._began = 0.0
@@ -134,38 +138,45 @@ class Turn:
 
     async def run(self, takes: Sequence[int]) -> None:
         """A new turn over the waiting messages with these seqs."""
-        ordinal = self._recorder.transcript.turn + 1
-        try:
-            model = self._choose()
-        except GatewayError as error:
-            self._note_start(ordinal, takes, "", "", None)
-            await self._through(self._refuse(str(error)))
-            return
-        self._note_start(ordinal, takes, model.provider.name, model.model, model.window)
-        await self._through(self._answer(model))
+        with self._hold():  # a provider that a reload replaces stays open until then
+            ordinal = self._recorder.transcript.turn + 1
+            try:
+                model = self._choose()
+            except GatewayError as error:
+                self._note_start(ordinal, takes, "", "", None)
+                await self._through(self._refuse(str(error)))
+                return
+            notes = await self._notes(model.window)
+            self._note_start(ordinal, takes, model.provider.name, model.model, model.window)
+            self._note_instructions(ordinal, notes)
+            await self._through(self._answer(model))
 
     async def resume(self) -> None:
         """Go on with the turn that a stop interrupted."""
         turn = self._open()
         await self._recorder.record(TurnResumed(attempt=turn.resumed + 1), turn=turn.ordinal)
-        await self._through(self._take_up())
+        with self._hold():
+            await self._through(self._take_up())
 
     async def abandon(self, sentence: str) -> None:
         """End an interrupted turn without another attempt."""
         self._began = self._clock.monotonic()
-        self._close_calls()
+        self._calls.close()
         await self._end("abandoned", Failure(code="not_resumed", sentence=sentence))
 
     def _note_start(self, ordinal: int, takes: Sequence[int], provider: str, model: str, window: int | None) -> None:
-        rules = self._rules()
+        reserve = self._rules().reserve
         self._recorder.note(
-            TurnStarted(takes=tuple(takes), provider=provider, model=model, window=window, reserve=rules.reserve),
+            TurnStarted(takes=tuple(takes), provider=provider, model=model, window=window, reserve=reserve),
             turn=ordinal,
         )
+
+    def _note_instructions(self, ordinal: int, notes: tuple[LoadedNote, ...]) -> None:
+        rules = self._rules()
         wanted = InstructionsSet(
             text=rules.instructions,
             tools=tuple(tool.definition for tool in self._tools.values()),
-            notes=(),
+            notes=notes,
             parameters=rules.parameters,
         )
         if self._recorder.transcript.instructions != wanted:
@@ -186,6 +197,7 @@ class Turn:
             if current is not None and current.cancelling():
                 # The gateway stops: the turn stays open in the log and is resumed at the next start.
                 await asyncio.wait([self._answering])
+                self._note_interruption()
                 raise
             self._keep_streamed()
             outcome, failure = ("cancelled", None) if self._cancelled else ("failed", _STRAY_CANCEL)
@@ -197,12 +209,18 @@ class Turn:
             self._answering = None
         self._live.end()
         self._live.forget()
-        self._close_calls()
+        self._calls.close()
         await self._end(outcome, failure)
 
     async def _end(self, outcome: TurnOutcome, failure: Failure | None) -> None:
         millis = round((self._clock.monotonic() - self._began) * 1000)
         await self._recorder.record(TurnEnded(outcome=outcome, millis=millis, error=failure), turn=self._open().ordinal)
+
+    def _note_interruption(self) -> None:
+        self._live.end()
+        with suppress(StorageFailed):  # then the next start finds the turn as after a crash
+            interrupted = TurnInterrupted(reason="The gateway stops; this goes on when it is back.")
+            self._recorder.note(interrupted, turn=self._open().ordinal)
 
     async def _refuse(self, sentence: str) -> None:
         raise TurnFailed("no_model", sentence)
@@ -213,9 +231,9 @@ class Turn:
             return
         for call in turn.calls:
             if call.began and not call.repeatable:
-                self._note_return(call, "unknown", "The gateway stopped while this ran; how it ended is not known.")
+                self._calls.note(call, "unknown", "The gateway stopped while this ran; how it ended is not known.")
         if self._open().calls:
-            await self._run_calls()
+            await self._calls.run()
             await self._join()
         await self._answer(self._choose_again(turn))
 
@@ -226,11 +244,12 @@ class Turn:
             raise TurnFailed("no_model", str(error)) from error
 
     async def _answer(self, model: ChosenModel) -> None:
+        line = Line(model)
         for _ in range(self._rules().rounds):
-            await self._ask(model)
+            await line.answer(self._ask, self._size)
             if not self._open().calls:
                 return
-            await self._run_calls()
+            await self._calls.run()
             await self._join()
         raise TurnFailed(
             "too_many_rounds",
@@ -243,13 +262,18 @@ class Turn:
             await self._recorder.until_durable(takes[-1])
             self._recorder.note(TurnJoined(takes=tuple(takes)), turn=self._open().ordinal)
 
+    def _size(self) -> int:
+        """Estimated tokens of the next request."""
+        return self._gauge.measure(assemble(self._recorder.transcript, self._before)).tokens
+
     async def _ask(self, model: ChosenModel) -> None:
         """One answer of the model, asked again if its stream is cut."""
         for attempt in range(CUT_RETRIES + 1):
             try:
                 reply = await self._stream(model)
-            except StreamCut:
-                if attempt == CUT_RETRIES:
+            except ProviderError as error:
+                self._provider_failed(model.provider.name, error.code)
+                if attempt == CUT_RETRIES or not isinstance(error, StreamCut):
                     raise
                 await self._sleep(0.5 * 2**attempt)
             else:
@@ -260,19 +284,39 @@ class Turn:
         transcript = self._recorder.transcript
         ordinal = self._open().ordinal
         context = self._before = assemble(transcript, self._before)
+        seen = self._files.look(context, model.provider.limits(model.model).sight, model.name)
         measured = self._gauge.measure(context)
         self._recorder.note(
             RequestSent(
                 purpose="answer",
                 sha256=measured.sha256,
                 messages=len(context.messages),
-                tokens=measured.tokens,
+                tokens=measured.tokens + sum(each.tokens for each in seen),
             ),
             turn=ordinal,
         )
+        shown = await self._files.show(context, seen)
+        if news := self._files.news(shown):
+            self._recorder.note(AttachmentsWithheld(model=model.name, files=news), turn=ordinal)
         self._live.begin(ordinal, self._open().replies, self._recorder.durable)
-        request = ChatRequest(model=model.model, context=context, purpose="answer", session=transcript.session)
-        return await self._listen(model, request)
+        request = ChatRequest(
+            model=model.model,
+            context=shown.context,
+            purpose="answer",
+            session=transcript.session,
+            pictures=shown.pictures,
+            window=model.window,
+            others=bool(model.fallbacks),
+        )
+        try:
+            reply = await self._listen(model, request)
+        except BadRequest:
+            if not (suspects := self._files.suspects(model.name, shown)):
+                raise
+            with self._files.leaving_out(suspects):
+                return await self._stream(model)
+        self._files.took(model.name, shown)
+        return reply
 
     async def _listen(self, model: ChosenModel, request: ChatRequest) -> Reply:
         """Stream one request; deltas go to `live`, the reply is returned."""
@@ -290,7 +334,7 @@ class Turn:
         except ProviderError:
             raise
         except (Exception, SystemExit) as error:
-            self._plugin_failed(model.provider.name, "stream", error)
+            note_plugin_failure(self._recorder, model.provider.name, "stream", error)
             raise BadAnswer(f"The provider {model.provider.name} failed: {sentence_of(error)}") from error
         raise StreamCut(f"The answer of {model.name} ended before its end.")
 
@@ -329,89 +373,8 @@ class Turn:
                 turn=turn.ordinal,
             )
 
-    async def _run_calls(self) -> None:
-        for call in self._open().calls:
-            await self._run_call(call)
-
-    async def _run_call(self, call: OpenCall) -> None:
-        ordinal = self._open().ordinal
-        tool = self._tools.get(call.tool)
-        if tool is None:
-            known = ", ".join(self._tools) or "none"
-            self._note_return(call, "refused", f"There is no tool {call.tool!r}; there are: {known}.")
-            return
-        try:
-            arguments = parse_arguments(call.arguments)
-        except ToolFailed as error:
-            self._note_return(call, "refused", str(error))
-            return
-        called = ToolCalled(call=call.ref, repeatable=tool.repeatable)
-        if tool.repeatable:
-            self._recorder.note(called, turn=ordinal)
-        else:
-            await self._recorder.record(called, turn=ordinal)
-        outcome, output = await self._output(tool, arguments, call, ordinal)
-        await self._return(call, outcome, output)
-
-    async def _output(self, tool: Tool, arguments: dict[str, object], call: OpenCall, ordinal: int) -> tuple[Outcome, str]:
-        transcript = self._recorder.transcript
-        context = ToolContext(
-            session=transcript.session,
-            person=transcript.person,
-            turn=ordinal,
-            call=f"{transcript.session}/{call.ref.of}/{call.ref.index}",
-        )
-        try:
-            async with asyncio.timeout(TOOL_SECONDS) as limit:
-                output = await tool.run(arguments, context)
-            return "returned", carriable(output.text)
-        except ToolFailed as error:
-            return "failed", sentence_of(error)
-        except (Exception, SystemExit) as error:
-            if isinstance(error, TimeoutError) and limit.expired():
-                return "failed", f"The tool did not return within {TOOL_SECONDS:.0f} seconds and was stopped."
-            self._plugin_failed(call.tool, "run", error)
-            return "failed", f"The tool failed: {sentence_of(error)}"
-
-    async def _return(self, call: OpenCall, outcome: Outcome, output: str) -> None:
-        encoded = output.encode()
-        if len(encoded) <= OUTPUT_LIMIT:
-            self._note_return(call, outcome, output)
-            return
-        whole = await self._attachments.keep(encoded)
-        self._recorder.note(
-            ToolReturned(
-                call=call.ref,
-                outcome=outcome,
-                output=head_and_tail(output, OUTPUT_LIMIT),
-                cut_from=len(encoded),
-                whole=whole,
-            ),
-            turn=self._open().ordinal,
-        )
-
-    def _note_return(self, call: OpenCall, outcome: Outcome, output: str) -> None:
-        self._recorder.note(ToolReturned(call=call.ref, outcome=outcome, output=output), turn=self._open().ordinal)
-
-    def _close_calls(self) -> None:
-        """Give each call that has no result one that says so."""
-        for call in self._open().calls:
-            if call.began:
-                self._note_return(call, "unknown", "This was stopped while it ran; how it ended is not known.")
-            else:
-                self._note_return(call, "refused", "The turn ended before this ran.")
-
-    def _plugin_failed(self, plugin: str, hook: str, error: BaseException) -> None:
-        self._recorder.note(
-            PluginFailed(plugin=plugin, hook=hook, sentence=f"{type(error).__name__}: {sentence_of(error)}"),
-            turn=self._open().ordinal,
-        )
-
     def _open(self) -> OpenTurn:
-        turn = self._recorder.transcript.open_turn
-        if turn is None:
-            raise SessionsError("no turn is open")
-        return turn
+        return open_turn(self._recorder.transcript)
 
 
 def sound(reply: Reply) -> Reply:
@@ -424,14 +387,3 @@ def believable(usage: Usage | None) -> Usage | None:
     if usage is None:
         return None
     return Usage(**{name: min(max(0, getattr(usage, name)), MOST_TOKENS) for name in usage.__struct_fields__})
-
-
-def parse_arguments(text: str) -> dict[str, object]:
-    """A call's arguments as an object; ToolFailed with a sentence for the model."""
-    try:
-        value = msgspec.json.decode(text or "{}")
-    except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
-        raise ToolFailed(f"The arguments are not JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise ToolFailed("The arguments must be a JSON object.")
-    return value

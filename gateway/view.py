@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 
 import msgspec
 
+from gateway import inbox
 from gateway.chat import Chat
-from gateway.conversation import Conversation
+from gateway.commands import listed
+from gateway.context_report import report
+from gateway.conversation import VERBOSE, Conversation
 from gateway.errors import Conflict, GatewayError
 from gateway.models import Models
+from gateway.session_meter import SessionMeter
 from gateway.status import SessionStatus, describe
-from plugins.contracts import Clock, Command, CommandFailed, CommandHelp, HistoryEntry
+from plugins.contracts import Clock, Command, CommandFailed, CommandHelp, ContextReport, HistoryEntry, QueueState
+from sessions.context import assemble
 from sessions.events import (
     CommandAnswered,
     MessageReceived,
@@ -21,6 +28,8 @@ from sessions.events import (
     SettingChanged,
     ToolReturned,
 )
+from sessions.messages import Usage
+from sessions.sight import Sight, look, with_names
 from sessions.tokens import MESSAGE, estimate
 from sessions.transcript import Transcript, Waiting
 from sessions.wire import decode
@@ -37,18 +46,23 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock
     began: float
     version: str
-    queue_limit: int
+    queue_limit: Callable[[], int]
     refused: Callable[[], Sequence[str]]
+    notes: Callable[[], Sequence[str]]
+    troubles: Callable[[], Sequence[str]]
 
 
 class View:
     """A `ConversationView` of one command's message."""
 
-    def __init__(self, chat: Chat, conversation: Conversation, waiting: Waiting, around: Surroundings) -> None:
+    def __init__(
+        self, chat: Chat, conversation: Conversation, waiting: Waiting, around: Surroundings, meter: SessionMeter
+    ) -> None:
         self._chat = chat
         self._conversation = conversation
         self._waiting = waiting
         self._around = around
+        self._meter = meter
 
     @property
     def person(self) -> str:
@@ -77,8 +91,7 @@ class View:
 
     def commands(self) -> Sequence[CommandHelp]:
         """All commands, by name."""
-        commands = sorted(self._around.commands.values(), key=lambda command: command.name)
-        return [CommandHelp(name=c.name, usage=c.usage, summary=c.summary) for c in commands]
+        return listed(self._around.commands)
 
     def status(self) -> str:
         """What `/status` shows."""
@@ -87,8 +100,9 @@ class View:
         try:
             chosen = around.models.choose(transcript.settings.get("model"))
             model, window = chosen.why, chosen.window
+            sight = chosen.provider.limits(chosen.model).sight
         except GatewayError as error:
-            model, window = str(error), None
+            model, window, sight = str(error), None, None
         return describe(
             SessionStatus(
                 version=around.version,
@@ -100,12 +114,16 @@ class View:
                 turns=transcript.turn,
                 events=transcript.head,
                 usage=transcript.usage,
-                context=tokens_used(transcript),
+                context=tokens_used(transcript, sight),
                 window=window,
                 waiting=sum(w.seq != self._waiting.seq for w in transcript.waiting),
-                queue_limit=around.queue_limit,
+                queue_limit=around.queue_limit(),
                 running=transcript.open_turn is not None,
                 refused=around.refused(),
+                notes=around.notes(),
+                troubles=around.troubles(),
+                last_error=self._meter.last_error,
+                mode=self._conversation.inbox.mode,
             )
         )
 
@@ -120,7 +138,7 @@ class View:
     async def choose_model(self, name: str | None) -> str:
         """Use another model from the next turn on."""
         now = self._chosen(name)
-        await self._conversation.recorder.record(SettingChanged(name="model", value=name, by=self.person))
+        await self._change("model", name)
         return now
 
     async def history(self, count: int) -> Sequence[HistoryEntry]:
@@ -136,11 +154,42 @@ class View:
             before = first
         return [entry for entry in entries if entry.seq != self._waiting.seq][-count:]
 
+    def queue(self) -> QueueState:
+        """What waits, and how it is taken."""
+        waiting = sum(w.seq != self._waiting.seq for w in self._transcript.waiting)
+        return QueueState(mode=self._conversation.inbox.mode, waiting=waiting, limit=self._around.queue_limit())
+
+    async def choose_queue(self, mode: str | None) -> None:
+        """Take messages by another mode from now on."""
+        await self._change(inbox.SETTING, mode)
+
+    def verbose(self) -> bool:
+        """Whether clients show more."""
+        return self._conversation.verbose
+
+    async def choose_verbose(self, on: bool | None) -> None:
+        """Change that."""
+        await self._change(VERBOSE, None if on is None else "on" if on else "off")
+
+    def spent(self) -> Mapping[str, Mapping[str, Usage]]:
+        """Tokens by purpose and model."""
+        return self._transcript.spent
+
+    async def context(self) -> ContextReport:
+        """What the next request would hold."""
+        transcript = self._transcript
+        try:
+            chosen = self._around.models.choose(transcript.settings.get("model"))
+            window, sight = chosen.window, chosen.provider.limits(chosen.model).sight
+        except GatewayError:
+            window, sight = None, None
+        counted = transcript.last_usage.input if transcript.last_usage else None
+        work = partial(report, transcript.instructions, assemble(transcript), sight=sight, window=window, counted=counted)
+        return await asyncio.to_thread(work)
+
     def stop_turn(self) -> bool:
         """Cancel the running turn of the key's conversations."""
-        running = [self._conversation, *self._chat.finishing.values()]
-        stopped = [conversation.turn.cancel() for conversation in running]
-        return any(stopped)
+        return self._chat.stop_turns()
 
     async def start_anew(self) -> str:
         """Open the key's next session."""
@@ -152,6 +201,9 @@ class View:
     @property
     def _transcript(self) -> Transcript:
         return self._conversation.recorder.transcript
+
+    async def _change(self, name: str, value: str | None) -> None:
+        await self._conversation.recorder.record(SettingChanged(name=name, value=value, by=self.person))
 
     def _chosen(self, name: str | None) -> str:
         try:
@@ -172,8 +224,9 @@ class View:
 def entry_of(recorded: Recorded) -> HistoryEntry | None:
     """An event as a line of the conversation, where it is one."""
     match recorded.event:
-        case MessageReceived(text=text):
-            return HistoryEntry(seq=recorded.seq, at=recorded.at, who="person", text=text)
+        case MessageReceived(text=text, attachments=attachments):
+            said = with_names(text, attachments)
+            return HistoryEntry(seq=recorded.seq, at=recorded.at, who="person", text=said)
         case ModelReplied(text=text) | CommandAnswered(answer=text) if text:
             return HistoryEntry(seq=recorded.seq, at=recorded.at, who="assistant", text=text)
         case ToolReturned(output=text):
@@ -182,12 +235,14 @@ def entry_of(recorded: Recorded) -> HistoryEntry | None:
             return None
 
 
-def tokens_used(transcript: Transcript) -> int | None:
-    """Tokens of the view: what the provider counted last, and an estimate of what came since. None before any count."""
+def tokens_used(transcript: Transcript, sight: Sight | None) -> int | None:
+    """Tokens of the view: what the provider counted last, and an estimate of what came since, `sight` being that of the
+    model. None before any count."""
     if transcript.last_usage is None:
         return None
     since = transcript.messages[transcript.last_usage_messages :]
-    return transcript.last_usage.input + sum(MESSAGE + estimate(message.text) for message in since)
+    words = sum(MESSAGE + estimate(message.text) for message in since)
+    return transcript.last_usage.input + words + sum(each.tokens for each in look(since, sight, ""))
 
 
 def time_since(at: str, clock: Clock) -> float:

@@ -3,80 +3,136 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import structlog
 from aiohttp import WSCloseCode, WSMsgType, web
 
 from gateway import frames
-from gateway.access import Access
+from gateway.access import Access, NotAdmitted
+from gateway.answers import refusal
 from gateway.chat import Chat, Incoming, Received
+from gateway.commands import parse_command
 from gateway.errors import Busy, Conflict, DamagedSession, sentence_of
-from gateway.frames import FRAME_LIMIT, GREETING_LIMIT, PROTOCOL, InvalidFrame
+from gateway.frames import ATTACHMENTS, FRAME_LIMIT, PROTOCOL, InvalidFrame
+from gateway.greeting import UNAUTHORIZED, GreetingBound, Uninvited, greeted, not_admitted
+from gateway.history import page_before
 from gateway.outbox import Outbox
+from gateway.people import Admission
 from gateway.switchboard import Switchboard
+from gateway.uploads import UnknownAttachment, Uploads
+from plugins.contracts import CommandHelp
 from sessions.errors import SessionsError, StorageFailed
+from sessions.messages import Attachment
 
-HELLO_SECONDS = 10.0
-"""A connection must say who it is within this time."""
+STRANGERS = 64
+"""So many connections may be open that have not said yet who they are; a further one is answered with 503."""
 
-UNAUTHORIZED = 4401
-"""Close code for a wrong or missing token."""
+LAST_SECONDS = 1.0
+"""So long a stopping gateway goes on sending what its clients have not been given yet."""
+
+EXPELLED = "the token of this connection is not valid any more"
 
 HARD_LIMIT = 4 * FRAME_LIMIT
 """A frame between the limit and this is answered with `too_large`; a larger one closes the connection (1009)."""
 
-HISTORY_BYTES = 1024 * 1024
-"""Bytes of events in one page of history."""
-
-LIMITS = {"frame": FRAME_LIMIT, "id": 128, "history": 500}
-"""What `welcome` says; bytes, characters, events."""
+LIMITS = {"frame": FRAME_LIMIT, "id": 128, "history": 500, "attachments": ATTACHMENTS}
+"""What `welcome` says; bytes, characters, events, files of a message. `attachment`, the bytes of a file, is configured."""
 
 log = structlog.get_logger("exuvia.websocket")
 
 
 class WebsocketDoor:
-    """Accepts connections at `/ws`. `model` names the one that would answer now, `refuses` says why no
-    new message is taken; either may be None."""
+    """Accepts connections at `/ws`. `model` names the one that would answer now, `refuses` says why no new message is taken;
+    either may be None. `commands` are those that a client may complete."""
 
     def __init__(
         self,
         switchboard: Switchboard,
         access: Access,
+        uploads: Uploads,
         *,
         server: str,
         model: Callable[[], str | None],
+        verbose: Callable[[], bool],
+        commands: Sequence[CommandHelp],
         refuses: Callable[[], Busy | StorageFailed | None],
     ) -> None:
         self.switchboard = switchboard
         self.access = access
+        self.uploads = uploads
         self.server = server
         self.model = model
+        self.verbose = verbose
+        self.commands = commands
         self.refuses = refuses
         self._connections: set[Connection] = set()
+        self._strangers = 0
+        access.watch(self._expel)
+
+    @property
+    def connections(self) -> int:
+        """How many clients are connected."""
+        return len(self._connections)
 
     async def enter(self, request: web.Request) -> web.StreamResponse:
         """Serve one connection until it ends."""
         if {"token", "access_token"} & request.query.keys():
             return web.Response(status=401, text="A token is never taken from the URL, which ends up in logs.\n")
-        person = None
+        admission = None
         if (authorization := request.headers.get("Authorization")) is not None:
-            person = self.access.person_of_header(authorization)
-            if person is None:
-                return web.Response(status=401, text="The token is not this gateway's.\n")
+            try:
+                admission = self.access.admit_by_header(authorization, request.remote or "")
+            except NotAdmitted as error:
+                return not_admitted(error)
+        elif self._strangers >= STRANGERS:
+            return refusal(503, "busy", "Too many connections have not said who they are; try again shortly.")
         socket = web.WebSocketResponse(max_msg_size=HARD_LIMIT, heartbeat=30.0, compress=False, timeout=5.0)
         await socket.prepare(request)
         connection = Connection(socket, self)
         self._connections.add(connection)
         try:
-            await connection.serve(person)
+            if admission is None:
+                admission = await self._greet(request, socket, connection)
+            if admission is not None:
+                await connection.serve(admission)
         finally:
             self._connections.discard(connection)
         return socket
 
+    async def _greet(self, request: web.Request, socket: web.WebSocketResponse, connection: Connection) -> Admission | None:
+        """Whom the first frame's token names; None after the connection was closed."""
+        self._strangers += 1
+        bound = GreetingBound(request, connection.refuse_greeting)
+        try:
+            newcomer = await greeted(socket, self.access, request.remote or "")
+            bound.lift()
+        except Uninvited as error:
+            await connection.close(error.code, str(error))
+            await connection.settle()
+            return None
+        finally:
+            self._strangers -= 1
+        connection.client = newcomer.client or connection.client
+        return newcomer.admission
+
+    def _expel(self) -> None:
+        """Close the connections whose token is not valid any more."""
+        for connection in tuple(self._connections):
+            if connection.admission is not None and not self.access.still_admits(connection.admission):
+                connection.expel()
+
     async def close(self) -> None:
-        """Tell every client to come back later."""
-        closing = [c.close(WSCloseCode.GOING_AWAY, "the gateway stops") for c in tuple(self._connections)]
+        """Let every client have what happened, as far as it reads, and tell it to come back later."""
+        sending = [asyncio.create_task(c.until_sent()) for c in tuple(self._connections)]
+        if sending:
+            await asyncio.wait(sending, timeout=LAST_SECONDS)
+            for task in sending:
+                task.cancel()
+        closing = [
+            c.close(WSCloseCode.SERVICE_RESTART, "the gateway stops; come back in a moment")
+            for c in tuple(self._connections)
+        ]
         await asyncio.gather(*closing)
 
 
@@ -87,16 +143,23 @@ class Connection:
         self._socket = socket
         self._door = door
         self._outbox = Outbox(socket, self._close_soon)
-        self._person = ""
-        self._client = "unnamed"
+        self.admission: Admission | None = None
+        """Who is there; None until that is known."""
+        self.client = "unnamed"
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
 
-    async def serve(self, person: str | None) -> None:
-        """Greet, then read and write until either side ends."""
-        if person is None and (person := await self._greet()) is None:
+    @property
+    def _person(self) -> str:
+        assert self.admission is not None
+        return self.admission.person.id
+
+    async def serve(self, admission: Admission) -> None:
+        """Read and write until either side ends."""
+        self.admission = admission
+        if not self._door.access.still_admits(admission):  # it may have been replaced during the upgrade
+            await self.close(UNAUTHORIZED, EXPELLED)
             return
-        self._person = person
         self._welcome()
         writer = asyncio.create_task(self._outbox.write())
         writer.add_done_callback(self._writer_ended)
@@ -115,9 +178,27 @@ class Connection:
             self._closed = True
             await self._socket.close(code=code, message=reason.encode(), drain=False)
 
+    async def until_sent(self) -> None:
+        """Return once the client was given all there is for it."""
+        await self._outbox.until_sent()
+
+    async def settle(self) -> None:
+        """Return once nothing more is done for this connection."""
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def expel(self) -> None:
+        """The token that opened this connection is not valid any more: nothing that comes or goes after this counts."""
+        self._outbox.unfollow_all()
+        self._close_soon(UNAUTHORIZED, EXPELLED)
+
+    def refuse_greeting(self) -> None:
+        """More came before the greeting than a greeting can have."""
+        self._close_soon(WSCloseCode.MESSAGE_TOO_BIG, "the first frame is too large")
+
     def _writer_ended(self, writer: asyncio.Task[None]) -> None:
         if not writer.cancelled() and (error := writer.exception()) is not None:
-            log.error("writer_failed", client=self._client, reason=sentence_of(error), exc_info=error)
+            log.error("writer_failed", client=self.client, reason=sentence_of(error), exc_info=error)
             self._close_soon(WSCloseCode.INTERNAL_ERROR, "the gateway failed to write to this connection")
 
     def _close_soon(self, code: int, reason: str) -> None:
@@ -126,47 +207,28 @@ class Connection:
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
-    async def _greet(self) -> str | None:
-        """The person that the first frame's token names; None after the connection was closed."""
-        try:
-            async with asyncio.timeout(HELLO_SECONDS):
-                message = await self._socket.receive()
-        except TimeoutError:
-            await self.close(UNAUTHORIZED, "no hello with a token came in time")
-            return None
-        if message.type is not WSMsgType.TEXT:
-            await self.close(UNAUTHORIZED, "the first frame must be a hello with a token")
-            return None
-        if len(message.data.encode("utf-8", "surrogatepass")) > GREETING_LIMIT:
-            await self.close(WSCloseCode.MESSAGE_TOO_BIG, "the first frame is too large")
-            return None
-        return await self._admit(message.data)
-
-    async def _admit(self, greeting: str) -> str | None:
-        try:
-            hello = frames.parse(greeting)
-        except InvalidFrame:
-            hello = None
-        person = self._door.access.person(hello.token or "") if isinstance(hello, frames.Hello) else None
-        if not isinstance(hello, frames.Hello) or person is None:
-            await self.close(UNAUTHORIZED, "the first frame must be a hello with this gateway's token")
-            return None
-        if hello.protocol != PROTOCOL:
-            await self.close(WSCloseCode.PROTOCOL_ERROR, f"protocol {PROTOCOL} is spoken here")
-            return None
-        self._client = hello.client or self._client
-        return person
-
     def _welcome(self) -> None:
         door = self._door
-        self._outbox.answer(
-            frames.frame("welcome", protocol=PROTOCOL, server=door.server, limits=LIMITS, model=door.model())
+        limits = {**LIMITS, "attachment": door.uploads.limit()}
+        assert self.admission is not None
+        welcome = frames.frame(
+            "welcome",
+            protocol=PROTOCOL,
+            server=door.server,
+            limits=limits,
+            model=door.model(),
+            person=self.admission.person,
+            verbose=door.verbose(),
+            commands=door.commands,
         )
+        self._outbox.answer(welcome)
 
     async def _read(self) -> None:
         while True:
             await self._outbox.room()
             message = await self._socket.receive()
+            if self._closed:
+                return
             if message.type is WSMsgType.TEXT:
                 await self._take(message.data)
             elif message.type is WSMsgType.BINARY:
@@ -185,7 +247,7 @@ class Connection:
             return
         try:
             await self._do(frame)
-        except (Refused, SessionsError, Busy, Conflict, DamagedSession) as error:
+        except (Refused, SessionsError, Busy, Conflict, DamagedSession, UnknownAttachment) as error:
             self._outbox.answer(_error_frame(error, frame.id if not isinstance(frame, frames.Hello) else None))
 
     async def _do(self, frame: frames.ClientFrame) -> None:
@@ -199,8 +261,7 @@ class Connection:
                 self._outbox.unfollow(frame.session)
             case frames.Cancel():
                 chat = await self._known(frame.session)
-                if chat.current is not None:
-                    chat.current.turn.cancel()
+                chat.stop_turns()
             case frames.History():
                 await self._history(frame)
             case frames.Sessions():
@@ -210,22 +271,32 @@ class Connection:
             case frames.Hello():
                 if frame.protocol != PROTOCOL:
                     raise Refused("bad_request", f"Protocol {PROTOCOL} is spoken here.")
-                self._client = frame.client or self._client
+                self.client = frame.client or self.client
                 self._welcome()
 
     # --- what frames do -----------------------------------------------------------------------------------------------
 
     async def _send(self, frame: frames.Send) -> None:
-        if frame.attachments:
-            raise Refused("bad_request", "This gateway takes no attachments.")
-        if not frame.text.strip():
-            raise Refused("bad_request", "A message needs a text.")
+        if not frame.text.strip() and not frame.attachments:
+            raise Refused("bad_request", "A message needs a text or an attachment.")
+        if frame.attachments and parse_command(frame.text) is not None:
+            raise Refused("bad_request", "A command takes no attachments.")
         if (reason := self._door.refuses()) is not None:
             raise reason
+        attachments = await self._door.uploads.taken(self._person, frame.attachments)
         chat = await self._door.switchboard.chat(self._person, frame.session, create=True)
         assert chat is not None
+        if self._closed:  # a token that was replaced meanwhile sends nothing more
+            return
         received = await chat.receive(
-            Incoming(id=frame.id, client=self._client, sender=self._person, channel="websocket", text=frame.text)
+            Incoming(
+                id=frame.id,
+                client=self.client,
+                sender=self._person,
+                channel="websocket",
+                text=frame.text,
+                attachments=attachments,
+            )
         )
         accepted = frames.frame(
             "accepted",
@@ -238,15 +309,19 @@ class Connection:
         self._outbox.owe(received.session, received.seq, accepted)
         if not self._outbox.follows(frame.session):
             self._outbox.follow(chat, received.session, received.seq - 1)
-        self._spawn(self._acknowledge(chat, received, accepted, frame.id))
+        self._spawn(self._acknowledge(chat, received, accepted, frame.id, attachments))
 
-    async def _acknowledge(self, chat: Chat, received: Received, accepted: bytes, frame_id: str) -> None:
+    async def _acknowledge(
+        self, chat: Chat, received: Received, accepted: bytes, frame_id: str, attachments: tuple[Attachment, ...]
+    ) -> None:
         try:
             await chat.until_durable(received)
         except SessionsError as error:
             self._outbox.withdraw(received.session, received.seq, accepted, _error_frame(error, frame_id))
         else:
             self._outbox.settle(received.session, received.seq, accepted)
+            if attachments:
+                await self._door.uploads.settle(self._person, attachments)
 
     async def _subscribe(self, frame: frames.Subscribe) -> None:
         chat = await self._known(frame.session)
@@ -259,6 +334,8 @@ class Connection:
         if after > head:
             raise Refused("bad_request", f"{session} ends at {head}.", head=head)
         self._outbox.follow(chat, session, after)
+        if frame.id is not None:
+            self._outbox.tell_settings(chat, frame.id)
 
     async def _history(self, frame: frames.History) -> None:
         chat = await self._known(frame.session)
@@ -304,21 +381,11 @@ def _error_frame(error: Exception, frame_id: str | None) -> bytes:
     match error:
         case Refused():
             return frames.error(error.code, str(error), frame_id, **error.fields)
+        case UnknownAttachment():
+            return frames.error("bad_request", str(error), frame_id)
         case Conflict():
             return frames.error("conflict", str(error), frame_id)
         case Busy():
             return frames.error("busy", str(error), frame_id, retry_after=1)
         case _:
             return frames.error("storage_failed", sentence_of(error), frame_id)
-
-
-async def page_before(chat: Chat, session: str, before: int, limit: int) -> list[bytes]:
-    """The up to `limit` lines before a seq, oldest first, as many as a page's bytes hold and at least one."""
-    wanted = min(limit, before - 1)
-    while wanted > 0:
-        first = before - wanted
-        lines = (await chat.lines(session, first, limit=HISTORY_BYTES))[:wanted]
-        if len(lines) == wanted or wanted == 1:
-            return lines
-        wanted = max(1, min(wanted // 2, len(lines)))
-    return []

@@ -12,7 +12,8 @@ importing one module of this floor never pays for the others.
     loading      the built-ins, then the installed plugins that are allowed by name
     builtin      the built-ins
     secrets      a text that prints as nothing
-    transport    the one outbound HTTP client; event_stream is what it reads, refusals what a server says when it refuses
+    transport    the one outbound HTTP client; doors are the connections that it keeps, event_stream and line_stream what it
+                 reads, refusals what a server says when it refuses
     chat/        chat providers
     commands/    what a person types after a slash
     tools/       what the model may do
@@ -57,12 +58,14 @@ if TYPE_CHECKING:
     from plugins.secrets import Secret as Secret
     from sessions.context import Context as Context
     from sessions.messages import AssistantMessage as AssistantMessage
+    from sessions.messages import Attachment as Attachment
     from sessions.messages import Message as Message
     from sessions.messages import ToolCall as ToolCall
     from sessions.messages import ToolDefinition as ToolDefinition
     from sessions.messages import ToolMessage as ToolMessage
     from sessions.messages import Usage as Usage
     from sessions.messages import UserMessage as UserMessage
+    from sessions.sight import Sight as Sight
 
 _NAMES = {
     "plugins.contracts": "CallDraft ChatProvider ChatRequest Clock Command CommandFailed CommandHelp CommandTime"
@@ -72,7 +75,8 @@ _NAMES = {
     "plugins.hookspecs": "hookimpl",
     "plugins.secrets": "Secret",
     "sessions.context": "Context",
-    "sessions.messages": "AssistantMessage Message ToolCall ToolDefinition ToolMessage Usage UserMessage",
+    "sessions.messages": "AssistantMessage Attachment Message ToolCall ToolDefinition ToolMessage Usage UserMessage",
+    "sessions.sight": "Sight",
 }
 
 PUBLIC = {name: module for module, names in _NAMES.items() for name in names.split()}

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from plugins.commands.context import Context
 from plugins.commands.help import Help
 from plugins.commands.history import History
 from plugins.commands.model import Model
 from plugins.commands.new import New, Reset
+from plugins.commands.queue import Queue
 from plugins.commands.status import Status, Whoami
 from plugins.commands.stop import Stop
+from plugins.commands.usage import Usage
+from plugins.commands.verbose import Verbose
 from plugins.contracts import ChatProvider, Command, Tool
 from plugins.hookspecs import hookimpl
+from plugins.tools.edit import Edit
 from plugins.tools.workspace_files import Read
+from plugins.tools.write import Write
 
 
 @hookimpl
@@ -25,17 +31,18 @@ def register_chat_providers() -> Sequence[type[ChatProvider]]:
     from plugins.chat.ollama import Ollama  # noqa: PLC0415
     from plugins.chat.openai import OpenAI  # noqa: PLC0415
     from plugins.chat.scripted import Scripted  # noqa: PLC0415
+    from plugins.chat.servers_nearby import LlamaServer, LMStudio  # noqa: PLC0415
 
-    return [OpenAI, Anthropic, Gemini, Ollama, LocalProvider, Scripted]
+    return [OpenAI, Anthropic, Gemini, Ollama, LlamaServer, LMStudio, LocalProvider, Scripted]
 
 
 @hookimpl
 def register_tools() -> Sequence[type[Tool]]:
     """What the model may do."""
-    return [Read]
+    return [Read, Write, Edit]
 
 
 @hookimpl
 def register_commands() -> Sequence[type[Command]]:
     """What a person may type."""
-    return [Help, History, Model, New, Reset, Status, Stop, Whoami]
+    return [Context, Help, History, Model, New, Queue, Reset, Status, Stop, Usage, Verbose, Whoami]

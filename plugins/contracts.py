@@ -6,7 +6,7 @@ each with a `House`, uses it, and closes it. Nothing here reaches upwards into t
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -17,6 +17,7 @@ import msgspec
 from sessions.context import Context
 from sessions.events import StopReason
 from sessions.messages import ToolDefinition, Usage
+from sessions.sight import Sight
 
 if TYPE_CHECKING:
     from plugins.transport import Transport
@@ -40,8 +41,8 @@ class House(msgspec.Struct, frozen=True, kw_only=True):
     """What a plugin is given when it is opened.
 
     `settings` is its own section of the configuration, already of the type that its `Settings` names, with secrets
-    resolved. `folder` is its own, made when it is first used; `workspace` is the assistant's. `environment` holds the
-    process's environment variables.
+    resolved. `folder` is its own, made when it is first used; `workspace` is the assistant's, and `protected` says which of its
+    files, by their paths in it, no tool may change now. `environment` holds the process's environment variables.
     """
 
     settings: Any
@@ -50,6 +51,7 @@ class House(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock
     transport: Transport
     environment: Mapping[str, str]
+    protected: Callable[[], Sequence[str]] = tuple
 
 
 class NoSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -61,12 +63,18 @@ class NoSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One question to a model. `purpose` is `answer`, `flush`, `summary`, …; `session` names the conversation, stable
-    over its requests, for providers that route by it."""
+    over its requests, for providers that route by it. The attachments that its messages still have are pictures that the
+    model takes, by its `ModelLimits.sight`; `pictures` holds the base64 of each by its `sha256`. `window` is how many tokens
+    the model is to take in, for servers that ask for it; None leaves it to the provider. `others` says that another
+    model stands ready to answer instead, so that waiting long for this one is no use."""
 
     model: str
     context: Context
     purpose: str
     session: str
+    pictures: Mapping[str, bytes] = {}
+    window: int | None = None
+    others: bool = False
 
 
 class Delta(msgspec.Struct, frozen=True):
@@ -96,10 +104,12 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a model, in tokens; None where it is not."""
+    """What is known of a model: `window` and `output` in tokens, None where it is not; `sight` is which pictures it takes,
+    None for none."""
 
     window: int | None = None
     output: int | None = None
+    sight: Sight | None = None
 
 
 @runtime_checkable
@@ -134,6 +144,25 @@ class ChatProvider(Protocol):
     def stream(self, request: ChatRequest) -> AsyncIterator[Delta | Reply]:
         """Answer: any number of deltas, then exactly one `Reply`, then the end. Raises a ProviderError otherwise; an end
         without a `Reply` is taken for StreamCut. Closing the iterator early (`aclose`) stops the request."""
+        ...
+
+
+@runtime_checkable
+class ListsModels(Protocol):
+    """What a chat provider may be able to do besides."""
+
+    async def models(self) -> Sequence[str]:
+        """The names of the models that it can be asked for now, from where asking costs nothing. Raises a ProviderError."""
+        ...
+
+
+@runtime_checkable
+class LooksNearby(Protocol):
+    """What a chat provider may be able to do besides, whose server may run on this machine."""
+
+    async def look(self) -> None:
+        """See whether it runs; `default_model` and `why` say from then on what was found. Nothing of a conversation is sent.
+        Costs no more than a connection where no server is, and does not raise because of one."""
         ...
 
 
@@ -191,6 +220,33 @@ class CommandHelp(msgspec.Struct, frozen=True, kw_only=True):
     summary: str
 
 
+class QueueState(msgspec.Struct, frozen=True, kw_only=True):
+    """A session's queue: its mode, how many messages wait, and how many may."""
+
+    mode: str
+    waiting: int
+    limit: int
+
+
+class ContextItem(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that the next request holds: which part of it (`Tool results`), the tool's or the note's name, estimated
+    tokens, and how it begins."""
+
+    part: str
+    name: str
+    tokens: int
+    text: str
+
+
+class ContextReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What the next request holds, in the order in which the model reads it. `window` is in tokens, `counted` what the
+    provider counted for the last request; None where unknown."""
+
+    items: tuple[ContextItem, ...]
+    window: int | None
+    counted: int | None
+
+
 class ConversationView(Protocol):
     """What a command may know and do of the conversation that it was typed in."""
 
@@ -228,6 +284,30 @@ class ConversationView(Protocol):
 
     async def history(self, count: int) -> Sequence[HistoryEntry]:
         """The last `count` messages, oldest first."""
+        ...
+
+    def queue(self) -> QueueState:
+        """What waits, and by which mode it is taken."""
+        ...
+
+    async def choose_queue(self, mode: str | None) -> None:
+        """Take messages by another mode from now on, or by the configured one for None. The mode must be one that exists."""
+        ...
+
+    def verbose(self) -> bool:
+        """Whether clients are to show what happens beside the conversation."""
+        ...
+
+    async def choose_verbose(self, on: bool | None) -> None:
+        """Change that; None returns to the configuration."""
+        ...
+
+    def spent(self) -> Mapping[str, Mapping[str, Usage]]:
+        """The session's tokens by purpose and model, as the providers counted them."""
+        ...
+
+    async def context(self) -> ContextReport:
+        """What the next request would hold if it were sent now."""
         ...
 
     def stop_turn(self) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from typing import Any
 
@@ -15,6 +17,8 @@ RETRIED = frozenset({408, 409, 429, 500, 502, 503, 504, 529})
 SENTENCE = 300
 """Characters of a provider's own words that are shown to a person."""
 
+_SECONDS = re.compile(r"([0-9]{1,9}(?:\.[0-9]+)?)s")
+
 
 class StatusRefused(ProviderError):
     """The server answered with an error status. Providers read `status` and `body` and raise what it means."""
@@ -26,6 +30,12 @@ class StatusRefused(ProviderError):
         self.status = status
         self.body = body
         self.retryable = status in RETRIED
+
+
+def asked_pause(headers: Mapping[str, str], body: bytes, now: float) -> float | None:
+    """Seconds that a refusal asks to wait, in its headers or, as Google's do, in its body; `now` is the Unix time."""
+    wait = retry_after(headers.get("retry-after"), headers.get("retry-after-ms"), now)
+    return pause_in(body) if wait is None else wait
 
 
 def retry_after(header: str | None, millis: str | None, now: float) -> float | None:
@@ -41,6 +51,18 @@ def retry_after(header: str | None, millis: str | None, now: float) -> float | N
         return max(0.0, parsedate_to_datetime(header or "").timestamp() - now)
     except (ValueError, TypeError, IndexError, OverflowError):
         return None
+
+
+def pause_in(body: bytes) -> float | None:
+    """Seconds that a `RetryInfo` in an error's body asks to wait (`google.rpc.RetryInfo`, Google's error model)."""
+    told = (_SECONDS.fullmatch(str(detail.get("retryDelay"))) for detail in error_details(body))
+    return next((float(seconds[1]) for seconds in told if seconds), None)
+
+
+def error_details(body: bytes) -> list[dict[str, Any]]:
+    """The `details` of a JSON error as a list of objects; empty if it has none."""
+    details = error_object(body).get("details")
+    return [detail for detail in details if isinstance(detail, dict)] if isinstance(details, list) else []
 
 
 def error_object(body: bytes) -> dict[str, Any]:

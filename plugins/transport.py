@@ -1,4 +1,4 @@
-"""The one outbound HTTP client of the house, and the only module that knows httpx.
+"""The one outbound HTTP client of the house; only it and `doors`, the connections that it keeps, know httpx.
 
 It bounds what strangers can do: deadlines for the connection, the first byte, each pause and the whole; limits on an event
 and on a body; no redirects, which would carry a key elsewhere; no cookies; no compression, so that a small answer cannot
@@ -13,34 +13,29 @@ from __future__ import annotations
 
 import asyncio
 import random
-import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from time import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 from urllib.parse import SplitResult, urlsplit
-from urllib.request import getproxies_environment, proxy_bypass
 
 import msgspec
 
+from plugins.doors import CertificateRefused, Doors, distrust
 from plugins.errors import BadAnswer, BadRequest, ProviderError, RateLimited, StreamCut, Unreachable
 from plugins.event_stream import EventStream, EventTooLong, ServerSentEvent
 from plugins.line_stream import LineStream, LineTooLong
-from plugins.refusals import StatusRefused, plain_words, retry_after
+from plugins.refusals import StatusRefused, asked_pause, plain_words
 
 if TYPE_CHECKING:
     import httpx
-    from aiohttp import ClientSession
-    from httpx_aiohttp import AiohttpTransport
 
 LONGEST_WAIT = 60.0
 """A provider that asks for a longer pause is not waited for; seconds."""
 
 LINGER = 0.1
 """How long the end of the body is waited for after the last event, in seconds: without it the connection is lost."""
-
-CONNECTIONS = 256
 
 AT_ONCE = 256 * 1024
 """A request of more bytes is written in pieces, as fast as they are taken."""
@@ -78,6 +73,7 @@ class _Question(msgspec.Struct, frozen=True):
     body: bytes
     patience: Patience
     may_retry: Callable[[StatusRefused], bool]
+    method: str = "POST"
 
 
 class Transport:
@@ -94,11 +90,12 @@ class Transport:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         chance: Callable[[], float] = random.random,
     ) -> None:
-        self._patience = patience or Patience()
+        self.patience = patience or Patience()
+        """How long is waited where a request does not say it."""
         self._limits = limits or Limits()
         self._sleep = sleep
         self._chance = chance
-        self._doors = _Doors()
+        self._doors = Doors()
 
     async def __aenter__(self) -> Self:
         return self
@@ -114,18 +111,18 @@ class Transport:
         *,
         headers: Mapping[str, str],
         body: bytes,
-        last: bytes | None = None,
+        until: Callable[[], bool] = lambda: False,
         patience: Patience | None = None,
         may_retry: Callable[[StatusRefused], bool] = lambda _: True,
     ) -> AsyncGenerator[ServerSentEvent, None]:
         """Post a JSON body and yield the events of the answer. An answer that is JSON and no event stream is one event with
         the name `body`.
 
-        `last` is the data of the event that ends the stream in this protocol; nothing is yielded after it. `may_retry` is
-        asked about error statuses that are worth another attempt. Raises StatusRefused, Unreachable, StreamCut, BadAnswer,
-        BadRequest. Closing the generator closes the connection.
+        `until` is asked after each event; once it is true, nothing more is yielded. `may_retry` is asked about error
+        statuses that are worth another attempt. Raises StatusRefused, Unreachable, StreamCut, BadAnswer, BadRequest. Closing
+        the generator closes the connection.
         """
-        question = _Question(url, headers, body, patience or self._patience, may_retry)
+        question = _Question(url, headers, body, patience or self.patience, may_retry)
         async with self._answer(question) as response, aclosing(self._chunks(response, question.patience)) as chunks:
             media = response.headers.get("content-type", "").partition(";")[0].strip().lower()
             if media == "text/event-stream":
@@ -134,7 +131,7 @@ class Transport:
                     async for chunk in chunks:
                         for event in events.feed(chunk):
                             yield event
-                            if event.data == last:
+                            if until():
                                 await _finish(chunks)
                                 return
                 except EventTooLong as error:
@@ -156,10 +153,10 @@ class Transport:
     ) -> AsyncGenerator[bytes, None]:
         """Post a JSON body and yield the lines of the answer, which is newline-delimited JSON; blank ones are left out.
 
-        `until` is asked after each line; once it is true, nothing more is yielded. The rest as in `stream_events`. A line
-        without an end was cut, unless the answer calls itself plain JSON.
+        All is as in `stream_events`, with lines for events. A line without an end was cut, unless the answer calls itself
+        plain JSON.
         """
-        question = _Question(url, headers, body, patience or self._patience, may_retry)
+        question = _Question(url, headers, body, patience or self.patience, may_retry)
         async with self._answer(question) as response, aclosing(self._chunks(response, question.patience)) as chunks:
             media = response.headers.get("content-type", "").partition(";")[0].strip().lower()
             if "json" not in media:
@@ -181,7 +178,13 @@ class Transport:
 
     async def post(self, url: str, *, headers: Mapping[str, str], body: bytes, patience: Patience | None = None) -> bytes:
         """Post a JSON body and return the answer's. Raises StatusRefused, Unreachable, StreamCut, BadAnswer, BadRequest."""
-        question = _Question(url, headers, body, patience or self._patience, lambda _: True)
+        return await self._whole(_Question(url, headers, body, patience or self.patience, lambda _: True))
+
+    async def get(self, url: str, *, headers: Mapping[str, str], patience: Patience | None = None) -> bytes:
+        """Get a body; raises as `post` does."""
+        return await self._whole(_Question(url, headers, b"", patience or self.patience, lambda _: True, "GET"))
+
+    async def _whole(self, question: _Question) -> bytes:
         async with self._answer(question) as response, aclosing(self._chunks(response, question.patience)) as chunks:
             return b"".join([chunk async for chunk in chunks])
 
@@ -227,10 +230,9 @@ class Transport:
             if compressed:
                 raise BadAnswer("The server compressed its answer, which was not asked for.")
             return response
-        wait = retry_after(response.headers.get("retry-after"), response.headers.get("retry-after-ms"), time())
         words = b"" if compressed else await self._words(response)
         await response.aclose()
-        raise StatusRefused(response.status_code, words, retry_after=wait)
+        raise StatusRefused(response.status_code, words, retry_after=asked_pause(response.headers, words, time()))
 
     async def _sent(self, question: _Question) -> httpx.Response:
         """The head of one attempt's answer."""
@@ -241,7 +243,7 @@ class Transport:
 
         try:
             request = httpx.Request(
-                "POST",
+                question.method,
                 question.url,
                 headers={
                     "Content-Type": "application/json",
@@ -262,6 +264,8 @@ class Transport:
             # Nothing of the error itself: it may repeat the address or a header, and with them a key.
             raise BadRequest(f"The request to {address.hostname} holds what HTTP does not allow in a header.") from error
         except (httpx.HTTPError, aiohttp.ClientError, OSError) as error:
+            if why := distrust(error):
+                raise CertificateRefused(f"The certificate of {address.hostname} does not hold: {why}.") from error
             raise Unreachable(f"{address.hostname} cannot be reached: {plain_words(str(error).encode())}") from error
 
     async def _words(self, response: httpx.Response) -> bytes:
@@ -327,54 +331,3 @@ def _address(url: str) -> SplitResult:
     if not allowed:
         raise BadRequest("The provider's address must be http:// or https:// with a host, and is something else.")
     return parts
-
-
-class _Doors:
-    """The ways out: one for each proxy, with and without TLS. Each is made when it is first needed and keeps its
-    connections open."""
-
-    def __init__(self) -> None:
-        # Operators behind a proxy set HTTPS_PROXY, and mean it. aiohttp could look for itself, but then it also reads
-        # ~/.netrc, in a thread and for each request anew, and stumbles over a key beside the password it finds there.
-        self._proxies = getproxies_environment()
-        self._doors: dict[tuple[bool, str | None], AiohttpTransport] = {}
-        self._opening = asyncio.Lock()
-
-    async def to(self, address: SplitResult) -> AiohttpTransport:
-        """The door for an address."""
-        way = address.scheme == "https", self._proxy(address)
-        if way not in self._doors:
-            async with self._opening:
-                if way not in self._doors:
-                    self._doors[way] = await asyncio.to_thread(_door, *way)
-        return self._doors[way]
-
-    async def close(self) -> None:
-        for door in self._doors.values():
-            await door.aclose()
-
-    def _proxy(self, address: SplitResult) -> str | None:
-        if not self._proxies or proxy_bypass(address.hostname or ""):
-            return None
-        return self._proxies.get(address.scheme) or self._proxies.get("all")
-
-
-def _door(secure: bool, proxy: str | None) -> AiohttpTransport:
-    """Runs in a thread: it imports 100 ms of modules and reads all certificates there are."""
-    import aiohttp  # noqa: PLC0415 - a start does not need it
-    import httpx  # noqa: PLC0415 - a start does not need it
-    from httpx_aiohttp import AiohttpTransport  # noqa: PLC0415 - a start does not need it
-
-    if secure:
-        # Both the list that comes with httpx and the system's: some Pythons have no system list, some firms only that.
-        trust = httpx.create_ssl_context()
-        trust.load_default_certs()
-    else:
-        trust = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-
-    def session() -> ClientSession:
-        connector = aiohttp.TCPConnector(limit=CONNECTIONS, keepalive_timeout=60, ssl=trust)
-        return aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
-
-    through = None if proxy is None else httpx.Proxy(proxy if "://" in proxy else f"http://{proxy}")
-    return AiohttpTransport(client=session, verify=trust, proxy=through)

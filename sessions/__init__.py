@@ -4,6 +4,8 @@ Values and pure functions:
 
     errors       this floor's error tree
     messages     what a model is shown
+    pictures     what a file is, from its bytes: a picture and its size, a text, or neither
+    sight        which files of a conversation a model sees, and what it is told of the others
     events       the vocabulary of the log
     wire         one event ⇄ one line, chained by sums
     growing      an immutable sequence that grows in O(1)
@@ -20,7 +22,8 @@ What touches the disk:
     journal      a log as one append-only file; with mending (opening for appending), reading, verifying, lines, append_file
     opening      a session from its last checkpoint on
     committer    writes and syncs all journals, off the event loop
-    attachments  pictures and large tool outputs, by content
+    attachments  pictures, files and large tool outputs, by content; owners (whose they are), naming (which a journal
+                 names), orphans (those that nobody named go)
     home_lock    one process a home
     disk         what a sync is on each platform
     catalog      sessions, checkpoints, ids; derived; with catalog_file, checkpoints, receipt_batches, seals, survey

@@ -78,6 +78,11 @@ class Catalog:
 
     # --- sessions -----------------------------------------------------------------------------------------------------
 
+    @property
+    def count(self) -> int:
+        """How many sessions are known."""
+        return len(self._lineage.rows)
+
     def row(self, session: str) -> SessionRow | None:
         """What is known of a session."""
         return self._lineage.rows.get(session)

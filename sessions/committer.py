@@ -50,7 +50,8 @@ class Committer:
         self.pending = 0
         """Bytes of all journals that wait for the disk; counted by the journals."""
         self.syncs = 0
-        self.last_sync_seconds = 0.0
+        self.synced: Callable[[float], None] = lambda _: None
+        """Told of each sync how many seconds it took."""
         self._attached: set[Commit] = set()
         self._waiting: deque[Commit] = deque()
         self._written: deque[Commit] = deque()
@@ -153,7 +154,7 @@ class Committer:
                 self.fail(failure)
             elif failure is None and not self.failure.done():
                 self.syncs += 1
-                self.last_sync_seconds = seconds
+                self.synced(seconds)
             self._settle(journal, failure)
 
     def _settle(self, journal: Commit, failure: StorageFailed | None) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from sessions.events import InstructionsSet
 from sessions.messages import AssistantMessage, Message, ToolDefinition, ToolMessage, UserMessage
 from sessions.tokens import MESSAGE, estimate
 from sessions.transcript import Transcript
@@ -38,11 +39,16 @@ def assemble(transcript: Transcript, before: Context | None = None) -> Context:
     if not is_paired(messages[known:]):
         messages = tuple(paired(messages))
     return Context(
-        instructions=head.text if head else "",
+        instructions=standing_text(head) if head else "",
         tools=head.tools if head else (),
         parameters=dict(head.parameters) if head else {},
         messages=messages,
     )
+
+
+def standing_text(instructions: InstructionsSet) -> str:
+    """What stands before the conversation: the instructions, and each note under a heading with its path."""
+    return "\n\n".join([instructions.text, *(f"# {note.path}\n\n{note.text}" for note in instructions.notes)])
 
 
 def continues(messages: tuple[Message, ...], before: tuple[Message, ...]) -> bool:

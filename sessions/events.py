@@ -84,6 +84,20 @@ class LoadedNote(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
+class Withheld(msgspec.Struct, frozen=True, kw_only=True):
+    """A file that a model was not shown: its hash, and why as a sentence for the person."""
+
+    sha256: str
+    sentence: str
+
+
+class AttachmentsWithheld(_Kind, tag="attachments_withheld", frozen=True, kw_only=True):
+    """The model is told of these files only that they are there. Written when that changes, for the person to know."""
+
+    model: str
+    files: tuple[Withheld, ...]
+
+
 class InstructionsSet(_Kind, tag="instructions_set", frozen=True, kw_only=True):
     """What stands before the conversation in every request from here on; written only when it changed."""
 
@@ -113,6 +127,12 @@ class TurnResumed(_Kind, tag="turn_resumed", frozen=True, kw_only=True):
     """A turn that a stop of the gateway interrupted goes on; `attempt` counts from 1."""
 
     attempt: int
+
+
+class TurnInterrupted(_Kind, tag="turn_interrupted", frozen=True, kw_only=True):
+    """The gateway stops, as it was asked to, in the middle of the turn; the next start resumes it."""
+
+    reason: str
 
 
 class RequestSent(_Kind, tag="request_sent", frozen=True, kw_only=True):
@@ -216,6 +236,7 @@ Event: TypeAlias = (
     | TurnStarted
     | TurnJoined
     | TurnResumed
+    | TurnInterrupted
     | RequestSent
     | ModelReplied
     | ToolCalled
@@ -225,6 +246,7 @@ Event: TypeAlias = (
     | CommandAnswered
     | SessionClosed
     | PluginFailed
+    | AttachmentsWithheld
 )
 
 

@@ -10,12 +10,16 @@ from typing import Any, TypeAlias
 import msgspec
 
 
-class Attachment(msgspec.Struct, frozen=True, kw_only=True):
-    """A picture or file, kept by content. `sha256` is hexadecimal, `media` a media type, `bytes` the size."""
+class Attachment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A picture or file, kept by content. `sha256` is hexadecimal, `media` a media type, `bytes` the size. `name` is what
+    its sender calls it; `width` and `height` are pixels, 0 for what is no picture."""
 
     sha256: str
     media: str
     bytes: int
+    name: str = ""
+    width: int = 0
+    height: int = 0
 
 
 class UserMessage(msgspec.Struct, frozen=True, kw_only=True, tag="user", tag_field="role", gc=False):

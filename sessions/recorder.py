@@ -57,12 +57,17 @@ class Recorder:
         self._recent: deque[_Line] = deque()
         self._recent_bytes = 0
         self._watchers: list[Callable[[], None]] = []
+        self._readers: list[Callable[[Recorded], None]] = []
         log.listen(self._settle, self._fail)
 
     def watch(self, watcher: Callable[[], None]) -> Callable[[], None]:
         """Have `watcher` called after each step of `durable` and after a failure; returns what ends that."""
         self._watchers.append(watcher)
         return lambda: self._watchers.remove(watcher) if watcher in self._watchers else None
+
+    def read_along(self, reader: Callable[[Recorded], None]) -> None:
+        """Have `reader` called with each event as soon as it is noted, before it is durable; it must not raise."""
+        self._readers.append(reader)
 
     def note(self, event: Event, *, turn: int | None = None, urgent: bool = False) -> int:
         """Put an event into the log's queue and the transcript; returns its seq. Raises StorageFailed or LineTooLong and
@@ -77,6 +82,8 @@ class Recorder:
         self._seq, self._sum = recorded.seq, digest
         self.transcript = evolve(self.transcript, recorded)
         self._pending.append((_Line(recorded.seq, self.log.end, line), digest, self.transcript))
+        for reader in self._readers:
+            reader(recorded)
         return recorded.seq
 
     async def record(self, event: Event, *, turn: int | None = None) -> int:

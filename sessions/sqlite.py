@@ -33,6 +33,11 @@ Unavailable: type[Exception] = _copy.OperationalError
 """The part of `Error` that is about circumstances (locked, full, not to be opened), mostly, and not the file's content."""
 
 
+def in_memory() -> Any:
+    """A connection to an empty database in memory: what can be done with it can be done with any."""
+    return _copy.connect(":memory:")
+
+
 def connect(path: Path, *, patience: float) -> aiosqlite.Connection:
     """A connection, to be entered with `async with`, in which transactions are begun and ended by hand. It waits `patience`
     seconds for another's lock before it raises `Unavailable`."""

@@ -11,7 +11,9 @@ from typing import assert_never
 
 import msgspec
 
+from sessions.errors import SessionsError
 from sessions.events import (
+    AttachmentsWithheld,
     CallRef,
     CommandAnswered,
     Event,
@@ -29,6 +31,7 @@ from sessions.events import (
     ToolCalled,
     ToolReturned,
     TurnEnded,
+    TurnInterrupted,
     TurnJoined,
     TurnResumed,
     TurnStarted,
@@ -52,7 +55,8 @@ class OpenCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OpenTurn(msgspec.Struct, frozen=True, kw_only=True):
-    """The turn that has started and not ended. `replies` counts its model calls, resumptions included."""
+    """The turn that has started and not ended. `replies` counts its model calls, resumptions included; `crashes` the
+    resumptions that no stop on purpose explains."""
 
     ordinal: int
     at: str
@@ -62,6 +66,8 @@ class OpenTurn(msgspec.Struct, frozen=True, kw_only=True):
     window: int | None
     reserve: int
     resumed: int = 0
+    crashes: int = 0
+    interrupted: bool = False
     replies: int = 0
     calls: tuple[OpenCall, ...] = ()
     finished: bool = False
@@ -105,6 +111,13 @@ class Transcript(msgspec.Struct, frozen=True, kw_only=True):
         return self.open_turn is None and not self.waiting
 
 
+def open_turn(transcript: Transcript) -> OpenTurn:
+    """The turn that is running; SessionsError if none is."""
+    if transcript.open_turn is None:
+        raise SessionsError("no turn is open")
+    return transcript.open_turn
+
+
 def project(lines: Iterable[bytes], transcript: Transcript | None = None) -> Transcript:
     """Fold lines, already verified, into a transcript; `transcript` is where to go on from."""
     folded = transcript or Transcript()
@@ -141,7 +154,9 @@ def _changes(  # noqa: PLR0911, PLR0912 - one arm for each kind
             taken = _taken(t, event.takes)
             return {**taken, **_in_turn(t, lambda turn: {"takes": (*turn.takes, *event.takes)})}
         case TurnResumed():
-            return _in_turn(t, lambda turn: {"resumed": event.attempt, "replies": turn.replies + 1})
+            return _in_turn(t, lambda turn: _resumed(turn, event))
+        case TurnInterrupted():
+            return _in_turn(t, lambda _: {"interrupted": True})
         case RequestSent():
             return _in_turn(t, lambda turn: {"replies": turn.replies + 1}) if event.purpose == "answer" else {}
         case ModelReplied():
@@ -159,7 +174,7 @@ def _changes(  # noqa: PLR0911, PLR0912 - one arm for each kind
             return {"waiting": tuple(w for w in t.waiting if w.seq != event.answers)}
         case SessionClosed():
             return {"closed": event.reason}
-        case PluginFailed() | Foreign():
+        case PluginFailed() | AttachmentsWithheld() | Foreign():
             return {}
     assert_never(event)
 
@@ -192,6 +207,15 @@ def _started(t: Transcript, recorded: Recorded, event: TurnStarted) -> dict[str,
         reserve=event.reserve,
     )
     return {"turn": ordinal, "open_turn": turn, **_taken(t, event.takes)}
+
+
+def _resumed(turn: OpenTurn, event: TurnResumed) -> dict[str, object]:
+    return {
+        "resumed": event.attempt,
+        "replies": turn.replies + 1,
+        "crashes": turn.crashes + (not turn.interrupted),
+        "interrupted": False,
+    }
 
 
 def _replied(t: Transcript, recorded: Recorded, event: ModelReplied) -> dict[str, object]:

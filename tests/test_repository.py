@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.config import Sections, load_config, provider_settings
+from gateway.config import PersonKeys, Sections, load_config, provider_settings
 from gateway.home import Home
 from gateway.next_steps import next_steps
 from plugins.loading import load_plugins
@@ -37,16 +37,17 @@ def our_files() -> Iterator[Path]:
 
 def forms() -> dict[str, type]:
     """The form of each section of the configuration, those of the built-in providers too."""
-    sections = {f.name: f.type for f in msgspec.structs.fields(Sections) if f.name != "providers"}
+    sections = {f.name: f.type for f in msgspec.structs.fields(Sections) if f.name not in ("providers", "people")}
     providers = load_plugins(()).chat_providers()
-    return sections | {f"providers.{name}": provider.Settings for name, provider in providers.items()}
+    named = {f"providers.{name}": provider.Settings for name, provider in providers.items()}
+    return sections | named | {"people.ana": PersonKeys}
 
 
 def example_keys() -> list[tuple[str, str, str]]:
     """Of each key in the example: its section, its name, and the line above it."""
     keys, section, above = [], "", ""
     for line in EXAMPLE.read_text().splitlines():
-        if header := re.fullmatch(r"\[(.+)\]", line):
+        if header := re.fullmatch(r"#?\[(.+)\]", line):
             section = header[1]
         elif key := _KEY.match(line):
             keys.append((section, key[2], above))
@@ -63,6 +64,8 @@ def test_the_example_configuration_equals_the_defaults() -> None:
     for section, form in forms().items():
         if section.startswith("providers."):
             assert provider_settings(config, section.partition(".")[2], form) == form(), section
+        elif section.startswith("people."):
+            assert config.people == {}
         else:
             assert getattr(config, section) == form(), section
 
@@ -83,11 +86,13 @@ def test_every_key_in_the_example_has_one_line_of_explanation() -> None:
 
 def test_the_examples_values_for_keys_without_a_default_are_accepted(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
-    path.write_text(_KEY.sub(r"\2 = ", EXAMPLE.read_text()))
+    path.write_text(_KEY.sub(r"\2 = ", EXAMPLE.read_text()).replace("#[people.", "[people."))
     environment = dict.fromkeys(re.findall(r'"env:(\w+)"', path.read_text()), "a-secret-of-the-example")
     config = load_config(path, environment=environment, overrides={})
     for section, form in forms().items():
-        chosen = getattr(config, section, None) or provider_settings(config, section.partition(".")[2], form)
+        table, _, name = section.partition(".")
+        chosen = config.people[name] if table == "people" else getattr(config, section, None)
+        chosen = chosen or provider_settings(config, name, form)
         same = [f.name for f in msgspec.structs.fields(form) if getattr(chosen, f.name) is None]
         assert same == [], section
 

@@ -8,18 +8,30 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from itertools import count
+from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeAlias, assert_never
+from typing import Any, Self, TypeAlias, assert_never
 
 import aiohttp
 import msgspec
 
 from gateway.frames import FRAME_LIMIT
 from gateway.terminal.connection import ClientError, Connection, NotConnected, websocket_url
-from gateway.terminal.frames import Accepted, Delta, EventFrame, GatewayFrame, Refusal, SessionList, Welcome
+from gateway.terminal.frames import (
+    Accepted,
+    CommandLine,
+    Delta,
+    EventFrame,
+    GatewayFrame,
+    Refusal,
+    SessionList,
+    Settings,
+    Welcome,
+)
 from gateway.terminal.seen import Arrival, Seen
+from gateway.terminal.uploading import Uploaded, upload
 from sessions.events import Recorded, SessionClosed
 from sessions.wire import InvalidLine, decode
 
@@ -61,11 +73,11 @@ class Happened(msgspec.Struct, frozen=True):
     recorded: Recorded
 
 
-Signal: TypeAlias = Connected | Disconnected | Happened | Delta | Refusal
+Signal: TypeAlias = Connected | Disconnected | Happened | Delta | Settings | Refusal
 
 
 class _Unaccepted(msgspec.Struct, frozen=True):
-    text: str
+    fields: dict[str, Any]
     accepted: asyncio.Future[Accepted]
 
 
@@ -88,6 +100,10 @@ class Client:
         self._asked: tuple[str, int] | None = None
         """The position that the last `subscribe` named, and the id of that frame."""
         self._subscription = ""
+        self.keys: tuple[str, ...] = ()
+        """The keys of this person's sessions, as they were when the connection was made."""
+        self.commands: tuple[CommandLine, ...] = ()
+        """What can be asked of the gateway, as far as it told."""
         self._told = ""
         """Why the session could not be followed, as it was told last: once is enough."""
         self._unaccepted: dict[str, _Unaccepted] = {}
@@ -117,21 +133,32 @@ class Client:
         self._abandon(NotConnected("The client was closed before the gateway had accepted this."))
         await self._http.close()
 
-    def send(self, text: str, *, message_id: str) -> asyncio.Future[Accepted]:
+    def send(self, text: str, *, message_id: str, attachments: Sequence[Uploaded] = ()) -> asyncio.Future[Accepted]:
         """Send a message, in the order of the calls and under an id that no other message of this key has. The future
         gives the gateway's `accepted`: the message is on its disk. It raises MessageRefused if the gateway does not take
         it, and another ClientError if it became unknowable whether it did."""
         accepted: asyncio.Future[Accepted] = asyncio.get_running_loop().create_future()
-        size = len(msgspec.json.encode({"type": "send", "id": message_id, "session": self.session, "text": text}))
-        if size > FRAME_LIMIT:
+        fields: dict[str, Any] = {"id": message_id, "session": self.session, "text": text}
+        if attachments:
+            fields["attachments"] = attachments
+        if len(msgspec.json.encode({"type": "send", **fields})) > FRAME_LIMIT:
             accepted.set_exception(MessageRefused("too_large", f"A message may have about {FRAME_LIMIT} bytes."))
         elif self._failure is not None:
             accepted.set_exception(self._failure)
         else:
-            self._unaccepted[message_id] = _Unaccepted(text, accepted)
+            self._unaccepted[message_id] = _Unaccepted(fields, accepted)
             if self._connection is not None:
-                self._connection.say("send", id=message_id, session=self.session, text=text)
+                self._connection.say("send", **fields)
         return accepted
+
+    async def upload(self, file: Path) -> Uploaded:
+        """Send a file ahead of the message that it will go along with; UploadRefused if that fails."""
+        return await upload(self._http, self._url, self._token, file)
+
+    @property
+    def unaccepted(self) -> int:
+        """How many messages the gateway has not accepted yet."""
+        return len(self._unaccepted)
 
     def cancel(self) -> bool:
         """Ask for the end of the running turn; False while there is no connection to ask on."""
@@ -182,6 +209,7 @@ class Client:
             frames = connection.listen()
             await self._resume(connection, frames)
             self._connection = connection
+            self.commands = tuple(connection.welcome.commands)
             await self._signals.put(Connected(connection.welcome))
             async for frame in frames:
                 if (reason := await self._take(frame)) is not None:
@@ -195,22 +223,26 @@ class Client:
 
     async def _resume(self, connection: Connection, frames: AsyncIterator[GatewayFrame]) -> None:
         """Ask for what was missed, then send again what was not accepted."""
+        connection.say("sessions", id=self._number())
         if self._seen.position is None and not self._unaccepted:
             # Otherwise a message may be in the log already: its `accepted` will say where, and so what was not seen.
-            await self._find_head(connection, frames)
+            await self._find_head(frames)
         self._subscribe(connection)
-        for message_id, message in self._unaccepted.items():
-            connection.say("send", id=message_id, session=self.session, text=message.text)
+        for message in self._unaccepted.values():
+            connection.say("send", **message.fields)
 
-    async def _find_head(self, connection: Connection, frames: AsyncIterator[GatewayFrame]) -> None:
+    async def _find_head(self, frames: AsyncIterator[GatewayFrame]) -> None:
         """Where the session stands before anything of it was seen, so that nothing from here on is missed."""
-        connection.say("sessions", id=self._number())
         async for frame in frames:
             if isinstance(frame, SessionList):
+                self._list(frame)
                 for listed in frame.sessions:
                     if listed.session == self.session:
                         self._seen.start(listed.session_id, listed.head)
                 return
+
+    def _list(self, frame: SessionList) -> None:
+        self.keys = tuple(listed.session for listed in frame.sessions)
 
     def _subscribe(self, connection: Connection) -> None:
         if (position := self._seen.position) is not None:
@@ -232,11 +264,13 @@ class Client:
             case EventFrame():
                 self._delay = DELAYS[0]
                 await self._event(frame)
-            case Delta():
+            case Delta() | Settings():
                 await self._signals.put(frame)
             case Refusal():
                 return await self._refused(frame)
-            case Welcome() | SessionList():
+            case SessionList():
+                self._list(frame)
+            case Welcome():
                 pass
             case _:
                 assert_never(frame)

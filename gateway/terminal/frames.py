@@ -14,13 +14,24 @@ class _Frame(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
     """The common form; each frame's tag is its `type`."""
 
 
+class CommandLine(msgspec.Struct, frozen=True, kw_only=True):
+    """A command that the gateway knows: how it is written, and what it does."""
+
+    name: str
+    usage: str = ""
+    summary: str = ""
+
+
 class Welcome(_Frame, tag="welcome", frozen=True, kw_only=True):
-    """The greeting. `server` names the program and its version; `model` what would answer now, where it is told."""
+    """The greeting. `server` names the program and its version; `model` what would answer now, and `commands` what can be
+    asked of the gateway, where it is told."""
 
     protocol: int
     server: str
     limits: dict[str, int] = {}
     model: str | None = None
+    verbose: bool = False
+    commands: list[CommandLine] = []
 
 
 class Accepted(_Frame, tag="accepted", frozen=True, kw_only=True):
@@ -67,6 +78,15 @@ class SessionList(_Frame, tag="sessions", frozen=True, kw_only=True):
     sessions: list[Listed]
 
 
+class Settings(_Frame, tag="settings", frozen=True, kw_only=True):
+    """How a session is set: its queue mode, and whether clients show what happens beside the conversation."""
+
+    session: str
+    session_id: str
+    queue: str
+    verbose: bool
+
+
 class Refusal(_Frame, tag="error", frozen=True, kw_only=True):
     """Something was not done. `id` is that of the frame which asked for it; `retry_after` is in seconds."""
 
@@ -77,7 +97,7 @@ class Refusal(_Frame, tag="error", frozen=True, kw_only=True):
     head: int | None = None
 
 
-GatewayFrame: TypeAlias = Welcome | Accepted | EventFrame | Delta | SessionList | Refusal
+GatewayFrame: TypeAlias = Welcome | Accepted | EventFrame | Delta | SessionList | Settings | Refusal
 
 
 class _Any(msgspec.Struct, frozen=True):

@@ -22,6 +22,16 @@ class Outstanding:
         """Whether there is an answer to wait for."""
         return bool(self._ends or self._turns)
 
+    @property
+    def turns(self) -> int:
+        """How many turns run, those for others' messages included."""
+        return len(self._turns)
+
+    @property
+    def waiting(self) -> int:
+        """How many messages of this client no turn has taken yet."""
+        return len(self._ends) - sum(message_id in self._ends for ids in self._turns.values() for message_id in ids)
+
     def expect(self, message_id: str) -> asyncio.Future[bool]:
         """The end of a message that is being sent: whether it was answered well."""
         end: asyncio.Future[bool] = asyncio.get_running_loop().create_future()

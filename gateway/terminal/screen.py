@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from typing import TextIO, assert_never
 
-from gateway.sentences import CALL_CHARACTERS, call_line, ending_sentence
+from gateway.sentences import call_line, ending_sentence, result_line
 from gateway.terminal.client import Connected, Disconnected, Happened, Signal
-from gateway.terminal.frames import Delta, Refusal
+from gateway.terminal.frames import Delta, Refusal, Settings
+from gateway.terminal.paper import Paper
 from gateway.terminal.printable import one_line, printable
 from sessions.events import (
+    AttachmentsWithheld,
     CommandAnswered,
     Event,
     Foreign,
@@ -24,12 +26,11 @@ from sessions.events import (
     ToolCalled,
     ToolReturned,
     TurnEnded,
+    TurnInterrupted,
     TurnJoined,
     TurnResumed,
     TurnStarted,
 )
-
-PROMPT = "› "
 
 
 class Page:
@@ -64,18 +65,14 @@ class Page:
 
 
 class Screen:
-    """A terminal: answers appear as they are written, tool calls as one dim line each. `address` is shown at the start;
-    `styled` allows escape sequences, which are all our own."""
+    """A terminal: answers appear as they are written, tool calls as one dim line each. `address` is shown at the start."""
 
-    def __init__(self, out: TextIO, *, address: str, session: str, styled: bool) -> None:
-        self._out = out
+    def __init__(self, paper: Paper, *, address: str, session: str) -> None:
+        self._paper = paper
         self._address = address
         self._session = session
-        self._styled = styled
         self._greeted = False
-        self._fresh = True
-        """The cursor stands at the beginning of a line."""
-        self._prompted = False
+        self._verbose = False
         self._streaming: tuple[str, int | None, int] | None = None
         """Session, turn and reply of the unconfirmed text on the screen, which is `_text`."""
         self._text = ""
@@ -88,69 +85,69 @@ class Screen:
             case Connected():
                 self._greet(signal)
             case Disconnected():
-                self._dim(f"({one_line(signal.reason, 200)}; trying to come back)")
+                self._paper.dim(f"({one_line(signal.reason, 200)}; trying to come back)")
             case Refusal():
                 self.say(signal.message)
             case Delta():
                 self._delta(signal)
+            case Settings():
+                self._verbose = signal.verbose
             case Happened():
                 self._event(signal.session_id, signal.recorded.turn, signal.recorded.event, ours=ours)
             case _:
                 assert_never(signal)
-        self._out.flush()
+        self._paper.flush()
 
     def say(self, sentence: str) -> None:
         """A sentence on a line of its own."""
-        self._line(one_line(sentence, 500))
-        self._out.flush()
+        self._paper.line(one_line(sentence, 500))
+        self._paper.flush()
 
     def prompt(self) -> None:
         """Invite the person to write."""
-        if not self._prompted:
-            self._start_line()
-            self._out.write(PROMPT)
-            self._out.flush()
-            self._prompted, self._fresh = True, False
+        self._paper.prompt()
 
     def entered(self) -> None:
-        """The person pressed Enter, which began a new line."""
-        self._prompted, self._fresh = False, True
+        """The person has written something."""
+        self._paper.entered()
 
     # --- signals ------------------------------------------------------------------------------------------------------
 
     def _greet(self, signal: Connected) -> None:
         if self._greeted:
-            self._dim("(connected again)")
+            self._paper.dim("(connected again)")
             return
         self._greeted = True
+        self._verbose = signal.welcome.verbose
         model = f", model {signal.welcome.model}" if signal.welcome.model else ""
-        self._dim(
+        self._paper.dim(
             f"{one_line(signal.welcome.server, 60)} at {self._address}, session {self._session}{one_line(model, 100)}."
             " /help lists the commands, Ctrl-C stops an answer, Ctrl-D leaves."
         )
 
-    def _event(self, session: str, turn: int | None, event: Event | Foreign, *, ours: bool) -> None:
+    def _event(  # noqa: PLR0912 - one arm for each kind
+        self, session: str, turn: int | None, event: Event | Foreign, *, ours: bool
+    ) -> None:
         match event:
             case MessageReceived():
                 if not ours:
-                    self._line(f"{one_line(event.client, 40)}: {event.text}")
+                    self._paper.line(f"{one_line(event.client, 40)}: {event.text}")
             case ModelReplied():
-                self._confirm((session, turn, event.reply), event.text)
-                self._done[session] = (turn or 0, event.reply)
-                for call in event.calls:
-                    self._dim(call_line(call))
+                self._replied(session, turn, event)
             case ToolReturned():
-                if event.outcome != "returned":
-                    self._dim(one_line(f"✗ {event.output}", CALL_CHARACTERS))
+                if self._verbose:
+                    self._paper.dim(result_line(event))
+            case TurnInterrupted():
+                self._paper.dim(f"({event.reason})")
             case TurnResumed():
-                self._dim("(the gateway was stopped meanwhile; it goes on)")
+                self._paper.dim("(the gateway was stopped meanwhile; it goes on)")
             case TurnEnded():
-                self._forget()
-                self._done[session] = (turn or 0, math.inf)
-                if (sentence := ending_sentence(event)) is not None:
-                    self._line(sentence)
+                self._ended(session, turn, event)
             case CommandAnswered():
-                self._line(event.answer)
+                self._paper.document(event.answer)
+            case AttachmentsWithheld():
+                for file in event.files:
+                    self._paper.line(f"({file.sentence})")
             case (
                 SessionOpened()
                 | SessionClosed()
@@ -167,6 +164,22 @@ class Screen:
                 pass
             case _:
                 assert_never(event)
+
+    def _replied(self, session: str, turn: int | None, event: ModelReplied) -> None:
+        self._confirm((session, turn, event.reply), event.text)
+        self._done[session] = (turn or 0, event.reply)
+        if not self._verbose:
+            return
+        for call in event.calls:
+            self._paper.dim(call_line(call))
+        if (usage := event.usage) is not None:
+            self._paper.dim(f"· {usage.input:,} tokens in ({usage.cached:,} cached), {usage.output:,} out")
+
+    def _ended(self, session: str, turn: int | None, event: TurnEnded) -> None:
+        self._forget()
+        self._done[session] = (turn or 0, math.inf)
+        if (sentence := ending_sentence(event)) is not None:
+            self._paper.line(sentence)
 
     def _delta(self, delta: Delta) -> None:
         if (delta.turn, delta.reply) <= self._done.get(delta.session_id, (0, 0)):
@@ -202,34 +215,13 @@ class Screen:
 
     def _start_again(self) -> None:
         self._forget()
-        self._dim("(starting again)")
+        self._paper.dim("(starting again)")
 
     def _forget(self) -> None:
         """What was streamed is confirmed, or was for nothing: the next text begins a line."""
         self._text = ""
-        self._start_line()
-
-    # --- the cursor ---------------------------------------------------------------------------------------------------
+        self._paper.finish()
 
     def _stream(self, text: str) -> None:
         self._text += text
-        if shown := printable(text):
-            if self._prompted:
-                self._start_line()
-            self._out.write(shown)
-            self._fresh = shown.endswith("\n")
-
-    def _start_line(self) -> None:
-        if self._prompted and self._styled:
-            self._out.write("\r\x1b[K")
-        elif not self._fresh:
-            self._out.write("\n")
-        self._prompted, self._fresh = False, True
-
-    def _line(self, text: str) -> None:
-        self._start_line()
-        self._out.write(printable(text).rstrip("\n") + "\n")
-
-    def _dim(self, text: str) -> None:
-        self._start_line()
-        self._out.write(f"\x1b[2m{text}\x1b[0m\n" if self._styled else f"{text}\n")
+        self._paper.stream(text)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import aclosing, suppress
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from types import TracebackType
 from typing import Any, ClassVar, Self
 
@@ -12,14 +11,15 @@ import msgspec
 
 from plugins.chat.anthropic_answer import Assembly
 from plugins.chat.anthropic_errors import meaning, refuses_thoughts, worth_another_attempt
-from plugins.chat.anthropic_models import known
 from plugins.chat.anthropic_request import Encoder, has_thoughts
+from plugins.chat.keys import Keys
+from plugins.chat.limits import known_limits
+from plugins.chat.pictures import anthropic_sight
 from plugins.contracts import ChatRequest, Delta, House, ModelLimits, Reply
-from plugins.errors import CredentialsRefused, ProviderError, StreamCut
+from plugins.errors import CredentialsRefused, StreamCut
 from plugins.event_stream import ServerSentEvent
 from plugins.refusals import StatusRefused
 from plugins.secrets import Secret
-from plugins.transport import LINGER, Patience
 
 OFFICIAL = "https://api.anthropic.com"
 VERSION = "2023-06-01"
@@ -30,7 +30,7 @@ class AnthropicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """`[providers.anthropic]`. Without a key of its own, `ANTHROPIC_API_KEY` is used. `thinking` and `effort` are sent as
     they are; `first_seconds` bounds the wait for the answer's beginning, `between_seconds` each pause in it."""
 
-    api_key: Secret | None = None
+    api_key: tuple[Secret, ...] | None = None
     base_url: str = OFFICIAL
     default_model: str = "claude-sonnet-5-5"
     max_output_tokens: int | None = None
@@ -51,12 +51,13 @@ class Anthropic:
         settings: AnthropicSettings = house.settings
         self._settings = settings
         self._transport = house.transport
-        key = settings.api_key.reveal() if settings.api_key else house.environment.get("ANTHROPIC_API_KEY", "")
-        self._key = key.strip()
-        self._key_source = "providers.anthropic.api_key" if settings.api_key else "ANTHROPIC_API_KEY"
+        setting, now = "providers.anthropic.api_key", house.clock.monotonic
+        self._keys = Keys(settings.api_key, setting, house.environment, "ANTHROPIC_API_KEY", now)
         self._base = settings.base_url.strip().rstrip("/").removesuffix("/v1")  # people copy the path along
         self._encoder = Encoder()
-        self._patience = Patience(first=settings.first_seconds, between=settings.between_seconds)
+        self._patience = msgspec.structs.replace(
+            house.transport.patience, first=settings.first_seconds, between=settings.between_seconds
+        )
 
     async def __aenter__(self) -> Self:
         return self
@@ -68,31 +69,43 @@ class Anthropic:
 
     def default_model(self) -> str | None:
         """The configured model, once there is a key, or an address of another server to ask."""
-        return self._settings.default_model if self._key or self._base != OFFICIAL else None
+        return self._settings.default_model if self._keys or self._base != OFFICIAL else None
 
     def why(self) -> str:
         """Which of the two is there."""
-        return f"{self._key_source if self._key else 'providers.anthropic.base_url'} is set"
+        return f"{self._keys.source if self._keys else 'providers.anthropic.base_url'} is set"
 
     def limits(self, model: str) -> ModelLimits:
         """What Anthropic's model pages say."""
-        found = known(model)
-        return ModelLimits(window=found.window, output=found.output) if found else ModelLimits()
+        return msgspec.structs.replace(known_limits(self.name, model), sight=anthropic_sight(model))
+
+    async def models(self) -> Sequence[str]:
+        """What the server lists, in one page of the largest size."""
+        from plugins.chat.listing import listed  # noqa: PLC0415 - asked seldom
+
+        self._check_key()
+        url = f"{self._base}/v1/models?limit=1000"
+        return await listed(
+            self._transport, url, self._headers(self._keys.current()), under="data", named="id", meaning=meaning
+        )
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | Reply, None]:
-        """Ask, and yield deltas and the reply; see `ChatProvider.stream`. Where thoughts that are sent back are refused,
-        as happens when what stood before them was pruned meanwhile, the same is asked once more without them."""
+        """Ask, and yield deltas and the reply; see `ChatProvider.stream`."""
         self._check_key()
+        async with aclosing(self._keys.answer(lambda key: self._answer(request, key))) as parts:
+            async for part in parts:
+                yield part
+
+    async def _answer(self, request: ChatRequest, key: str) -> AsyncGenerator[Delta | Reply, None]:
+        """Ask with a key. Where thoughts that are sent back are refused, as happens when what stood before them was pruned
+        meanwhile, the same is asked once more without them."""
         assembly = Assembly(request.model)
         for thoughts in (True, False):
             try:
-                async with aclosing(self._events(request, thoughts=thoughts)) as events:
+                async with aclosing(self._events(request, key, assembly, thoughts=thoughts)) as events:
                     async for event in events:
                         for delta in assembly.take(event.data):
                             yield delta
-                        if assembly.done:
-                            await _finish(events)
-                            break
                 break
             except StatusRefused as refused:
                 if not (thoughts and refuses_thoughts(refused) and has_thoughts(request.context.messages)):
@@ -103,7 +116,9 @@ class Anthropic:
                 break
         yield assembly.reply()
 
-    def _events(self, request: ChatRequest, *, thoughts: bool) -> AsyncGenerator[ServerSentEvent, None]:
+    def _events(
+        self, request: ChatRequest, key: str, assembly: Assembly, *, thoughts: bool
+    ) -> AsyncGenerator[ServerSentEvent, None]:
         settings = self._settings
         body = self._encoder.body(
             request,
@@ -114,26 +129,17 @@ class Anthropic:
         )
         return self._transport.stream_events(
             f"{self._base}/v1/messages",
-            headers=self._headers(),
+            headers=self._headers(key),
             body=body,
+            until=lambda: assembly.done,
             patience=self._patience,
-            may_retry=worth_another_attempt,
+            may_retry=self._keys.worth(request, worth_another_attempt),
         )
 
     def _check_key(self) -> None:
-        if not self._key and self._base == OFFICIAL:
+        if not self._keys and self._base == OFFICIAL:
             raise CredentialsRefused("There is no key for Anthropic: set ANTHROPIC_API_KEY or providers.anthropic.api_key.")
-        if not (self._key.isascii() and self._key.isprintable()):
-            raise CredentialsRefused(f"{self._key_source} holds a character that no key has; copy it again.")
 
-    def _headers(self) -> dict[str, str]:
+    def _headers(self, key: str) -> dict[str, str]:
         own = {name: value.reveal() for name, value in self._settings.headers.items()}
-        return {"anthropic-version": VERSION, **({"x-api-key": self._key} if self._key else {}), **own}
-
-
-async def _finish(events: AsyncGenerator[ServerSentEvent, None]) -> None:
-    """Read to the end of the stream, which often comes in a packet of its own, so that the connection can be used again."""
-    with suppress(TimeoutError, ProviderError):
-        async with asyncio.timeout(LINGER):
-            async for _ in events:
-                pass
+        return {"anthropic-version": VERSION, **({"x-api-key": key} if key else {}), **own}

@@ -48,6 +48,8 @@ class _Delta(msgspec.Struct):
 
 
 class _Event(msgspec.Struct):
+    """An event; the last three are those of a whole answer, by a server that does not stream."""
+
     type: str = ""
     index: int = 0
     message: _Head | None = None
@@ -55,6 +57,9 @@ class _Event(msgspec.Struct):
     delta: _Delta | None = None
     usage: _Usage | None = None
     error: Any = None
+    model: str | None = None
+    content: list[dict[str, Any]] = []
+    stop_reason: str | None = None
 
 
 _event = msgspec.json.Decoder(_Event, strict=False).decode
@@ -116,9 +121,7 @@ class Assembly:
                 self._model = event.message.model or self._model
                 self._count(event.message.usage)
             case "content_block_start" if event.content_block:
-                block = self._begin(event.index, event.content_block)
-                if block.kind == "text" and block.start.get("text"):
-                    yield self._said(block, str(block.start["text"]))
+                yield from self._begun(event.index, event.content_block)
             case "content_block_delta" if event.delta:
                 block = self._growing.get(event.index) or self._begin(event.index, {"type": "text"})
                 yield from self._continue(block, event.delta)
@@ -127,6 +130,17 @@ class Assembly:
                 self._count(event.usage)
             case "message_stop":
                 self.done = True
+            case "message":
+                for index, start in enumerate(event.content):
+                    yield from self._begun(index, start)
+                self._model, self._stop = event.model or self._model, event.stop_reason
+                self._count(event.usage)
+
+    def _begun(self, index: int, start: dict[str, Any]) -> Iterator[Delta]:
+        """A block begins, mostly empty."""
+        block = self._begin(index, start)
+        if block.kind == "text" and start.get("text"):
+            yield self._said(block, str(start["text"]))
 
     def _begin(self, index: int, start: dict[str, Any]) -> _Block:
         block = self._growing[index] = _Block(start)
@@ -145,10 +159,10 @@ class Assembly:
         return Delta(text)
 
     def _count(self, usage: _Usage | None) -> None:
-        """The counts of later events are totals; what they leave out stays."""
+        """The counts of later events are totals; what they leave out, or make less of, stays."""
         for name in _Usage.__struct_fields__:
             if usage and (count := getattr(usage, name)) is not None:
-                setattr(self._usage, name, count)
+                setattr(self._usage, name, max(count, getattr(self._usage, name) or 0))
 
     def reply(self) -> Reply:
         """The whole answer. StreamCut if it has no end, ContextOverflow if there was no room for any."""

@@ -12,8 +12,7 @@ from a mark by twenty blocks only.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -21,7 +20,9 @@ import msgspec
 from plugins.chat.anthropic_models import answer_limit, takes_sampling
 from plugins.chat.anthropic_thoughts import steps_of
 from plugins.chat.loose_json import as_object
+from plugins.chat.pictures import quoted, sent_with
 from plugins.chat.remembered import Remembered
+from plugins.chat.tool_names import taken_name
 from plugins.contracts import ChatRequest
 from sessions.context import Context
 from sessions.messages import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
@@ -70,21 +71,24 @@ class Encoder:
             thoughts = thoughts and all(steps_of(m) for m in messages[going_on:] if isinstance(m, AssistantMessage))
             thinking = thinking if thoughts else None
         head = _head(request, max_tokens=max_tokens, thinking=thinking, effort=effort)
-        turns = self._turns(request.session, messages, going_on, thoughts=thoughts)
+        turns = self._turns(request, going_on, thoughts=thoughts)
         return b"".join((_encode(head)[:-1], b',"messages":[', turns, b"]}"))
 
-    def _turns(self, session: str, messages: tuple[Message, ...], going_on: int, *, thoughts: bool) -> bytes:
+    def _turns(self, request: ChatRequest, going_on: int, *, thoughts: bool) -> bytes:
+        session, messages, pictures = request.session, request.context.messages, request.pictures
         known, encoded = self._remembered.take(session, messages)
         turns = list(turns_of(messages[known:]))
+        if known and (len(turns) < _LOOSE or _joined(messages, known)):  # what followed is gone, as after a compaction
+            known, encoded, turns = 0, bytearray(), list(turns_of(messages))
         settled = 0
         for turn in turns[:-_LOOSE]:
             if known + len(turn.messages) > going_on:
                 break
-            encoded += b"," * bool(encoded) + _encode(turn.wire(thoughts=False))
+            encoded += b"," * bool(encoded) + _encode(turn.wire(pictures, thoughts=False))
             known += len(turn.messages)
             settled += 1
         self._remembered.keep(session, messages[:known], encoded)
-        end = [turn.wire(thoughts=thoughts) for turn in turns[settled:]]
+        end = [turn.wire(pictures, thoughts=thoughts) for turn in turns[settled:]]
         if not end or end[-1]["role"] == "assistant":
             end.append(_said(_GO_ON))
         for turn_ in [turn_ for turn_ in end if turn_["role"] == "user"][-_MARKED:]:
@@ -146,9 +150,9 @@ class Turn(msgspec.Struct):
     role: Literal["user", "assistant"]
     messages: list[Message]
 
-    def wire(self, *, thoughts: bool) -> Json:
+    def wire(self, pictures: Mapping[str, bytes], *, thoughts: bool) -> Json:
         """The turn as one message with blocks, never without any."""
-        blocks = [block for message in self.messages for block in _blocks(message, thoughts=thoughts)]
+        blocks = [block for message in self.messages for block in _blocks(message, pictures, thoughts=thoughts)]
         return {"role": self.role, "content": blocks or [_text(_EMPTY)]}
 
 
@@ -165,6 +169,14 @@ def turns_of(messages: Iterable[Message]) -> Iterator[Turn]:
         turn = Turn(role, [message])
     if turn:
         yield turn
+
+
+def _joined(messages: Sequence[Message], index: int) -> bool:
+    """Whether the message belongs to the turn of the one before it."""
+    begins = index - 1
+    while begins > 0 and isinstance(messages[begins], AssistantMessage) and not _speaks(messages[begins]):
+        begins -= 1
+    return len(list(turns_of(messages[begins : index + 1]))) == 1
 
 
 def open_round(messages: Sequence[Message]) -> int:
@@ -189,9 +201,12 @@ def _speaks(message: Message) -> bool:
     return isinstance(message, AssistantMessage) and bool(message.calls or message.text.strip())
 
 
-def _blocks(message: Message, *, thoughts: bool) -> Iterator[Json]:
+def _blocks(message: Message, pictures: Mapping[str, bytes], *, thoughts: bool) -> Iterator[Json]:
     match message:
         case UserMessage():
+            for picture, base64 in sent_with(message, pictures):
+                source = {"type": "base64", "media_type": picture.media, "data": quoted(base64)}
+                yield {"type": "image", "source": source}
             if message.text.strip():
                 yield _text(message.text)
         case ToolMessage():
@@ -225,8 +240,7 @@ def _text(text: str) -> Json:
 
 
 def _call(call: ToolCall) -> Json:
-    # A model may call what does not exist, and the service then refuses the name for ever.
-    name = re.sub(r"[^a-zA-Z0-9_-]", "_", call.tool)[:128] or "unknown"
+    name = taken_name(call.tool, longest=128)
     return {"type": "tool_use", "id": call.id, "name": name, "input": as_object(call.arguments)}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from types import TracebackType
 from typing import ClassVar, Self
@@ -13,29 +13,22 @@ import msgspec
 from plugins.chat.gemini_answer import Assembly
 from plugins.chat.gemini_errors import meaning, worth_another_attempt
 from plugins.chat.gemini_request import Encoder
+from plugins.chat.keys import Keys
+from plugins.chat.limits import known_limits
+from plugins.chat.pictures import gemini_sight
 from plugins.contracts import ChatRequest, Delta, House, ModelLimits, Reply
 from plugins.errors import CredentialsRefused, StreamCut
 from plugins.refusals import StatusRefused
 from plugins.secrets import Secret
-from plugins.transport import Patience
 
 OFFICIAL = "https://generativelanguage.googleapis.com"
-
-_LIMITS = {
-    "gemini-3-pro-image": ModelLimits(window=65_536, output=32_768),
-    "gemini-3": ModelLimits(window=1_048_576, output=65_536),
-    "gemini-2.5": ModelLimits(window=1_048_576, output=65_536),
-    "gemini-flash": ModelLimits(window=1_048_576, output=65_536),
-    "gemini-pro": ModelLimits(window=1_048_576, output=65_536),
-}
-"""Limits by the beginning of the model's name, the longer one first, from Google's model pages."""
 
 
 class GeminiSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[providers.gemini]`. Without a key of its own, `GEMINI_API_KEY` is used. `first_seconds` bounds the wait for the
     answer's beginning, thinking included, `between_seconds` each pause in it."""
 
-    api_key: Secret | None = None
+    api_key: tuple[Secret, ...] | None = None
     base_url: str | None = None
     default_model: str = "gemini-3.8-flash"
     max_output_tokens: int | None = None
@@ -53,14 +46,15 @@ class Gemini:
         settings: GeminiSettings = house.settings
         self._settings = settings
         self._transport = house.transport
-        key = settings.api_key.reveal() if settings.api_key else house.environment.get("GEMINI_API_KEY", "")
-        self._key = key.strip()
-        self._key_source = "providers.gemini.api_key" if settings.api_key else "GEMINI_API_KEY"
+        setting, now = "providers.gemini.api_key", house.clock.monotonic
+        self._keys = Keys(settings.api_key, setting, house.environment, "GEMINI_API_KEY", now)
         named = (settings.base_url or "").strip()
         self._named_url = bool(named)
         self._base = (named or OFFICIAL).rstrip("/")
         self._encoder = Encoder()
-        self._patience = Patience(first=settings.first_seconds, between=settings.between_seconds)
+        self._patience = msgspec.structs.replace(
+            house.transport.patience, first=settings.first_seconds, between=settings.between_seconds
+        )
 
     async def __aenter__(self) -> Self:
         return self
@@ -72,31 +66,51 @@ class Gemini:
 
     def default_model(self) -> str | None:
         """The configured model, once there is a key or an address to ask."""
-        return self._settings.default_model if self._key or self._named_url else None
+        return self._settings.default_model if self._keys or self._named_url else None
 
     def why(self) -> str:
         """Which of the two is there."""
-        return f"{self._key_source if self._key else 'providers.gemini.base_url'} is set"
+        return f"{self._keys.source if self._keys else 'providers.gemini.base_url'} is set"
 
     def limits(self, model: str) -> ModelLimits:
         """The limits of Google's own models, by whatever server they answer."""
-        known = [limits for name, limits in _LIMITS.items() if _plain(model).startswith(name)]
-        return known[0] if known else ModelLimits()
+        return msgspec.structs.replace(known_limits(self.name, _plain(model)), sight=gemini_sight(model))
+
+    async def models(self) -> Sequence[str]:
+        """What the server lists, in one page of the largest size."""
+        from plugins.chat.listing import listed  # noqa: PLC0415 - asked seldom
+
+        self._check_key()
+        url = f"{self._base}/v1beta/models?pageSize=1000"
+        names = await listed(
+            self._transport, url, self._headers(self._keys.current()), under="models", named="name", meaning=meaning
+        )
+        return [_plain(name) for name in names]
+
+    def _check_key(self) -> None:
+        if not self._keys and self._base == OFFICIAL:
+            raise CredentialsRefused("There is no key for Gemini: set GEMINI_API_KEY or providers.gemini.api_key.")
+
+    def _headers(self, key: str) -> dict[str, str]:
+        return {"x-goog-api-key": key} if key else {}  # never in the URL, which others log
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | Reply, None]:
         """Ask, and yield deltas and the reply; see `ChatProvider.stream`."""
-        if not self._key and self._base == OFFICIAL:
-            raise CredentialsRefused("There is no key for Gemini: set GEMINI_API_KEY or providers.gemini.api_key.")
-        if not (self._key.isascii() and self._key.isprintable()):
-            raise CredentialsRefused(f"{self._key_source} holds a character that no key has; copy it again.")
+        self._check_key()
+        async with aclosing(self._keys.answer(lambda key: self._answer(request, key))) as parts:
+            async for part in parts:
+                yield part
+
+    async def _answer(self, request: ChatRequest, key: str) -> AsyncGenerator[Delta | Reply, None]:
+        """Ask with a key."""
         assembly = Assembly(request.model)
         try:
             events = self._transport.stream_events(
                 f"{self._base}/v1beta/models/{quote(_plain(request.model), safe='')}:streamGenerateContent?alt=sse",
-                headers={"x-goog-api-key": self._key} if self._key else {},  # never in the URL, which others log
+                headers=self._headers(key),
                 body=self._encoder.body(request, max_tokens=self._settings.max_output_tokens),
                 patience=self._patience,
-                may_retry=worth_another_attempt,
+                may_retry=self._keys.worth(request, worth_another_attempt),
             )
             async with aclosing(events):
                 async for event in events:

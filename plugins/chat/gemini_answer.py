@@ -88,7 +88,9 @@ _STOPS: dict[str, StopReason] = {
     "PUP_LIMITED_DISABLED": "refused",
 }
 
-_BROKEN = frozenset({"MALFORMED_FUNCTION_CALL", "MALFORMED_RESPONSE", "UNEXPECTED_TOOL_CALL", "OTHER"})
+_BROKEN = frozenset(
+    {"MALFORMED_FUNCTION_CALL", "MALFORMED_RESPONSE", "TOO_MANY_TOOL_CALLS", "UNEXPECTED_TOOL_CALL", "OTHER"}
+)
 """Finish reasons by which the model says that it went astray; the next attempt may not."""
 
 

@@ -7,14 +7,16 @@ behind it, no part is empty, and what the model signed comes back on the part th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
 
 from plugins.chat.gemini_signatures import Seal, read_seals
 from plugins.chat.loose_json import as_object
+from plugins.chat.pictures import quoted, sent_with
 from plugins.chat.remembered import Remembered
+from plugins.chat.tool_names import taken_name
 from plugins.contracts import ChatRequest
 from sessions.context import Context
 from sessions.messages import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
@@ -48,7 +50,7 @@ class Encoder:
         messages = request.context.messages
         session = f"{request.session} {signs}"  # a model of another kind is sent other bytes
         known, joined = self._remembered.take(session, messages)
-        last = _grow(joined, messages, known, signs=signs)
+        last = _grow(joined, messages, known, request.pictures, signs=signs)
         self._remembered.keep(session, messages, joined)
         end = b"" if last in (UserMessage, ToolMessage) else b"," * bool(joined) + _said(GO_ON)
         head = _encode(_head(request.context, max_tokens))[:-1]
@@ -72,7 +74,9 @@ def _head(context: Context, max_tokens: int | None) -> Json:
     return head
 
 
-def _grow(joined: bytearray, messages: Sequence[Message], known: int, *, signs: bool) -> type[Message] | None:
+def _grow(
+    joined: bytearray, messages: Sequence[Message], known: int, pictures: Mapping[str, bytes], *, signs: bool
+) -> type[Message] | None:
     """Append the messages from the known-th on, as `contents` joined by commas; the kind of the last one is returned.
     `signs`: the model refuses a call without a signature."""
     last, ids = _standing(messages, known)
@@ -80,7 +84,7 @@ def _grow(joined: bytearray, messages: Sequence[Message], known: int, *, signs: 
         message = messages[index]
         match message:
             case UserMessage():
-                parts: list[Json] = [{"text": message.text or NO_TEXT}]
+                parts = _person_parts(message, pictures)
             case AssistantMessage():
                 seals = read_seals(message)
                 parts = _model_parts(message, seals, signs=signs)
@@ -118,6 +122,15 @@ def _said(text: str) -> bytes:
     return b'{"role":"user","parts":[%s]}' % _encode({"text": text})
 
 
+def _person_parts(message: UserMessage, pictures: Mapping[str, bytes]) -> list[Json]:
+    """What a person said, pictures first, and never nothing."""
+    parts: list[Json] = [
+        {"inlineData": {"mimeType": picture.media, "data": quoted(base64)}}
+        for picture, base64 in sent_with(message, pictures)
+    ]
+    return [*parts, {"text": message.text or NO_TEXT}] if message.text or not parts else parts
+
+
 def _model_parts(message: AssistantMessage, seals: tuple[Seal, ...], *, signs: bool) -> list[Json]:
     """The parts of a reply as they came, or, where another provider gave it, its text and its calls."""
     if not seals:
@@ -146,9 +159,9 @@ def _ids(calls: tuple[ToolCall, ...], seals: tuple[Seal, ...]) -> dict[str, str]
 
 
 def _call(call: ToolCall, id_: str) -> Json:
-    return {"id": id_ or call.id, "name": call.tool, "args": as_object(call.arguments)}
+    return {"id": id_ or call.id, "name": taken_name(call.tool, longest=128, also=".:"), "args": as_object(call.arguments)}
 
 
 def _result(message: ToolMessage, id_: str) -> Json:
     response = {"error" if message.failed else "output": message.text}
-    return {"functionResponse": {"id": id_, "name": message.tool, "response": response}}
+    return {"functionResponse": {"id": id_, "name": taken_name(message.tool, longest=128, also=".:"), "response": response}}

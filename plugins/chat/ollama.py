@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from types import TracebackType
 from typing import Annotated, ClassVar, Literal, Self
@@ -10,31 +10,22 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from plugins.chat.keys import Keys
+from plugins.chat.limits import known_limits
 from plugins.chat.ollama_address import CLOUD, server_address
 from plugins.chat.ollama_errors import meaning, worth_another_attempt
 from plugins.chat.ollama_wire import Assembly, Encoder
+from plugins.chat.pictures import open_sight
 from plugins.contracts import ChatRequest, Delta, House, ModelLimits, Reply
 from plugins.errors import CredentialsRefused
 from plugins.refusals import StatusRefused
 from plugins.secrets import Secret
-from plugins.transport import Patience
 
 USUAL_MODEL = "llama3.2"
 """What is asked for where a server is named and no model: the one of the vendor's own examples."""
 
 LOCAL_WINDOW = 16_384
 """Tokens that a model on somebody's machine is told to read: its own default, 4096 on most, is filled by a few notes."""
-
-_CLOUD_WINDOWS = {
-    "deepseek-v3.1": 163_840,
-    "glm-4.6": 202_752,
-    "gpt-oss": 131_072,
-    "kimi-k2": 262_144,
-    "minimax-m2": 204_800,
-    "qwen3-coder": 262_144,
-    "qwen3-vl": 262_144,
-}
-"""Context windows in tokens, by the beginning of the model's name, from the cloud models' pages: there all is read."""
 
 
 _THINKING: dict[str | None, bool] = {"on": True, "off": False}
@@ -47,15 +38,16 @@ class OllamaSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     A server reads `context_window` tokens and takes the memory for them; without one, 16,384, and in the cloud all that
     the model can. `keep_alive` is how long a model stays loaded, in the server's own words. `first_seconds` bounds the
     wait for the answer's beginning, which is long while a model is loaded, `between_seconds` each pause in it: a call
-    comes only when it is whole."""
+    comes only when it is whole. `pictures` says whether the models see; None goes by their names."""
 
-    api_key: Secret | None = None
+    api_key: tuple[Secret, ...] | None = None
     base_url: str | None = None
     default_model: str | None = None
     context_window: Annotated[int, msgspec.Meta(ge=512)] | None = None
     max_output_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None
     think: Literal["on", "off", "low", "medium", "high"] | None = None
     keep_alive: str | None = None
+    pictures: bool | None = None
     headers: dict[str, Secret] = {}
     first_seconds: float = 300.0
     between_seconds: float = 180.0
@@ -72,15 +64,17 @@ class Ollama:
         environment = house.environment
         self._settings = settings
         self._transport = house.transport
-        key = settings.api_key.reveal() if settings.api_key else environment.get("OLLAMA_API_KEY", "")
-        self._key = key.strip()
-        self._key_source = "providers.ollama.api_key" if settings.api_key else "OLLAMA_API_KEY"
+        setting, now = "providers.ollama.api_key", house.clock.monotonic
+        self._keys = Keys(settings.api_key, setting, environment, "OLLAMA_API_KEY", now)
         named = (settings.base_url or environment.get("OLLAMA_HOST", "")).strip()
         self._url_source = "providers.ollama.base_url" if settings.base_url else "OLLAMA_HOST"
         self._named_url = bool(named)
         self._base = server_address(named)
+        self._found: str | None = None
         self._encoder = Encoder()
-        self._patience = Patience(first=settings.first_seconds, between=settings.between_seconds)
+        self._patience = msgspec.structs.replace(
+            house.transport.patience, first=settings.first_seconds, between=settings.between_seconds
+        )
 
     async def __aenter__(self) -> Self:
         return self
@@ -91,8 +85,9 @@ class Ollama:
         return None
 
     def default_model(self) -> str | None:
-        """The configured model; the usual one where only a server is named. Nobody is asked whether they are there."""
-        return self._settings.default_model or (USUAL_MODEL if self._named_url else None)
+        """The configured model; the usual one where only a server is named; where neither is, one of a server that was
+        found. Nobody is asked here whether they are there."""
+        return self._settings.default_model or (USUAL_MODEL if self._named_url else self._found)
 
     def why(self) -> str:
         """Which of the two was named, or that neither was."""
@@ -100,24 +95,54 @@ class Ollama:
             return f"{self._url_source} is set"
         if self._settings.default_model:
             return "providers.ollama.default_model is set"
+        if self._found:
+            return f"Ollama runs on {urlsplit(self._base).netloc}"
         return "neither OLLAMA_HOST nor providers.ollama.default_model is set"
 
     def limits(self, model: str) -> ModelLimits:
         """The window that is asked for, or a cloud model's own."""
         window = self._asked_window(model)
         if window is None:
-            window = next((size for name, size in _CLOUD_WINDOWS.items() if model.startswith(name)), None)
-        return ModelLimits(window=window, output=self._settings.max_output_tokens)
+            window = known_limits(self.name, model).window
+        sight = open_sight(model, self._settings.pictures)
+        return ModelLimits(window=window, output=self._settings.max_output_tokens, sight=sight)
+
+    async def look(self) -> None:
+        """See whether a server runs on this machine that nobody named, and which model it fetched last. One of the vendor's
+        cloud is passed over: that is another's machine, and perhaps another's bill."""
+        if self._named_url or self._settings.default_model:
+            return
+        from plugins.chat.servers_nearby import listed_nearby  # noqa: PLC0415 - most people name what they use
+
+        entries = await listed_nearby(self._transport, self._base, "/api/tags", "models")
+        names = [entry["name"] for entry in entries if isinstance(entry.get("name"), str) and not entry.get("remote_host")]
+        self._found = next((name for name in names if not (_in_cloud(name) or "embed" in name)), None)
+
+    async def models(self) -> Sequence[str]:
+        """What the server has fetched."""
+        from plugins.chat.listing import listed  # noqa: PLC0415 - asked seldom
+
+        self._check_key()
+        url = f"{self._base}/api/tags"
+        return await listed(
+            self._transport, url, self._headers(self._keys.current()), under="models", named="name", meaning=meaning
+        )
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | Reply, None]:
         """Ask, and yield deltas and the reply; see `ChatProvider.stream`."""
         self._check_key()
-        settings, window = self._settings, self._asked_window(request.model)
+        async with aclosing(self._keys.answer(lambda key: self._answer(request, key))) as parts:
+            async for part in parts:
+                yield part
+
+    async def _answer(self, request: ChatRequest, key: str) -> AsyncGenerator[Delta | Reply, None]:
+        """Ask with a key."""
+        settings, window = self._settings, self._asked_window(request.model, request.window)
         assembly = Assembly(request.model, window)
         try:
             lines = self._transport.stream_lines(
                 f"{self._base}/api/chat",
-                headers=self._headers(),
+                headers=self._headers(key),
                 body=self._encoder.body(
                     request,
                     window=window,
@@ -127,7 +152,7 @@ class Ollama:
                 ),
                 until=lambda: assembly.complete,
                 patience=self._patience,
-                may_retry=worth_another_attempt,
+                may_retry=self._keys.worth(request, worth_another_attempt),
             )
             async with aclosing(lines):
                 async for line in lines:
@@ -137,18 +162,23 @@ class Ollama:
             raise meaning(refused.status, refused.body, after=refused.retry_after) from refused
         yield assembly.reply()
 
-    def _asked_window(self, model: str) -> int | None:
-        """The window in tokens that a request asks for; None in the cloud, where it is the model's own."""
-        tag = model.rpartition(":")[2]
-        in_cloud = urlsplit(self._base).hostname == CLOUD or tag == "cloud" or tag.endswith("-cloud")
-        return self._settings.context_window or (None if in_cloud else LOCAL_WINDOW)
+    def _asked_window(self, model: str, wanted: int | None = None) -> int | None:
+        """The window in tokens that a request asks for: the one that is wanted, or the usual one; None in the cloud, where
+        it is the model's own."""
+        if urlsplit(self._base).hostname == CLOUD or _in_cloud(model):
+            return self._settings.context_window
+        return wanted or self._settings.context_window or LOCAL_WINDOW
 
     def _check_key(self) -> None:
-        if not self._key and urlsplit(self._base).hostname == CLOUD:
+        if not self._keys and urlsplit(self._base).hostname == CLOUD:
             raise CredentialsRefused("There is no key for ollama.com: set OLLAMA_API_KEY or providers.ollama.api_key.")
-        if not (self._key.isascii() and self._key.isprintable()):
-            raise CredentialsRefused(f"{self._key_source} holds a character that no key has; copy it again.")
 
-    def _headers(self) -> dict[str, str]:
-        key = {"Authorization": f"Bearer {self._key}"} if self._key else {}
-        return {**key, **{name: value.reveal() for name, value in self._settings.headers.items()}}
+    def _headers(self, key: str) -> dict[str, str]:
+        own = {"Authorization": f"Bearer {key}"} if key else {}
+        return {**own, **{name: value.reveal() for name, value in self._settings.headers.items()}}
+
+
+def _in_cloud(model: str) -> bool:
+    """Whether a model's tag says that the vendor's cloud answers for it."""
+    tag = model.rpartition(":")[2]
+    return tag == "cloud" or tag.endswith("-cloud")

@@ -35,6 +35,8 @@ def meaning(status: int, body: bytes, *, after: float | None = None) -> Provider
         return CredentialsRefused(f"Ollama refuses the key, or wants one: {words}")
     if status in (402, 429):
         return RateLimited(f"Ollama takes no request now: {words}", retry_after=after)
+    if openai_errors.is_blind(engine_words(body)):
+        return BadRequest(f"The model takes no picture: {words}")
     if status >= 500 or status in (408, 409, 499):
         return Unreachable(f"Ollama failed ({status}): {words}")
     if status == 404 and error_object(body):
@@ -52,13 +54,16 @@ def in_stream(error: object) -> ProviderError:
         return ContextOverflow(f"The conversation is too long for the model: {words}")
     if _USED_UP in words:
         return RateLimited(f"Ollama broke off: {words}")
+    if openai_errors.is_blind(engine_words(body)):
+        return BadRequest(f"The model takes no picture: {words}")
     return StreamCut(f"Ollama broke off: {words}")
 
 
 def worth_another_attempt(refused: StatusRefused) -> bool:
     """Whether the same request may succeed in a moment, for a status after which some do."""
     words = plain_words(engine_words(refused.body))
-    return not (is_overflow(refused.body) or _USED_UP in words or _TOO_SMALL in words)
+    blind = openai_errors.is_blind(engine_words(refused.body))
+    return not (is_overflow(refused.body) or blind or _USED_UP in words or _TOO_SMALL in words)
 
 
 def is_overflow(body: bytes) -> bool:

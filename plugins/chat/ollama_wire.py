@@ -8,13 +8,14 @@ before it calls a tool wants its thoughts back with the result.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
 
 from plugins.chat.loose_json import as_object, decoded
 from plugins.chat.ollama_errors import in_stream
+from plugins.chat.pictures import quoted, sent_with
 from plugins.chat.remembered import Remembered
 from plugins.contracts import CallDraft, ChatRequest, Delta, Reply
 from plugins.errors import BadAnswer, ContextOverflow, StreamCut
@@ -49,15 +50,15 @@ class Encoder:
         fixed = {"model": request.model, "stream": True, "truncate": False, "shift": False}
         head = _encode(fixed | _given(fields) | {"options": _given(options)} | _given({"tools": tools}))
         system = _encode({"role": "system", "content": context.instructions}) if context.instructions else b""
-        messages = self._messages(request.session, context.messages)
+        messages = self._messages(request.session, context.messages, request.pictures)
         between = b"," if system and messages else b""
         return b"".join((head[:-1], b',"messages":[', system, between, messages, b"]}"))
 
-    def _messages(self, session: str, messages: tuple[Message, ...]) -> bytearray:
+    def _messages(self, session: str, messages: tuple[Message, ...], pictures: Mapping[str, bytes]) -> bytearray:
         """The messages, joined by commas."""
         known, joined = self._remembered.take(session, messages)
         for message in messages[known:]:
-            joined += b"," * bool(joined) + _encode(_wire_message(message))
+            joined += b"," * bool(joined) + _encode(_wire_message(message, pictures))
         self._remembered.keep(session, messages, joined)
         return joined
 
@@ -66,11 +67,12 @@ def _given(values: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _wire_message(message: Message) -> dict[str, Any]:
+def _wire_message(message: Message, pictures: Mapping[str, bytes]) -> dict[str, Any]:
     """One message as Ollama takes it. Any order of them is allowed, and so is empty content."""
     match message:
         case UserMessage():
-            return {"role": "user", "content": message.text}
+            images = [quoted(base64) for _, base64 in sent_with(message, pictures)]
+            return {"role": "user", "content": message.text} | ({"images": images} if images else {})
         case ToolMessage():
             # Ollama has no mark for a failure, and templates show the name of the tool, not the id.
             text = f"Error: {message.text}" if message.failed else message.text

@@ -1,45 +1,49 @@
-"""The `openai` chat provider: chat completions, by OpenAI or by any server that speaks like it."""
+"""The `openai` chat provider: OpenAI over its Responses API, and any server that speaks its chat completions."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from types import TracebackType
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
+from urllib.parse import urlsplit
 
 import msgspec
 
+from plugins.chat.keys import Keys
+from plugins.chat.limits import known_limits
 from plugins.chat.openai_errors import meaning, worth_another_attempt
-from plugins.chat.openai_wire import DONE, Assembly, Encoder
+from plugins.chat.openai_models import reasons
+from plugins.chat.openai_wire import Assembly, Encoder
+from plugins.chat.pictures import open_sight, openai_sight
 from plugins.contracts import ChatRequest, Delta, House, ModelLimits, Reply
 from plugins.errors import CredentialsRefused, StreamCut
 from plugins.refusals import StatusRefused
 from plugins.secrets import Secret
-from plugins.transport import Patience
+
+if TYPE_CHECKING:
+    from plugins.chat.openai_responses import Responses
 
 OFFICIAL = "https://api.openai.com/v1"
-
-_WINDOWS = {
-    "gpt-5": 400_000,
-    "gpt-4.1": 1_047_576,
-    "gpt-4o": 128_000,
-    "o3": 200_000,
-    "o4-mini": 200_000,
-}
-"""Context windows in tokens, by the beginning of the model's name, from OpenAI's model pages."""
 
 
 class OpenAISettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[providers.openai]`. Without a key or an address of its own, `OPENAI_API_KEY` and `OPENAI_BASE_URL` are used.
-    `first_seconds` bounds the wait for the answer's beginning, `between_seconds` each pause in it."""
+    `api` is how the server is spoken to: `auto` means `responses` with OpenAI itself, and elsewhere `chat`, which every
+    compatible server understands. `effort` is sent as it is, to models that reason. `first_seconds` bounds the wait for
+    the answer's beginning, `between_seconds` each pause in it. `pictures` says whether the models see; None goes by their
+    names."""
 
-    api_key: Secret | None = None
+    api_key: tuple[Secret, ...] | None = None
     base_url: str | None = None
+    api: Literal["auto", "responses", "chat"] = "auto"
     default_model: str = "gpt-4.1"
     organization: str | None = None
     project: str | None = None
     headers: dict[str, Secret] = {}
     max_output_tokens: int | None = None
+    effort: str | None = None
+    pictures: bool | None = None
     first_seconds: float = 120.0
     between_seconds: float = 60.0
 
@@ -55,15 +59,19 @@ class OpenAI:
         environment = house.environment
         self._settings = settings
         self._transport = house.transport
-        key = settings.api_key.reveal() if settings.api_key else environment.get("OPENAI_API_KEY", "")
-        self._key = key.strip()
-        self._key_source = "providers.openai.api_key" if settings.api_key else "OPENAI_API_KEY"
+        setting, now = "providers.openai.api_key", house.clock.monotonic
+        self._keys = Keys(settings.api_key, setting, environment, "OPENAI_API_KEY", now)
         named = (settings.base_url or environment.get("OPENAI_BASE_URL", "")).strip()
         self._url_source = "providers.openai.base_url" if settings.base_url else "OPENAI_BASE_URL"
         self._named_url = bool(named)
         self._base = (named or OFFICIAL).rstrip("/")
+        self._official = is_official(self._base)
         self._encoder = Encoder()
-        self._patience = Patience(first=settings.first_seconds, between=settings.between_seconds)
+        self._patience = msgspec.structs.replace(
+            house.transport.patience, first=settings.first_seconds, between=settings.between_seconds
+        )
+        self._speaks_responses = settings.api == "responses" or (settings.api == "auto" and self._official)
+        self._responses: Responses | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -75,36 +83,75 @@ class OpenAI:
 
     def default_model(self) -> str | None:
         """The configured model, once there is a key or an address to ask."""
-        return self._settings.default_model if self._key or self._named_url else None
+        return self._settings.default_model if self._keys or self._named_url else None
 
     def why(self) -> str:
         """Which of the two is there."""
-        return f"{self._key_source if self._key else self._url_source} is set"
+        return f"{self._keys.source if self._keys else self._url_source} is set"
 
     def limits(self, model: str) -> ModelLimits:
-        """The window of OpenAI's own models; nothing is known of another server's."""
-        if self._base != OFFICIAL:
-            return ModelLimits()
-        known = [window for name, window in _WINDOWS.items() if model.startswith(name)]
-        return ModelLimits(window=known[0] if known else None)
+        """The window of OpenAI's own models, and what they see; of another server's only what the names tell."""
+        if not self._official or self._settings.pictures is False:
+            sight = open_sight(model, self._settings.pictures)
+        else:
+            sight = openai_sight(model)
+        known = known_limits(self.name, model.removeprefix("ft:")) if self._official else ModelLimits()
+        return msgspec.structs.replace(known, sight=sight)
+
+    async def models(self) -> Sequence[str]:
+        """What the server lists."""
+        from plugins.chat.listing import listed  # noqa: PLC0415 - asked seldom
+
+        self._check_key()
+        url = f"{self._base}/models"
+        return await listed(
+            self._transport, url, self._headers(self._keys.current()), under="data", named="id", meaning=meaning
+        )
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | Reply, None]:
         """Ask, and yield deltas and the reply; see `ChatProvider.stream`."""
-        if not self._key and self._base == OFFICIAL:
+        self._check_key()
+        async with aclosing(self._keys.answer(lambda key: self._spoken(request, key))) as parts:
+            async for part in parts:
+                yield part
+
+    def _spoken(self, request: ChatRequest, key: str) -> AsyncGenerator[Delta | Reply, None]:
+        """Ask with a key, in the tongue that the server speaks."""
+        if self._speaks_responses:
+            worth = self._keys.worth(request, worth_another_attempt)
+            return self._second_tongue().stream(request, self._headers(key), worth)
+        return self._completions(request, key)
+
+    def _second_tongue(self) -> Responses:
+        """The server's Responses API. What it needs is imported when it is first spoken: start-up has no use for it."""
+        if self._responses is None:
+            from plugins.chat.openai_responses import Responses  # noqa: PLC0415
+
+            limits = self._settings.max_output_tokens, self._settings.effort
+            self._responses = Responses(self._transport, self._base, self._patience, *limits)
+        return self._responses
+
+    def _check_key(self) -> None:
+        if not self._keys and self._official:
             raise CredentialsRefused("There is no key for OpenAI: set OPENAI_API_KEY or providers.openai.api_key.")
-        if not (self._key.isascii() and self._key.isprintable()):
-            raise CredentialsRefused(f"{self._key_source} holds a character that no key has; copy it again.")
+
+    async def _completions(self, request: ChatRequest, key: str) -> AsyncGenerator[Delta | Reply, None]:
+        """Ask over chat completions."""
         assembly = Assembly(request.model)
-        limit_key = "max_completion_tokens" if self._base == OFFICIAL else "max_tokens"
-        body = self._encoder.body(request, max_tokens=self._settings.max_output_tokens, max_tokens_key=limit_key)
+        body = self._encoder.body(
+            request,
+            max_tokens=self._settings.max_output_tokens,
+            max_tokens_key="max_completion_tokens" if self._official else "max_tokens",
+            effort=self._settings.effort if reasons(request.model) or not self._official else None,
+        )
         try:
             events = self._transport.stream_events(
                 f"{self._base}/chat/completions",
-                headers=self._headers(),
+                headers=self._headers(key),
                 body=body,
                 patience=self._patience,
-                last=DONE,
-                may_retry=worth_another_attempt,
+                until=lambda: assembly.done,
+                may_retry=self._keys.worth(request, worth_another_attempt),
             )
             async with aclosing(events):
                 async for event in events:
@@ -117,11 +164,20 @@ class OpenAI:
                 raise
         yield assembly.reply()
 
-    def _headers(self) -> dict[str, str]:
+    def _headers(self, key: str) -> dict[str, str]:
         settings = self._settings
-        headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
         if settings.organization:
             headers["OpenAI-Organization"] = settings.organization
         if settings.project:
             headers["OpenAI-Project"] = settings.project
         return {**headers, **{name: value.reveal() for name, value in settings.headers.items()}}
+
+
+def is_official(base: str) -> bool:
+    """Whether an address is one of OpenAI's own, those of its regions among them."""
+    try:
+        host = urlsplit(base).hostname
+    except ValueError:  # the transport refuses it with a sentence
+        return False
+    return f".{host}".endswith(".api.openai.com")

@@ -51,8 +51,15 @@ _OVERFLOW_WORDS = (
 )
 """How OpenAI, Gemini, xAI, Mistral, Groq, Kimi, Qwen, vLLM, SGLang, llama.cpp and LM Studio say it, in lower case."""
 
+_BLIND_WORDS = "image input"
 
-def meaning(status: int, body: bytes, *, after: float | None = None) -> ProviderError:
+UNREADABLE = "invalid_encrypted_content"
+"""The code of the refusal of reasoning that was sent back and cannot be decrypted."""
+
+
+def meaning(  # noqa: PLR0911 - one for each kind
+    status: int, body: bytes, *, after: float | None = None
+) -> ProviderError:
     """What an error status means; `after` is how many seconds the server asks to wait."""
     words = plain_words(body)
     if status in (401, 403):
@@ -61,6 +68,8 @@ def meaning(status: int, body: bytes, *, after: float | None = None) -> Provider
         return ContextOverflow(f"The conversation is too long for the model: {words}")
     if status in (402, 429):
         return RateLimited(f"The provider takes no request now: {words}", retry_after=after)
+    if is_blind(body):
+        return BadRequest(f"The model takes no picture: {words}")
     if status >= 500 or status in (408, 409):
         return Unreachable(f"The provider failed ({status}): {words}")
     if status < 400:
@@ -79,12 +88,17 @@ def in_stream(error: Any) -> ProviderError:
         return ContextOverflow(sentence)
     if "rate_limit" in code or code == "insufficient_quota":
         return RateLimited(sentence)
+    if code == "invalid_api_key":
+        return CredentialsRefused(sentence)
+    if code.startswith(("invalid_", "image_")) or code.endswith("_policy"):
+        return BadRequest(sentence)
     return StreamCut(sentence) if code in ("", "server_error") or code.isdecimal() else Unreachable(sentence)
 
 
 def worth_another_attempt(refused: StatusRefused) -> bool:
     """Whether the same request may succeed in a moment, for a status after which some do."""
-    return error_code(refused.body) != "insufficient_quota" and not is_overflow(refused.body)
+    hopeless = error_code(refused.body) == "insufficient_quota" or is_blind(refused.body)
+    return not hopeless and not is_overflow(refused.body)
 
 
 def is_overflow(body: bytes) -> bool:
@@ -94,6 +108,11 @@ def is_overflow(body: bytes) -> bool:
         return True
     message = str(error.get("message", "")).lower()
     return any(words in message for words in _OVERFLOW_WORDS)
+
+
+def is_blind(body: bytes) -> bool:
+    """Whether an error's body says that the model sees no pictures, which llama.cpp and Ollama tell as their own failure."""
+    return _BLIND_WORDS in str(error_object(body).get("message", "")).lower()
 
 
 def error_code(body: bytes) -> str:

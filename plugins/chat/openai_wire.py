@@ -6,14 +6,16 @@ After OpenAI's API reference (`POST /v1/chat/completions`), and what compatible 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
 
 from plugins.chat.loose_json import decoded, is_json
 from plugins.chat.openai_errors import in_stream
+from plugins.chat.pictures import data_url, sent_with
 from plugins.chat.remembered import Remembered
+from plugins.chat.tool_names import taken_name
 from plugins.contracts import CallDraft, ChatRequest, Delta, Reply
 from plugins.errors import BadAnswer, StreamCut
 from plugins.refusals import plain_words
@@ -34,31 +36,37 @@ class Encoder:
     def __init__(self, remembered: Remembered | None = None) -> None:
         self._remembered = remembered or Remembered()
 
-    def body(self, request: ChatRequest, *, max_tokens: int | None, max_tokens_key: str) -> bytes:
-        """The JSON body of a streaming request."""
+    def body(self, request: ChatRequest, *, max_tokens: int | None, max_tokens_key: str, effort: str | None = None) -> bytes:
+        """The JSON body of a streaming request. `effort` is how much a model that reasons does, in the service's words."""
         context = request.context
         head: dict[str, Any] = {"model": request.model, "stream": True, "stream_options": {"include_usage": True}}
         head |= {name: value for name, value in context.parameters.items() if value is not None}
         if max_tokens is not None:
             head.setdefault(max_tokens_key, max_tokens)
+        if effort:
+            head["reasoning_effort"] = effort
         if context.tools:
             head["tools"] = [{"type": "function", "function": tool} for tool in context.tools]
         system = _encode({"role": "system", "content": context.instructions}) if context.instructions else b""
-        messages = self._messages(request.session, context.messages)
+        messages = self._messages(request.session, context.messages, request.pictures)
         between = b"," if system and messages else b""
         return b"".join((_encode(head)[:-1], b',"messages":[', system, between, messages, b"]}"))
 
-    def _messages(self, session: str, messages: tuple[Message, ...]) -> bytearray:
+    def _messages(self, session: str, messages: tuple[Message, ...], pictures: Mapping[str, bytes]) -> bytearray:
         """The messages, joined by commas."""
         known, joined = self._remembered.take(session, messages)
         for message in messages[known:]:
-            joined += b"," * bool(joined) + _encode(_wire_message(message))
+            joined += b"," * bool(joined) + _encode(_wire_message(message, pictures))
         self._remembered.keep(session, messages, joined)
         return joined
 
 
-def _wire_message(message: Message) -> dict[str, Any]:
+def _wire_message(message: Message, pictures: Mapping[str, bytes]) -> dict[str, Any]:
     match message:
+        case UserMessage() if sent := sent_with(message, pictures):
+            images = [{"type": "image_url", "image_url": {"url": data_url(*each)}} for each in sent]
+            words = [{"type": "text", "text": message.text}] if message.text else []
+            return {"role": "user", "content": [*images, *words]}
         case UserMessage():
             return {"role": "user", "content": message.text}
         case ToolMessage():
@@ -67,7 +75,7 @@ def _wire_message(message: Message) -> dict[str, Any]:
             return {"role": "assistant", "content": message.text}
         case AssistantMessage():
             calls = [
-                {"id": c.id, "type": "function", "function": {"name": c.tool, "arguments": c.arguments or "{}"}}
+                {"id": c.id, "type": "function", "function": {"name": taken_name(c.tool), "arguments": c.arguments or "{}"}}
                 for c in message.calls
             ]
             return {"role": "assistant", "content": message.text or None, "tool_calls": calls}

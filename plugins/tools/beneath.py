@@ -47,13 +47,19 @@ def open_beneath(folder: Path, name: str, opener: Opener | None = None) -> int:
     parts = components(folder, name)
     root = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        opened = (opener or best_opener())(root, parts)
+        return open_plain(root, parts, opener or best_opener())
+    finally:
+        os.close(root)
+
+
+def open_plain(folder: int, parts: tuple[str, ...], opener: Opener) -> int:
+    """As `open_beneath`, from an open folder, for components that are known to be harmless."""
+    try:
+        opened = opener(folder, parts)
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.EXDEV):
             raise NotBeneath("Symbolic links are not followed.") from error
         raise
-    finally:
-        os.close(root)
     try:
         _plain(os.fstat(opened))
     except BaseException:

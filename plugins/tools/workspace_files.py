@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import os
 import stat
 from itertools import islice
@@ -12,7 +13,10 @@ import msgspec
 
 from plugins.contracts import House, ToolContext, ToolOutput
 from plugins.errors import ToolFailed
-from plugins.tools.beneath import NotBeneath, open_beneath
+from plugins.tools.beneath import NotBeneath, components, open_beneath
+from plugins.tools.changing import convert
+from plugins.tools.file_place import LARGEST
+from plugins.tools.seen_files import seen_files
 from sessions.messages import ToolDefinition
 
 MOST_TEXT = 255 * 1024
@@ -62,17 +66,14 @@ class Read:
 
     def __init__(self, house: House) -> None:
         self._workspace = house.workspace
+        self._seen = seen_files(house.workspace)
 
     async def run(self, arguments: dict[str, Any], call: ToolContext) -> ToolOutput:
         """Return the text, or the folder's names; ToolFailed where there is none, or none that may be read."""
-        try:
-            # Not strict: some models write numbers as text.
-            wanted = msgspec.convert(arguments, ReadArguments, strict=False)
-        except msgspec.ValidationError as error:
-            raise ToolFailed(f"These arguments cannot be used: {error}.") from error
-        return ToolOutput(text=await asyncio.to_thread(self._read, wanted))
+        wanted = convert(arguments, ReadArguments)
+        return ToolOutput(text=await asyncio.to_thread(self._read, wanted, call.session))
 
-    def _read(self, wanted: ReadArguments) -> str:
+    def _read(self, wanted: ReadArguments, session: str) -> str:
         try:
             opened = open_beneath(self._workspace, wanted.path)
         except NotBeneath as error:
@@ -83,7 +84,13 @@ class Read:
             if stat.S_ISDIR(os.fstat(opened).st_mode):
                 return _listing(opened)
             with open(opened, "rb", buffering=_BLOCK, closefd=False) as file:
-                return _text(file, wanted)
+                if os.fstat(opened).st_size > LARGEST:
+                    return _text(file, wanted)
+                # What is shown and what is remembered as seen are the same bytes.
+                content = file.read()
+            text = _text(io.BytesIO(content), wanted)
+            self._seen.note(session, components(self._workspace, wanted.path), content)
+            return text
         except OSError as error:
             raise ToolFailed(f"It cannot be read: {error.strerror}.") from error
         finally:

@@ -14,7 +14,7 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-from gateway.frames import ClientFrame, parse
+from gateway.frames import ATTACHMENTS, ClientFrame, SentAttachment, parse
 from gateway.terminal.frames import read_frame
 from sessions.context import assemble, canonical, canonical_head
 from sessions.events import KINDS
@@ -160,7 +160,9 @@ def hash_by_the_page(lines: list[Frame]) -> str:
     for line in lines:
         match line["kind"]:
             case "instructions_set":
-                head = {"instructions": line["text"], "parameters": line["parameters"], "tools": line["tools"]}
+                notes = [f"# {note['path']}\n\n{note['text']}" for note in line["notes"]]
+                text = "\n\n".join([line["text"], *notes])
+                head = {"instructions": text, "parameters": line["parameters"], "tools": line["tools"]}
             case "turn_started" | "turn_joined":
                 for seq in line["takes"]:
                     message = received[seq]
@@ -221,6 +223,8 @@ def shape(frame: Frame) -> Any:
     for name in ("events", "sessions"):
         if name in plain:
             plain[name] = [shape(each) for each in plain[name]]
+    if "commands" in plain:
+        plain["commands"] = {name for command in plain["commands"] for name in command}  # the page shows one of them
     return plain
 
 
@@ -261,3 +265,29 @@ async def test_the_pages_whole_client_gets_an_answer(tmp_path: Path) -> None:
         )
         out, _ = await asyncio.wait_for(process.communicate(), 20)
         assert (process.returncode, out) == (0, b"Hello back\n")
+
+
+# --- attachments ------------------------------------------------------------------------------------------------------
+
+ATTACHMENTS_PAGE = (DOCS / "attachments.md").read_text(encoding="utf-8")
+
+
+def test_every_field_of_an_attachment_in_a_frame_is_described() -> None:
+    fields = [field.name for field in msgspec.structs.fields(SentAttachment)]
+    assert list(table(ATTACHMENTS_PAGE, "each is an object with these fields:\n")) == fields
+    assert f"up to\n{ATTACHMENTS} `attachments`" in ATTACHMENTS_PAGE
+
+
+async def test_the_pages_function_sends_a_file_that_a_message_then_names(tmp_path: Path) -> None:
+    names: dict[str, Any] = {}
+    exec(block(ATTACHMENTS_PAGE, "python"), names)  # our own page
+    file = tmp_path / "notes.txt"
+    file.write_text("Buy milk.")
+    async with gateway(tmp_path / "home", settings={"gateway.attachment_bytes": 9}) as g:
+        sent = await names["attachment"](file, g.url, TOKEN)
+        client = await g.connect()
+        await client.say("send", id="1", session="main", text="", attachments=[sent])
+        assert "\nBuy milk.\n" in (await client.until_event("model_replied"))["text"]
+        file.write_text("Buy bread.")
+        with pytest.raises(ValueError, match="9 bytes"):
+            await names["attachment"](file, g.url, TOKEN)

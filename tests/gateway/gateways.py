@@ -134,20 +134,30 @@ class Gateway:
 
 @contextlib.asynccontextmanager
 async def gateway(
-    home: Path, *, script: Sequence[Mapping[str, Any]] | None = None, settings: Mapping[str, Any] | None = None
+    home: Path,
+    *,
+    script: Sequence[Mapping[str, Any]] | None = None,
+    settings: Mapping[str, Any] | None = None,
+    file: str | None = None,
 ) -> AsyncIterator[Gateway]:
-    """Run a gateway whose model is `scripted:echo`, or gives the script's replies."""
+    """Run a gateway whose model is `scripted:echo`, or gives the script's replies, or is what the configuration `file` that it
+    is given says."""
     home.mkdir(parents=True, exist_ok=True)
-    wanted: dict[str, Any] = {"agent.model": "scripted:echo", "gateway.port": 0, "gateway.token": TOKEN}
+    wanted: dict[str, Any] = {"gateway.port": 0, "gateway.token": TOKEN}
+    if file is None:
+        wanted |= {"agent.model": "scripted:echo"}
+    else:
+        (home / "config.toml").write_text(file)
     if script is not None:
         path = home / "script.jsonl"
         path.write_text("".join(json.dumps(line) + "\n" for line in script))
         wanted |= {"agent.model": "scripted:script", "providers.scripted.script": str(path)}
     wanted |= settings or {}
-    environment = {f"EXUVIA__{k.upper().replace('.', '__')}": json.dumps(v) for k, v in wanted.items()}
+    environment = {f"EXUVIA__{k.upper().replace('.', '__')}": json.dumps(v) for k, v in wanted.items() if v is not None}
     place = Home(home)
     place.make()
-    daemon = Daemon(place, load_config(None, environment=environment, overrides={}))
+    config = load_config(None if file is None else place.config, environment=environment, overrides={})
+    daemon = Daemon(place, config)
     async with contextlib.AsyncExitStack() as stack, aiohttp.ClientSession() as http:
         serving = asyncio.create_task(daemon.serve(stack))
         try:

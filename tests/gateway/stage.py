@@ -11,10 +11,13 @@ from typing import Any, ClassVar, Self
 
 from gateway.commands import Typed
 from gateway.conversation import Conversation, ResumeRules
+from gateway.files import ConversationFiles
 from gateway.inbox import Inbox, QueueMode
 from gateway.live import Live
 from gateway.models import Models
+from gateway.showing import Showing
 from gateway.turn import Turn, TurnRules
+from gateway.workspace_notes import WorkspaceNotes
 from plugins.contracts import CallDraft, ChatRequest, Command, Delta, ModelLimits, NoSettings, Reply, ToolContext, ToolOutput
 from sessions.attachments import Attachments
 from sessions.context import is_paired
@@ -126,6 +129,7 @@ class Stage:
         resume: ResumeRules | None = None,
         rounds: int = 5,
         queue: QueueMode = "followup",
+        workspace: Path | None = None,
     ) -> None:
         self.clock = SetClock()
         self.log = MemoryLog()
@@ -142,6 +146,7 @@ class Stage:
         if not lines:
             self.recorder.note(opened(), urgent=True)
         self.live = Live(lambda: None)
+        kept = Attachments(attachments or Path("unused"))
         self.queue: QueueMode = queue
         inbox = Inbox(self.recorder, commands=commands or {}, configured=lambda: self.queue)
         self.turn = Turn(
@@ -150,8 +155,10 @@ class Stage:
             inbox=inbox,
             choose=Models({"staged": model}, configured="auto", window=None).choose,
             tools={tool.definition.name: tool for tool in tools},  # type: ignore[misc]
-            attachments=Attachments(attachments or Path("unused")),
+            attachments=kept,
+            files=ConversationFiles(Showing(kept)),
             rules=lambda: TurnRules(instructions="Be brief.", parameters={}, rounds=rounds, reserve=0),
+            notes=WorkspaceNotes(workspace or Path("unused")).load,
             clock=self.clock,
             sleep=self._sleep,
         )
@@ -160,6 +167,7 @@ class Stage:
             live=self.live,
             turn=self.turn,
             inbox=inbox,
+            verbose=lambda: False,
             commands=commands or {},
             run_command=self._run_command,
             resume=lambda: resume or ResumeRules(mode="auto", within=timedelta(hours=1)),

@@ -4,37 +4,135 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.access import OWNER, Access
+from gateway.access import Access, NotAdmitted
+from gateway.attempts import FREE, Attempts
+from gateway.people import OWNER, People, Person
 from plugins.secrets import Secret
 
 TOKEN = "t" * 12 + "okenokenoken"
+OTHER = TOKEN[::-1]
+HOME = "192.0.2.1"
 
 
-def access(host: str = "127.0.0.1", **fields: list[str]) -> Access:
-    return Access(Secret(TOKEN), host=host, port=7117, hosts=fields.get("hosts", []), origins=fields.get("origins", []))
+def people(**tokens: str) -> People:
+    return People((Secret(token), Person(name, name)) for name, token in ({OWNER: TOKEN} | tokens).items())
+
+
+def access(host: str = "127.0.0.1", *, port: int = 7117, attempts: Attempts | None = None, **fields: list[str]) -> Access:
+    return Access(
+        people(),
+        attempts or Attempts(lambda: 0.0),
+        host=host,
+        port=port,
+        hosts=fields.get("hosts", []),
+        origins=fields.get("origins", []),
+    )
+
+
+def allows(rules: Access, origin: str | None, host: str | None = "127.0.0.1:7117") -> bool:
+    return rules.allows_origin(origin, host)
+
+
+# --- tokens -----------------------------------------------------------------------------------------------------------
 
 
 def test_the_token_names_the_owner_and_anything_else_nobody() -> None:
-    assert access().person(TOKEN) == OWNER
-    assert access().person_of_header(f"Bearer {TOKEN}") == OWNER
-    assert access().person_of_header(f"bearer {TOKEN} ") == OWNER
+    assert access().admit(TOKEN, HOME).person.id == OWNER
+    for header in (f"Bearer {TOKEN}", f"bearer {TOKEN} "):
+        assert access().admit_by_header(header, HOME).person.id == OWNER
     for wrong in ("", TOKEN[:-1], TOKEN + "x", "\ud800", TOKEN.upper()):
-        assert access().person(wrong) is None
+        with pytest.raises(NotAdmitted):
+            access().admit(wrong, HOME)
     for header in ("", TOKEN, f"Basic {TOKEN}", "Bearer"):
-        assert access().person_of_header(header) is None
+        with pytest.raises(NotAdmitted):
+            access().admit_by_header(header, HOME)
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1:7117", "localhost:7117", "LOCALHOST:7117", "[::1]:7117"])
-def test_the_gateways_own_address_is_allowed(host: str) -> None:
-    assert access().allows_host(host)
-    assert access().allows_origin(f"http://{host}")
+def test_who_guesses_waits_and_nobody_else_does() -> None:
+    rules = access()
+    for number in range(FREE):
+        with pytest.raises(NotAdmitted) as wrong:
+            rules.admit(f"guess {number}", HOME)
+        assert wrong.value.retry_after is None
+    with pytest.raises(NotAdmitted) as waiting:
+        rules.admit("one more", HOME)
+    assert waiting.value.retry_after == 1
+    with pytest.raises(NotAdmitted, match="try again in 1 s"):
+        rules.admit(TOKEN, HOME)
+    assert rules.admit(TOKEN, "192.0.2.2").person.id == OWNER
+
+
+def test_a_missing_token_is_no_guess() -> None:
+    attempts = Attempts(lambda: 0.0)
+    for _ in range(100):
+        with pytest.raises(NotAdmitted):
+            access(attempts=attempts).admit_by_header("", HOME)
+    assert len(attempts) == 0
+
+
+def test_replaced_people_are_let_in_at_once_and_the_watchers_told() -> None:
+    rules = access()
+    told: list[bool] = []
+    admission = rules.admit(TOKEN, HOME)
+    rules.watch(lambda: told.append(rules.still_admits(admission)))
+    rules.replace(people(ana=OTHER))
+    rules.replace(People([(Secret(OTHER), Person(OWNER, OWNER))]))
+    assert told == [True, False]
+    assert rules.admit(OTHER, HOME).person.id == OWNER
+
+
+def test_a_token_that_names_somebody_else_now_is_not_the_one_that_let_them_in() -> None:
+    rules = access()
+    admission = rules.admit(TOKEN, HOME)
+    rules.replace(People([(Secret(TOKEN), Person("ana", "Ana"))]))
+    assert not rules.still_admits(admission)
+
+
+# --- names ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    "host", [None, "", "evil.example", "evil.example:7117", "localhost", "localhost:80", "127.0.0.1.evil.example:7117"]
+    "host",
+    [
+        "127.0.0.1:7117",
+        "localhost:7117",
+        "LOCALHOST:7117",
+        "localhost.:7117",
+        "[::1]:7117",
+        "[0:0:0:0:0:0:0:1]:7117",
+    ],
+)
+def test_the_gateways_own_address_is_allowed_in_every_spelling(host: str) -> None:
+    assert access().allows_host(host)
+    assert allows(access(), f"http://{host}", host)
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        None,
+        "",
+        ".",
+        ":",
+        ":7117",
+        "[]:7117",
+        "[::1",
+        "evil.example",
+        "evil.example:7117",
+        "localhost",
+        "localhost:80",
+        "localhost..:7117",
+        "somebody@localhost:7117",
+        "127.0.0.1.evil.example:7117",
+        "127.0.0.1:7117:7117",
+        "127.0.0.1:07117",
+        "127.0.0.1:７１１７",
+        "::1:7117",
+    ],
 )
 def test_any_other_name_is_not(host: str | None) -> None:
-    assert not access().allows_host(host)
+    for rules in (access(), access("0.0.0.0"), access("::")):
+        assert not rules.allows_host(host)
 
 
 @pytest.mark.parametrize(
@@ -44,24 +142,36 @@ def test_any_other_name_is_not(host: str | None) -> None:
         "",
         "http://evil.example",
         "https://localhost:7117.evil.example",
-        "file://localhost:7117",
+        "http://somebody@127.0.0.1:7117",
+        "http://127.0.0.1:7117/page",
+        "http://127.0.0.1:7118",
+        "file://127.0.0.1:7117",
         "http://[",
+        "http://",
         "ws://x",
     ],
 )
 def test_a_page_of_somebody_else_is_not(origin: str) -> None:
-    assert not access().allows_origin(origin)
+    assert not allows(access(), origin)
 
 
 def test_no_origin_is_no_browser_and_allowed() -> None:
-    assert access().allows_origin(None)
+    assert allows(access(), None)
 
 
 def test_configured_names_are_allowed_beside() -> None:
-    rules = access(hosts=["chat.example"], origins=["https://chat.example"])
+    rules = access(hosts=["Chat.example"], origins=["https://other.example"])
     assert rules.allows_host("chat.example")
-    assert rules.allows_origin("https://chat.example/")
-    assert not rules.allows_origin("https://other.example")
+    assert rules.allows_host("chat.example.")
+    assert allows(rules, "https://chat.example", "chat.example")
+    assert allows(rules, "https://other.example/")
+    assert not allows(rules, "https://third.example")
+
+
+def test_the_usual_ports_are_left_out_by_browsers() -> None:
+    rules = access(port=80)
+    assert rules.allows_host("localhost")
+    assert allows(rules, "http://localhost", "localhost")
 
 
 def test_a_gateway_on_all_addresses_takes_literal_addresses_but_no_names() -> None:
@@ -70,3 +180,10 @@ def test_a_gateway_on_all_addresses_takes_literal_addresses_but_no_names() -> No
     assert rules.allows_host("[2001:db8::1]:7117")
     assert not rules.allows_host("rebound.example:7117")
     assert not rules.allows_host("192.0.2.7:80")
+
+
+def test_a_page_at_another_address_is_none_of_ours_though_its_port_is_the_same() -> None:
+    rules = access(host="0.0.0.0")
+    assert allows(rules, "http://192.0.2.7:7117", "192.0.2.7:7117")
+    assert not allows(rules, "http://198.51.100.66:7117", "192.0.2.7:7117")
+    assert not allows(access(), "http://localhost:7117", "127.0.0.1:7117")

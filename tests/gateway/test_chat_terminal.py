@@ -4,26 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import pty
 import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pytest
 
-from gateway.terminal.screen import PROMPT
+from gateway.terminal.paper import PROMPT
 from tests.gateway.cutting_proxy import CuttingProxy
 from tests.gateway.gateways import TOKEN, gateway
-
-ENVIRONMENT = {
-    **{name: value for name, value in os.environ.items() if not name.startswith("EXUVIA")},
-    "EXUVIA_TOKEN": TOKEN,
-    "NO_COLOR": "1",
-    "PYTHONIOENCODING": "utf-8",
-}
+from tests.gateway.person import ENVIRONMENT, Terminal, start
 
 
 async def chat(url: str, text: str, *options: str, environment: Mapping[str, str] = ENVIRONMENT) -> tuple[int, str, str]:
@@ -32,14 +24,6 @@ async def chat(url: str, text: str, *options: str, environment: Mapping[str, str
     out, complaints = await asyncio.wait_for(process.communicate(text.encode()), 20)
     assert process.returncode is not None
     return process.returncode, out.decode(), complaints.decode()
-
-
-async def start(
-    url: str, *options: str, environment: Mapping[str, str] = ENVIRONMENT, **streams: Any
-) -> asyncio.subprocess.Process:
-    pipes = {"stdin": asyncio.subprocess.PIPE, "stdout": asyncio.subprocess.PIPE, "stderr": asyncio.subprocess.PIPE}
-    command = [sys.executable, "-m", "exuvia", "chat", "--url", url, *options]
-    return await asyncio.create_subprocess_exec(*command, env=dict(environment), **(pipes | streams))
 
 
 def received(journals: Mapping[str, list[dict[str, Any]]]) -> list[str]:
@@ -133,40 +117,6 @@ async def test_an_interrupt_in_a_pipe_cancels_the_turn(tmp_path: Path) -> None:
         assert (process.returncode, out, complaints) == (1, b"", b"exuvia: (stopped)\n")
 
 
-class Terminal:
-    """A person at a terminal: `until` reads what is shown, `types` presses keys."""
-
-    def __init__(self) -> None:
-        self.shown = ""
-
-    async def __aenter__(self) -> Self:
-        self._near, self.far = pty.openpty()
-        os.set_blocking(self._near, False)
-        asyncio.get_running_loop().add_reader(self._near, self._read)
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        asyncio.get_running_loop().remove_reader(self._near)
-        os.close(self._near)
-        os.close(self.far)
-
-    def types(self, keys: str) -> None:
-        os.write(self._near, keys.encode())
-
-    async def until(self, text: str) -> None:
-        """Wait until it is shown, and go on behind it."""
-        try:
-            async with asyncio.timeout(10):
-                while text not in self.shown:
-                    await asyncio.sleep(0.01)
-        except TimeoutError:
-            raise AssertionError(f"{text!r} is not in {self.shown!r}") from None
-        self.shown = self.shown.partition(text)[2]
-
-    def _read(self) -> None:
-        self.shown += os.read(self._near, 65536).decode("utf-8", "replace").replace("\r\n", "\n")
-
-
 async def test_a_person_talks_at_a_terminal(tmp_path: Path) -> None:
     (tmp_path / "workspace").mkdir()
     (tmp_path / "workspace" / "notes.md").write_text("a note")
@@ -176,9 +126,9 @@ async def test_a_person_talks_at_a_terminal(tmp_path: Path) -> None:
         {"text": "right", "delay_ms": 200},
         {"text": "slow answer", "delay_ms": 700},
     ]
-    async with gateway(tmp_path, script=script) as g, Terminal() as terminal:
-        process = await start(g.url, stdin=terminal.far, stdout=terminal.far, stderr=terminal.far, start_new_session=True)
-        await terminal.until("/help")
+    async with gateway(tmp_path, script=script, settings={"agent.verbose": True}) as g, Terminal() as terminal:
+        process = await terminal.chat(g.url)
+        await terminal.until("Ctrl-D leaves.")
         await terminal.until(PROMPT)
         terminal.types("look\n")
         for text in ("Let me look.\n", "⚙ read notes.md\n", "wro", "\n(starting again)\n", "right\n", PROMPT):
@@ -199,7 +149,7 @@ async def test_a_person_talks_at_a_terminal(tmp_path: Path) -> None:
 
 async def test_a_terminal_comes_back_after_the_gateway_was_away(tmp_path: Path) -> None:
     async with gateway(tmp_path) as g, CuttingProxy(g.url) as proxy, Terminal() as terminal:
-        process = await start(proxy.url, stdin=terminal.far, stdout=terminal.far, stderr=terminal.far)
+        process = await terminal.chat(proxy.url)
         await terminal.until(PROMPT)
         await proxy.stop()
         await terminal.until("trying to come back")

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
 from gateway.cli import cli
+from sessions.attachments import Attachments
 from sessions.events import (
+    AttachmentsWithheld,
     CallRef,
     CommandAnswered,
     Event,
@@ -25,7 +29,9 @@ from sessions.events import (
     Succession,
     ToolReturned,
     TurnEnded,
+    Withheld,
 )
+from sessions.messages import Attachment
 from sessions.wire import FIRST, encode
 from tests.gateway.gateways import gateway
 
@@ -252,3 +258,53 @@ def test_run_refuses_a_bad_port_before_anything_is_started(tmp_path: Path) -> No
     result = CliRunner().invoke(cli, ["run", "--home", str(tmp_path / "home"), "--port", "70000"])
     assert result.exit_code == 2
     assert not (tmp_path / "home").exists()
+
+
+# --- attachments ------------------------------------------------------------------------------------------------------
+
+
+def attach(home: Path) -> tuple[Attachment, Attachment]:
+    """Two files, kept, and named by a message in a session of its own."""
+    kept = Attachments(home / "attachments")
+    one, two = (asyncio.run(kept.store(text, "owner", claimed="", name="n.txt")) for text in (b"one", b"two"))
+    message = msgspec.structs.replace(said("see"), attachments=(one, two, one))
+    withheld = AttachmentsWithheld(model="m", files=(Withheld(sha256=one.sha256, sentence="It is not shown."),))
+    write(home, OTHER, 21, [opened(OTHER, "work"), message, withheld])
+    return one, two
+
+
+def test_named_attachments_that_are_whole_verify(home: Path) -> None:
+    attach(home)
+    result = sessions(home, "verify")
+    assert result.exit_code == 0
+    assert result.stdout.endswith("3 checked, 0 damaged. Attachments: 2 checked, 0 missing or altered.\n")
+
+
+def test_a_named_attachment_that_is_missing_or_altered_is_told(home: Path) -> None:
+    one, two = attach(home)
+    (home / "attachments" / one.sha256).unlink()
+    (home / "attachments" / two.sha256).write_bytes(b"owt")
+    result = sessions(home, "verify", OTHER)
+    assert result.exit_code == 1
+    lost = f"LOST    attachment {one.sha256} (n.txt), named in line 2: it is missing"
+    assert result.stdout.splitlines()[1:] == [
+        lost,
+        f"LOST    attachment {two.sha256} (n.txt), named in line 2: it was altered",
+        lost,
+        "1 checked, 0 damaged. Attachments: 2 checked, 2 missing or altered.",
+    ]
+    (verdict,) = json.loads(sessions(home, "verify", OTHER, "--json").stdout)
+    assert [(fault["seq"], fault["reason"]) for fault in verdict["attachments"]][:2] == [
+        (2, "is missing"),
+        (2, "was altered"),
+    ]
+    assert sessions(home, "verify", NEW).exit_code == 0
+
+
+@pytest.mark.parametrize("command", [("show",), ("export", "--format", "markdown")])
+def test_a_transcript_names_the_attachments_and_what_the_model_was_not_shown(home: Path, command: tuple[str, ...]) -> None:
+    _, two = attach(home)
+    text = sessions(home, *command, OTHER).stdout
+    assert "see\n[attached: n.txt, text/plain, 3 bytes: attachments/" in text
+    assert f"attachments/{two.sha256}]" in text
+    assert "It is not shown." in text

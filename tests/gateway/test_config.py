@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.config import Config, Sections, check_providers, load_config, provider_settings
+from gateway.config import Config, Sections, check_providers, fit_provider, load_config, provider_settings
+from gateway.config_fitting import Seconds
+from gateway.config_showing import shown
 from gateway.errors import ConfigRefused
+from plugins.chat.local import LocalProvider
+from plugins.chat.openai import OpenAI, OpenAISettings
 from plugins.secrets import Secret
 
 KEY = "sk-" + "0123456789abcdef" * 2
@@ -23,6 +28,12 @@ class CloudSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     base_url: str = "https://example.org/v1"
     headers: dict[str, Secret] = {}
     timeout_seconds: float = 60.0
+
+
+class ManyKeys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Settings with a list of secrets."""
+
+    keys: tuple[Secret, ...] = ()
 
 
 def load(
@@ -105,31 +116,34 @@ def test_durations_have_a_unit(written: str, seconds: float, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("[gateway]\nprot = 1", "config.toml: gateway.prot is not a key that exists; did you mean gateway.port?"),
-        ("[gatway]\nport = 1", "config.toml: gatway is not a key that exists; did you mean gateway?"),
-        ("port = 1", "config.toml: port is not a key that exists."),
-        ("gateway = 1", "config.toml: gateway must be a table, not a whole number."),
-        ('[gateway]\nport = "7117"', "config.toml: gateway.port must be a whole number, not text."),
-        ("[gateway]\nport = 7117.5", "config.toml: gateway.port must be a whole number, not a fraction."),
-        ("[gateway]\nport = 65536", "config.toml: gateway.port must be at most 65535."),
-        ('[gateway]\nhost = ""', "config.toml: gateway.host must not be empty."),
-        ("[gateway]\ntoken = 5", "config.toml: gateway.token must be text: env:NAME, file:PATH or credential:NAME."),
-        ('[gateway]\nallowed_hosts = "a"', "config.toml: gateway.allowed_hosts must be a list, not text."),
-        ("[gateway]\nallowed_hosts = ['a', 1]", "config.toml: gateway.allowed_hosts[1] must be text, not a whole number."),
-        ("[agent]\ntool_rounds = 0", "config.toml: agent.tool_rounds must be at least 1."),
-        ("[agent]\ntemperature = nan", "config.toml: agent.temperature must be a finite number."),
-        ("[agent]\ntemperature = true", "config.toml: agent.temperature must be a number, not true or false."),
-        ('[sessions]\nresume = "yes"', "config.toml: sessions.resume must be auto or offer or never, not 'yes'."),
+        ("[gateway]\nprot = 1", "config.toml, line 2: gateway.prot is not a key that exists; did you mean gateway.port?"),
+        ("[gatway]\nport = 1", "config.toml, line 1: gatway is not a key that exists; did you mean gateway?"),
+        ("port = 1", "config.toml, line 1: port is not a key that exists."),
+        ("gateway = 1", "config.toml, line 1: gateway must be a table, not a whole number."),
+        ('[gateway]\nport = "7117"', "config.toml, line 2: gateway.port must be a whole number, not text."),
+        ("[gateway]\nport = 7117.5", "config.toml, line 2: gateway.port must be a whole number, not a fraction."),
+        ("[gateway]\nport = 65536", "config.toml, line 2: gateway.port must be at most 65535."),
+        ('[gateway]\nhost = ""', "config.toml, line 2: gateway.host must not be empty."),
+        ("[gateway]\ntoken = 5", "config.toml, line 2: gateway.token must be text: env:NAME, file:PATH or credential:NAME."),
+        ('[gateway]\nallowed_hosts = "a"', "config.toml, line 2: gateway.allowed_hosts must be a list, not text."),
+        (
+            "[gateway]\nallowed_hosts = ['a', 1]",
+            "config.toml, line 2: gateway.allowed_hosts[1] must be text, not a whole number.",
+        ),
+        ("[agent]\ntool_rounds = 0", "config.toml, line 2: agent.tool_rounds must be at least 1."),
+        ("[agent]\ntemperature = nan", "config.toml, line 2: agent.temperature must be a finite number."),
+        ("[agent]\ntemperature = true", "config.toml, line 2: agent.temperature must be a number, not true or false."),
+        ('[sessions]\nresume = "yes"', "config.toml, line 2: sessions.resume must be auto or offer or never, not 'yes'."),
         (
             "[sessions]\nresume_within = 3600",
-            "config.toml: sessions.resume_within must be a duration in quotes, such as 90s, 5m, 1h or 2d.",
+            "config.toml, line 2: sessions.resume_within must be a duration in quotes, such as 90s, 5m, 1h or 2d.",
         ),
         (
             '[sessions]\nresume_within = "3651d"',
-            "config.toml: sessions.resume_within must be a duration such as 90s, 5m, 1h or 2d (at most ten years),"
+            "config.toml, line 2: sessions.resume_within must be a duration such as 90s, 5m, 1h or 2d (at most ten years),"
             " not '3651d'.",
         ),
-        ("[providers]\nopenai = 1", "config.toml: providers.openai must be a table, not a whole number."),
+        ("[providers]\nopenai = 1", "config.toml, line 2: providers.openai must be a table, not a whole number."),
         ('[log]\n"a\\nb\\u001b" = 1', "config.toml: log.a b is not a key that exists."),
         ("[gateway\nport = 1", "config.toml, line 1, column 9: Expected ']' at the end of a table declaration."),
         ("[gateway]\nport =", "config.toml, line 2, column 7: Invalid value."),
@@ -213,7 +227,7 @@ def test_secrets_come_from_where_their_references_point(tmp_path: Path) -> None:
 def test_a_reference_that_leads_nowhere_is_refused_with_the_key(reference: str, reason: str, tmp_path: Path) -> None:
     (tmp_path / "binary").write_bytes(b"\xff")
     sentence = refusal(f'[gateway]\ntoken = "{reference}"', tmp_path)
-    assert sentence == f"config.toml: gateway.token cannot be resolved: {reason}."
+    assert sentence == f"config.toml, line 2: gateway.token cannot be resolved: {reason}."
 
 
 def test_a_credential_cannot_leave_its_folder(tmp_path: Path) -> None:
@@ -257,11 +271,91 @@ def test_a_providers_key_is_refused_with_its_whole_path(line: str, sentence: str
     config = load(f"[providers.cloud]\n{line}", folder=tmp_path)
     with pytest.raises(ConfigRefused) as refused:
         provider_settings(config, "cloud", CloudSettings)
-    assert str(refused.value) == f"{tmp_path}/config.toml: {sentence}"
+    assert str(refused.value) == f"{tmp_path}/config.toml, line 2: {sentence}"
 
 
 def test_a_table_for_a_provider_that_does_not_exist_is_refused(tmp_path: Path) -> None:
     config = load("[providers.opnai]", {"EXUVIA__PROVIDERS__LOCAL__THREADS": "1"}, folder=tmp_path)
-    with pytest.raises(ConfigRefused, match=r"config\.toml: providers\.opnai is for a provider that does not exist"):
-        check_providers(config, ["openai", "local"])
-    check_providers(config, ["opnai", "local"])
+    with pytest.raises(ConfigRefused, match=r"config\.toml, line 1: providers\.opnai is for a provider that does not exist"):
+        check_providers(config, {"openai": OpenAI, "local": LocalProvider})
+    check_providers(load(environment={"EXUVIA__PROVIDERS__LOCAL__THREADS": "1"}), {"openai": OpenAI, "local": LocalProvider})
+
+
+def test_a_table_that_does_not_fit_its_provider_is_refused_before_anything_is_opened(tmp_path: Path) -> None:
+    config = load("[providers.local]\nthreads = 'two'", folder=tmp_path)
+    with pytest.raises(ConfigRefused, match=r"line 2: providers\.local\.threads must be a whole number, not text\."):
+        check_providers(config, {"openai": OpenAI, "local": LocalProvider})
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("[gateway]\n# port = 'a comment'\nport = 'x'\n", 3),
+        ("gateway = { host = 'a', port = 'x' }\n", 1),
+        ('[agent]\ninstructions = """\n[gateway]\nport = 1\n"""\n[gateway]\n\nport = "x"\n', 8),
+        ("gateway.port = 'x'\n[agent]\n", 1),
+        ("[gateway]\r\nport = 'x'\r\n", 2),
+        ("[gateway]\nhost = 'port'\n'port' = 'x'\n", 3),
+    ],
+)
+def test_the_line_of_a_key_is_told_however_it_is_written(text: str, line: int, tmp_path: Path) -> None:
+    sentence = refusal(text, tmp_path)
+    assert sentence == f"config.toml, line {line}: gateway.port must be a whole number, not text."
+
+
+def test_a_list_of_secrets_is_resolved_one_by_one(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text(KEY)
+    config = load(f'[providers.many]\nkeys = ["file:key", "{KEY}2"]', folder=tmp_path)
+    settings, warnings = fit_provider(config, "many", ManyKeys)
+    assert settings == ManyKeys(keys=(Secret(KEY), Secret(f"{KEY}2")))
+    assert [warning.partition(" ")[0] for warning in warnings] == ["providers.many.keys[1]"]
+    with pytest.raises(ConfigRefused, match=r"line 1: providers\.many\.keys\[0\] cannot be resolved"):
+        fit_provider(load('providers.many.keys = ["env:NO"]', folder=tmp_path), "many", ManyKeys)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(90, "90s"), (3600, "1h"), (5400, "90m"), (0.5, "0.5s"), (172800, "2d"), (0, "0d")]
+)
+def test_a_duration_is_written_as_it_is_read(seconds: float, text: str) -> None:
+    assert Seconds(seconds).written() == text
+    assert Seconds.parse(text) == seconds
+
+
+def test_a_time_zone_must_be_one_that_exists(tmp_path: Path) -> None:
+    assert load('[agent]\ntimezone = "Asia/Shanghai"', folder=tmp_path).agent.timezone == "Asia/Shanghai"
+    for name in ("Mars/Olympus", "../../etc/passwd", "", "Europe/\\u0000"):
+        assert "agent.timezone must be a time zone that this machine knows" in refusal(
+            f'[agent]\ntimezone = "{name}"', tmp_path
+        )
+    sentence = refusal("[agent]\ntimezone = 5", tmp_path)
+    assert sentence == "config.toml, line 2: agent.timezone must be the name of a time zone, such as Europe/Berlin."
+
+
+def test_a_file_too_large_for_a_configuration_is_refused(tmp_path: Path) -> None:
+    assert refusal("#" * (1024 * 1024 + 1), tmp_path) == "config.toml is too large for a configuration."
+
+
+def test_no_descriptor_stays_open_after_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    before = len(os.listdir("/dev/fd"))
+    for _ in range(3):
+        with pytest.raises(ConfigRefused):
+            load(tmp_path)
+    assert len(os.listdir("/dev/fd")) == before
+
+
+@pytest.mark.parametrize(
+    ("written", "keys"),
+    [('"env:ONE"', ["1"]), ('["env:ONE", "env:TWO"]', ["1", "2"])],
+)
+def test_a_providers_key_may_be_one_or_several(tmp_path: Path, written: str, keys: list[str]) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text(f"[providers.openai]\napi_key = {written}\n")
+    secrets = {"ONE": "1", "TWO": "2"}
+    in_file = load_config(path, environment=secrets, overrides={})
+    in_variable = load_config(None, environment={**secrets, "EXUVIA__PROVIDERS__OPENAI__API_KEY": written}, overrides={})
+    for config in (in_file, in_variable):
+        settings, warnings = fit_provider(config, "openai", OpenAISettings)
+        assert [secret.reveal() for secret in settings.api_key or ()] == keys
+        assert warnings == []
+        assert shown(config, {"openai": settings})["providers"]["openai"]["api_key"]
+        assert not any(key in str(shown(config, {"openai": settings})) for key in ("'1'", "'2'"))

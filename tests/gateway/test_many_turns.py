@@ -12,7 +12,8 @@ import pytest
 from sessions.journal import verify_journal
 from tests.docs.verifier import verify
 from tests.gateway.gateways import Client, Gateway, gateway
-from tests.servers.openai_server import KEY, Answer, Json, OpenAIServer, Says
+from tests.servers.faults import Json
+from tests.servers.openai_server import KEY, Answer, OpenAIServer, Says
 
 
 def openai(server: OpenAIServer, **more: Any) -> dict[str, Any]:

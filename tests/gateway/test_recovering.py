@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 import sessions.append_file
-from gateway import daemon
 from sessions.errors import StorageFailed
 from sessions.events import MessageReceived, ModelReplied, Recorded, TurnEnded
 from sessions.opening import open_session
@@ -80,8 +79,7 @@ async def test_an_older_session_that_cannot_be_opened_at_once_keeps_nobody_from_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = tmp_path / "home"
-    monkeypatch.setattr(daemon, "STOP_SECONDS", 0.1)
-    async with gateway(home, script=SLOW) as running:
+    async with gateway(home, script=SLOW, settings={"gateway.stop_within": "0.1s"}) as running:
         old = await leave_something_to_finish(await running.connect())
     failures: list[int] = []
 

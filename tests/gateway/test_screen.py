@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import io
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.sentences import call_line
 from gateway.terminal.client import Connected, Disconnected, Happened, Signal
-from gateway.terminal.frames import Delta, Refusal, Welcome
+from gateway.terminal.frames import Delta, Refusal, Settings, Welcome
+from gateway.terminal.paper import PROMPT, PlainPaper
 from gateway.terminal.printable import one_line, printable
-from gateway.terminal.screen import PROMPT, Page, Screen
+from gateway.terminal.screen import Page, Screen
 from sessions.events import (
     CallRef,
     CommandAnswered,
@@ -24,6 +26,7 @@ from sessions.events import (
     ToolReturned,
     TurnEnded,
 )
+from sessions.messages import Usage
 
 AGAIN = "(starting again)\n"
 
@@ -43,7 +46,7 @@ def replied(text: str, *calls: RequestedCall, reply: int = 1) -> Happened:
 def shown(*signals: Signal, ours: bool = True) -> str:
     """What a terminal without styles shows of these signals."""
     out = io.StringIO()
-    screen = Screen(out, address="ws://127.0.0.1:7117/ws", session="main", styled=False)
+    screen = Screen(PlainPaper(out, styled=False), address="ws://127.0.0.1:7117/ws", session="main")
     for signal in signals:
         screen.show(signal, ours=ours)
     return out.getvalue()
@@ -99,12 +102,20 @@ def test_whatever_pieces_are_dropped_or_come_again_the_answer_stands_there_once(
     assert shown(*pieces, replied(text)).rstrip("\n") == expected.rstrip("\n")
 
 
-def test_tools_are_one_line_each_and_only_failures_among_their_results_are_shown() -> None:
+def test_tools_and_tokens_are_shown_where_the_session_is_verbose_and_else_not() -> None:
+    verbose = Settings(session="main", session_id="s", queue="followup", verbose=True)
     call = RequestedCall(id="c", tool="read", arguments='{"path":"notes.md"}')
     fine = ToolReturned(call=CallRef(of=1, index=0), outcome="returned", output="long text")
     bad = ToolReturned(call=CallRef(of=1, index=0), outcome="failed", output="There is no\nsuch file.")
-    assert shown(replied("", call), happened(fine)) == "⚙ read notes.md\n"
-    assert shown(replied("", call), happened(bad)) == "⚙ read notes.md\n✗ There is no such file.\n"
+    assert shown(replied("", call), happened(fine), happened(bad)) == ""
+    assert shown(verbose, replied("", call), happened(fine)) == "⚙ read notes.md\n→ 9 bytes: long text\n"
+    assert shown(verbose, replied("", call), happened(bad)) == "⚙ read notes.md\n✗ 22 bytes: There is no such file.\n"
+    counted = ModelReplied(
+        reply=1, model="m", text="hi", calls=(), stop="end", usage=Usage(input=1200, output=3, cached=1000)
+    )
+    assert shown(verbose, happened(counted)) == "hi\n· 1,200 tokens in (1,000 cached), 3 out\n"
+    off = msgspec.structs.replace(verbose, verbose=False)
+    assert shown(verbose, off, happened(counted)) == "hi\n"
 
 
 def test_a_calls_line_names_several_arguments_and_survives_those_that_are_no_json() -> None:
@@ -138,7 +149,7 @@ def test_the_first_line_names_the_model_and_how_to_get_help() -> None:
 
 def test_a_prompt_gives_way_to_what_comes() -> None:
     out = io.StringIO()
-    screen = Screen(out, address="a", session="main", styled=False)
+    screen = Screen(PlainPaper(out, styled=False), address="a", session="main")
     screen.prompt()
     screen.prompt()
     screen.show(replied("hello"), ours=False)

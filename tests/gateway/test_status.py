@@ -1,40 +1,84 @@
-"""`/status` in words."""
+"""`/status` in words, what counts as trouble, and `exuvia status`."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import io
+import json
+import os
+import socket
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import msgspec
 import pytest
 
+from gateway import own_process, status_command
+from gateway.breaker import BreakerView
+from gateway.errors import GatewayError
+from gateway.figures import Figures
+from gateway.home import Home
+from gateway.loop_lag import LoopLag
+from gateway.overview import Overview, Storage, describe_overview, is_well
 from gateway.status import SessionStatus, context_used, describe, span
+from gateway.terminal.front_door import TokenMissing
+from gateway.troubles import Troubles
+from sessions.catalog import Catalog
+from sessions.events import Failure
 from sessions.messages import Usage
+from tests.gateway.gateways import TOKEN, gateway
+from tests.stories import SetClock
+
+STATUS = SessionStatus(
+    version="1.0",
+    uptime=3700,
+    model="a:b, because",
+    key="main",
+    session="20261121-120000-aaaaaa",
+    age=90,
+    turns=1,
+    events=1100,
+    usage=Usage(input=12000, output=300, cached=4000),
+    context=2500,
+    window=10000,
+    waiting=1,
+    queue_limit=20,
+    mode="collect",
+    running=True,
+    last_error=None,
+)
 
 
-def test_status_says_all_it_knows() -> None:
-    status = SessionStatus(
-        version="1.0",
-        uptime=3700,
-        model="a:b, because",
-        key="main",
-        session="20261121-120000-aaaaaa",
-        age=90,
-        turns=2,
-        events=11,
-        usage=Usage(input=12000, output=300, cached=4000),
-        context=2500,
-        window=10000,
-        waiting=1,
-        queue_limit=20,
-        running=True,
-        refused=["the plugin x was refused"],
-    )
-    assert describe(status) == (
-        "**Exuvia 1.0**, up 1 h 1 min\n"
+def test_status_of_a_healthy_session_is_short() -> None:
+    assert describe(STATUS) == (
+        "**Exuvia 1.0**, up 1 h 1 min, all is well\n"
         "- Model: a:b, because\n"
         "- Tokens: 12,000 in (4,000 cached), 300 out\n"
         "- Context: 2,500 of 10,000 tokens (25 %)\n"
-        "- Session: `main` (20261121-120000-aaaaaa), 1 min 30 s old, 2 turns, 11 events\n"
-        "- Queue: 1 waiting of 20, a turn is running\n"
-        "- Plugin: the plugin x was refused"
+        "- Compactions: 0\n"
+        "- Session: `main` (20261121-120000-aaaaaa), 1 min 30 s old, 1 turn, 1,100 events\n"
+        "- Queue: collect, 1 waiting of 20, a turn is running"
     )
+
+
+def test_what_is_not_well_is_named_at_the_end() -> None:
+    status = msgspec.structs.replace(
+        STATUS,
+        last_error=Failure(code="rate_limited", sentence="Too many requests."),
+        troubles=["The disk is full."],
+        refused=["The plugin x was refused."],
+        notes=["A restart is due."],
+    )
+    lines = describe(status).splitlines()
+    assert lines[0] == "**Exuvia 1.0**, up 1 h 1 min"
+    assert lines[-4:] == [
+        "- The last turn failed: Too many requests. (rate_limited)",
+        "- Trouble: The disk is full.",
+        "- Plugin: The plugin x was refused.",
+        "- Configuration: A restart is due.",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -52,3 +96,260 @@ def test_what_is_unknown_is_called_unknown(context: int | None, window: int | No
 @pytest.mark.parametrize(("seconds", "words"), [(0, "0 s"), (59.9, "59 s"), (60, "1 min"), (90061, "1 d 1 h"), (-5, "0 s")])
 def test_durations_are_said_in_their_two_largest_units(seconds: float, words: str) -> None:
     assert span(seconds) == words
+
+
+async def test_status_tells_the_error_of_the_last_turn_until_one_goes_well(tmp_path: Path) -> None:
+    script = [{"error": "credentials_refused"}, {"text": "It works again."}]
+    async with gateway(tmp_path / "home", script=script) as on:
+        client = await on.connect()
+        await client.send("hello")
+        await client.until_event("turn_ended")
+        answer = await client.command("/status")
+        assert "(credentials_refused)" in answer
+        assert "all is well" not in answer
+        await client.chat("hello again")
+        assert "up 0 s, all is well" in await client.command("/status")
+
+
+# --- trouble ----------------------------------------------------------------------------------------------------------
+
+
+class Patient:
+    """What troubles are read from."""
+
+    def __init__(self, folder: Path) -> None:
+        self.clock = SetClock()
+        self.figures = Figures()
+        self.catalog = Catalog(folder / "catalog.sqlite", folder)
+        self.lag = LoopLag(self.figures.lag_seconds)
+        self.breakers: dict[str, BreakerView] = {}
+        self.troubles = Troubles(self.catalog, self.figures, self.lag, lambda: self.breakers, clock=self.clock.monotonic)
+
+
+def test_a_healthy_gateway_has_no_troubles(tmp_path: Path) -> None:
+    assert Patient(tmp_path).troubles.sentences() == []
+
+
+def test_a_full_disk_is_told_for_a_while(tmp_path: Path) -> None:
+    patient = Patient(tmp_path)
+    patient.figures.storage_failed = 0.0, "It could not be written: no space left."
+    patient.clock.move(70)
+    assert patient.troubles.sentences() == [
+        "The disk refused to take messages 1 min 10 s ago (It could not be written: no space left). What was accepted is"
+        " safe; what was not must be sent again. Look at the free space."
+    ]
+    patient.clock.move(3600)
+    assert patient.troubles.sentences() == []
+
+
+def test_a_catalog_that_cannot_be_written_and_journals_that_cannot_be_read_are_told(tmp_path: Path) -> None:
+    patient = Patient(tmp_path)
+    patient.catalog.failure = "The catalog cannot be written: disk I/O error."
+    patient.catalog.unreadable = {tmp_path / "a.jsonl": "no rights", tmp_path / "b.jsonl": "no rights"}
+    catalog, journals = patient.troubles.sentences()
+    assert catalog.startswith("The catalog cannot be written: disk I/O error. Nothing is lost")
+    assert journals == "2 journals could not be read; `exuvia sessions verify` names the place."
+
+
+def test_a_provider_that_fails_is_told_with_the_reason(tmp_path: Path) -> None:
+    patient = Patient(tmp_path)
+    patient.breakers = {
+        "openai": BreakerView(state="open", failures=5, wait=41.5, why="No connection."),
+        "gemini": BreakerView(state="half_open", failures=6, wait=0, why="No answer in time."),
+        "ollama": BreakerView(state="closed", failures=3, wait=0, why="No connection."),
+        "anthropic": BreakerView(state="closed", failures=2, wait=0, why="No connection."),
+        "local": BreakerView(state="closed", failures=0, wait=0, why=""),
+    }
+    assert patient.troubles.sentences() == [
+        "openai failed 5 times in a row and is asked again in 41 s: No connection.",
+        "gemini failed 6 times in a row and is being tried again: No answer in time.",
+        "ollama failed 3 times in a row: No connection.",
+    ]
+
+
+def test_a_crowd_of_descriptors_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own_process, "most_descriptors", lambda: 4)
+    [sentence] = Patient(tmp_path).troubles.sentences()
+    assert " of 4 file descriptors are open; raise the limit" in sentence
+
+
+def test_where_the_system_tells_nothing_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own_process, "_DESCRIPTORS", (Path("/no/such/folder"),))
+    monkeypatch.setattr(own_process, "_STATM", Path("/no/such/file"))
+    assert own_process.descriptors() is None
+    assert own_process.memory() > 10_000_000
+
+
+# --- exuvia status ----------------------------------------------------------------------------------------------------
+
+OVERVIEW = Overview(
+    version="1.0",
+    process=42,
+    since="2026-11-21T09:30:00.000Z",
+    uptime=3700,
+    home="/home/ana/.exuvia",
+    model="a:b, because",
+    refuses=None,
+    troubles=[],
+    sessions=12,
+    conversations=3,
+    websockets=1,
+    running_turns=1,
+    waiting_messages=0,
+    turns={"replied": 1100, "silent": 0, "failed": 5},
+    errors={"unreachable": 2, "rate_limited": 3},
+    input_tokens=1_200_000,
+    output_tokens=34_000,
+    storage=Storage(pending=0, syncs=2400, sync_seconds=0.0021, failures=1),
+    memory=64 * 2**20,
+    descriptors=21,
+)
+
+
+def test_an_overview_is_read_at_a_glance() -> None:
+    assert describe_overview(OVERVIEW, "http://127.0.0.1:7117") == (
+        "Exuvia 1.0 runs since 2026-11-21 09:30 UTC (1 h 1 min).\n"
+        "  Address   http://127.0.0.1:7117\n"
+        "  Home      /home/ana/.exuvia\n"
+        "  Model     a:b, because\n"
+        "  Sessions  12, 3 in memory; 1 client connected\n"
+        "  Turns     1,105 ended (1,100 replied, 5 failed); 1 running, 0 waiting\n"
+        "  Errors    rate_limited 3, unreachable 2\n"
+        "  Tokens    1,200,000 in, 34,000 out\n"
+        "  Storage   2,400 syncs of 2.1 ms, 1 failure, 0 bytes wait\n"
+        "  Process   42, 64 MB, 21 open files\n"
+        "All is well."
+    )
+
+
+def test_an_overview_fits_a_terminal() -> None:
+    why = "openai:gpt-5, because agent.model is auto and OPENAI_API_KEY is set; /model or agent.model changes it"
+    long = msgspec.structs.replace(OVERVIEW, model=why, troubles=["The disk is full, and the moon is too."] * 3)
+    lines = describe_overview(long, "x").splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[3:5] == [
+        "  Model     openai:gpt-5, because agent.model is auto and OPENAI_API_KEY is set;",
+        "            /model or agent.model changes it",
+    ]
+
+
+def test_an_overview_ends_with_what_is_wrong() -> None:
+    ill = msgspec.structs.replace(OVERVIEW, refuses="The storage failed.", troubles=["The disk is full."])
+    assert describe_overview(ill, "x").splitlines()[-2:] == [
+        "! It takes no messages: The storage failed.",
+        "! The disk is full.",
+    ]
+    assert is_well(OVERVIEW)
+    assert not is_well(ill)
+    assert not is_well(msgspec.structs.replace(OVERVIEW, troubles=["The disk is full."]))
+
+
+async def asked(home: Path, url: str | None, *, token: str | None = TOKEN, as_json: bool = False) -> tuple[int, str]:
+    """The exit code and the words of `exuvia status`."""
+    out = io.StringIO()
+    ask = status_command.status
+    code = await asyncio.to_thread(ask, Home(home), {}, out, url=url, token=token, as_json=as_json)
+    return code, out.getvalue()
+
+
+async def test_a_running_gateway_tells_how_it_is(tmp_path: Path) -> None:
+    async with gateway(tmp_path / "home") as on:
+        client = await on.connect()
+        await client.chat("hello")
+        url = on.url.replace("http:", "ws:") + "/ws"
+        code, words = await asked(tmp_path / "home", url)
+        assert code == 0
+        assert "  Model     scripted:echo, because" in words
+        assert "  Turns     1 ended (1 replied); 0 running, 0 waiting\n" in words
+        assert words.endswith("All is well.\n")
+        code, text = await asked(tmp_path / "home", url, as_json=True)
+        told = json.loads(text)
+        assert (code, told["running"], told["address"], told["process"]) == (0, True, on.url, os.getpid())
+        assert (told["turns"]["replied"], told["errors"], told["refuses"], told["websockets"]) == (1, {}, None, 1)
+
+
+async def test_a_gateway_with_a_trouble_is_found_wrong(tmp_path: Path) -> None:
+    async with gateway(tmp_path / "home") as on:
+        on.daemon._figures.storage_failed = time.perf_counter(), "no space left"
+        code, words = await asked(tmp_path / "home", on.url)
+        assert code == 1
+        assert "! The disk refused to take messages" in words
+        client = await on.connect()
+        assert "- Trouble: The disk refused to take messages" in await client.command("/status")
+
+
+async def test_a_wrong_token_is_refused_in_the_gateways_words(tmp_path: Path) -> None:
+    async with gateway(tmp_path / "home") as on:
+        with pytest.raises(status_command.NotAsked, match=r"refuses: .*token"):
+            await asked(tmp_path / "home", on.url, token="not-this-one-but-long-enough")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+async def test_where_none_runs_it_says_how_to_start_one(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    code, words = await asked(home.root, None, token=None)
+    assert (code, words) == (1, f"No gateway has ever run on {home.root}; `exuvia run` starts one.\n")
+    assert not home.root.exists(), "asking makes nothing"
+
+    url = f"ws://127.0.0.1:{free_port()}/ws"
+    address = url.replace("ws:", "http:").removesuffix("/ws")
+    code, words = await asked(home.root, url)
+    assert (code, words) == (1, f"No gateway runs at {address}; `exuvia run` starts one.\n")
+    code, text = await asked(home.root, url, as_json=True)
+    assert (code, json.loads(text)) == (1, {"running": False, "reason": words.strip()})
+
+    home.make()
+    home.lock.write_text(f"{os.getpid()}\n")
+    assert f"process {os.getpid()}, which used {home.root} last, still runs" in (await asked(home.root, url))[1]
+    home.lock.write_text("4194305\n")  # above the highest number that a process can have
+    assert "`exuvia run` starts one" in (await asked(home.root, url))[1]
+    with pytest.raises(TokenMissing):
+        await asked(home.root, None, token=None)
+
+
+@contextlib.asynccontextmanager
+async def answering(answer: Callable[[], bytes | None]) -> AsyncIterator[str]:
+    """Something that listens and is no gateway; an answer of None never comes."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        if (data := answer()) is None:
+            await reader.read()
+        else:
+            writer.write(data)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (b"SSH-2.0-OpenSSH_9.2\r\n", "is not a gateway"),
+        (b"HTTP/1.1 404 Not Found\r\nContent-Length: 7\r\n\r\nno\x1b[31m", "refuses: no"),
+        (b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n", "refuses: 302"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", "is not a gateway of this version"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 5000000\r\n\r\n", "is not a gateway of this version"),
+    ],
+)
+async def test_what_is_no_gateway_is_not_taken_for_one(tmp_path: Path, data: bytes, says: str) -> None:
+    async with answering(lambda: data) as url:
+        with pytest.raises(GatewayError, match=says) as refused:
+            await asked(tmp_path, url)
+    assert "\x1b" not in str(refused.value)
+
+
+async def test_a_gateway_that_hangs_is_said_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(status_command, "PATIENCE", 0.1)
+    async with answering(lambda: None) as url:
+        code, words = await asked(tmp_path, url)
+    assert code == 1
+    assert words == f"The gateway at {url} does not answer within 0 seconds: it hangs, or is out of reach.\n"

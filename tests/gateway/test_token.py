@@ -10,7 +10,7 @@ import pytest
 from gateway.config import load_config
 from gateway.errors import StartRefused
 from gateway.home import Home
-from gateway.token import gateway_token, is_loopback, token_weakness
+from gateway.token import gateway_token, is_loopback, rotate_token, token_weakness
 from plugins.secrets import Secret
 
 GOOD = "kT3-mPz9_wQx7LrB2vNcYh5d"
@@ -134,3 +134,18 @@ def test_listening_beyond_this_machine_needs_a_token_that_was_set_on_purpose(hos
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "[::1]", "localhost"])
 def test_this_machines_own_addresses_need_none(host: str) -> None:
     assert is_loopback(host)
+
+
+def test_a_rotation_replaces_the_file_whole_and_only_where_the_token_comes_from_there(home: Home, tmp_path: Path) -> None:
+    before = token(home)
+    config = load_config(home.config, environment={}, overrides={})
+    rotate_token(home, config, {})
+    assert token(home) != before
+    assert (mode(home.token), sorted(path.name for path in home.root.glob("*token*"))) == (0o600, ["token"])
+    kept = home.token.read_text()
+    (tmp_path / "token").write_text(GOOD)
+    elsewhere = load_config(home.config, environment={"EXUVIA_TOKEN": GOOD}, overrides={})
+    for refused, environment in ((elsewhere, {}), (config, {"CREDENTIALS_DIRECTORY": str(tmp_path)})):
+        with pytest.raises(StartRefused, match=r"The token comes from (EXUVIA_TOKEN|.CREDENTIALS_DIRECTORY), not from"):
+            rotate_token(home, refused, environment)
+    assert home.token.read_text() == kept

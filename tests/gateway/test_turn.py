@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.conversation import ResumeRules
+from plugins.contracts import ChatRequest, Delta, Reply
 from plugins.errors import ContextOverflow, StreamCut, ToolFailed
 from sessions.context import is_paired
 from sessions.events import (
@@ -78,7 +81,7 @@ async def test_an_unrepeatable_tool_runs_only_after_its_call_is_durable() -> Non
         assert b'"kind":"tool_called"' in durable[-1]
         return "ok"
 
-    stage.turn._tools = {"act": Instrument("act", act)}  # type: ignore[dict-item]
+    stage.turn._calls._tools = {"act": Instrument("act", act)}  # type: ignore[dict-item]
     async with stage.playing():
         stage.hear("go")
         await stage.until_settled()
@@ -308,10 +311,51 @@ async def test_a_stop_of_the_gateway_leaves_the_turn_open_for_the_next_start() -
         await stage.until(lambda: stage.live.current is not None and bool(stage.live.current.text))
     assert stage.recorder.transcript.open_turn is not None
     assert stage.told(TurnEnded) == []
+    assert stage.kinds[-1] == "turn_interrupted"
     again = Stage(Model(says("Once upon a time.")), lines=stage.log.written)
     async with again.playing():
         await again.until_settled()
     assert [event.text for event in again.told(ModelReplied)] == ["Once upon a time."]
+
+
+def is_streaming(stage: Stage) -> bool:
+    return stage.live.current is not None and bool(stage.live.current.text)
+
+
+async def test_stops_on_purpose_are_no_crashes_and_a_turn_survives_any_number_of_them() -> None:
+    stage = Stage(Model(hangs_after("Once")))
+    stage.hear("tell me")
+    for _ in range(4):
+        async with stage.playing():
+            await stage.until(partial(is_streaming, stage))
+        lines = [*stage.log.written]
+        stage = Stage(Model(hangs_after("Once")), lines=lines)
+    again = Stage(Model(says("Once upon a time.")), lines=lines)
+    async with again.playing():
+        await again.until_settled()
+    assert [event.outcome for event in again.told(TurnEnded)] == ["replied"]
+    assert [event.attempt for event in again.told(TurnResumed)] == [1, 2, 3, 4]
+
+
+async def test_a_paused_conversation_finishes_its_turn_and_begins_no_other() -> None:
+    stage, gate = Stage(Model(says("one")), Instrument("tool")), asyncio.Event()
+
+    async def slow(request: ChatRequest) -> AsyncIterator[Delta | Reply]:
+        await gate.wait()
+        yield Reply(text="one", model="model", stop="end")
+
+    stage.model.answers = [slow]
+    async with stage.playing():
+        stage.hear("first", "1")
+        await stage.until(lambda: bool(stage.model.requests))
+        second = stage.hear("second", "2")
+        stage.conversation.pause()
+        assert not stage.conversation.resting
+        gate.set()
+        await stage.until(lambda: stage.conversation.resting)
+        await asyncio.sleep(0.02)
+    assert [event.takes for event in stage.told(TurnStarted)] == [(2,)]
+    assert [waiting.seq for waiting in stage.recorder.transcript.waiting] == [second]
 
 
 # --- arrival is not the view ------------------------------------------------------------------------------------------

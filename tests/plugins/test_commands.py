@@ -2,19 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 
 from exuvia import Command, CommandFailed, CommandHelp, HistoryEntry
+from plugins.commands.context import Context
 from plugins.commands.help import Help
 from plugins.commands.history import History
 from plugins.commands.model import Model
 from plugins.commands.new import New, Reset
+from plugins.commands.queue import MODES, Queue
 from plugins.commands.status import Status, Whoami
 from plugins.commands.stop import Stop
+from plugins.commands.usage import Usage
+from plugins.commands.verbose import Verbose
+from plugins.contracts import ContextItem, ContextReport, QueueState
+from sessions.messages import Usage as Tokens
 
-ALL: list[Command] = [Help(), History(), Model(), New(), Reset(), Status(), Stop(), Whoami()]
+ALL: list[Command] = [
+    Context(),
+    Help(),
+    History(),
+    Model(),
+    New(),
+    Queue(),
+    Reset(),
+    Status(),
+    Stop(),
+    Usage(),
+    Verbose(),
+    Whoami(),
+]
 
 
 class Conversation:
@@ -30,6 +49,12 @@ class Conversation:
         self.running = running
         self.said = said
         self.done: list[object] = []
+        self.mode = "followup"
+        self.is_verbose = False
+        self.tokens: Mapping[str, Mapping[str, Tokens]] = {}
+        self.items: tuple[ContextItem, ...] = ()
+        self.window: int | None = 1000
+        self.counted: int | None = None
 
     def commands(self) -> Sequence[CommandHelp]:
         return [CommandHelp(name=c.name, usage=c.usage, summary=c.summary) for c in ALL]
@@ -52,6 +77,25 @@ class Conversation:
     async def history(self, count: int) -> Sequence[HistoryEntry]:
         self.done.append(("history", count))
         return self.said[-count:]
+
+    def queue(self) -> QueueState:
+        return QueueState(mode=self.mode, waiting=2, limit=20)
+
+    async def choose_queue(self, mode: str | None) -> None:
+        self.mode = mode or "followup"
+
+    def verbose(self) -> bool:
+        return self.is_verbose
+
+    async def choose_verbose(self, on: bool | None) -> None:
+        self.is_verbose = bool(on)
+        self.done.append(("verbose", on))
+
+    def spent(self) -> Mapping[str, Mapping[str, Tokens]]:
+        return self.tokens
+
+    async def context(self) -> ContextReport:
+        return ContextReport(items=self.items, window=self.window, counted=self.counted)
 
     def stop_turn(self) -> bool:
         return self.running
@@ -178,3 +222,86 @@ async def test_whoami_names_person_client_channel_key_and_id() -> None:
 
 def test_only_the_model_waits_for_the_end_of_a_turn() -> None:
     assert {c.name for c in ALL if c.when == "between_turns"} == {"model"}
+
+
+async def test_queue_shows_the_mode_in_force_what_waits_and_the_choice() -> None:
+    conversation = Conversation()
+    conversation.mode = "steer"
+    answer = await Queue().run("", conversation)
+    assert answer.startswith("2 of 20 places are taken.\n\n- `followup`:")
+    assert [line for line in answer.splitlines() if "in force" in line] == [
+        "- `steer`: what arrives during a turn joins it behind its next tool; the tool goes on (in force)"
+    ]
+
+
+@pytest.mark.parametrize(("argument", "mode"), [*((mode, mode) for mode in MODES), ("default", "followup")])
+async def test_queue_with_a_mode_changes_it_and_says_what_that_means(argument: str, mode: str) -> None:
+    conversation = Conversation()
+    conversation.mode = "collect"
+    answer = await Queue().run(argument, conversation)
+    assert conversation.mode == mode
+    assert answer.startswith(f"From now on `{mode}`: ")
+
+
+async def test_queue_with_anything_else_changes_nothing() -> None:
+    conversation = Conversation()
+    with pytest.raises(CommandFailed, match="one of followup, collect, steer, interrupt"):
+        await Queue().run("fast", conversation)
+    assert conversation.mode == "followup"
+
+
+@pytest.mark.parametrize(("argument", "on"), [("on", True), ("off", False), ("default", None)])
+async def test_verbose_is_changed_and_said(argument: str, on: bool | None) -> None:
+    conversation = Conversation()
+    assert await Verbose().run(argument, conversation) == f"Verbose is {'on' if on else 'off'}."
+    assert conversation.done == [("verbose", on)]
+
+
+async def test_verbose_alone_only_says_what_is_in_force() -> None:
+    conversation = Conversation()
+    assert await Verbose().run("", conversation) == "Verbose is off."
+    with pytest.raises(CommandFailed):
+        await Verbose().run("loud", conversation)
+    assert conversation.done == []
+
+
+async def test_usage_is_a_table_by_purpose_and_model_with_its_sum() -> None:
+    conversation = Conversation()
+    assert await Usage().run("", conversation) == "No provider has counted any tokens in this session yet."
+    conversation.tokens = {
+        "answer": {"gpt|x": Tokens(input=1200, output=30, cached=1000), "b": Tokens(input=1, output=2)},
+        "summary": {"b": Tokens(input=10, output=20)},
+    }
+    answer = await Usage().run("", conversation)
+    assert answer.splitlines()[2:] == [
+        "| answer | `gpt|x` | 1,200 | 1,000 | 30 |",
+        "| answer | `b` | 1 | 0 | 2 |",
+        "| summary | `b` | 10 | 0 | 20 |",
+        "| **all** |  | 1,211 | 1,000 | 52 |",
+    ]
+
+
+async def test_context_sums_by_part_by_name_and_shows_the_largest() -> None:
+    conversation = Conversation()
+    conversation.items = (
+        ContextItem(part="Instructions", name="", tokens=100, text="You are"),
+        ContextItem(part="Tool results", name="read", tokens=300, text="a | b\nc"),
+        ContextItem(part="Tool results", name="write", tokens=50, text="written"),
+    )
+    assert (await Context().run("", conversation)).splitlines() == [
+        "**Context**: about 450 tokens of 1,000 (45 %).",
+        "",
+        "| part | items | tokens |",
+        "|---|---:|---:|",
+        "| Instructions | 1 | 100 |",
+        "| Tool results | 2 | 350 |",
+    ]
+    assert "| Tool results: `read` | 1 | 300 |" in await Context().run("list", conversation)
+    conversation.window, conversation.counted = None, 470
+    detail = (await Context().run("detail", conversation)).splitlines()
+    assert (
+        detail[0] == "**Context**: about 450 tokens; its window is unknown. The provider counted 470 for the last request."
+    )
+    assert detail[4] == "| 300 | Tool results: `read` | a ¦ b c |"
+    with pytest.raises(CommandFailed):
+        await Context().run("all", conversation)

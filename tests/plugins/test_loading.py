@@ -57,11 +57,20 @@ def test_the_built_ins_are_all_there_and_nothing_is_refused() -> None:
     hooks = load_plugins(())
 
     assert hooks.refused == []
-    assert list(hooks.chat_providers()) == ["openai", "anthropic", "gemini", "ollama", "local", "scripted"], (
-        "the order in which auto asks them"
+    assert list(hooks.chat_providers()) == [
+        "openai",
+        "anthropic",
+        "gemini",
+        "ollama",
+        "llama_server",
+        "lm_studio",
+        "local",
+        "scripted",
+    ], "the order in which auto asks them"
+    assert list(hooks.tools()) == ["read", "write", "edit"]
+    assert set(hooks.commands()) == set(
+        "context help history model new queue reset status stop usage verbose whoami".split()
     )
-    assert list(hooks.tools()) == ["read"]
-    assert set(hooks.commands()) == {"help", "status", "new", "reset", "stop", "model", "history", "whoami"}
 
 
 def test_an_installed_plugin_is_not_even_imported_unless_it_is_allowed(shelf: Shelf) -> None:

@@ -5,10 +5,15 @@ from __future__ import annotations
 import asyncio
 import gzip
 import re
+import shutil
+import ssl
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from email.utils import format_datetime
+from pathlib import Path
 from time import time
 from typing import Any
 
@@ -17,6 +22,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from plugins.doors import CertificateRefused
 from plugins.errors import BadAnswer, BadRequest, ProviderError, RateLimited, StreamCut, Unreachable
 from plugins.event_stream import EventStream, EventTooLong, ServerSentEvent
 from plugins.refusals import StatusRefused, plain_words, retry_after
@@ -37,8 +43,9 @@ def chunk(content: bytes) -> bytes:
 class RawServer:
     """Reads whole requests and answers each with `write`; knows the heads and the number of connections it had."""
 
-    def __init__(self, write: Writes, *, read_bodies: bool = True) -> None:
+    def __init__(self, write: Writes, *, read_bodies: bool = True, tls: ssl.SSLContext | None = None) -> None:
         self._write = write
+        self._tls = tls
         self._read_bodies = read_bodies
         self.heads: list[bytes] = []
         self.connections = 0
@@ -47,8 +54,8 @@ class RawServer:
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[RawServer]:
-        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+        server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._tls)
+        self.url = f"http{'s' if self._tls else ''}://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
         try:
             yield self
         finally:
@@ -104,9 +111,15 @@ async def against(
         yield transport, server, slept
 
 
-async def told(transport: Transport, url: str, *, body: bytes = b"{}", **options: Any) -> list[bytes]:
-    headers = options.pop("headers", {})
-    return [event.data async for event in transport.stream_events(url, headers=headers, body=body, **options)]
+async def told(
+    transport: Transport, url: str, *, headers: dict[str, str] | None = None, body: bytes = b"{}", last: bytes = b"?"
+) -> list[bytes]:
+    """The events of an answer, up to the last."""
+    seen: list[bytes] = []
+    events = transport.stream_events(url, headers=headers or {}, body=body, until=lambda: seen[-1] == last)
+    async for event in events:
+        seen.append(event.data)
+    return seen
 
 
 # --- cut streams ------------------------------------------------------------------------------------------------------
@@ -330,6 +343,74 @@ async def test_a_proxy_of_the_environment_is_used_except_for_the_hosts_that_it_e
         assert [head.split(b"\r\n")[0] for head in server.heads] == [b"POST /v1 HTTP/1.1"]
 
 
+# --- certificates -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with `ca.pem`, which nobody knows, and `server.pem`, the certificate and key that it signed for 127.0.0.1."""
+    if shutil.which("openssl") is None:
+        pytest.skip("the command openssl makes the certificates of this test, and is not here")
+    folder = tmp_path_factory.mktemp("certificates")
+    (folder / "san").write_text("subjectAltName=IP:127.0.0.1")
+    new = "openssl req -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes"
+    for command in (
+        f"{new} -x509 -days 2 -subj /CN=nobody -keyout ca.key -out ca.pem",
+        f"{new} -subj /CN=server -keyout key.pem -out server.csr",
+        "openssl x509 -req -in server.csr -CA ca.pem -CAkey ca.key -days 2 -extfile san -out cert.pem",
+    ):
+        subprocess.run(command.split(), cwd=folder, check=True, capture_output=True)
+    (folder / "server.pem").write_bytes((folder / "cert.pem").read_bytes() + (folder / "key.pem").read_bytes())
+    return folder
+
+
+@asynccontextmanager
+async def behind_tls(certificate: Path, **options: Any) -> AsyncIterator[tuple[Transport, RawServer, Slept]]:
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificate / "server.pem")
+    slept = Slept()
+    async with (
+        RawServer(says(CHUNKED + chunk(ONE) + LAST_CHUNK), tls=tls).serving() as server,
+        Transport(sleep=slept, chance=lambda: 1.0, **options) as transport,
+    ):
+        yield transport, server, slept
+
+
+async def test_a_server_with_a_certificate_that_the_operator_trusts_is_asked(
+    certificate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate / "ca.pem"))
+    async with behind_tls(certificate) as (transport, server, _):
+        assert [await told(transport, server.url) for _ in range(2)] == [[b"one"]] * 2
+        assert server.connections == 1
+        with pytest.raises(CertificateRefused, match="localhost"):
+            await told(transport, server.url.replace("127.0.0.1", "localhost"))  # it was made out to a number
+
+
+async def test_a_certificate_that_nobody_signed_is_refused_at_once_and_nothing_is_sent(certificate: Path) -> None:
+    async with behind_tls(certificate) as (transport, server, slept):
+        with pytest.raises(CertificateRefused, match=r"certificate of 127\.0\.0\.1 does not hold.*unable to get") as raised:
+            await told(transport, server.url, headers={"Authorization": f"Bearer {KEY}"})
+        assert not raised.value.retryable
+        assert (server.heads, slept) == ([], [])
+
+
+async def test_certificates_that_cannot_be_read_are_told_and_not_retried(monkeypatch: pytest.MonkeyPatch) -> None:
+    for missing in ("/nowhere/ca.pem", __file__):
+        monkeypatch.setenv("SSL_CERT_FILE", missing)
+        slept = Slept()
+        async with Transport(sleep=slept) as transport:
+            with pytest.raises(CertificateRefused, match="SSL_CERT_FILE"):
+                await told(transport, "https://127.0.0.1:9/v1")
+        assert slept == []
+
+
+async def test_tls_that_is_none_is_unreachable() -> None:
+    async with against(says(b"hello", close=True), patience=Patience(connect=1, attempts=1)) as (transport, server, _):
+        with pytest.raises(Unreachable):
+            await told(transport, server.url.replace("http://", "https://"))
+
+
 # --- servers that mean no good ----------------------------------------------------------------------------------------
 
 
@@ -352,12 +433,6 @@ async def test_a_server_that_hangs_up_without_a_word_is_unreachable() -> None:
         with pytest.raises(Unreachable):
             await told(transport, server.url)
         assert len(slept) == 3
-
-
-async def test_tls_that_is_none_is_unreachable() -> None:
-    async with against(says(b"hello", close=True), patience=Patience(connect=1, attempts=1)) as (transport, server, _):
-        with pytest.raises(Unreachable):
-            await told(transport, server.url.replace("http://", "https://"))
 
 
 @pytest.mark.parametrize("code", [200, 500])
@@ -418,9 +493,6 @@ async def test_a_body_that_is_posted_for_is_given_whole() -> None:
 
 
 def test_importing_the_transport_imports_no_http_client() -> None:
-    import subprocess
-    import sys
-
     program = "import sys, plugins.transport; sys.exit(bool({'httpx', 'aiohttp', 'httpx_aiohttp'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 

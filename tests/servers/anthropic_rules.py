@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-Json = dict[str, Any]
+from tests.servers.faults import Json, is_picture
 
 _FIELDS = frozenset(
     {
@@ -102,6 +102,8 @@ def _blocks(messages: list[Json]) -> Iterator[str]:
                     yield "messages: text content blocks must be non-empty"
                 case "text" if not block["text"].strip():
                     yield "messages: text content blocks must contain non-whitespace text"
+                case "image" if not is_picture(block["source"].get("media_type"), block["source"].get("data")):
+                    yield f"{place}.source: Could not process image"
                 case "tool_use" if not isinstance(block["input"], dict):
                     yield f"{place}.input: Input should be a valid dictionary"
                 case "tool_use" if not _NAME.fullmatch(block["name"]):

@@ -7,25 +7,23 @@ prompt caching (marks, the look-back of twenty blocks). What it refuses it refus
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from typing import Any
 
 from aiohttp import web
 
 from tests.servers.anthropic_rules import signature, what_is_wrong
-from tests.servers.openai_server import Fault, Raw
+from tests.servers.faults import Fault, FaultyServer, Json, Raw, Spoken, json_response
 
 KEY = "sk-ant-api03-test-0123456789"
 LOOK_BACK = 20
+VERSIONS = ("2023-06-01", "2026-10-21")
+"""The one of the documentation, and the one that the vendor's newest client names."""
 
-Json = dict[str, Any]
 
-
-class Says:
+class Says(Spoken):
     """An ordinary answer: thoughts, text in words, tool calls in fragments. `parts` instead gives the blocks themselves,
     thoughts among them without a signature, which they get here."""
 
@@ -62,99 +60,39 @@ def event(kind: str, **content: Any) -> bytes:
     return f"event: {kind}\ndata: {json.dumps({'type': kind, **content})[:-1]}   }}\n\n".encode()
 
 
-def echo(body: Json) -> Answer:
-    """Repeats the last text of the person."""
-    blocks = [b for m in reversed(body["messages"]) if m["role"] == "user" for b in m["content"] if b["type"] == "text"]
-    return Says(blocks[0]["text"])
+class AnthropicServer(FaultyServer[Says]):
+    """The fake; see `FaultyServer`. It knows the words with which it refused requests, and keeps a cache of prefixes."""
 
+    PATH = "/v1/messages"
 
-class AnthropicServer:
-    """Answers each request with what `answers` gives, in order, the last for ever; or with what `respond` makes of it."""
-
-    def __init__(self, *answers: Answer, respond: Callable[[Json], Answer] = echo) -> None:
-        self.requests: list[Json] = []
-        self.headers: list[dict[str, str]] = []
-        self.refused: list[str] = []
-        self.connections: set[Any] = set()
-        self.url = ""
-        self.disconnects = 0
+    def __init__(self, *answers: Answer, respond: Callable[[Json], Answer] | None = None) -> None:
+        super().__init__(*answers, respond=respond)
+        self.refusals: list[str] = []
         self._cache: set[str] = set()
-        self._answers = list(answers)
-        self._respond = respond
-        self._answered = 0
 
-    @asynccontextmanager
-    async def serving(self) -> AsyncIterator[AnthropicServer]:
-        """Listen on a free port; `url` is then the base URL."""
-        app = web.Application(client_max_size=64 * 1024 * 1024)
-        app.router.add_post("/v1/messages", self._create)
-        runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
-        await runner.setup()
-        try:
-            site = web.TCPSite(runner, "127.0.0.1", 0)
-            await site.start()
-            self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-            yield self
-        finally:
-            await runner.cleanup()
+    def key_refused(self, request: web.Request) -> web.Response | None:
+        bearer = request.headers.get("Authorization", "").removeprefix("Bearer ")
+        if request.headers.get("x-api-key", bearer) != KEY:
+            return json_response(401, refusal("invalid x-api-key", "authentication_error"))
+        if request.headers.get("anthropic-version") not in VERSIONS:
+            return json_response(400, refusal("anthropic-version: a valid version is required"))
+        return None
 
-    async def _create(self, request: web.Request) -> web.StreamResponse:
-        self.headers.append(dict(request.headers))
-        self.connections.add(request.transport)
-        if request.headers.get("x-api-key") != KEY:
-            return _error(401, "invalid x-api-key", "authentication_error")
-        if "anthropic-version" not in request.headers:
-            return _error(400, "anthropic-version: header is required")
-        body: Json = await request.json()
-        self.requests.append(body)
-        if (wrong := what_is_wrong(body)) is not None:
-            self.refused.append(wrong)
-            return _error(400, wrong)
-        self._answered += 1
-        answer = self._answers[min(self._answered, len(self._answers)) - 1] if self._answers else self._respond(body)
-        try:
-            return await self._give(request, body, answer)
-        except (ConnectionError, asyncio.CancelledError):
-            self.disconnects += 1
-            raise
+    def refused(self, request: web.Request, body: Json) -> web.Response | None:
+        if (wrong := what_is_wrong(body)) is None:
+            return None
+        self.refusals.append(wrong)
+        return json_response(400, refusal(wrong))
 
-    async def _give(self, request: web.Request, body: Json, answer: Answer) -> web.StreamResponse:
-        if isinstance(answer, Fault) and not answer.end:
-            headers = {"Content-Type": answer.media, **answer.headers}
-            return web.Response(status=answer.status, body=answer.body, headers=headers)
-        response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
-        await response.prepare(request)
-        if isinstance(answer, Raw):
-            size = answer.chunk or len(answer.content) or 1
-            for start in range(0, len(answer.content), size):
-                await response.write(answer.content[start : start + size])
-                await asyncio.sleep(answer.delay)
-            return response
-        if isinstance(answer, Fault):
-            return await self._break(request, response, body, answer)
-        for piece in events_of(body, answer, self._usage(body)):
-            await response.write(piece)
-            if answer.delay:
-                await asyncio.sleep(answer.delay)
-        return response
+    def says(self, text: str) -> Says:
+        return Says(text)
 
-    async def _break(
-        self, request: web.Request, response: web.StreamResponse, body: Json, fault: Fault
-    ) -> web.StreamResponse:
-        pieces = events_of(body, Says("one two three four five"), self._usage(body))[: fault.pieces]
-        for piece in fault.events if fault.events is not None else pieces:
-            await response.write(piece)
-        transport = request.transport
-        assert transport is not None
-        if fault.end == "hang":
-            await asyncio.sleep(60)
-        elif fault.end == "cut":
-            transport.write(b"1000\r\ndata: {")  # the beginning of a chunk that does not come
-            transport.close()
-        elif fault.end == "reset":
-            await asyncio.sleep(0.05)  # a reset drops what has not been read yet
-            transport.abort()
-        return response
+    def echo(self, body: Json) -> Says:
+        blocks = [b for m in reversed(body["messages"]) if m["role"] == "user" for b in m["content"] if b["type"] == "text"]
+        return Says(blocks[0]["text"])
+
+    def pieces(self, request: web.Request, body: Json, answer: Says) -> list[bytes]:
+        return events_of(body, answer, self._usage(body))
 
     def _usage(self, body: Json) -> Json:
         """What of the request was in the cache, goes into it, and is neither; a token is four characters."""
@@ -222,7 +160,3 @@ def _block_events(index: int, part: Json, signed: str) -> list[bytes]:
             start, deltas = part, []
     began = event("content_block_start", index=index, content_block=start)
     return [began, *deltas, event("content_block_stop", index=index)]
-
-
-def _error(status: int, message: str, kind: str = "invalid_request_error") -> web.Response:
-    return web.Response(status=status, body=refusal(message, kind), content_type="application/json")

@@ -8,24 +8,19 @@ service's words and status.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from typing import Any
+from collections.abc import Callable, Iterator
 
 from aiohttp import web
 
-from tests.servers.openai_server import Fault, Raw
+from tests.servers.faults import Fault, FaultyServer, Json, Raw, Spoken, is_picture, json_response
 
 KEY = "AIzaTest0123456789"
 UNSIGNED = "skip_thought_signature_validator"
 
-Json = dict[str, Any]
 
-
-class Says:
+class Says(Spoken):
     """An ordinary answer: text in words, whole calls, usage. `signed` says whether the model signs as the third
     generation does: the first call of a reply, else a last part without text."""
 
@@ -48,6 +43,14 @@ def refusal(code: int, message: str, status: str, *details: Json) -> bytes:
     return json.dumps({"error": error | ({"details": list(details)} if details else {})}, indent=2).encode()
 
 
+BAD_KEY = refusal(
+    400,
+    "API key not valid. Please pass a valid API key.",
+    "INVALID_ARGUMENT",
+    {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "API_KEY_INVALID", "domain": "googleapis.com"},
+)
+
+
 def quota(seconds: str, quota_id: str) -> bytes:
     """The body of a 429, as the free tier gives it."""
     kind = "type.googleapis.com/google.rpc."
@@ -60,98 +63,32 @@ def quota(seconds: str, quota_id: str) -> bytes:
     )
 
 
-def echo(body: Json) -> Answer:
-    """Repeats the last text of the person."""
-    texts = [part["text"] for content in body["contents"] for part in content["parts"] if "text" in part]
-    return Says(texts[-1])
+class GeminiServer(FaultyServer[Says]):
+    """The fake; see `FaultyServer`. It knows the signatures that it gave."""
 
+    PATH = "/{version:v1|v1beta}/models/{model}:streamGenerateContent"
 
-class GeminiServer:
-    """Answers each request with what `answers` gives, in order, the last for ever; or with what `respond` makes of it."""
-
-    def __init__(self, *answers: Answer, respond: Callable[[Json], Answer] = echo) -> None:
-        self.requests: list[Json] = []
-        self.headers: list[dict[str, str]] = []
-        self.paths: list[str] = []
-        self.url = ""
-        self.disconnects = 0
+    def __init__(self, *answers: Answer, respond: Callable[[Json], Answer] | None = None) -> None:
+        super().__init__(*answers, respond=respond)
         self.signatures: set[str] = set()
-        self._answers = list(answers)
-        self._respond = respond
 
-    @asynccontextmanager
-    async def serving(self) -> AsyncIterator[GeminiServer]:
-        """Listen on a free port; `url` is then the base URL."""
-        app = web.Application(client_max_size=64 * 1024 * 1024)
-        app.router.add_post("/v1beta/models/{model}:streamGenerateContent", self._generate)
-        runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
-        await runner.setup()
-        try:
-            site = web.TCPSite(runner, "127.0.0.1", 0)
-            await site.start()
-            self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-            yield self
-        finally:
-            await runner.cleanup()
+    def key_refused(self, request: web.Request) -> web.Response | None:
+        return None if request.headers.get("x-goog-api-key") == KEY else json_response(400, BAD_KEY)
 
-    async def _generate(self, request: web.Request) -> web.StreamResponse:
-        self.headers.append(dict(request.headers))
-        self.paths.append(request.path_qs)
-        if request.headers.get("x-goog-api-key") != KEY:
-            return _bad_key()
-        body: Json = await request.json()
-        self.requests.append(body)
-        model = request.match_info["model"]
-        if (wrong := self._what_is_wrong(model, body)) is not None:
-            return _refused(400, wrong, "INVALID_ARGUMENT")
-        answer = self._answers[min(len(self.requests), len(self._answers)) - 1] if self._answers else self._respond(body)
-        try:
-            return await self._give(request, model, answer)
-        except (ConnectionError, asyncio.CancelledError):
-            self.disconnects += 1
-            raise
+    def refused(self, request: web.Request, body: Json) -> web.Response | None:
+        signs = request.match_info["model"].startswith("gemini-3")
+        wrong = what_is_wrong(body, self.signatures if signs else None)
+        return None if wrong is None else json_response(400, refusal(400, wrong, "INVALID_ARGUMENT"))
 
-    def _what_is_wrong(self, model: str, body: Json) -> str | None:
-        signatures = self.signatures if model.startswith("gemini-3") else None
-        return what_is_wrong(body, signatures)
+    def says(self, text: str) -> Says:
+        return Says(text)
 
-    async def _give(self, request: web.Request, model: str, answer: Answer) -> web.StreamResponse:
-        if isinstance(answer, Fault) and not answer.end:
-            headers = {"Content-Type": answer.media, **answer.headers}
-            return web.Response(status=answer.status, body=answer.body, headers=headers)
-        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
-        await response.prepare(request)
-        if isinstance(answer, Raw):
-            size = answer.chunk or len(answer.content) or 1
-            for start in range(0, len(answer.content), size):
-                await response.write(answer.content[start : start + size])
-                await asyncio.sleep(answer.delay)
-            return response
-        if isinstance(answer, Fault):
-            return await self._break(request, response, model, answer)
-        for event in self.events_of(model, answer):
-            await response.write(event)
-            if answer.delay:
-                await asyncio.sleep(answer.delay)
-        return response
+    def echo(self, body: Json) -> Says:
+        texts = [part["text"] for content in body["contents"] for part in content["parts"] if "text" in part]
+        return Says(texts[-1])
 
-    async def _break(
-        self, request: web.Request, response: web.StreamResponse, model: str, fault: Fault
-    ) -> web.StreamResponse:
-        pieces = self.events_of(model, Says("one two three four five"))[: fault.pieces]
-        for event in fault.events if fault.events is not None else pieces:
-            await response.write(event)
-        transport = request.transport
-        assert transport is not None
-        if fault.end == "hang":
-            await asyncio.sleep(60)
-        elif fault.end == "cut":
-            transport.write(b"1000\r\ndata: {")  # the beginning of a chunk that does not come
-            transport.close()
-        elif fault.end == "reset":
-            await asyncio.sleep(0.05)  # a reset drops what has not been read yet
-            transport.abort()
-        return response
+    def pieces(self, request: web.Request, body: Json, answer: Says) -> list[bytes]:
+        return self.events_of(request.match_info["model"], answer)
 
     def events_of(self, model: str, answer: Says) -> list[bytes]:
         """The events of an ordinary answer."""
@@ -177,6 +114,7 @@ class GeminiServer:
 
 
 _MEMBERS = {
+    "inlineData": {"inlineData"},
     "text": {"text", "thoughtSignature"},
     "functionCall": {"functionCall", "thoughtSignature"},
     "functionResponse": {"functionResponse"},
@@ -200,24 +138,25 @@ def what_is_wrong(body: Json, signatures: set[str] | None) -> str | None:
         for declared in tool["functionDeclarations"]:
             if not _NAME.fullmatch(declared["name"]):
                 return "GenerateContentRequest.tools[0].function_declarations[0].name: Invalid function name."
-    return _wrong_parts(contents) or _wrong_turns(contents) or _wrong_signature(contents, signatures)
+    return next(_wrong_parts(contents), None) or _wrong_turns(contents) or _wrong_signature(contents, signatures)
 
 
-def _wrong_parts(contents: list[Json]) -> str | None:
+def _wrong_parts(contents: list[Json]) -> Iterator[str]:
     for index, content in enumerate(contents):
         if content["role"] not in ("user", "model"):
-            return "Please use a valid role: user, model."
+            yield "Please use a valid role: user, model."
         if not content["parts"]:
-            return f"* GenerateContentRequest.contents[{index}].parts: contents.parts must not be empty.\n"
+            yield f"* GenerateContentRequest.contents[{index}].parts: contents.parts must not be empty.\n"
         for part in content["parts"]:
             kind = next((name for name in _MEMBERS if name in part), "")
             if set(part) - _MEMBERS.get(kind, set()):
-                return 'Invalid JSON payload received. Unknown name at "contents.parts": Cannot find field.'
+                yield 'Invalid JSON payload received. Unknown name at "contents.parts": Cannot find field.'
             if not (kind and (part[kind] or "thoughtSignature" in part)):
-                return "Unable to submit request because it must have a text parameter."
-            if kind == "functionCall" and not isinstance(part[kind]["args"], dict):
-                return "Invalid value at 'contents.parts.function_call.args' (type.googleapis.com/google.protobuf.Struct)"
-    return None
+                yield "Unable to submit request because it must have a text parameter."
+            if kind == "inlineData" and not is_picture(part[kind].get("mimeType"), part[kind].get("data")):
+                yield "Unable to process input image. Please retry or report in the forum."
+            if kind == "functionCall" and not (_NAME.fullmatch(part[kind]["name"]) and isinstance(part[kind]["args"], dict)):
+                yield "Invalid value at 'contents.parts.function_call.args' (type.googleapis.com/google.protobuf.Struct)"
 
 
 def _wrong_turns(contents: list[Json]) -> str | None:
@@ -227,7 +166,7 @@ def _wrong_turns(contents: list[Json]) -> str | None:
         calls, results = _of(before, "functionCall"), _of(content, "functionResponse")
         if results and not calls:
             return "Please ensure that function response turn comes immediately after a function call turn."
-        if [(c.get("id"), c["name"]) for c in calls] != [(r.get("id"), r["name"]) for r in results]:
+        if sorted((c["id"], c["name"]) for c in calls) != sorted((r["id"], r["name"]) for r in results):
             return (
                 "Please ensure that the number of function response parts is equal to the number of function call parts"
                 " of the function call turn."
@@ -268,13 +207,3 @@ def _wrong_signature(contents: list[Json], signatures: set[str] | None) -> str |
 
 def _of(content: Json | None, kind: str) -> list[Json]:
     return [part[kind] for part in content["parts"] if kind in part] if content else []
-
-
-def _bad_key() -> web.Response:
-    info = {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "API_KEY_INVALID", "domain": "googleapis.com"}
-    body = refusal(400, "API key not valid. Please pass a valid API key.", "INVALID_ARGUMENT", info)
-    return web.Response(status=400, body=body, content_type="application/json")
-
-
-def _refused(code: int, message: str, status: str) -> web.Response:
-    return web.Response(status=code, body=refusal(code, message, status), content_type="application/json")

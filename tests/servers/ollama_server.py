@@ -8,23 +8,19 @@ When it is not, or before 0.12.6 whatever it is, the beginning of the conversati
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from typing import Any
 
 from aiohttp import web
 
-from tests.servers.openai_server import Fault, Raw
+from tests.servers.faults import Fault, FaultyServer, Json, Raw, Spoken, is_picture, json_response
 
 KEY = "0123456789abcdef.test-key"
 MODEL = "model-test:8b"
 
-Json = dict[str, Any]
 
-
-class Says:
+class Says(Spoken):
     """An ordinary answer: thoughts and text in words, each call whole on a line of its own, and the counts."""
 
     def __init__(
@@ -50,103 +46,44 @@ def engine_refusal(message: str, kind: str) -> bytes:
     return refusal(json.dumps({"error": {"code": 400, "message": message, "type": kind}}))
 
 
-def echo(body: Json) -> Answer:
-    """Repeats the last message of the person."""
-    return Says(next(m["content"] for m in reversed(body["messages"]) if m["role"] == "user"))
+class OllamaServer(FaultyServer[Says]):
+    """The fake; see `FaultyServer`. `key`: the one that it demands. `can`: what its model can do besides talking. `old`: a
+    release before 0.12.6."""
 
-
-class OllamaServer:
-    """Answers each request with what `answers` gives, in order, the last for ever; or with what `respond` makes of it.
-    `key`: the one that it demands. `can`: what its model can do besides talking. `old`: a release before 0.12.6."""
+    PATH = "/api/chat"
+    MEDIA = "application/x-ndjson"
 
     def __init__(
         self,
         *answers: Answer,
-        respond: Callable[[Json], Answer] = echo,
+        respond: Callable[[Json], Answer] | None = None,
         key: str = "",
         can: tuple[str, ...] = ("tools", "thinking"),
         old: bool = False,
     ) -> None:
-        self.requests: list[Json] = []
-        self.headers: list[Mapping[str, str]] = []
-        self.connections: set[Any] = set()
-        self.url = ""
-        self.disconnects = 0
-        self._answers = list(answers)
-        self._respond = respond
+        super().__init__(*answers, respond=respond)
         self._key = key
         self._can = can
         self._old = old
 
-    @asynccontextmanager
-    async def serving(self) -> AsyncIterator[OllamaServer]:
-        """Listen on a free port; `url` is then the base URL."""
-        app = web.Application(client_max_size=64 * 1024 * 1024)
-        app.router.add_post("/api/chat", self._chat)
-        runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
-        await runner.setup()
-        try:
-            site = web.TCPSite(runner, "127.0.0.1", 0)
-            await site.start()
-            self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-            yield self
-        finally:
-            await runner.cleanup()
+    def key_refused(self, request: web.Request) -> web.Response | None:
+        right = not self._key or request.headers.get("Authorization") == f"Bearer {self._key}"
+        return None if right else json_response(401, refusal("unauthorized"))
 
-    async def _chat(self, request: web.Request) -> web.StreamResponse:
-        self.headers.append(request.headers)
-        assert request.transport is not None
-        self.connections.add(request.transport.get_extra_info("peername"))
-        if self._key and request.headers.get("Authorization") != f"Bearer {self._key}":
-            return _error(401, "unauthorized")
-        body: Json = await request.json()
-        self.requests.append(body)
-        if (wrong := what_is_wrong(body, self._can, old=self._old)) is not None:
-            return _error(*wrong)
-        answer = self._answers[min(len(self.requests), len(self._answers)) - 1] if self._answers else self._respond(body)
-        try:
-            return await self._give(request, body, answer)
-        except (ConnectionError, asyncio.CancelledError):
-            self.disconnects += 1
-            raise
+    def refused(self, request: web.Request, body: Json) -> web.Response | None:
+        if (wrong := what_is_wrong(body, self._can, old=self._old)) is None:
+            return None
+        status, words = wrong
+        return json_response(status, refusal(words))
 
-    async def _give(self, request: web.Request, body: Json, answer: Answer) -> web.StreamResponse:
-        if isinstance(answer, Fault) and not answer.end:
-            headers = {"Content-Type": answer.media, **answer.headers}
-            return web.Response(status=answer.status, body=answer.body, headers=headers)
-        response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
-        await response.prepare(request)
-        if isinstance(answer, Raw):
-            size = answer.chunk or len(answer.content) or 1
-            for start in range(0, len(answer.content), size):
-                await response.write(answer.content[start : start + size])
-                await asyncio.sleep(answer.delay)
-            return response
-        if isinstance(answer, Fault):
-            return await self._break(request, response, body, answer)
-        for line in lines_of(body, answer):
-            await response.write(line)
-            if answer.delay:
-                await asyncio.sleep(answer.delay)
-        return response
+    def says(self, text: str) -> Says:
+        return Says(text)
 
-    async def _break(
-        self, request: web.Request, response: web.StreamResponse, body: Json, fault: Fault
-    ) -> web.StreamResponse:
-        pieces = lines_of(body, Says("one two three four five"))[: fault.pieces]
-        for line in fault.events if fault.events is not None else pieces:
-            await response.write(line)
-        transport = request.transport
-        assert transport is not None
-        if fault.end == "hang":
-            await asyncio.sleep(60)
-        elif fault.end == "cut":
-            transport.write(b'1000\r\n{"model": ')  # the beginning of a chunk that does not come
-            transport.close()
-        elif fault.end == "reset":
-            await asyncio.sleep(0.05)  # a reset drops what has not been read yet
-            transport.abort()
-        return response
+    def echo(self, body: Json) -> Says:
+        return Says(next(m["content"] for m in reversed(body["messages"]) if m["role"] == "user"))
+
+    def pieces(self, request: web.Request, body: Json, answer: Says) -> list[bytes]:
+        return lines_of(body, answer)
 
 
 def lines_of(body: Json, answer: Says) -> list[bytes]:
@@ -196,8 +133,10 @@ def _wrong_type(body: Json) -> str | None:
     """What Go's decoder and the check of options say about values of a wrong type."""
     field = "json: cannot unmarshal %s into Go struct field ChatRequest.%s"
     for message in body["messages"]:
-        if not isinstance(message["content"], str):
+        if not isinstance(message.get("content", ""), str):
             return field % ("array", "messages.content of type string")
+        if not all(is_picture("image/png", image) for image in message.get("images", ())):
+            return "illegal base64 data at input byte 0"
         for call in message.get("tool_calls", ()):
             if not isinstance(call["function"]["arguments"], dict):
                 return field % ("string", "messages.tool_calls.function.arguments of type map[string]interface {}")
@@ -219,7 +158,3 @@ def _tokens(body: Json) -> int:
 
 def _words(text: str) -> list[str]:
     return [word + " " for word in text.split(" ")[:-1]] + text.split(" ")[-1:] if text else []
-
-
-def _error(status: int, message: str) -> web.Response:
-    return web.Response(status=status, body=refusal(message), content_type="application/json", charset="utf-8")

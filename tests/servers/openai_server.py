@@ -1,59 +1,24 @@
 """A fake of OpenAI's chat completions, strict where the real one is, and faulty where a test says so.
 
-Written from OpenAI's API reference (chat completions, streaming, error codes). It refuses a request whose tool calls and
-results do not pair, with the real service's words and status.
+Written from OpenAI's API reference (chat completions, streaming, error codes), with the words of refusals that people quote
+in their reports. It refuses unknown arguments, tool calls and results that do not pair, names that no function can have, and
+pictures that are none. OpenAI's own Python client talks to it in a test.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from typing import Any
+import re
+from collections.abc import Iterator
 
 from aiohttp import web
 
+from tests.servers.faults import Fault, FaultyServer, Json, Raw, Spoken, is_picture, json_response
+
 KEY = "sk-test-0123456789"
 
-Json = dict[str, Any]
 
-
-class Fault:
-    """Something other than an answer. `status` and `headers` with `body`; or, after `pieces` of the answer, `end` is one of
-    cut (the connection closes inside a chunk), reset, close (a clean end without the terminator), hang. `events` are sent
-    instead of the answer's pieces."""
-
-    def __init__(
-        self,
-        *,
-        status: int = 200,
-        body: bytes = b"",
-        media: str = "application/json",
-        headers: dict[str, str] | None = None,
-        end: str = "",
-        pieces: int = 1,
-        events: list[bytes] | None = None,
-    ) -> None:
-        self.status = status
-        self.body = body
-        self.media = media
-        self.headers = headers or {}
-        self.end = end
-        self.pieces = pieces
-        self.events = events
-
-
-class Raw:
-    """An event stream with exactly these bytes."""
-
-    def __init__(self, content: bytes, *, chunk: int = 0, delay: float = 0) -> None:
-        self.content = content
-        self.chunk = chunk
-        self.delay = delay
-
-
-class Says:
+class Says(Spoken):
     """An ordinary answer: text in words, tool calls in fragments, usage, `[DONE]`."""
 
     def __init__(self, text: str = "", *calls: tuple[str, str], finish: str = "", delay: float = 0) -> None:
@@ -71,89 +36,29 @@ def refusal(message: str, code: str | None, kind: str = "invalid_request_error")
     return json.dumps({"error": {"message": message, "type": kind, "param": None, "code": code}}).encode()
 
 
-def echo(body: Json) -> Answer:
-    """Repeats the last message of the person."""
-    return Says(next(m["content"] for m in reversed(body["messages"]) if m["role"] == "user"))
+class OpenAIServer(FaultyServer[Says]):
+    """The fake; see `FaultyServer`."""
 
+    PATH = "/v1/chat/completions"
+    BASE = "/v1"
 
-class OpenAIServer:
-    """Answers each request with what `answers` gives, in order, the last for ever; or with what `respond` makes of it."""
+    def key_refused(self, request: web.Request) -> web.Response | None:
+        if request.headers.get("Authorization") == f"Bearer {KEY}":
+            return None
+        return json_response(401, refusal("Incorrect API key provided: sk-wrong.", "invalid_api_key"))
 
-    def __init__(self, *answers: Answer, respond: Callable[[Json], Answer] = echo) -> None:
-        self.requests: list[Json] = []
-        self.headers: list[dict[str, str]] = []
-        self.url = ""
-        self.disconnects = 0
-        self._answers = list(answers)
-        self._respond = respond
+    def refused(self, request: web.Request, body: Json) -> web.Response | None:
+        wrong = what_is_wrong(body)
+        return None if wrong is None else json_response(400, refusal(wrong, None))
 
-    @asynccontextmanager
-    async def serving(self) -> AsyncIterator[OpenAIServer]:
-        """Listen on a free port; `url` is then the base URL."""
-        app = web.Application(client_max_size=64 * 1024 * 1024)
-        app.router.add_post("/v1/chat/completions", self._complete)
-        runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
-        await runner.setup()
-        try:
-            site = web.TCPSite(runner, "127.0.0.1", 0)
-            await site.start()
-            self.url = f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
-            yield self
-        finally:
-            await runner.cleanup()
+    def says(self, text: str) -> Says:
+        return Says(text)
 
-    async def _complete(self, request: web.Request) -> web.StreamResponse:
-        self.headers.append(dict(request.headers))
-        if request.headers.get("Authorization") != f"Bearer {KEY}":
-            return _error(401, "Incorrect API key provided: sk-wrong.", "invalid_api_key")
-        body: Json = await request.json()
-        self.requests.append(body)
-        if (wrong := what_is_wrong(body)) is not None:
-            return _error(400, wrong, None)
-        answer = self._answers[min(len(self.requests), len(self._answers)) - 1] if self._answers else self._respond(body)
-        try:
-            return await self._give(request, body, answer)
-        except (ConnectionError, asyncio.CancelledError):
-            self.disconnects += 1
-            raise
+    def echo(self, body: Json) -> Says:
+        return Says(next(m["content"] for m in reversed(body["messages"]) if m["role"] == "user"))
 
-    async def _give(self, request: web.Request, body: Json, answer: Answer) -> web.StreamResponse:
-        if isinstance(answer, Fault) and not answer.end:
-            headers = {"Content-Type": answer.media, **answer.headers}
-            return web.Response(status=answer.status, body=answer.body, headers=headers)
-        response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
-        await response.prepare(request)
-        if isinstance(answer, Raw):
-            size = answer.chunk or len(answer.content) or 1
-            for start in range(0, len(answer.content), size):
-                await response.write(answer.content[start : start + size])
-                await asyncio.sleep(answer.delay)
-            return response
-        if isinstance(answer, Fault):
-            return await self._break(request, response, body, answer)
-        for event in events_of(body, answer):
-            await response.write(event)
-            if answer.delay:
-                await asyncio.sleep(answer.delay)
-        return response
-
-    async def _break(
-        self, request: web.Request, response: web.StreamResponse, body: Json, fault: Fault
-    ) -> web.StreamResponse:
-        pieces = events_of(body, Says("one two three four five"))[: fault.pieces]
-        for event in fault.events if fault.events is not None else pieces:
-            await response.write(event)
-        transport = request.transport
-        assert transport is not None
-        if fault.end == "hang":
-            await asyncio.sleep(60)
-        elif fault.end == "cut":
-            transport.write(b"1000\r\ndata: {")  # the beginning of a chunk that does not come
-            transport.close()
-        elif fault.end == "reset":
-            await asyncio.sleep(0.05)  # a reset drops what has not been read yet
-            transport.abort()
-        return response
+    def pieces(self, request: web.Request, body: Json, answer: Says) -> list[bytes]:
+        return events_of(body, answer)
 
 
 def events_of(body: Json, answer: Says) -> list[bytes]:
@@ -187,8 +92,52 @@ def events_of(body: Json, answer: Says) -> list[bytes]:
     return [*events, b"data: [DONE]\n\n"]
 
 
+_FIELDS = frozenset(
+    {
+        "model", "messages", "stream", "stream_options", "tools", "tool_choice", "temperature", "top_p", "max_tokens",
+        "max_completion_tokens", "reasoning_effort", "seed", "stop",
+    }
+)  # fmt: skip
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+
+
 def what_is_wrong(body: Json) -> str | None:
     """What the real service would refuse about a request, in its words; None if nothing."""
+    if unknown := set(body) - _FIELDS:
+        return f"Unrecognized request argument supplied: {unknown.pop()}"
+    if not body["messages"]:
+        return "Invalid 'messages': empty array. Expected an array with minimum length 1, but got an empty array instead."
+    for n, message in enumerate(body["messages"]):
+        for wrong in _wrong_message(message, f"messages[{n}]"):
+            return wrong
+    return _wrong_pair(body)
+
+
+def _wrong_message(message: Json, place: str) -> Iterator[str]:
+    content, calls = message.get("content"), message.get("tool_calls")
+    if message["role"] not in ("system", "user", "assistant", "tool"):
+        yield f"Invalid value: '{message['role']}'. Supported values are: 'system', 'assistant', 'user', and 'tool'."
+    for part in content if isinstance(content, list) else ():
+        media, _, base64 = part.get("image_url", {}).get("url", "").removeprefix("data:").partition(";base64,")
+        if part.get("type") != "text" and not is_picture(media, base64):
+            yield f"Invalid '{place}.content': expected text, or a base64-encoded data URL with an image MIME type."
+    if content is None and not calls:
+        yield f"Invalid value for 'content': expected a string, got null. ({place})"
+    if calls is not None and not calls:
+        yield f"Invalid '{place}.tool_calls': empty array. Expected an array with minimum length 1."
+    for n, call in enumerate(calls or ()):
+        function = call["function"]
+        if not _NAME.fullmatch(function["name"]):
+            yield (
+                f"Invalid '{place}.tool_calls[{n}].function.name': string does not match pattern. Expected a string that"
+                " matches the pattern '^[a-zA-Z0-9_-]+$'."
+            )
+        if not isinstance(function["arguments"], str) or len(call["id"]) > 40:
+            yield f"Invalid type for '{place}.tool_calls[{n}]'."
+
+
+def _wrong_pair(body: Json) -> str | None:
+    """Each call is answered right behind it, and nothing else is."""
     owed: list[str] = []
     for message in body["messages"]:
         if message["role"] == "tool":
@@ -206,7 +155,3 @@ def what_is_wrong(body: Json) -> str | None:
             )
         owed = [call["id"] for call in message.get("tool_calls", ())]
     return "The following tool_call_ids did not have response messages" if owed else None
-
-
-def _error(status: int, message: str, code: str | None) -> web.Response:
-    return web.Response(status=status, body=refusal(message, code), content_type="application/json")

@@ -1,0 +1,73 @@
+"""What runs between a message and its answer, in a few words for the line above the prompt."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from gateway.terminal.client import Connected, Disconnected, Happened, Signal
+from gateway.terminal.frames import Delta, Refusal, Settings
+from gateway.terminal.printable import one_line
+from sessions.events import ModelReplied, RequestedCall, ToolCalled, ToolReturned, TurnEnded, TurnResumed, TurnStarted
+
+TOOL_CHARACTERS = 60
+
+
+class Activity:
+    """Folds signals; `now` is in seconds of a clock that only goes forward."""
+
+    def __init__(self) -> None:
+        self._connected = True
+        self._doing = ""
+        self._since = 0.0
+        self._calls: dict[int, tuple[RequestedCall, ...]] = {}
+
+    def fold(self, signal: Signal, now: float) -> None:
+        """Take note of a signal."""
+        match signal:
+            case Connected():
+                self._connected, self._since = True, now
+            case Disconnected():
+                self._connected, self._since = False, now
+            case Delta():
+                self._now_doing("writing", now)
+            case Refusal() | Settings():
+                pass
+            case Happened():
+                self._event(signal, now)
+            case _:
+                assert_never(signal)
+
+    def sentence(self, now: float, *, running: int, waiting: int) -> str | None:
+        """What goes on, and for how many seconds; None while nothing does. So many turns are `running`, and so many messages
+        `waiting` for one."""
+        seconds = int(now - self._since)
+        spent = f" · {seconds} s" if seconds else ""
+        queue = f" · {waiting} waiting" if waiting and running else ""
+        if not self._connected:
+            return f"no connection, trying to come back{spent}" + (f" · {waiting} to send" if waiting else "")
+        if running:
+            return (self._doing or "thinking") + spent + queue
+        return "waiting for the gateway" if waiting else None
+
+    def _event(self, happened: Happened, now: float) -> None:
+        seq, event = happened.recorded.seq, happened.recorded.event
+        match event:
+            case TurnStarted() | TurnResumed():
+                self._now_doing("thinking", now)
+            case ModelReplied(calls=calls):
+                self._calls = {seq: calls}
+            case ToolCalled(call=ref):
+                calls = self._calls.get(ref.of, ())
+                tool = calls[ref.index].tool if ref.index < len(calls) else "a tool"
+                self._doing, self._since = f"running {one_line(tool, TOOL_CHARACTERS)}", now
+            case ToolReturned():
+                self._now_doing("thinking", now)
+            case TurnEnded():
+                self._now_doing("", now)
+            case _:
+                # The other kinds, those of a newer gateway included, change nothing of this.
+                pass
+
+    def _now_doing(self, doing: str, now: float) -> None:
+        if doing != self._doing:
+            self._doing, self._since = doing, now

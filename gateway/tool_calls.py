@@ -1,0 +1,125 @@
+"""The tool calls of a turn: each is run once, and each gets exactly one result in the log."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+import msgspec
+
+from gateway.errors import sentence_of
+from plugins.contracts import Tool, ToolContext
+from plugins.errors import ToolFailed
+from sessions.attachments import Attachments, head_and_tail
+from sessions.events import Outcome, PluginFailed, ToolCalled, ToolReturned
+from sessions.recorder import Recorder
+from sessions.transcript import OpenCall, open_turn
+from sessions.wire import carriable
+
+OUTPUT_LIMIT = 256 * 1024
+"""Bytes of a tool's output that stand in the log; more is kept as an attachment."""
+
+TOOL_SECONDS = 300.0
+"""After this time a tool that has not returned is stopped."""
+
+
+class ToolCalls:
+    """Runs the calls of a session's open turn."""
+
+    def __init__(self, recorder: Recorder, tools: Mapping[str, Tool], attachments: Attachments) -> None:
+        self._recorder = recorder
+        self._tools = tools
+        self._attachments = attachments
+
+    async def run(self) -> None:
+        """Run each call that has no result yet, one after the other; what comes of it is noted."""
+        for call in open_turn(self._recorder.transcript).calls:
+            await self._run(call)
+
+    async def _run(self, call: OpenCall) -> None:
+        ordinal = open_turn(self._recorder.transcript).ordinal
+        tool = self._tools.get(call.tool)
+        if tool is None:
+            known = ", ".join(self._tools) or "none"
+            self.note(call, "refused", f"There is no tool {call.tool!r}; there are: {known}.")
+            return
+        try:
+            arguments = parse_arguments(call.arguments)
+        except ToolFailed as error:
+            self.note(call, "refused", str(error))
+            return
+        called = ToolCalled(call=call.ref, repeatable=tool.repeatable)
+        if tool.repeatable:
+            self._recorder.note(called, turn=ordinal)
+        else:
+            await self._recorder.record(called, turn=ordinal)
+        outcome, output = await self._output(tool, arguments, call, ordinal)
+        await self._return(call, outcome, output)
+
+    async def _output(self, tool: Tool, arguments: dict[str, object], call: OpenCall, ordinal: int) -> tuple[Outcome, str]:
+        transcript = self._recorder.transcript
+        context = ToolContext(
+            session=transcript.session,
+            person=transcript.person,
+            turn=ordinal,
+            call=f"{transcript.session}/{call.ref.of}/{call.ref.index}",
+        )
+        try:
+            async with asyncio.timeout(TOOL_SECONDS) as limit:
+                output = await tool.run(arguments, context)
+            return "returned", carriable(output.text)
+        except ToolFailed as error:
+            return "failed", sentence_of(error)
+        except (Exception, SystemExit) as error:
+            if isinstance(error, TimeoutError) and limit.expired():
+                return "failed", f"The tool did not return within {TOOL_SECONDS:.0f} seconds and was stopped."
+            note_plugin_failure(self._recorder, call.tool, "run", error)
+            return "failed", f"The tool failed: {sentence_of(error)}"
+
+    async def _return(self, call: OpenCall, outcome: Outcome, output: str) -> None:
+        encoded = output.encode()
+        if len(encoded) <= OUTPUT_LIMIT:
+            self.note(call, outcome, output)
+            return
+        whole = await self._attachments.keep(encoded, self._recorder.transcript.person)
+        self._recorder.note(
+            ToolReturned(
+                call=call.ref,
+                outcome=outcome,
+                output=head_and_tail(output, OUTPUT_LIMIT),
+                cut_from=len(encoded),
+                whole=whole,
+            ),
+            turn=open_turn(self._recorder.transcript).ordinal,
+        )
+
+    def note(self, call: OpenCall, outcome: Outcome, output: str) -> None:
+        """Give a call its result."""
+        self._recorder.note(
+            ToolReturned(call=call.ref, outcome=outcome, output=output), turn=open_turn(self._recorder.transcript).ordinal
+        )
+
+    def close(self) -> None:
+        """Give each call that has no result one that says so."""
+        for call in open_turn(self._recorder.transcript).calls:
+            if call.began:
+                self.note(call, "unknown", "This was stopped while it ran; how it ended is not known.")
+            else:
+                self.note(call, "refused", "The turn ended before this ran.")
+
+
+def note_plugin_failure(recorder: Recorder, plugin: str, hook: str, error: BaseException) -> None:
+    """Leave a word in the log that a plugin's code failed."""
+    sentence = f"{type(error).__name__}: {sentence_of(error)}"
+    recorder.note(PluginFailed(plugin=plugin, hook=hook, sentence=sentence), turn=open_turn(recorder.transcript).ordinal)
+
+
+def parse_arguments(text: str) -> dict[str, object]:
+    """A call's arguments as an object; ToolFailed with a sentence for the model."""
+    try:
+        value = msgspec.json.decode(text or "{}")
+    except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
+        raise ToolFailed(f"The arguments are not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise ToolFailed("The arguments must be a JSON object.")
+    return value

@@ -1,0 +1,64 @@
+"""The second tongue of the `openai` provider: OpenAI's Responses API, in which a model's reasoning comes back to it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
+
+from plugins.chat.openai_errors import meaning
+from plugins.chat.openai_responses_answer import Assembly
+from plugins.chat.openai_responses_request import Encoder
+from plugins.contracts import ChatRequest, Delta, Reply
+from plugins.event_stream import ServerSentEvent
+from plugins.refusals import StatusRefused
+from plugins.transport import Patience, Transport
+
+
+class Responses:
+    """One service's Responses API, for all sessions at once. `base` is its address, as `https://api.openai.com/v1`;
+    `max_tokens` bounds an answer with its reasoning; `effort` is as the service has it."""
+
+    def __init__(
+        self, transport: Transport, base: str, patience: Patience, max_tokens: int | None, effort: str | None
+    ) -> None:
+        self._transport = transport
+        self._url = f"{base}/responses"
+        self._patience = patience
+        self._max_tokens = max_tokens
+        self._effort = effort
+        self._encoder = Encoder()
+
+    async def stream(
+        self, request: ChatRequest, headers: Mapping[str, str], may_retry: Callable[[StatusRefused], bool]
+    ) -> AsyncGenerator[Delta | Reply, None]:
+        """Ask, and yield deltas and the reply; see `ChatProvider.stream`. `may_retry` is asked as by the transport.
+        Where the service refuses what this model or this key cannot read, the same is asked once more without it."""
+        while True:
+            assembly = Assembly(request.model)
+            try:
+                async with aclosing(self._events(request, headers, assembly, may_retry)) as events:
+                    async for event in events:
+                        for delta in assembly.take(event.data):
+                            yield delta
+                break
+            except StatusRefused as refused:
+                if assembly.begun or not self._encoder.learns(request, refused.body):
+                    raise meaning(refused.status, refused.body, after=refused.retry_after) from refused
+        yield assembly.reply()
+
+    def _events(
+        self,
+        request: ChatRequest,
+        headers: Mapping[str, str],
+        assembly: Assembly,
+        may_retry: Callable[[StatusRefused], bool],
+    ) -> AsyncGenerator[ServerSentEvent, None]:
+        """The events of one answer, up to the one with which the assembly is done."""
+        return self._transport.stream_events(
+            self._url,
+            headers=headers,
+            body=self._encoder.body(request, max_tokens=self._max_tokens, effort=self._effort),
+            patience=self._patience,
+            until=lambda: assembly.done,
+            may_retry=may_retry,
+        )

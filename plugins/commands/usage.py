@@ -1,0 +1,37 @@
+"""`/usage`: the tokens that this session has cost, by purpose and model."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from plugins.commands.markdown import code
+from plugins.contracts import CommandFailed, CommandTime, ConversationView
+from sessions.messages import Usage as Tokens
+
+
+class Usage:
+    """Shows what the providers counted."""
+
+    name: ClassVar[str] = "usage"
+    usage: ClassVar[str] = "/usage"
+    summary: ClassVar[str] = "Show the tokens of this session, by purpose and model."
+    when: ClassVar[CommandTime] = "now"
+
+    async def run(self, argument: str, conversation: ConversationView) -> str:
+        """Answer with a table, and its sum where it has several rows; CommandFailed where anything follows the name."""
+        if argument:
+            raise CommandFailed("/usage takes nothing after it.")
+        spent = conversation.spent()
+        if not spent:
+            return "No provider has counted any tokens in this session yet."
+        rows = [
+            _row(purpose, code(model), tokens) for purpose, by_model in spent.items() for model, tokens in by_model.items()
+        ]
+        if len(rows) > 1:
+            total = sum((tokens for by_model in spent.values() for tokens in by_model.values()), Tokens())
+            rows.append(_row("**all**", "", total))
+        return "\n".join(["| for | model | in | of it cached | out |", "|---|---|---:|---:|---:|", *rows])
+
+
+def _row(purpose: str, model: str, tokens: Tokens) -> str:
+    return f"| {purpose} | {model} | {tokens.input:,} | {tokens.cached:,} | {tokens.output:,} |"

@@ -1,0 +1,101 @@
+"""Attempts with wrong tokens: guessing gets slower for whoever guesses, and for nobody else."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.attempts import ADDRESSES, FORGET_AFTER, FREE, LONGEST_WAIT, STORM, Attempts, place_of
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def guess(attempts: Attempts, address: str, times: int, first: int = 0) -> None:
+    for number in range(first, first + times):
+        attempts.wrong(address, str(number).encode())
+
+
+def test_a_few_mistakes_cost_nothing_and_then_each_doubles_the_wait(clock: Clock) -> None:
+    attempts = Attempts(clock)
+    guess(attempts, "192.0.2.1", FREE)
+    assert attempts.wait("192.0.2.1") == 0
+    waits = []
+    for number in range(12):
+        guess(attempts, "192.0.2.1", 1, first=FREE + number)
+        waits.append(attempts.wait("192.0.2.1"))
+        clock.now += waits[-1]
+        assert attempts.wait("192.0.2.1") == 0
+    assert waits == [1, 2, 4, 8, 16, 32, 64, 128, 256, LONGEST_WAIT, LONGEST_WAIT, LONGEST_WAIT]
+
+
+def test_a_program_with_its_one_old_token_locks_nobody_out(clock: Clock) -> None:
+    attempts = Attempts(clock)
+    for _ in range(1000):
+        attempts.wrong("127.0.0.1", b"the old token")
+    assert attempts.wait("127.0.0.1") == 0
+
+
+def test_after_a_while_an_address_begins_anew(clock: Clock) -> None:
+    attempts = Attempts(clock)
+    guess(attempts, "192.0.2.1", FREE + 5)
+    clock.now += FORGET_AFTER + 1
+    guess(attempts, "192.0.2.1", 1)
+    assert attempts.wait("192.0.2.1") == 0
+
+
+def test_a_network_of_ipv6_is_one_address_and_so_is_the_same_one_in_ipv4(clock: Clock) -> None:
+    attempts = Attempts(clock)
+    for number in range(FREE + 1):
+        guess(attempts, f"2001:db8::{number:x}", 1, first=number)
+    assert attempts.wait("2001:db8::ffff") == 1
+    assert attempts.wait("2001:db8:0:1::1") == 0
+    assert place_of("::ffff:192.0.2.1") == "192.0.2.1"
+    assert place_of("fe80::1%eth0") == place_of("fe80::2")
+
+
+def test_the_table_is_bounded_and_forgets_who_was_wrong_longest_ago(clock: Clock) -> None:
+    attempts = Attempts(clock)
+    guess(attempts, "192.0.2.1", FREE + 1)
+    for number in range(ADDRESSES):
+        guess(attempts, f"2001:db8:0:{number:x}::1", 1)
+        clock.now += 0.0001
+        assert len(attempts) <= ADDRESSES
+    assert attempts.wait("192.0.2.1") == 0
+
+
+def test_in_a_storm_no_address_has_mistakes_for_free_and_others_still_wait_for_nothing(clock: Clock) -> None:
+    attempts = Attempts(clock)
+    for number in range(STORM + 1):
+        guess(attempts, f"2001:db8:0:{number:x}::1", 1)
+    assert attempts.wait(f"2001:db8:0:{STORM:x}::1") == 1
+    assert attempts.wait("192.0.2.1") == 0
+    clock.now += 60
+    guess(attempts, "192.0.2.1", 1)
+    assert attempts.wait("192.0.2.1") == 0
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["192.0.2.1", "192.0.2.2", "2001:db8::1"]), st.binary(max_size=2), st.floats(0, 400)))
+)
+def test_no_address_waits_for_anothers_mistakes_nor_longer_than_the_longest(
+    guesses: list[tuple[str, bytes, float]],
+) -> None:
+    clock = Clock()
+    attempts = Attempts(clock)
+    for address, mark, later in guesses:
+        attempts.wrong(address, mark)
+        assert 0 <= attempts.wait(address) <= LONGEST_WAIT
+        assert attempts.wait("203.0.113.9") == 0
+        clock.now += later

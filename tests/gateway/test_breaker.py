@@ -1,0 +1,144 @@
+"""A provider's breaker: when it opens, for how long, and what it never counts."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from gateway.breaker import FIRST_PAUSE, LONGEST_PAUSE, OPENS_AFTER, WITHIN, Breaker
+from plugins.errors import (
+    BadAnswer,
+    BadRequest,
+    ContextOverflow,
+    CredentialsRefused,
+    RateLimited,
+    StreamCut,
+    Unreachable,
+)
+
+
+class Time:
+    """A clock that a test sets."""
+
+    def __init__(self) -> None:
+        self.seconds = 1000.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+def ends(breaker: Breaker, error: BaseException | None = None) -> None:
+    """One request that ends with this error, or well."""
+    if error is None:
+        with breaker.judging():
+            return
+    with pytest.raises(type(error)), breaker.judging():
+        raise error
+
+
+def opened(time: Time) -> Breaker:
+    breaker = Breaker(time)
+    for _ in range(OPENS_AFTER):
+        ends(breaker, Unreachable("It is away."))
+    return breaker
+
+
+def test_it_opens_after_failures_in_a_row_and_says_why() -> None:
+    breaker = Breaker(Time())
+    for _ in range(OPENS_AFTER - 1):
+        ends(breaker, Unreachable("It is away."))
+    assert (breaker.view().state, breaker.admits()) == ("closed", True)
+
+    ends(breaker, StreamCut("It broke off."))
+
+    view = breaker.view()
+    assert (view.state, view.failures, view.wait, view.why) == ("open", OPENS_AFTER, FIRST_PAUSE, "It broke off.")
+    assert not breaker.admits()
+
+
+def test_an_answer_between_begins_the_count_anew() -> None:
+    breaker = Breaker(Time())
+    for _ in range(3 * OPENS_AFTER):
+        ends(breaker, Unreachable("It is away."))
+        ends(breaker)
+
+    assert breaker.view().state == "closed"
+
+
+def test_failures_that_are_long_ago_are_forgotten() -> None:
+    time = Time()
+    breaker = Breaker(time)
+    for _ in range(3 * OPENS_AFTER):
+        ends(breaker, Unreachable("It is away."))
+        time.seconds += WITHIN + 1
+
+    assert breaker.view().state == "closed"
+
+
+@pytest.mark.parametrize(
+    "kind", [BadRequest, ContextOverflow, CredentialsRefused, RateLimited, BadAnswer, asyncio.CancelledError]
+)
+def test_what_one_session_causes_never_opens_it(kind: type[BaseException]) -> None:
+    breaker = Breaker(Time())
+    for _ in range(3 * OPENS_AFTER):
+        ends(breaker, kind("no"))
+
+    assert breaker.view().state == "closed"
+
+
+def test_half_open_it_admits_one_probe_and_closes_when_that_is_answered() -> None:
+    time = Time()
+    breaker = opened(time)
+    time.seconds += FIRST_PAUSE
+    assert (breaker.view().state, breaker.admits()) == ("half_open", True)
+
+    with breaker.judging():
+        assert not breaker.admits()
+
+    assert (breaker.view().state, breaker.view().failures, breaker.admits()) == ("closed", 0, True)
+
+
+def test_each_probe_that_fails_doubles_the_pause_up_to_its_bound() -> None:
+    time = Time()
+    breaker = opened(time)
+    pauses = []
+    for _ in range(7):
+        pauses.append(breaker.view().wait)
+        time.seconds += breaker.view().wait
+        ends(breaker, Unreachable("It is still away."))
+
+    assert pauses == [15.0, 30.0, 60.0, 120.0, 240.0, LONGEST_PAUSE, LONGEST_PAUSE]
+
+
+@pytest.mark.parametrize("end", [asyncio.CancelledError(), BadAnswer("What is this?")])
+def test_a_probe_that_says_nothing_leaves_room_for_another(end: BaseException) -> None:
+    time = Time()
+    breaker = opened(time)
+    time.seconds += FIRST_PAUSE
+
+    ends(breaker, end)
+
+    assert (breaker.view().state, breaker.admits()) == ("half_open", True)
+
+
+def test_requests_that_were_on_their_way_when_it_opened_do_not_lengthen_the_pause() -> None:
+    time = Time()
+    breaker = Breaker(time)
+    for _ in range(3 * OPENS_AFTER):
+        ends(breaker, Unreachable("It is away."))
+
+    assert breaker.view().wait == FIRST_PAUSE
+
+
+def test_a_late_failure_of_an_earlier_request_frees_no_second_probe() -> None:
+    time = Time()
+    breaker = Breaker(time)
+    late = breaker.judging()
+    late.__enter__()
+    for _ in range(OPENS_AFTER):
+        ends(breaker, Unreachable("It is away."))
+    time.seconds += FIRST_PAUSE
+    with breaker.judging():
+        assert not late.__exit__(Unreachable, Unreachable("late"), None)
+        assert not breaker.admits()

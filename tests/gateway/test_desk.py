@@ -1,0 +1,205 @@
+"""`exuvia chat` at a terminal with colours: what a person sees while they type, and what stands there in the end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import stat
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.gateway.cutting_proxy import CuttingProxy
+from tests.gateway.gateways import Gateway, gateway
+from tests.gateway.person import ENVIRONMENT, Terminal
+from tests.gateway.test_chat_terminal import received
+
+ENTER, ALT_ENTER, CTRL_C, CTRL_D, CTRL_J, TAB, UP = "\r", "\x1b\r", "\x03", "\x04", "\n", "\t", "\x1b[A"
+PASTE = "\x1b[200~{}\x1b[201~"
+
+
+def environment(tmp_path: Path) -> Mapping[str, str]:
+    wanted = {"TERM": "xterm-256color", "XDG_STATE_HOME": str(tmp_path / "state")}
+    return {name: value for name, value in ENVIRONMENT.items() if name != "NO_COLOR"} | wanted
+
+
+@asynccontextmanager
+async def desk(
+    tmp_path: Path, *script: Mapping[str, Any], columns: int = 80, rows: int = 24
+) -> AsyncIterator[tuple[Gateway, Terminal]]:
+    """A gateway and a person who has the prompt before them; in the end they leave, and find their terminal as it was."""
+    async with gateway(tmp_path, script=script or None) as g, Terminal(columns, rows) as terminal:
+        process = await terminal.chat(g.url, environment=environment(tmp_path))
+        await terminal.sees("Ctrl-D leaves.")
+        await terminal.sees("› ")
+        yield g, terminal
+        terminal.types(CTRL_D)
+        assert await asyncio.wait_for(process.wait(), 10) == 0
+        assert terminal.echoes
+
+
+async def test_an_answer_is_shown_with_its_markdown_and_stays_in_the_scrollback(tmp_path: Path) -> None:
+    text = "# Title\n\n- one\n- **two**\n\n```python\nreturn 1\n```\n\nend"
+    async with desk(tmp_path, {"text": text, "delay_ms": 30}) as (_, terminal):
+        terminal.types("show me" + ENTER)
+        await terminal.sees("› show me\n")
+        await terminal.sees("Title\n\n • one\n • two\n")
+        await terminal.sees("```python\nreturn 1\n```\n")
+        await terminal.sees("\nend\n")
+        assert terminal.shown.count("return 1") == terminal.shown.count("Title") == 1
+
+
+async def test_a_long_answer_goes_up_whole_on_a_small_terminal(tmp_path: Path) -> None:
+    code = "".join(f"line_{number} = {number}\n" for number in range(60))
+    async with desk(tmp_path, {"text": f"```python\n{code}```\n", "delay_ms": 2}, columns=30, rows=8) as (_, terminal):
+        terminal.types("go" + ENTER)
+        for number in range(60):
+            await terminal.sees(f"line_{number} = {number}\n")
+
+
+async def test_what_runs_is_said_above_the_prompt(tmp_path: Path) -> None:
+    async with desk(tmp_path, {"text": "one two three", "delay_ms": 700}) as (_, terminal):
+        terminal.types("go" + ENTER)
+        await terminal.sees("thinking")
+        await terminal.sees("writing")
+        terminal.types("more" + ENTER)
+        await terminal.sees("1 waiting")
+        terminal.types(CTRL_C)
+        await terminal.sees("(stopped)\n")
+        terminal.types(CTRL_C)
+        await terminal.sees("(stopped)\n")
+
+
+async def test_a_message_may_have_several_lines(tmp_path: Path) -> None:
+    async with desk(tmp_path) as (g, terminal):
+        terminal.types("one" + ALT_ENTER + "two" + CTRL_J + "three" + ENTER)
+        await terminal.sees("› one\n  two\n  three\n")
+        terminal.types(PASTE.format("pasted\r\n\ttext\r\n") + ENTER)
+        await terminal.sees("› pasted\n")
+        while len(texts := received(g.journals())) < 2:
+            await asyncio.sleep(0.01)
+        assert texts[0] == "one\ntwo\nthree"
+        assert [line.strip() for line in texts[1].splitlines()] == ["pasted", "text"]
+
+
+async def test_ctrl_c_empties_the_line_and_the_up_arrow_brings_it_back(tmp_path: Path) -> None:
+    async with desk(tmp_path) as (g, terminal):
+        terminal.types("not yet")
+        await terminal.sees("› not yet")
+        terminal.types(CTRL_C)
+        while "not yet" in terminal.shown:
+            await asyncio.sleep(0.01)
+        terminal.types(UP)
+        await terminal.sees("› not yet")
+        assert g.journals() == {}
+        terminal.types(CTRL_C)
+        while "not yet" in terminal.shown:
+            await asyncio.sleep(0.01)
+
+
+async def test_ctrl_c_twice_leaves(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as g, Terminal() as terminal:
+        process = await terminal.chat(g.url, environment=environment(tmp_path))
+        await terminal.sees("Ctrl-D leaves.")
+        terminal.types(CTRL_C)
+        await terminal.sees("Press Ctrl-C again")
+        terminal.types(CTRL_C)
+        assert await asyncio.wait_for(process.wait(), 10) == 0
+        assert terminal.echoes
+
+
+async def test_a_terminal_is_left_as_it_was_found_when_the_program_is_ended(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as g, Terminal() as terminal:
+        process = await terminal.chat(g.url, environment=environment(tmp_path))
+        await terminal.sees("› ")
+        assert not terminal.echoes
+        process.send_signal(signal.SIGTERM)
+        assert await asyncio.wait_for(process.wait(), 10) == 143
+        assert terminal.echoes
+
+
+async def test_commands_are_completed(tmp_path: Path) -> None:
+    async with desk(tmp_path) as (_, terminal):
+        terminal.types("/sw")
+        await terminal.sees("/switch KEY")
+        terminal.types(TAB + "other" + ENTER)
+        await terminal.sees("session other")
+        terminal.types("hello there" + ENTER)
+        await terminal.sees("› hello there\nhello there\n")
+        terminal.types("/switch bad key" + ENTER)
+        await terminal.sees("/switch takes the name of a conversation")
+
+
+async def test_what_was_typed_is_there_in_the_next_run_but_for_secrets(tmp_path: Path) -> None:
+    async with desk(tmp_path) as (_, terminal):
+        terminal.types("an open word" + ENTER)
+        await terminal.sees("› an open word\nan open word\n")
+        terminal.types(" a secret" + ENTER)
+        await terminal.sees("›  a secret\n")
+    file = tmp_path / "state" / "exuvia" / "chat_history"
+    assert [json.loads(line) for line in file.read_bytes().splitlines()] == ["an open word"]
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    async with desk(tmp_path) as (_, terminal):
+        terminal.types(UP + ENTER)
+        await terminal.sees("› an open word\n")
+
+
+async def test_what_is_typed_while_the_gateway_is_away_arrives_when_it_is_back(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as g, CuttingProxy(g.url) as proxy, Terminal() as terminal:
+        process = await terminal.chat(proxy.url, environment=environment(tmp_path))
+        await terminal.sees("› ")
+        await proxy.stop()
+        await terminal.sees("trying to come back)")
+        terminal.types("are you there" + ENTER)
+        await terminal.sees("1 to send")
+        await proxy.start()
+        await terminal.sees("(connected again)")
+        await terminal.sees("are you there\n")
+        terminal.types(CTRL_D)
+        assert await asyncio.wait_for(process.wait(), 10) == 0
+        assert received(g.journals()) == ["are you there"]
+
+
+async def test_a_file_goes_along_with_the_next_message(tmp_path: Path) -> None:
+    file = tmp_path / "notes.txt"
+    file.write_text("some notes")
+    async with desk(tmp_path, columns=200) as (g, terminal):
+        terminal.types(f"/attach {tmp_path}/missing.txt" + ENTER)
+        await terminal.sees("is no file.")
+        terminal.types(f"/attach {file}" + ENTER)
+        await terminal.sees("notes.txt goes along with the next message.")
+        await terminal.sees("+notes.txt › ")
+        terminal.types("read it" + ENTER)
+        await terminal.sees("› read it\n")
+        terminal.types("and this" + ENTER)
+        while len(received(g.journals())) < 2:
+            await asyncio.sleep(0.01)
+        events = [line for lines in g.journals().values() for line in lines if line["kind"] == "message_received"]
+        assert [[each["name"] for each in event["attachments"]] for event in events] == [["notes.txt"], []]
+
+
+@pytest.mark.parametrize("evil", ["\x1b[2J\x1b]0;title\x07", "<http://a/%1b[2J>", "```\n\x1b[2J\n```", "\x9b2J"])
+async def test_no_escape_of_a_model_reaches_the_terminal(tmp_path: Path, evil: str) -> None:
+    async with desk(tmp_path, {"text": f"before {evil} after\n\nend"}) as (_, terminal):
+        terminal.types("go" + ENTER)
+        await terminal.sees("end\n")
+        assert b"\x1b[2J" not in terminal.bytes
+        assert b"\x1b]" not in terminal.bytes
+        assert "\x9b" not in terminal.bytes.decode()
+
+
+async def test_a_terminal_may_change_its_size_while_an_answer_is_written(tmp_path: Path) -> None:
+    words = [f"word{number}" for number in range(60)]
+    async with desk(tmp_path, {"text": " ".join(words), "delay_ms": 20}) as (_, terminal):
+        terminal.types("go" + ENTER)
+        await terminal.sees("word9")
+        terminal.resize(30, 10)
+        await terminal.sees("word30")
+        terminal.resize(120, 40)
+        await terminal.sees("word59\n")
+        terminal.types("again" + ENTER)
+        await terminal.sees("› again\n")

@@ -1,0 +1,484 @@
+"""`exuvia doctor`: each fault is planted for real, and found with the sentence that mends it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import json
+import os
+import resource
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from gateway import service
+from gateway.clock import SystemClock
+from gateway.config_checking import check
+from gateway.doctor import CHECKS, examined
+from gateway.doctor_findings import Finding, Patient
+from gateway.doctor_machine import mount_findings
+from gateway.home import Home
+from sessions import sqlite
+from sessions.home_lock import HomeLock
+from tests.gateway.gateways import gateway
+
+ROOT = Path(__file__).parents[2]
+TOKEN = "a-token-for-tests-that-is-long-enough"
+
+
+def patient(home: Path, text: str = "", *, offline: bool = True, **variables: str) -> Patient:
+    """A home with this configuration, which listens nowhere unless it says so."""
+    home.mkdir(mode=0o700, exist_ok=True)
+    home.chmod(0o700)
+    (home / "config.toml").write_text(text or "[gateway]\nport = 0\n")
+    checked = check(home / "config.toml", variables)
+    return Patient(home=Home(home), checked=checked, environment=variables, offline=offline)
+
+
+def found(name: str, of: Patient) -> list[Finding]:
+    """What one check finds."""
+    return list(examined(CHECKS[name], of))
+
+
+def wrong(name: str, of: Patient) -> Finding:
+    """The one thing that a check finds wrong."""
+    (finding,) = found(name, of)
+    assert finding.level == "wrong", finding
+    return finding
+
+
+async def talked(home: Path) -> Path:
+    """Let a gateway run on a home and hold a conversation; returns the journal."""
+    async with gateway(home) as running:
+        client = await running.connect()
+        for text in ("one", "two", "three"):
+            await client.chat(text)
+    (journal,) = (home / "sessions").glob("*.jsonl")
+    return journal
+
+
+def doctor(home: Path, *arguments: str, before: str = "", **variables: str) -> subprocess.CompletedProcess[str]:
+    """The program, on a home; `before` are shell commands that prepare its surroundings."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("EXUVIA_", "OPENAI_"))}
+    program = f'exec "{sys.executable}" -m exuvia doctor "$@"'
+    return subprocess.run(
+        ["sh", "-c", f"{before}{program}", "sh", *arguments],
+        cwd=ROOT, env=clean | {"EXUVIA_HOME": str(home)} | variables, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+# --- the program ------------------------------------------------------------------------------------------------------
+
+
+async def test_nothing_is_wrong_with_a_home_that_was_used(tmp_path: Path) -> None:
+    await talked(tmp_path)
+    well = patient(tmp_path, '[gateway]\nport = 0\n[agent]\nmodel = "scripted:echo"\n')
+    findings = {name: await asyncio.to_thread(found, name, well) for name in CHECKS}
+    findings.pop("disk")  # of the machine that the tests run on
+    findings.pop("file system")
+    assert {name: each for name, each in findings.items() if each} == {}
+
+
+def test_the_program_tells_each_check_and_ends_with_one_if_something_is_wrong(tmp_path: Path) -> None:
+    patient(tmp_path, '[gateway]\nport = 0\n[agent]\nmodel = "scripted:echo"\n')
+    (tmp_path / "token").write_text("short")
+    done = doctor(tmp_path, "--offline")
+    assert (done.returncode, done.stderr) == (1, "")
+    assert (
+        f"wrong  token: The token in {tmp_path}/token is shorter than 24 characters.\n       → Delete the file"
+        in done.stdout
+    )
+    as_json = json.loads(doctor(tmp_path, "--offline", "--json").stdout)
+    assert [each["check"] for each in as_json] == list(CHECKS)
+    (finding,) = next(each["findings"] for each in as_json if each["check"] == "token")
+    assert finding["level"] == "wrong"
+    (tmp_path / "token").write_text(TOKEN)
+    assert "well   token\n" in doctor(tmp_path, "--offline").stdout
+
+
+def test_a_home_that_does_not_exist_is_no_fault_and_is_not_made(tmp_path: Path) -> None:
+    home = tmp_path / "none"
+    done = doctor(home, "--offline", EXUVIA_PORT="0", EXUVIA__AGENT__MODEL="scripted:echo")
+    assert f"note   home: There is no home at {home}." in done.stdout
+    assert "could not be looked at" not in done.stdout
+    assert not home.exists()
+
+
+async def test_a_gateway_that_runs_is_not_disturbed(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as running:
+        client = await running.connect()
+        await client.chat("one")
+        home = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+        done = await asyncio.to_thread(doctor, tmp_path, "--offline")
+        assert "journals" in done.stdout
+        assert {path: path.stat().st_mtime_ns for path in home} == home
+        assert await client.chat("two") == "two"
+
+
+def test_a_check_that_fails_is_a_finding_and_keeps_no_other_from_being_made(tmp_path: Path) -> None:
+    def fails(_: Patient) -> Iterator[Finding]:
+        raise PermissionError(13, "Permission denied")
+
+    (finding,) = examined(fails, patient(tmp_path))
+    assert finding.what == "This could not be looked at: PermissionError: [Errno 13] Permission denied"
+
+
+# --- the home ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_fault_of_the_configuration_is_found(tmp_path: Path) -> None:
+    ill = patient(tmp_path, "[sessions]\nqueue_limit = 0\n")
+    assert wrong("configuration", ill).what == f"{tmp_path}/config.toml, line 2: sessions.queue_limit must be at least 1."
+
+
+def test_a_secret_in_the_configuration_is_noted(tmp_path: Path) -> None:
+    (finding,) = found("configuration", patient(tmp_path, f'[gateway]\ntoken = "{TOKEN}"\n'))
+    assert finding.level == "note"
+    assert "file:PATH" in finding.mend
+    assert TOKEN not in finding.what
+
+
+async def test_a_home_that_others_may_open_is_found(tmp_path: Path) -> None:
+    await talked(tmp_path)
+    ill = patient(tmp_path)
+    assert found("permissions", ill) == []
+    tmp_path.chmod(0o755)
+    assert wrong("permissions", ill).mend == f"Close the home to them: `chmod -R go= {tmp_path}`."
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file to another user")
+async def test_a_file_of_another_user_is_found(tmp_path: Path) -> None:
+    journal = await talked(tmp_path)
+    os.chown(journal, 12345, 12345)
+    assert wrong("permissions", patient(tmp_path)).what == f"The home belongs to one user, and {journal} to another."
+
+
+@pytest.mark.parametrize(
+    ("token", "words"), [("", "is blank"), ("short", "is shorter than 24"), ("x" * 40, "repeats itself")]
+)
+def test_a_weak_token_is_found(token: str, words: str, tmp_path: Path) -> None:
+    ill = patient(tmp_path)
+    (tmp_path / "token").write_text(token)
+    assert words in wrong("token", ill).what
+    configured = patient(tmp_path, f'[gateway]\ntoken = "{TOKEN}"\n')
+    assert found("token", configured) == []
+
+
+async def test_a_damaged_journal_is_found_with_its_line(tmp_path: Path) -> None:
+    journal = await talked(tmp_path)
+    assert found("journals", patient(tmp_path)) == []
+    content = journal.read_bytes()
+    journal.write_bytes(content.replace(b'"two"', b'"too"', 1))
+    line = next(n for n, each in enumerate(content.splitlines(), start=1) if b'"two"' in each)
+    finding = wrong("journals", patient(tmp_path))
+    assert finding.what.startswith(f"{journal}, line {line} is damaged: ")
+    assert "/new" in finding.mend
+
+
+async def test_a_journal_under_another_name_and_one_that_is_no_file_are_found(tmp_path: Path) -> None:
+    journal = await talked(tmp_path)
+    journal.rename(journal.with_name("20200101-000000-aaaaaa.jsonl"))
+    os.mkfifo(journal.with_name("20200101-000000-bbbbbb.jsonl"))
+    findings = found("journals", patient(tmp_path))
+    assert sorted(finding.what.partition(": ")[2] for finding in findings) == [
+        "it is not a regular file.",
+        f"it is the journal of {journal.stem}, under another name.",
+    ]
+
+
+async def test_an_unfinished_line_is_noted_unless_a_gateway_is_writing_it(tmp_path: Path) -> None:
+    journal = await talked(tmp_path)
+    with journal.open("ab") as file:
+        file.write(b'{"seq":')
+    (finding,) = found("journals", patient(tmp_path))
+    assert finding.level == "note"
+    assert "7 bytes" in finding.what
+    with HomeLock(tmp_path / "lock"):
+        assert found("journals", patient(tmp_path)) == []
+
+
+def test_what_lies_in_the_quarantine_is_noted(tmp_path: Path) -> None:
+    ill = patient(tmp_path)
+    (tmp_path / "quarantine").mkdir()
+    assert found("quarantine", ill) == []
+    for name in ("one", "two"):
+        (tmp_path / "quarantine" / name).touch()
+    (finding,) = found("quarantine", ill)
+    assert finding.what == f"The quarantine holds {tmp_path}/quarantine/one and 1 more."
+
+
+async def test_a_clock_that_went_back_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as then:
+        then.setattr(SystemClock, "now", lambda _: datetime.now(UTC) + timedelta(days=2))
+        await talked(tmp_path)
+    finding = wrong("clock", patient(tmp_path))
+    assert f"recorded at {datetime.now(UTC) + timedelta(days=2):%Y-%m-%d}" in finding.what
+    assert "timedatectl set-ntp true" in finding.mend
+
+
+# --- the machine ------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def mounted(place: Path, options: str) -> Iterator[None]:
+    """A small file system in memory."""
+    place.mkdir()
+    done = subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", place], capture_output=True, check=False)
+    if done.returncode:
+        pytest.skip("mounting needs root")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", place], check=True)
+
+
+def test_a_disk_that_is_nearly_full_is_found(tmp_path: Path) -> None:
+    with mounted(tmp_path / "home", "size=4m,mode=700"):
+        assert "nearly full: 3 MB are left" in wrong("disk", patient(tmp_path / "home")).what
+
+
+def test_a_disk_without_room_for_more_files_is_found(tmp_path: Path) -> None:
+    with mounted(tmp_path / "home", "size=2g,nr_inodes=100,mode=700"):
+        assert "more files" in wrong("disk", patient(tmp_path / "home")).what
+
+
+def test_a_home_in_memory_is_found(tmp_path: Path) -> None:
+    with mounted(tmp_path / "home", "size=4m,mode=700"):
+        assert f"{tmp_path}/home is memory (tmpfs)" in wrong("file system", patient(tmp_path / "home")).what
+
+
+@pytest.mark.parametrize(
+    ("mount", "words"),
+    [
+        ("36 1 0:3 / /srv rw,relatime shared:1 - nfs4 server:/srv rw,vers=4.2", "/srv is a network file system (nfs4)"),
+        ("36 1 0:3 / /srv/with\\040space rw - cifs //server/x rw", "is a network file system (cifs)"),
+        ("36 1 8:1 / /srv rw,relatime - ext4 /dev/sda1 rw,nobarrier", "mounted with nobarrier"),
+        ("36 1 0:9 / /srv rw - overlay overlay rw,lowerdir=/a,volatile", "mounted with volatile"),
+        ("36 1 8:1 / /srv rw,relatime - ext4 /dev/sda1 rw", ""),
+        ("36 1 0:3 / /srv/elsewhere rw - nfs4 server:/ rw", ""),
+    ],
+)
+def test_a_mount_that_does_not_keep_what_it_synced_is_found(mount: str, words: str) -> None:
+    # Lines as proc(5) describes them: no server stands here to mount such a thing from.
+    mounts = f"22 1 8:2 / / rw,relatime - ext4 /dev/sda2 rw\n{mount}\n"
+    findings = list(mount_findings(mounts, "/srv/with space/home" if "space" in mount else "/srv/home"))
+    assert [words in finding.what for finding in findings] == ([True] if words else [])
+
+
+def test_a_low_limit_of_open_files_is_found_also_of_the_gateway_that_runs(tmp_path: Path) -> None:
+    done = doctor(tmp_path, "--offline", before="ulimit -n 200; ")
+    assert "wrong  files at once: The gateway may have only 200 files" in done.stdout
+    holder = subprocess.Popen(
+        ["sh", "-c", f'ulimit -n 300; exec "{sys.executable}" -c "$0" "$1"', HOLD, tmp_path / "lock"],
+        cwd=ROOT, stdout=subprocess.PIPE, stdin=subprocess.PIPE,
+    )  # fmt: skip
+    assert holder.stdout is not None
+    holder.stdout.readline()
+    assert "may have only 300 files" in wrong("files at once", patient(tmp_path)).what
+    holder.communicate(b"\n")
+    assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] < 1024 or found("files at once", patient(tmp_path)) == []
+
+
+HOLD = """
+import pathlib, sys
+from sessions.home_lock import HomeLock
+with HomeLock(pathlib.Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("limit", ["instances", "watches"])
+def test_a_system_that_tells_of_no_saved_files_is_found(limit: str, tmp_path: Path) -> None:
+    if subprocess.run(["unshare", "-Ur", "true"], capture_output=True, check=False).returncode:
+        pytest.skip("a namespace of its own, in which the limit can be set, needs unshare")
+    program = f'echo 0 > /proc/sys/user/max_inotify_{limit}; exec "{sys.executable}" -m exuvia doctor --offline'
+    done = subprocess.run(
+        ["unshare", "-Ur", "sh", "-c", program],
+        cwd=ROOT, env=os.environ | {"EXUVIA_HOME": str(tmp_path)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert "wrong  watching: The system refuses to tell of saved files: " in done.stdout
+    assert "fs.inotify.max_user_instances" in done.stdout
+
+
+def test_a_python_whose_sqlite_loads_no_extensions_is_noted(tmp_path: Path) -> None:
+    stand_in = tmp_path / "packages" / "pysqlite3"
+    stand_in.mkdir(parents=True)
+    (stand_in / "__init__.py").write_text("raise ImportError('not for this machine')\n")
+    plain = importlib.import_module("sqlite3")
+    if hasattr(plain.Connection, "enable_load_extension"):
+        pytest.skip("this Python's own SQLite loads extensions, so none has to stand in")
+    done = doctor(tmp_path / "home", "--offline", PYTHONPATH=str(tmp_path / "packages"))
+    assert "note   sqlite: This Python's SQLite loads no extensions" in done.stdout
+    assert hasattr(sqlite.in_memory(), "enable_load_extension")
+    assert found("sqlite", patient(tmp_path)) == []
+
+
+def test_an_extension_that_does_not_load_is_noted(tmp_path: Path) -> None:
+    (tmp_path / "sqlite_vec.py").write_text("def load(connection): connection.load_extension('/nowhere/vec0')\n")
+    done = doctor(tmp_path / "home", "--offline", PYTHONPATH=str(tmp_path))
+    assert "note   sqlite: SQLite does not load the extension for vectors: /nowhere/vec0" in done.stdout
+
+
+def test_a_service_of_another_version_and_one_without_its_program_are_found(tmp_path: Path) -> None:
+    ill = patient(tmp_path / "home", XDG_CONFIG_HOME=str(tmp_path))
+    program = tmp_path / "exuvia"
+    program.touch()
+    path = service.place("user", ill.environment)
+    path.parent.mkdir(parents=True)
+    assert found("service", ill) == []
+    path.write_text(service.unit("user", f'"{program}" run'))
+    assert found("service", ill) == []
+    path.write_text(service.unit("user", f"{program} run") + "Nice=5\n")
+    (finding,) = found("service", ill)
+    assert (finding.level, finding.what) == ("note", f"The service in {path} is of another version, or was changed by hand.")
+    assert "exuvia service install --user" in finding.mend
+    program.unlink()
+    assert wrong("service", ill).what == f"The service in {path} starts a program that is not there."
+    path.write_text("[Service]\nExecStart=/somebody/elses\n")
+    assert found("service", ill) == []
+
+
+# --- the network ------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def listening() -> Iterator[int]:
+    """Some other program's port."""
+    server = HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield server.server_address[1]
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def test_a_port_that_another_program_has_is_found_with_its_name(tmp_path: Path) -> None:
+    with listening() as port:
+        finding = wrong("port", patient(tmp_path, f"[gateway]\nport = {port}\n"))
+        program = Path(f"/proc/{os.getpid()}/comm").read_text().strip()
+        assert finding.what == f"127.0.0.1:{port} is taken by another program (process {os.getpid()}, {program})."
+        assert "gateway.port" in finding.mend
+    time.sleep(0.01)
+    assert found("port", patient(tmp_path, f"[gateway]\nport = {port}\n")) == []
+
+
+async def test_a_port_that_another_exuvia_has_is_found_and_the_homes_own_is_none(tmp_path: Path) -> None:
+    async with gateway(tmp_path / "one") as running:
+        assert running.daemon.address is not None
+        text = f"[gateway]\nport = {running.daemon.address[1]}\n"
+        finding = await asyncio.to_thread(wrong, "port", patient(tmp_path / "two", text))
+        assert "is taken by another Exuvia" in finding.what
+        with HomeLock(tmp_path / "two" / "lock"):
+            assert await asyncio.to_thread(found, "port", patient(tmp_path / "two", text)) == []
+
+
+def test_an_address_that_is_not_of_this_machine_is_found(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    ill = patient(tmp_path, f'[gateway]\nhost = "192.0.2.1"\nport = {port}\ntoken = "{TOKEN}"\n')
+    assert "192.0.2.1" in wrong("port", ill).what
+
+
+# --- models -----------------------------------------------------------------------------------------------------------
+
+
+@contextlib.asynccontextmanager
+async def vendor(status: int = 200, body: Any = None) -> AsyncIterator[str]:
+    """A vendor's list of models, at every path at which one is looked for."""
+
+    async def answer(request: web.Request) -> web.Response:
+        asked.append(request.path)
+        return web.json_response(body, status=status)
+
+    asked: list[str] = []
+    app = web.Application()
+    app.router.add_get("/{path:.*}", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+LISTS = {
+    "openai": {"data": [{"id": "gpt-4.1"}, {"id": "small-2026-01-01"}]},
+    "anthropic": {"data": [{"id": "gpt-4.1"}, {"id": "small-2026-01-01"}]},
+    "gemini": {"models": [{"name": "models/gpt-4.1"}, {"name": "models/small-2026-01-01"}]},
+    "ollama": {"models": [{"name": "gpt-4.1:latest"}, {"name": "small:1b"}]},
+}
+
+
+def asks(home: Path, provider: str, url: str, model: str, *, offline: bool = False) -> Patient:
+    """A home whose model is a vendor's, with a key."""
+    text = f'[gateway]\nport = 0\n[agent]\nmodel = "{provider}:{model}"\n[providers.{provider}]\nbase_url = "{url}"\n'
+    return patient(home, f'{text}api_key = "env:K"\ndefault_model = "{model}"\n', offline=offline, K="sk-1234567890")
+
+
+@pytest.mark.parametrize("provider", LISTS)
+async def test_a_model_that_the_vendor_does_not_have_is_found(provider: str, tmp_path: Path) -> None:
+    async with vendor(body=LISTS[provider]) as url:
+        for known in ("gpt-4.1", "small"):
+            assert await asyncio.to_thread(found, "models", asks(tmp_path, provider, url, known)) == []
+        finding = await asyncio.to_thread(wrong, "models", asks(tmp_path, provider, url, "big"))
+        assert finding.what == f"{provider} has no model 'big'."
+        assert "gpt-4.1" in finding.mend
+
+
+async def test_a_model_that_steps_in_is_looked_for_too(tmp_path: Path) -> None:
+    async with vendor(body=LISTS["openai"]) as url:
+        text = '[gateway]\nport = 0\n[agent]\nmodel = "scripted:echo"\nfallback_models = ["openai:big", "openai:small"]\n'
+        ill = patient(tmp_path, f'{text}[providers.openai]\nbase_url = "{url}"\n', offline=False)
+        assert (await asyncio.to_thread(wrong, "models", ill)).what == "openai has no model 'big'."
+
+
+@pytest.mark.parametrize("provider", LISTS)
+async def test_a_key_that_the_vendor_refuses_is_found_and_not_shown(provider: str, tmp_path: Path) -> None:
+    async with vendor(401, {"error": {"message": "Incorrect API key", "status": "UNAUTHENTICATED"}}) as url:
+        finding = await asyncio.to_thread(wrong, "models", asks(tmp_path, provider, url, "gpt-4.1"))
+        assert "key" in finding.what
+        assert f"providers.{provider}." in finding.mend
+        assert "sk-1234567890" not in finding.what + finding.mend
+        assert await asyncio.to_thread(found, "models", asks(tmp_path, provider, url, "x", offline=True)) == []
+
+
+async def test_a_vendor_that_cannot_be_reached_or_lists_nonsense_is_found(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{free.getsockname()[1]}"
+        ill = asks(tmp_path, "openai", url, "gpt-4.1")
+        assert "openai cannot be asked" in (await asyncio.to_thread(wrong, "models", ill)).what
+    async with vendor(body=["nonsense"]) as url:
+        finding = await asyncio.to_thread(wrong, "models", asks(tmp_path, "openai", url, "gpt-4.1"))
+        assert "What the server gave for a list of its models is none." in finding.what
+
+
+def test_a_model_of_no_provider_is_found(tmp_path: Path) -> None:
+    findings = found("models", patient(tmp_path, '[agent]\nmodel = "nobody:x"\n'))
+    assert findings[0].what == "No model can answer."
+    assert "nobody:x" in findings[0].mend
+
+
+def test_a_window_that_is_larger_than_the_models_is_found(tmp_path: Path) -> None:
+    text = '[agent]\nmodel = "openai:gpt-4.1"\ncontext_window = {}\n[gateway]\nport = 0\n'
+    ill = patient(tmp_path, text.format(2_000_000), OPENAI_API_KEY="sk-1234567890")
+    assert wrong("models", ill).what == "agent.context_window is 2,000,000 tokens, and openai:gpt-4.1 takes 1,047,576."
+    assert found("models", patient(tmp_path, text.format(100_000), OPENAI_API_KEY="sk-1234567890")) == []

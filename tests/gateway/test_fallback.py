@@ -1,0 +1,230 @@
+"""Models that step in: which failures call for them, who answers the rest of the turn, and what is said when none can."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from gateway.breaker import OPENS_AFTER
+from gateway.errors import SENTENCE_LIMIT, ModelUnknown
+from gateway.models import Models
+from plugins.contracts import ModelLimits
+from plugins.errors import (
+    BadAnswer,
+    BadRequest,
+    ContextOverflow,
+    CredentialsRefused,
+    ProviderError,
+    RateLimited,
+    StreamCut,
+    Unreachable,
+)
+from sessions.events import ModelReplied, TurnEnded, TurnStarted
+from tests.gateway.gateways import gateway
+from tests.gateway.stage import Answer, Instrument, Model, Stage, breaks, hangs_after, says
+from tests.servers.faults import Fault
+from tests.servers.openai_server import KEY, OpenAIServer, refusal
+
+
+class Second(Model):
+    """A model that steps in, with a window of its own."""
+
+    name = "second"
+
+    def __init__(self, *answers: Answer, window: int | None = None) -> None:
+        super().__init__(*answers)
+        self.window = window
+
+    def limits(self, model: str) -> ModelLimits:
+        return ModelLimits(window=self.window)
+
+
+class Third(Second):
+    name = "third"
+
+
+def stage(first: Model, *others: Model, tools: Sequence[Instrument] = ()) -> Stage:
+    """A conversation whose model is `first`, with the others to step in."""
+    staged = Stage(first, *tools)
+    models = Models(
+        {each.name: each for each in (first, *others)},
+        configured="staged:model",
+        window=None,
+        fallbacks=[f"{each.name}:model" for each in others],
+        now=staged.clock.monotonic,
+    )
+    staged.turn._choose = models.choose
+    return staged
+
+
+async def hear(staged: Stage, text: str, id_: str = "m1") -> TurnEnded:
+    """Say something, wait for the turn's end and return it."""
+    before = len(staged.told(TurnEnded))
+    staged.hear(text, id_)
+    await staged.until(lambda: len(staged.told(TurnEnded)) > before)
+    await staged.until_settled()
+    ended: TurnEnded = staged.told(TurnEnded)[-1]
+    return ended
+
+
+@pytest.mark.parametrize("kind", [Unreachable, StreamCut, RateLimited, CredentialsRefused, BadAnswer])
+async def test_another_model_answers_the_same_turn(kind: type[ProviderError]) -> None:
+    first, second = Model(breaks(kind("no"), "half an ans")), Second(says("hello"))
+    staged = stage(first, second)
+    async with staged.playing():
+        ended = await hear(staged, "hi")
+
+    assert (ended.outcome, ended.error) == ("replied", None)
+    assert [reply.text for reply in staged.told(ModelReplied)] == ["hello"]
+    assert len(staged.told(TurnStarted)) == 1
+    assert [message.text for message in second.requests[0].context.messages] == ["hi"]
+
+
+@pytest.mark.parametrize("kind", [BadRequest, ContextOverflow])
+async def test_what_the_request_itself_is_refused_for_is_no_other_models_matter(kind: type[ProviderError]) -> None:
+    second = Second(says("hello"))
+    staged = stage(Model(breaks(kind("The request is wrong."))), second)
+    async with staged.playing():
+        ended = await hear(staged, "hi")
+
+    assert (ended.outcome, ended.error and ended.error.sentence) == ("failed", "The request is wrong.")
+    assert second.requests == []
+
+
+async def test_a_cancelled_turn_asks_nobody_else() -> None:
+    second = Second(says("hello"))
+    staged = stage(Model(hangs_after("so f")), second)
+    async with staged.playing():
+        staged.hear("hi")
+        await staged.until(lambda: staged.live.current is not None and bool(staged.live.current.pieces))
+        staged.turn.cancel()
+        await staged.until_settled()
+
+    assert staged.told(TurnEnded)[-1].outcome == "cancelled"
+    assert second.requests == []
+
+
+async def test_who_stepped_in_finishes_the_turn_and_the_next_turn_begins_with_the_first() -> None:
+    first = Model(breaks(Unreachable("away")), says("back"))
+    second, tool = Second(says("looking", "look"), says("found")), Instrument("look")
+    staged = stage(first, second, tools=[tool])
+    async with staged.playing():
+        await hear(staged, "hi")
+        assert (len(first.requests), len(second.requests), tool.runs) == (1, 2, 1)
+        await hear(staged, "and now?", "m2")
+
+    assert [reply.text for reply in staged.told(ModelReplied)] == ["looking", "found", "back"]
+
+
+async def test_the_deltas_of_who_steps_in_belong_to_a_further_reply() -> None:
+    staged = stage(Model(breaks(Unreachable("away"), "not confirmed")), Second(says("hello")))
+    async with staged.playing():
+        await hear(staged, "hi")
+
+    assert staged.told(ModelReplied)[-1].reply == 2
+    assert staged.live.current is not None
+    assert staged.live.current.text == "hello"
+
+
+async def test_a_model_whose_window_is_too_small_is_passed_over() -> None:
+    second, third = Second(says("short"), window=10), Third(says("long"))
+    staged = stage(Model(breaks(Unreachable("away"))), second, third)
+    async with staged.playing():
+        await hear(staged, "hi " * 200)
+
+    assert [reply.text for reply in staged.told(ModelReplied)] == ["long"]
+    assert second.requests == []
+
+
+async def test_when_all_fail_one_sentence_names_each_and_why() -> None:
+    staged = stage(
+        Model(breaks(Unreachable("The host cannot be reached."))),
+        Second(says("short"), window=10),
+        Third(breaks(RateLimited("No credit is left."))),
+    )
+    async with staged.playing():
+        ended = await hear(staged, "hi " * 200)
+
+    assert ended.error is not None
+    assert ended.error.code == "unreachable"
+    assert ended.error.sentence.startswith(
+        "No model answered. staged:model: The host cannot be reached; second:model: it takes 10 tokens and"
+    )
+    assert ended.error.sentence.endswith("; third:model: No credit is left.")
+
+
+async def test_the_sentence_names_each_even_where_all_say_much() -> None:
+    long = "It is very far away. " * 40
+    staged = stage(Model(breaks(Unreachable(long))), Second(breaks(Unreachable(long))), Third(breaks(Unreachable(long))))
+    async with staged.playing():
+        ended = await hear(staged, "hi")
+
+    assert ended.error is not None
+    assert len(ended.error.sentence) <= SENTENCE_LIMIT
+    assert all(name in ended.error.sentence for name in ("staged:model", "second:model", "third:model"))
+
+
+async def test_a_model_alone_fails_with_its_own_words() -> None:
+    staged = stage(Model(breaks(Unreachable("The host cannot be reached."))))
+    async with staged.playing():
+        ended = await hear(staged, "hi")
+
+    assert ended.error is not None
+    assert ended.error.sentence == "The host cannot be reached."
+
+
+async def test_a_provider_that_failed_again_and_again_is_left_alone_and_tried_later() -> None:
+    first, second = Model(*[breaks(Unreachable("away"))] * OPENS_AFTER, says("back")), Second(says("hello"))
+    staged = stage(first, second)
+    async with staged.playing():
+        for number in range(OPENS_AFTER + 3):
+            await hear(staged, "hi", f"m{number}")
+        assert (len(first.requests), len(second.requests)) == (OPENS_AFTER, OPENS_AFTER + 3)
+        staged.clock.move(60)
+        await hear(staged, "hi", "later")
+
+    assert staged.told(ModelReplied)[-1].text == "back"
+
+
+async def test_a_model_alone_whose_provider_is_left_alone_says_until_when() -> None:
+    staged = stage(Model(breaks(Unreachable("away"))))
+    async with staged.playing():
+        for number in range(OPENS_AFTER + 1):
+            ended = await hear(staged, "hi", f"m{number}")
+
+    assert ended.error is not None
+    assert ended.error.sentence == "staged failed 5 times in a row and is asked again in 15 s: away"
+
+
+def test_a_fallback_that_no_provider_has_is_named_with_its_key() -> None:
+    models = Models({"staged": Model()}, configured="auto", window=None, fallbacks=["nobody:model"])
+    with pytest.raises(ModelUnknown, match=r"agent\.fallback_models: 'nobody:model' is not"):
+        models.choose()
+
+
+def test_a_provider_that_is_opened_anew_has_no_past() -> None:
+    providers = {"staged": Model()}
+    models = Models(providers, configured="auto", window=None)
+    before = models.choose().breaker
+    assert models.choose().breaker is before
+    providers["staged"] = Model()
+    assert models.choose().breaker is not before
+
+
+async def test_through_the_gateway_a_server_that_fails_is_answered_for_by_another(tmp_path: Path) -> None:
+    failing = OpenAIServer(*[Fault(status=401, body=refusal("Incorrect API key", "invalid_api_key"))] * 9)
+    async with failing.serving() as server:
+        file = f"""
+[agent]
+model = "openai:gpt-test"
+fallback_models = ["scripted:echo"]
+[providers.openai]
+api_key = "{KEY}"
+base_url = "{server.url}"
+api = "chat"
+"""
+        async with gateway(tmp_path, file=file) as running:
+            client = await running.connect()
+            assert "hello" in await client.chat("hello")

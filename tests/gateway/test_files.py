@@ -1,0 +1,176 @@
+"""The files of a conversation on their way to a model that sees: read once, sent whole, never in the way of an answer."""
+
+from __future__ import annotations
+
+import shutil
+from base64 import b64encode
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from gateway.showing import Showing
+from gateway.view import tokens_used
+from plugins.contracts import ChatRequest, Delta, ModelLimits, Reply
+from plugins.errors import BadRequest
+from sessions.attachments import Attachments
+from sessions.context import Context, Gauge, assemble
+from sessions.events import AttachmentsWithheld, RequestSent, TurnEnded
+from sessions.growing import Growing
+from sessions.messages import Attachment, Message, Usage, UserMessage
+from sessions.sight import Sight, look
+from sessions.transcript import Transcript, project
+from tests.gateway.stage import Answer, Model, Stage, breaks, says
+from tests.pictures import gif, png
+from tests.stories import received
+
+SIGHT = Sight(tokens=lambda width, height: width * height, media=("image/png",))
+
+
+class Seeing(Model):
+    """A model that takes PNG."""
+
+    def limits(self, model: str) -> ModelLimits:
+        return ModelLimits(window=1000, sight=SIGHT)
+
+
+async def kept(folder: Path, *contents: bytes) -> list[Attachment]:
+    attachments = Attachments(folder)
+    return [await attachments.store(each, "owner", claimed="", name="") for each in contents]
+
+
+async def told(stage: Stage, text: str, *attachments: Attachment, id_: str = "m1") -> None:
+    """Say something with files and wait for the turn's end."""
+    stage.conversation.receive(msgspec.structs.replace(received(text, id_), attachments=attachments))
+    await stage.until_settled()
+
+
+def pictures(request: ChatRequest) -> list[Sequence[Attachment]]:
+    return [message.attachments for message in request.context.messages if isinstance(message, UserMessage)]
+
+
+def refusing(answer: Answer, *refused: Attachment) -> Answer:
+    """A model that answers only requests without these pictures."""
+
+    def answers(request: ChatRequest) -> AsyncIterator[Delta | Reply]:
+        broken = any(each.sha256 in request.pictures for each in refused)
+        return (breaks(BadRequest("Could not process image")) if broken else answer)(request)
+
+    return answers
+
+
+async def test_a_model_that_sees_is_sent_the_picture_and_named_what_it_does_not_take(tmp_path: Path) -> None:
+    one, other = await kept(tmp_path, png(20, 30), gif())
+    model = Seeing(says("Nice."))
+    stage = Stage(model, attachments=tmp_path)
+    async with stage.playing():
+        await told(stage, "Look!", one, other)
+        await told(stage, "Again.", one, id_="m2")
+    first, second = model.requests
+    assert pictures(first) == [(one,)]
+    assert pictures(second) == [(one,), (one,)]
+    assert first.pictures == second.pictures == {one.sha256: b64encode(png(20, 30))}
+    (withheld,) = stage.told(AttachmentsWithheld)
+    assert [file.sha256 for file in withheld.files] == [other.sha256]
+    assert withheld.files[0].sentence.endswith("image/gif, 2×2, 14 bytes: staged:model takes no image/gif.")
+    message = first.context.messages[0]
+    assert isinstance(message, UserMessage)
+    assert message.text.startswith("Look!\n\n[attached: a file, image/gif, 2×2, 14 bytes; not shown: ")
+
+
+async def test_what_was_asked_is_measured_with_its_pictures_and_can_be_computed_again(tmp_path: Path) -> None:
+    (one,) = await kept(tmp_path, png(200, 300))
+    stage = Stage(Seeing(says("Nice.")), attachments=tmp_path)
+    async with stage.playing():
+        await told(stage, "Look!", one)
+    (sent,) = stage.told(RequestSent)
+    shutil.rmtree(tmp_path)
+    place = stage.kinds.index("request_sent")
+    measured = Gauge().measure(assemble(project(stage.log.written[:place])))
+    assert sent.sha256 == measured.sha256
+    assert sent.tokens == measured.tokens + 200 * 300
+
+
+async def test_a_picture_that_the_provider_refuses_is_left_out_from_then_on_and_the_person_is_told(tmp_path: Path) -> None:
+    good, bad = await kept(tmp_path, png(), png(3, 3))
+    model = Seeing(refusing(says("Nice."), bad))
+    stage = Stage(model, attachments=tmp_path)
+    async with stage.playing():
+        await told(stage, "Look!", good)
+        await told(stage, "And this?", bad, id_="m2")
+        await told(stage, "Well?", id_="m3")
+    assert [set(request.pictures) for request in model.requests] == [
+        {good.sha256},
+        {good.sha256, bad.sha256},
+        {good.sha256},
+        {good.sha256},
+    ]
+    assert [ended.outcome for ended in stage.told(TurnEnded)] == ["replied"] * 3
+    (withheld,) = stage.told(AttachmentsWithheld)
+    assert [file.sha256 for file in withheld.files] == [bad.sha256]
+    assert withheld.files[0].sentence.endswith(": staged:model refused it.")
+
+
+async def test_a_model_that_takes_no_picture_any_more_still_answers(tmp_path: Path) -> None:
+    one, two = await kept(tmp_path, png(), png(3, 3))
+    model = Seeing(says("Nice."), refusing(says("Dark."), one, two))
+    stage = Stage(model, attachments=tmp_path)
+    async with stage.playing():
+        await told(stage, "Look!", one)
+        await told(stage, "And this?", two, id_="m2")
+    assert [len(request.pictures) for request in model.requests] == [1, 2, 1, 0]
+    assert [ended.outcome for ended in stage.told(TurnEnded)] == ["replied", "replied"]
+
+
+async def test_a_request_that_is_refused_for_another_reason_blames_no_picture(tmp_path: Path) -> None:
+    (one,) = await kept(tmp_path, png())
+    model = Seeing(breaks(BadRequest("No such model.")), breaks(BadRequest("No such model.")), says("Nice."))
+    stage = Stage(model, attachments=tmp_path)
+    async with stage.playing():
+        await told(stage, "Look!", one)
+        await told(stage, "Now?", id_="m2")
+    assert [len(request.pictures) for request in model.requests] == [1, 0, 1]
+    assert [ended.outcome for ended in stage.told(TurnEnded)] == ["failed", "replied"]
+
+
+async def test_a_picture_is_read_once_and_memory_is_bounded(tmp_path: Path) -> None:
+    contents = [png(filling=30_000 + number) for number in range(3)]
+    sent = await kept(tmp_path, *contents)
+    messages = tuple(UserMessage(text=str(number), attachments=(each,)) for number, each in enumerate(sent))
+    showing = Showing(Attachments(tmp_path), kept_bytes=100_000)
+
+    async def show(*numbers: int) -> list[int]:
+        """The lengths of the pictures that are loaded."""
+        context = Context(instructions="", tools=(), parameters={}, messages=tuple(messages[n] for n in numbers))
+        shown = await showing.show(context, look(context.messages, SIGHT, "m"))
+        assert showing.size <= 100_000
+        return [len(base64) for base64 in shown.pictures.values()]
+
+    first = await show(0, 1)
+    shutil.rmtree(tmp_path)
+    assert await show(0, 1) == await show(0, 1) == first
+    assert await show(2) == []  # it was never read, and now it is gone
+    await kept(tmp_path, *contents)
+    assert len(await show(2)) == 1
+    shutil.rmtree(tmp_path)
+    assert len(await show(2)) == 1
+    assert await show(0) == []  # the least used one made room
+
+
+async def test_the_pictures_of_a_context_with_none_cost_nothing(tmp_path: Path) -> None:
+    context = Context(instructions="", tools=(), parameters={}, messages=(UserMessage(text="hi"),))
+    shown = await Showing(Attachments(tmp_path)).show(context, look(context.messages, SIGHT, "m"))
+    assert shown.context is context
+
+
+def test_the_context_in_use_counts_pictures_that_the_provider_has_not_counted_yet() -> None:
+    picture = Attachment(sha256="a" * 64, media="image/png", bytes=9, width=30, height=40)
+    messages: list[Message] = [
+        UserMessage(text="old", attachments=(picture,)),
+        UserMessage(text="new", attachments=(picture,)),
+    ]
+    transcript = Transcript(messages=Growing(messages), last_usage=Usage(input=1000), last_usage_messages=1)
+    seen, unseen = tokens_used(transcript, SIGHT), tokens_used(transcript, None)
+    assert seen is not None
+    assert unseen is not None
+    assert (seen - unseen, unseen > 1000) == (30 * 40, True)

@@ -1,0 +1,128 @@
+"""Providers that are opened anew while turns run: the old ones close when the last turn that may use them has ended."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import msgspec
+
+from gateway.clock import SystemClock
+from gateway.config import Config, load_config
+from gateway.open_providers import OpenProviders
+from plugins.contracts import ChatProvider, House
+from plugins.transport import Transport
+from tests.gateway.stage import Model
+
+
+class Keys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Settings of a provider; with `broken` it cannot be opened."""
+
+    key: str = ""
+    broken: bool = False
+
+
+class Notes(Model):
+    """A provider that notes when it is opened and closed."""
+
+    name: ClassVar[str] = "notes"
+    Settings: ClassVar[type] = Keys
+    said: ClassVar[list[str]] = []
+
+    def __init__(self, house: House) -> None:
+        super().__init__()
+        self.key = house.settings.key
+        self.broken = house.settings.broken
+
+    async def __aenter__(self) -> Self:
+        self._group = asyncio.TaskGroup()  # which must be left in the task that entered it
+        await self._group.__aenter__()
+        if self.broken:
+            await self._group.__aexit__(None, None, None)
+            raise OSError("it does not open")
+        self.said.append(f"opened {self.name} {self.key}")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._group.__aexit__(None, None, None)
+        self.said.append(f"closed {self.name} {self.key}")
+
+
+class Others(Notes):
+    """Another one."""
+
+    name: ClassVar[str] = "others"
+
+
+def config(**tables: Any) -> Config:
+    return load_config(None, environment={}, overrides={"providers": tables})
+
+
+def house(name: str, settings: Any) -> House:
+    here = Path("unused")
+    return House(settings=settings, folder=here, workspace=here, clock=SystemClock(), transport=Transport(), environment={})
+
+
+def pool() -> OpenProviders:
+    Notes.said.clear()
+    kinds: dict[str, type[ChatProvider]] = {"notes": Notes, "others": Others}
+    return OpenProviders(kinds, house)
+
+
+async def heard() -> list[str]:
+    """What was said since the last time."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+    said, Notes.said[:] = list(Notes.said), []
+    return said
+
+
+async def test_only_a_provider_whose_settings_changed_is_opened_anew_and_keeps_its_place() -> None:
+    async with pool() as providers:
+        assert await providers.fit(config(notes={"key": "1"})) == ["notes", "others"]
+        assert await heard() == ["opened notes 1", "opened others "]
+        assert await providers.fit(config(notes={"key": "1"})) == []
+        assert await providers.fit(config(notes={"key": "2"})) == ["notes"]
+        assert await heard() == ["opened notes 2", "closed notes 1"]
+        assert list(providers) == ["notes", "others"]
+    assert await heard() == ["closed notes 2", "closed others "]
+
+
+async def test_a_replaced_provider_is_closed_when_the_last_turn_that_may_use_it_ends() -> None:
+    async with pool() as providers:
+        await providers.fit(config(notes={"key": "1"}))
+        await heard()
+        with providers.in_use():
+            held = providers["notes"]
+            with providers.in_use():
+                await providers.fit(config(notes={"key": "2"}))
+                with providers.in_use():
+                    await providers.fit(config(notes={"key": "3"}))
+                assert await heard() == ["opened notes 2", "opened notes 3"]
+            assert await heard() == []
+            assert isinstance(held, Notes)
+            assert held.key == "1"
+        assert sorted(await heard()) == ["closed notes 1", "closed notes 2"]
+
+
+async def test_one_that_does_not_open_leaves_the_one_that_is_open() -> None:
+    async with pool() as providers:
+        assert await providers.fit(config(others={"broken": True})) == ["notes"]
+        assert list(providers) == ["notes"]
+        assert await providers.fit(config(notes={"key": "1", "broken": True})) == ["others"]
+        assert list(providers) == ["notes", "others"]
+        assert isinstance(providers["notes"], Notes)
+        assert providers["notes"].key == ""
+        await heard()
+    assert sorted(await heard()) == ["closed notes ", "closed others "]
+
+
+async def test_what_is_still_used_when_the_gateway_ends_is_closed() -> None:
+    async with pool() as providers:
+        await providers.fit(config(notes={"key": "1"}))
+        with providers.in_use():
+            await providers.fit(config(notes={"key": "2"}))
+            await heard()
+            await providers.__aexit__(None, None, None)
+            assert sorted(await heard()) == ["closed notes 1", "closed notes 2", "closed others "]

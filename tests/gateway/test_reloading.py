@@ -1,0 +1,363 @@
+"""Hot reload: real files, saved in every way that editors and operators have, under a gateway that runs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import io
+import json
+import os
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway import logs, reloading
+from plugins.chat.scripted import Scripted
+from tests.gateway.gateways import Client, Gateway, gateway
+from tests.servers.openai_server import KEY, OpenAIServer
+
+ECHO = '[agent]\nmodel = "scripted:echo"\n'
+
+
+class Stage:
+    """A gateway on a configuration file, a client, and what is logged."""
+
+    def __init__(self, running: Gateway, client: Client, output: io.StringIO) -> None:
+        self.file = running.home / "config.toml"
+        self.client = client
+        self.daemon = running.daemon
+        self._output = output
+
+    @property
+    def fault(self) -> str | None:
+        return self.daemon.settings.fault
+
+    def logged(self, event: str) -> list[dict[str, Any]]:
+        entries = [json.loads(line) for line in self._output.getvalue().splitlines()]
+        return [entry for entry in entries if entry["event"] == event]
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(10):
+            while not condition():
+                await asyncio.sleep(0.01)
+
+    async def quiet(self) -> None:
+        """Wait until nothing in the home makes the files be looked at any more, as the catalog does a while after a turn."""
+        seen = -1
+        while seen != len(looks):
+            seen = len(looks)
+            await asyncio.sleep(1.3)
+
+    async def reloaded(self, save: Callable[[], object]) -> set[str]:
+        """Save, and wait until it is in force; returns what changed by it."""
+        before = len(self.logged("configuration_reloaded"))
+        save()
+        await self.until(lambda: len(self.logged("configuration_reloaded")) > before)
+        return set(self.logged("configuration_reloaded")[-1]["changed"])
+
+    async def refused(self, save: Callable[[], object]) -> str:
+        """Save, and wait until it is refused; returns the sentence."""
+        before = len(self.logged("configuration_refused"))
+        save()
+        await self.until(lambda: len(self.logged("configuration_refused")) > before)
+        assert self.fault is not None
+        return self.fault
+
+
+looks: list[object] = []
+
+
+@pytest.fixture(autouse=True)
+def _by_reports_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the files be looked at only when the system reports something, and count how often."""
+    plain = reloading.stamps
+
+    def counted(files: Iterable[Path]) -> Any:
+        looks.append(files)
+        return plain(files)
+
+    monkeypatch.setattr(reloading, "BETWEEN_LOOKS", 60.0)
+    monkeypatch.setattr(reloading, "stamps", counted)
+
+
+@contextlib.asynccontextmanager
+async def stage(home: Path, text: str) -> AsyncIterator[Stage]:
+    output = io.StringIO()
+    logs.configure("info", "json", output)
+    async with gateway(home, file=text) as running:
+        looks.clear()
+        async with asyncio.timeout(10):
+            while not looks:  # the folder is watched a moment after the gateway is ready
+                (home / "knock").touch()
+                await asyncio.sleep(0.02)
+        yield Stage(running, await running.connect(), output)
+
+
+def story(folder: Path, name: str, *lines: dict[str, Any]) -> str:
+    """A script's path, for the configuration."""
+    path = folder / name
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return str(path)
+
+
+def write_over(path: Path, text: str) -> None:
+    path.write_text(text)
+
+
+def rename_over(path: Path, text: str) -> None:
+    """As most editors save."""
+    new = path.with_name(".config.toml.swp")
+    new.write_text(text)
+    new.rename(path)
+
+
+def remove_first(path: Path, text: str) -> None:
+    path.rename(path.with_name("config.toml~"))
+    path.write_text(text)
+
+
+def link_elsewhere(path: Path, text: str) -> None:
+    """As configuration is mounted into containers: a link whose target is exchanged."""
+    version = path.parent / f"version-{time.monotonic_ns()}"
+    version.mkdir()
+    (version / "config.toml").write_text(text)
+    link = path.with_name("link")
+    link.symlink_to(version / "config.toml")
+    link.rename(path)
+
+
+SAVES = [write_over, rename_over, remove_first, link_elsewhere]
+
+
+@pytest.mark.parametrize("save", SAVES)
+async def test_a_saved_file_is_in_force_from_the_next_turn_on(save: Callable[[Path, str], None], tmp_path: Path) -> None:
+    script = story(tmp_path, "script", {"text": "from the script"})
+    async with stage(tmp_path / "home", ECHO) as on:
+        assert await on.client.chat("hello") == "hello"
+        changed = await on.reloaded(
+            lambda: save(on.file, f'[agent]\nmodel = "scripted:script"\n[providers.scripted]\nscript = "{script}"\n')
+        )
+        assert changed == {"agent.model", "providers.scripted", "providers.scripted.script"}
+        assert await on.client.chat("hello", session="other") == "from the script"
+        await on.reloaded(lambda: save(on.file, ECHO))
+        assert await on.client.chat("again") == "again"
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("[agent\nmodel = ", "line 1, column 7: Expected ']' at the end of a table declaration."),
+        ('[agent]\nmodel = "scripted:script"\nmoddel = 1\n', "line 3: agent.moddel is not a key that exists"),
+        ('[agent]\nmodel = "scripted:script"\n[providers.scripted]\nscirpt = "x"\n', "line 4: providers.scripted.scirpt is"),
+        ('[agent]\nmodel = "scripted:script"\n[providers.nobody]\n', "providers.nobody is for a provider that does not"),
+        ("", "config.toml is empty; to have the defaults, delete it and restart."),
+    ],
+)
+async def test_a_bad_file_keeps_the_old_configuration_says_so_once_and_can_be_mended(
+    text: str, reason: str, tmp_path: Path
+) -> None:
+    async with stage(tmp_path, ECHO) as on:
+        assert reason in await on.refused(lambda: on.file.write_text(text))
+        assert await on.client.chat("hello") == "hello"
+        assert f"- Configuration: The configuration before the last change is in force: {on.fault}" in (
+            await on.client.command("/status")
+        )
+        for number in range(3):  # a look that finds the same says nothing new
+            (tmp_path / f"other-{number}").touch()
+            await asyncio.sleep(0.1)
+        assert len(on.logged("configuration_refused")) == 1
+        assert await on.reloaded(lambda: on.file.write_text(ECHO + "tool_rounds = 3\n")) == {"agent.tool_rounds"}
+        assert on.logged("configuration_reloaded")[-1]["mended"] is True
+        assert "- Configuration" not in await on.client.command("/status")
+
+
+async def test_a_deleted_file_and_one_that_cannot_be_read_keep_the_old_configuration(tmp_path: Path) -> None:
+    async with stage(tmp_path, ECHO) as on:
+        assert await on.refused(on.file.unlink) == f"{on.file} is gone."
+        assert await on.refused(on.file.mkdir) == f"{on.file} cannot be read: Is a directory."
+        assert await on.client.chat("hello") == "hello"
+
+        def put_back() -> None:
+            on.file.rmdir()
+            on.file.write_text(ECHO)
+
+        assert await on.reloaded(put_back) == set()
+        assert on.fault is None
+
+
+async def test_a_pipe_in_the_place_of_the_file_keeps_nobody_waiting(tmp_path: Path) -> None:
+    async with stage(tmp_path, ECHO) as on:
+
+        def put_pipe() -> None:
+            os.mkfifo(tmp_path / "pipe")
+            (tmp_path / "pipe").rename(on.file)
+
+        assert "is empty" in await on.refused(put_pipe)
+        assert await on.client.chat("hello") == "hello"
+
+
+async def test_a_file_that_is_still_being_written_is_not_read(tmp_path: Path) -> None:
+    async with stage(tmp_path, ECHO) as on:
+        lines = [*ECHO.splitlines(), "tool_rounds = 7", "[sessions]", "queue_limit = 7", "[log]", 'level = "info"']
+
+        def begin() -> None:
+            on.file.write_text("")
+
+        async def write_slowly() -> None:
+            with on.file.open("a") as file:
+                for line in lines:
+                    for piece in (line[:3], line[3:] + "\n"):
+                        file.write(piece)
+                        file.flush()
+                        await asyncio.sleep(reloading.QUIET / 3)
+
+        begin()
+        await write_slowly()
+        await on.until(lambda: bool(on.logged("configuration_reloaded")))
+        assert [entry["changed"] for entry in on.logged("configuration_reloaded")] == [
+            ["agent.tool_rounds", "sessions.queue_limit"]
+        ]
+        assert on.logged("configuration_refused") == []
+
+
+async def test_a_hundred_saves_in_a_row_end_with_the_last(tmp_path: Path) -> None:
+    async with stage(tmp_path, ECHO) as on:
+        for number in range(1, 101):
+            rename_over(on.file, f"{ECHO}tool_rounds = {number}\n")
+            await asyncio.sleep(0.005)
+        await on.until(lambda: on.daemon.config.agent.tool_rounds == 100)
+        assert on.fault is None
+
+
+async def test_the_bound_of_the_queue_and_the_words_for_a_turn_change_while_running(tmp_path: Path) -> None:
+    async with stage(tmp_path, ECHO + "[sessions]\nqueue_limit = 5\n") as on:
+        assert "waiting of 5" in await on.client.command("/status")
+        await on.reloaded(lambda: on.file.write_text(ECHO + 'instructions = "Be brief."\n[sessions]\nqueue_limit = 6\n'))
+        assert "waiting of 6" in await on.client.command("/status")
+        await on.client.chat("hello")
+        (told,) = [event for _, event in on.client.events() if event["kind"] == "instructions_set"]
+        assert "Be brief." in told["text"]
+
+
+async def test_a_configuration_that_comes_later_is_taken(tmp_path: Path) -> None:
+    async with stage(tmp_path, ECHO) as on:
+        await on.refused(on.file.unlink)
+        assert await on.reloaded(lambda: on.file.write_text(ECHO)) == set()
+
+
+async def test_a_key_that_needs_a_restart_waits_and_is_named_once(tmp_path: Path) -> None:
+    async with stage(tmp_path, ECHO) as on:
+        text = f'{ECHO}workspace = "elsewhere"\ntool_rounds = 5\n[gateway]\nallowed_hosts = ["a:1"]\n'
+        assert await on.reloaded(lambda: on.file.write_text(text)) == {"agent.tool_rounds"}
+        (waits,) = on.logged("configuration_waits")
+        assert waits["reason"] == ("A restart will put into force what changed in gateway.allowed_hosts, agent.workspace.")
+        assert f"- Configuration: {waits['reason']}" in await on.client.command("/status")
+        assert on.daemon.config.agent.workspace == "workspace"
+
+        await on.reloaded(lambda: on.file.write_text(text.replace("= 5", "= 6")))
+        assert len(on.logged("configuration_waits")) == 1
+        assert await on.reloaded(lambda: on.file.write_text(ECHO)) == {"agent.tool_rounds"}
+        assert "- Configuration" not in await on.client.command("/status")
+
+
+async def test_the_level_of_the_log_changes_while_running(tmp_path: Path) -> None:
+    async with stage(tmp_path, ECHO) as on:
+        reloading.log.info("heard once, so that a logger might keep its level")
+        with contextlib.redirect_stderr(io.StringIO()) as stderr:
+            on.file.write_text(f'{ECHO}[log]\nlevel = "error"\nformat = "json"\n')
+            await on.until(lambda: on.daemon.config.log.level == "error")
+            reloading.log.warning("too quiet to be heard")
+            reloading.log.error("loud enough")
+        assert [json.loads(line)["event"] for line in stderr.getvalue().splitlines()] == ["loud enough"]
+
+
+async def test_a_secret_in_a_file_is_rotated(tmp_path: Path) -> None:
+    secret = tmp_path / "elsewhere" / "key"
+    secret.parent.mkdir()
+    secret.write_text("sk-not-right-0000000000")
+    async with OpenAIServer().serving() as server:
+        text = f'[agent]\nmodel = "openai:m"\n[providers.openai]\nbase_url = "{server.url}"\napi_key = "file:{secret}"\n'
+        async with stage(tmp_path / "home", text) as on:
+            await on.client.send("hello")
+            assert (await on.client.until_event("turn_ended"))["outcome"] == "failed"
+            await on.quiet()
+            assert await on.reloaded(lambda: rename_over(secret, KEY)) == {"providers.openai"}
+            assert await on.client.chat("hello") == "hello"
+            assert f"{secret} cannot be read" in await on.refused(secret.unlink)
+            assert await on.client.chat("still") == "still"
+            await on.reloaded(lambda: secret.write_text(KEY))
+
+
+async def test_a_file_behind_a_link_is_watched_where_it_lies(tmp_path: Path) -> None:
+    home, elsewhere = tmp_path / "home", tmp_path / "elsewhere"
+    async with stage(home, ECHO) as on:
+        elsewhere.mkdir()
+        (elsewhere / "real.toml").write_text(ECHO + "tool_rounds = 3\n")
+
+        def link() -> None:
+            on.file.unlink()
+            on.file.symlink_to(elsewhere / "real.toml")
+
+        await on.reloaded(link)
+        await on.quiet()
+        changed = await on.reloaded(lambda: (elsewhere / "real.toml").write_text(ECHO + "tool_rounds = 4\n"))
+        assert changed == {"agent.tool_rounds"}
+
+
+async def test_a_turn_that_runs_keeps_the_provider_that_it_began_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closed: list[Scripted] = []
+
+    async def close(provider: Scripted, *_: object) -> None:
+        closed.append(provider)
+
+    monkeypatch.setattr(Scripted, "__aexit__", close)
+    slow = story(tmp_path, "slow", {"text": "one two three four", "deltas": 4, "delay_ms": 400})
+    fast = story(tmp_path, "fast", {"text": "fast"})
+    text = '[agent]\nmodel = "scripted:script"\n[providers.scripted]\nscript = "{}"\n'
+    async with stage(tmp_path / "home", text.format(slow)) as on:
+        await on.client.send("go")
+        await on.client.until_type("delta")
+        await on.reloaded(lambda: on.file.write_text(text.format(fast)))
+        assert await on.client.chat("go", session="other") == "fast"
+        assert closed == []
+        assert (await on.client.until_event("turn_ended"))["outcome"] == "replied"
+        assert [e["text"] for _, e in on.client.events() if e["kind"] == "model_replied"] == ["one two three four"]
+        await on.until(lambda: len(closed) == 1)
+
+
+@pytest.mark.parametrize("kind", [OSError, RuntimeError])
+async def test_without_reports_of_the_system_the_files_are_looked_at(
+    kind: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise kind("the limit is reached")  # of the whole machine, which a test cannot reach for itself
+
+    monkeypatch.setattr("watchfiles.awatch", refuse)
+    monkeypatch.setattr(reloading, "BETWEEN_LOOKS", 0.05)
+    async with stage(tmp_path, ECHO) as on:
+        assert await on.reloaded(lambda: on.file.write_text(ECHO + "tool_rounds = 3\n")) == {"agent.tool_rounds"}
+        (told,) = on.logged("configuration_not_watched")
+        assert told["reason"] == "the limit is reached"
+
+
+async def test_a_gateway_that_watches_stops_at_once(tmp_path: Path) -> None:
+    async with stage(tmp_path, ECHO):
+        await asyncio.sleep(0.3)
+        began = time.monotonic()
+    assert time.monotonic() - began < 1.0
+
+
+async def test_what_was_saved_between_being_read_and_being_watched_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reloading, "BETWEEN_LOOKS", 0.2)
+    async with gateway(tmp_path, file=ECHO) as running:
+        rename_over(tmp_path / "config.toml", ECHO + "tool_rounds = 9\n")  # before anything watches the folder
+        async with asyncio.timeout(10):
+            while running.daemon.config.agent.tool_rounds != 9:
+                await asyncio.sleep(0.01)

@@ -1,0 +1,123 @@
+"""Markdown on a terminal: where it is cut while it grows, how it looks, and that nothing of it is lost or does harm."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from wcwidth import wcswidth
+
+from gateway.terminal.answer import Answer
+from gateway.terminal.blocks import split
+from gateway.terminal.printable import printable
+from gateway.terminal.rendering import rendered
+
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+
+SAMPLES = [
+    "| Donaudampfschifffahrt | Fernsprechanschlussstelle |\n|--|--|\n| Rindfleischetikettierung | x |\n",
+    "# Title\n\nHello **bold** and `code`.\nSecond line\n\n- one\n  - two\n\n    ```\n    ls\n    ```\n- three\n\nend",
+    "| a | b |\n|---|--:|\n| 1 | 22 |\n| 你 | x |\n\nAfter\n===\n> quote\n> more\n\n***\n1. a\n2. b\n",
+    '```python\ndef f(x):\n    """doc\n\n    more"""\n    return x\n```\ntext ``` not code\n\n~~~\nopen\n\nend',
+    "\n\n````md\n```\ninner\n```\n````\n| no | table\n    indented\n\n    code\n\n- a\n-\n- b\n",
+    "Setext\n---\npara\n- list\n\n\n  still list\n\nno list\n<b>html</b>\n\n[ref]: http://example.org\n",
+]
+
+MARKUP = st.lists(
+    st.sampled_from(
+        ["# ", "- ", "1. ", "> ", "```", "~~~", "py", "\n", "\n\n", "    ", "| ", "|--|--|", "a", "b c", "你好", "*", "==="]
+    ),
+    max_size=25,
+).map("".join)
+
+
+def plain(text: str) -> str:
+    return COLOURS.sub("", text)
+
+
+def streamed(pieces: list[str], columns: int = 60) -> str:
+    """What has gone up in the end, if every piece is drawn."""
+    answer, lines = Answer(), ""
+    for piece in pieces:
+        answer.add(piece)
+        lines += answer.settle(columns)
+        answer.unsettled(columns)
+    return lines + answer.settle(columns, whole=True)
+
+
+@pytest.mark.parametrize("text", SAMPLES)
+def test_an_answer_that_came_letter_by_letter_stands_as_if_it_had_come_at_once(text: str) -> None:
+    assert plain(streamed(list(text))) == plain(rendered(text, 60))
+
+
+@given(MARKUP, st.integers(1, 7))
+def test_whatever_the_pieces_the_same_lines_stand_there_in_the_end(text: str, size: int) -> None:
+    pieces = [text[start : start + size] for start in range(0, len(text), size)]
+    assert plain(streamed(pieces)) == plain(rendered(text, 60))
+
+
+@given(MARKUP)
+def test_the_blocks_of_a_text_are_the_text(text: str) -> None:
+    joined = "".join(block.text for block in split(text))
+    assert joined == text or not text.strip()
+
+
+@pytest.mark.parametrize("columns", [12, 20, 40, 80, 200])
+@pytest.mark.parametrize("text", SAMPLES)
+def test_no_word_is_lost_however_narrow_the_terminal(text: str, columns: int) -> None:
+    def letters(shown: str) -> list[str]:
+        return sorted(letter for letter in shown if unicodedata.category(letter)[0] in "LN")
+
+    # Marks go; the language above code and the numbers of a list stay.
+    assert letters(plain(rendered(text, columns))) == letters(text)
+
+
+def test_prose_and_tables_keep_to_the_width_in_every_script() -> None:
+    text = (
+        "word " * 40
+        + "中文字符" * 30
+        + "\n\n| a | b |\n|--|--|\n| "
+        + "long cell " * 9
+        + "| 中文字 |\n\n- "
+        + "item 🎉 " * 30
+    )
+    for columns in (20, 33, 60):
+        assert max(wcswidth(line) for line in plain(rendered(text, columns)).splitlines()) <= columns
+
+
+def test_a_table_too_wide_for_its_terminal_becomes_a_list() -> None:
+    table = "| name | age | town |\n|--|--|--|\n| Ann-Katrin Longname | 33 | Neustadt an der Weinstrasse |\n"
+    assert plain(rendered(table, 24)) == ("name: Ann-Katrin\nLongname\nage: 33\ntown: Neustadt an der\nWeinstrasse\n")
+
+
+def test_a_line_of_code_is_written_whole_and_without_padding() -> None:
+    code = "x = 1  # " + "long " * 40
+    assert plain(rendered(f"```python\n{code.strip()}\n```", 30)) == f"```python\n{code.strip()}\n```\n"
+
+
+def test_code_has_the_colours_of_its_language_and_bars_are_coloured() -> None:
+    assert "\x1b[" in rendered("```python\nreturn 1\n```", 60).splitlines()[1]
+    assert "\x1b[32m██" in rendered("- used ██░░ 50 %", 60)
+
+
+@given(st.text(st.characters(codec="utf-8"), max_size=60))
+def test_no_text_reaches_the_terminal_with_an_escape_that_is_not_a_colour_of_ours(text: str) -> None:
+    shown = plain(rendered(text, 40))
+    assert shown == printable(shown)
+
+
+@pytest.mark.parametrize(
+    "evil", ["<http://a/%1b[2J%07>", "[x](http://a/%1b]0;t%07)", "&#x202e;&#8294;", "`\x1b[2J`", "```\x1b[2J\n\x9b2J\n```"]
+)
+def test_escapes_that_markdown_itself_would_decode_do_no_harm(evil: str) -> None:
+    shown = plain(rendered(evil, 60))
+    assert shown == printable(shown)
+
+
+@settings(deadline=None, max_examples=5)
+@given(st.sampled_from([">" * 3000, "[" * 3000, "*a " * 3000, "- " * 1500, "| " * 3000, "`" * 3000]))
+def test_what_is_nested_without_measure_is_shown_all_the_same(text: str) -> None:
+    assert rendered(text, 60)

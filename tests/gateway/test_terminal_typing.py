@@ -1,0 +1,112 @@
+"""What is kept of what a person types, what is completed for them, and what they are told of what runs."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+from prompt_toolkit.completion import CompleteEvent
+from prompt_toolkit.document import Document
+
+from gateway.terminal.activity import Activity
+from gateway.terminal.client import Connected, Disconnected, Happened
+from gateway.terminal.completion import Completions
+from gateway.terminal.frames import CommandLine, Delta, Welcome
+from gateway.terminal.history import KEPT, LARGEST, LONGEST, TypedBefore, history_file
+from sessions.events import (
+    CallRef,
+    Event,
+    ModelReplied,
+    Recorded,
+    RequestedCall,
+    ToolCalled,
+    ToolReturned,
+    TurnEnded,
+    TurnStarted,
+)
+
+
+def completed(typed: str) -> list[str]:
+    commands = (CommandLine(name="status", usage="/status"), CommandLine(name="model", usage="/model [NAME]"))
+    completions = Completions(commands=lambda: commands, keys=lambda: ("main", "other", "office"))
+    return [each.text for each in completions.get_completions(Document(typed), CompleteEvent())]
+
+
+def test_commands_sessions_and_paths_are_completed_where_they_belong(tmp_path: Path) -> None:
+    (tmp_path / "notes.md").touch()
+    assert completed("/") == ["/attach ", "/model ", "/status", "/switch "]
+    assert completed("/st") == ["/status"]
+    assert completed("/switch o") == ["other", "office"]
+    assert completed(f"/attach {tmp_path}/no") == ["tes.md"]
+    assert completed("say /st") == completed("/st\n/st") == completed("") == []
+
+
+def test_the_history_gives_back_what_an_earlier_run_kept_newest_first(tmp_path: Path) -> None:
+    file = tmp_path / "state" / "history"
+    first = TypedBefore(file)
+    for entry in ("one", "two\nlines", " a secret", "two\nlines", "\n", "x" * (LONGEST + 1), "你好"):
+        first.append_string(entry)
+    assert list(TypedBefore(file).load_history_strings()) == ["你好", "two\nlines", "one"]
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert b"secret" not in file.read_bytes()
+
+
+def test_the_history_is_bounded_and_survives_what_is_no_entry(tmp_path: Path) -> None:
+    file = tmp_path / "history"
+    file.write_bytes(b"not json\n\xff\n42\n" + b'"entry"\n' * (KEPT + 10))
+    assert list(TypedBefore(file).load_history_strings()) == ["entry"] * KEPT
+    history = TypedBefore(file)
+    for number in range(LARGEST // 5000):
+        history.append_string(f"{number} " + "y" * 9000)
+    assert file.stat().st_size <= LARGEST + LONGEST
+    assert json.loads(file.read_bytes().splitlines()[-1]).startswith(f"{LARGEST // 5000 - 1} ")
+    assert [each.name for each in tmp_path.iterdir()] == ["history"]
+
+
+def test_without_a_place_for_the_history_one_can_type_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    history = TypedBefore(tmp_path / "file" / "history")
+    history.append_string("one")
+    assert history.get_strings() == ["one"]
+
+
+def test_the_history_stands_in_the_state_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/anna")
+    assert history_file({"XDG_STATE_HOME": "/state"}) == Path("/state/exuvia/chat_history")
+    assert history_file({"XDG_STATE_HOME": "relative"}) == Path("/home/anna/.local/state/exuvia/chat_history")
+
+
+def told(*steps: tuple[float, Event], now: float, waiting: int = 0) -> str | None:
+    activity = Activity()
+    for seq, (at, event) in enumerate(steps):
+        activity.fold(Happened("s", Recorded(seq=seq, at="2026-11-21T12:00:00.000Z", turn=1, event=event)), at)
+    running = not steps or not isinstance(steps[-1][1], TurnEnded)
+    return activity.sentence(now, running=int(running and bool(steps)), waiting=waiting)
+
+
+STARTED = TurnStarted(takes=(1,), provider="p", model="m", window=None, reserve=0)
+ASKED = ModelReplied(
+    reply=1, model="m", text="", calls=(RequestedCall(id="c", tool="re\x1bad", arguments="{}"),), stop="calls", usage=None
+)
+CALLED = ToolCalled(call=CallRef(of=1, index=0), repeatable=True)
+RETURNED = ToolReturned(call=CallRef(of=1, index=0), outcome="returned", output="")
+ENDED = TurnEnded(outcome="replied", millis=1)
+
+
+def test_what_runs_is_named_with_its_seconds() -> None:
+    assert told((0, STARTED), now=0.5) == "thinking"
+    assert told((0, STARTED), (1, ASKED), (2, CALLED), now=14.2, waiting=2) == "running read · 12 s · 2 waiting"
+    assert told((0, STARTED), (1, ASKED), (2, CALLED), (3, RETURNED), now=4) == "thinking · 1 s"
+    assert told((0, STARTED), (9, ENDED), now=10) is None
+    assert told(now=1, waiting=1) == "waiting for the gateway"
+
+
+def test_a_lost_connection_is_said_with_what_there_is_to_send() -> None:
+    activity = Activity()
+    activity.fold(Disconnected("gone"), 5)
+    assert activity.sentence(7.5, running=1, waiting=1) == "no connection, trying to come back · 2 s · 1 to send"
+    activity.fold(Connected(Welcome(protocol=1, server="exuvia")), 8)
+    activity.fold(Delta(session="main", session_id="s", turn=1, reply=1, offset=0, text="a"), 8)
+    assert activity.sentence(8, running=1, waiting=0) == "writing"

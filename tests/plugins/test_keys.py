@@ -1,0 +1,202 @@
+"""Several keys of a provider: which one is used, when another takes its place, and what a person is told."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import pytest
+
+from plugins.chat.keys import LIMITED_REST, REFUSED_REST, Keys
+from plugins.contracts import Delta, Reply
+from plugins.errors import CredentialsRefused, PluginError, RateLimited, Unreachable
+from plugins.refusals import StatusRefused
+from plugins.secrets import Secret
+from tests.plugins.asking import Asked, question
+from tests.plugins.vendors import VENDORS, Vendor
+from tests.servers.faults import Fault, FaultyServer
+from tests.stories import SetClock
+
+ONE, TWO, THREE = THE_KEYS = ("first-key-of-three", "second-key-of-three", "third-key-of-three")
+
+of_each_vendor = pytest.mark.parametrize("vendor", VENDORS, ids=lambda vendor: vendor.name)
+
+
+# --- over the wire ----------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def keyed(
+    vendor: Vendor, *answers: Any, accepted: tuple[str, ...] = THE_KEYS
+) -> AsyncIterator[tuple[Asked, list[str]]]:
+    """The provider with three keys, its fake, which takes those that are `accepted`, and the keys that were sent."""
+    server: FaultyServer[Any] = vendor.server(*answers)
+    sent: list[str] = []
+    refuse = server.key_refused
+
+    def key_refused(request: Any) -> Any:
+        sent.append(next(key for key in THE_KEYS if any(key in value for value in request.headers.values())))
+        return None if sent[-1] in accepted else refuse(request)
+
+    server.key_refused = key_refused  # type: ignore[method-assign]
+    async with server.serving(), vendor.asking(server.url, api_key=tuple(map(Secret, THE_KEYS))) as client:
+        yield client, sent
+
+
+@of_each_vendor
+async def test_a_key_that_is_limited_rests_and_the_next_one_stays_in_use(vendor: Vendor) -> None:
+    limited = Fault(status=429, body=vendor.refusal(429, "slow down"), headers={"Retry-After": "20"})
+    async with keyed(vendor, limited, vendor.says("hello")) as (client, sent):
+        assert (await client.ask()).text == "hello"
+        assert (await client.ask()).text == "hello"
+
+    assert sent == [ONE, TWO, TWO]
+    assert client.slept == []
+
+
+@of_each_vendor
+async def test_a_key_that_is_refused_is_set_aside(vendor: Vendor) -> None:
+    async with keyed(vendor, vendor.says("hello"), accepted=(THREE,)) as (client, sent):
+        assert (await client.ask()).text == "hello"
+        assert (await client.ask()).text == "hello"
+
+    assert sent == [ONE, TWO, THREE, THREE]
+
+
+@of_each_vendor
+async def test_when_all_are_refused_a_key_is_named_by_its_place_and_never_shown(vendor: Vendor) -> None:
+    async with keyed(vendor, accepted=()) as (client, sent):
+        with pytest.raises(CredentialsRefused) as refused:
+            await client.ask()
+
+    assert sent == [ONE, TWO, THREE]
+    assert f"All 3 keys of providers.{vendor.kind.name}.api_key rest; providers.{vendor.kind.name}.api_key[0]" in str(
+        refused.value
+    )
+    assert not any(key in str(refused.value) for key in THE_KEYS)
+
+
+@of_each_vendor
+async def test_with_another_model_ready_a_long_pause_is_not_waited_for(vendor: Vendor) -> None:
+    limited = Fault(status=429, body=vendor.refusal(429, "slow down"), headers={"Retry-After": "20"})
+    async with vendor.serving(limited, vendor.says("hello")) as (client, server):
+        with pytest.raises(RateLimited):
+            await client.ask(msgspec.structs.replace(question(model=vendor.model), others=True))
+        assert (await client.ask()).text == "hello"
+
+    assert client.slept == []
+    assert len(server.requests) == 2
+
+
+# --- in itself --------------------------------------------------------------------------------------------------------
+
+
+class Lock:
+    """Keys, and a door that each of them opens or not."""
+
+    def __init__(self, *texts: str) -> None:
+        self.clock = SetClock()
+        self.keys = Keys(tuple(map(Secret, texts)), "providers.x.api_key", {}, "X_API_KEY", self.clock.monotonic)
+        self.refuses: dict[str, PluginError] = {}
+        self.tried: list[str] = []
+        self.begins = False
+
+    async def door(self, key: str) -> AsyncGenerator[Delta | Reply, None]:
+        self.tried.append(key)
+        if self.begins:
+            yield Delta("hel")
+        if key in self.refuses:
+            raise self.refuses[key]
+        yield Reply(text="hello", model="m", stop="end")
+
+    async def open(self) -> list[str]:
+        """The keys that were tried until one opened the door."""
+        self.tried = []
+        async for _ in self.keys.answer(self.door):
+            pass
+        return self.tried
+
+
+async def test_a_key_rests_for_as_long_as_it_was_told_to_and_only_then_stands_ready_again() -> None:
+    lock = Lock("a", "b")
+    lock.refuses = {"a": RateLimited("slow down", retry_after=30.0)}
+    assert await lock.open() == ["a", "b"]
+    lock.refuses = {"b": RateLimited("slow down")}
+    lock.clock.move(29)
+    with pytest.raises(RateLimited) as limited:
+        await lock.open()
+    assert limited.value.retry_after == pytest.approx(1)
+
+    lock.clock.move(1)
+    assert await lock.open() == ["a"]
+    lock.clock.move(LIMITED_REST)
+    assert await lock.open() == ["a"], "a key that works stays in use"
+
+
+async def test_the_key_that_took_over_stays_in_use_when_the_first_has_rested() -> None:
+    lock = Lock("a", "b")
+    lock.refuses = {"a": RateLimited("slow down", retry_after=30.0)}
+    await lock.open()
+    lock.clock.move(31)
+    assert await lock.open() == ["b"]
+
+
+async def test_a_refused_key_is_tried_again_after_an_hour() -> None:
+    lock = Lock("a", "b")
+    lock.refuses = {"a": CredentialsRefused("no"), "b": CredentialsRefused("no")}
+    with pytest.raises(CredentialsRefused):
+        await lock.open()
+    assert lock.tried == ["a", "b"]
+    with pytest.raises(CredentialsRefused):
+        await lock.open()
+    assert lock.tried == []
+
+    lock.refuses = {}
+    lock.clock.move(REFUSED_REST)
+    assert len(await lock.open()) == 1
+
+
+async def test_an_answer_that_has_begun_is_not_begun_again_by_itself() -> None:
+    lock = Lock("a", "b")
+    lock.begins, lock.refuses = True, {"a": RateLimited("slow down")}
+    with pytest.raises(RateLimited):
+        await lock.open()
+    assert lock.tried == ["a"]
+    assert await lock.open() == ["b"]
+
+
+async def test_what_is_not_about_the_key_uses_up_no_other() -> None:
+    lock = Lock("a", "b")
+    lock.refuses = {"a": Unreachable("away")}
+    with pytest.raises(Unreachable):
+        await lock.open()
+    assert lock.tried == ["a"]
+
+
+async def test_a_key_alone_never_rests() -> None:
+    lock = Lock("a")
+    lock.refuses = {"a": RateLimited("slow down", retry_after=30.0)}
+    for _ in range(2):
+        with pytest.raises(RateLimited, match="slow down"):
+            await lock.open()
+        assert lock.tried == ["a"]
+
+
+async def test_a_key_that_was_copied_with_something_else_is_passed_over() -> None:
+    assert await Lock("one\ntwo", "b").open() == ["b"]
+
+
+def test_a_refusal_is_worth_waiting_only_where_there_is_no_shorter_way() -> None:
+    limited, short = (StatusRefused(429, b"", retry_after=wait) for wait in (20.0, 1.0))
+    alone, hurried = question(model="m"), msgspec.structs.replace(question(model="m"), others=True)
+
+    def worth(lock: Lock, request: Any, refused: StatusRefused) -> bool:
+        return lock.keys.worth(request, lambda _: True)(refused)
+
+    assert worth(Lock("a"), alone, limited)
+    assert not worth(Lock("a", "b"), alone, limited)
+    assert not worth(Lock("a"), hurried, limited)
+    assert worth(Lock("a"), hurried, short)
+    assert worth(Lock("a", "b"), alone, StatusRefused(500, b""))

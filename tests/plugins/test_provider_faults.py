@@ -1,0 +1,357 @@
+"""All chat providers against one wall of faults.
+
+Whatever a server does, a provider ends in its deadline with a reply or with the error that says what happened, has taken no
+more memory than its limits allow, and has left nothing behind: no request still running, no connection beside the one that
+it keeps, no task. And the next question is answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import tracemalloc
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from datetime import UTC, datetime
+from email.utils import format_datetime
+from time import time
+from typing import Any
+
+import pytest
+
+from plugins.contracts import Delta, Reply
+from plugins.errors import (
+    BadAnswer,
+    BadRequest,
+    ContextOverflow,
+    CredentialsRefused,
+    ProviderError,
+    RateLimited,
+    StreamCut,
+    Unreachable,
+)
+from plugins.secrets import Secret
+from plugins.transport import Limits, Patience
+from sessions.messages import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
+from tests.plugins.asking import READ, Asked, question
+from tests.plugins.vendors import VENDORS, Vendor
+from tests.servers.faults import Fault, FaultyServer, Raw
+
+pytestmark = pytest.mark.parametrize("vendor", [pytest.param(vendor, id=vendor.name) for vendor in VENDORS])
+
+MEGABYTE = 1024 * 1024
+BOMB = gzip.compress(bytes(50 * MEGABYTE), 1)
+
+
+@asynccontextmanager
+async def wall(vendor: Vendor, *answers: Any, **options: Any) -> AsyncIterator[tuple[Asked, FaultyServer[Any]]]:
+    """The provider against these answers; afterwards nothing may be left of them."""
+    before = asyncio.all_tasks()
+    async with asyncio.timeout(10), vendor.serving(*answers, **options) as (client, server):
+        yield client, server
+        while server.answering:
+            await asyncio.sleep(0.01)
+        server.now_says(vendor.says("well"))
+        assert (await client.ask()).text == "well"
+        assert server.open_connections <= 1
+    assert asyncio.all_tasks() == before
+
+
+async def fails(client: Asked, kind: type[ProviderError]) -> ProviderError:
+    """The error with which a question ends, which is just this one, in one line for a person, without the key."""
+    with pytest.raises(ProviderError) as raised:
+        await client.ask()
+    assert type(raised.value) is kind, raised.value
+    assert len(str(raised.value)) < 500
+    assert str(raised.value).isprintable()
+    return raised.value
+
+
+@contextmanager
+def memory(limit: int) -> Iterator[None]:
+    """No more than this many bytes may be taken inside, by the server beside it too."""
+    tracemalloc.start()
+    try:
+        yield
+        assert tracemalloc.get_traced_memory()[1] < limit
+    finally:
+        tracemalloc.stop()
+
+
+# --- answers that stop ------------------------------------------------------------------------------------------------
+
+
+async def test_a_server_that_says_nothing_is_unreachable(vendor: Vendor) -> None:
+    async with wall(vendor, Fault(end="silence"), first_seconds=0.25, patience=Patience(attempts=2)) as (client, server):
+        await fails(client, Unreachable)
+        assert len(server.requests) == 2
+
+
+@pytest.mark.parametrize("pieces", [0, 3])
+async def test_an_answer_that_hangs_is_given_up(vendor: Vendor, pieces: int) -> None:
+    async with wall(vendor, Fault(end="hang", pieces=pieces), first_seconds=0.25, between_seconds=0.25) as (client, _):
+        assert "nothing came" in str(await fails(client, StreamCut))
+
+
+@pytest.mark.parametrize("end", ["cut", "reset", "close"])
+@pytest.mark.parametrize("pieces", [0, 1, 3, 5])
+async def test_a_cut_stream_is_never_a_short_answer(vendor: Vendor, end: str, pieces: int) -> None:
+    async with wall(vendor, Fault(end=end, pieces=pieces)) as (client, server):
+        await fails(client, StreamCut)
+        assert len(server.requests) == 1, "an answer that has begun is not asked for again here"
+
+
+async def test_an_answer_that_drips_is_heard_to_its_end(vendor: Vendor) -> None:
+    async with vendor.serving(vendor.says("one two three")) as (client, server):
+        whole = await recorded(client, server)
+    async with wall(vendor, Raw(b"".join(whole), chunk=30, delay=0.003)) as (client, _):
+        assert (await client.ask()).text == "one two three"
+
+
+async def test_a_drip_that_never_becomes_an_answer_is_given_up(vendor: Vendor) -> None:
+    drip = Raw(b"\n" if vendor.lines else b": still here\n\n", delay=0.02, times=1000)
+    async with wall(vendor, drip, patience=Patience(whole=0.4)) as (client, _):
+        assert "not complete within" in str(await fails(client, StreamCut))
+
+
+async def test_an_empty_body_is_no_answer(vendor: Vendor) -> None:
+    async with wall(vendor, Raw(b"")) as (client, _):
+        await fails(client, StreamCut)
+
+
+# --- refusals ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "requests"),
+    [
+        (400, BadRequest, 1),
+        (401, CredentialsRefused, 1),
+        (402, RateLimited, 1),
+        (403, CredentialsRefused, 1),
+        (404, BadRequest, 1),
+        (413, ContextOverflow, 1),
+        (429, RateLimited, 4),
+        (500, Unreachable, 4),
+        (502, Unreachable, 4),
+        (503, Unreachable, 4),
+    ],
+)
+async def test_each_status_has_its_meaning(vendor: Vendor, status: int, error: type[ProviderError], requests: int) -> None:
+    async with wall(vendor, Fault(status=status, body=vendor.refusal(status, "It is so."))) as (client, server):
+        assert "It is so." in str(await fails(client, error))
+        assert len(server.requests) == requests
+
+
+async def test_a_wrong_key_is_told_and_not_shown(vendor: Vendor) -> None:
+    wrong = Secret("sk-this-is-not-the-one")
+    async with vendor.server().serving() as server, vendor.asking(server.url, api_key=wrong) as client:
+        assert "sk-this" not in str(await fails(client, CredentialsRefused))
+        assert len(server.headers) == 1
+
+
+@pytest.mark.parametrize("words", [b"<html>busy</html>", b"", b"[" * 100_000, b"\xff\x00\r\n" * 50, b"[]", b"null"])
+async def test_a_refusal_in_words_of_no_form_is_told_all_the_same(vendor: Vendor, words: bytes) -> None:
+    async with wall(vendor, Fault(status=502, body=words, media="text/html")) as (client, server):
+        await fails(client, Unreachable)
+        assert len(server.requests) == 4
+
+
+async def test_a_conversation_that_is_too_long_is_told_as_that_however_the_vendor_says_it(vendor: Vendor) -> None:
+    for overflow in vendor.overflows:
+        async with wall(vendor, overflow) as (client, server):
+            assert "{" not in str(await fails(client, ContextOverflow))
+            assert len(server.requests) == 1
+
+
+async def test_a_phrase_in_somebodys_text_is_never_taken_for_an_error(vendor: Vendor) -> None:
+    text = (
+        "prompt is too long, maximum context length, exceed_context_size_error, exceeds the maximum number of tokens,"
+        " invalid signature in thinking block, rate_limit_exceeded"
+    )
+    async with wall(vendor, vendor.says(text)) as (client, server):
+        asked = question(UserMessage(text=text), model=vendor.model)
+        assert (await client.ask(asked)).text == text
+        server.now_says(Fault(status=400, body=vendor.refusal(400, "Invalid value.")))
+        with pytest.raises(BadRequest):
+            await client.ask(asked)
+
+
+async def test_a_redirect_is_a_refusal_and_carries_nothing_away(vendor: Vendor) -> None:
+    async with vendor.server().serving() as elsewhere:
+        away = Fault(status=307, headers={"Location": f"{elsewhere.url}/elsewhere"})
+        async with wall(vendor, away) as (client, server):
+            await fails(client, BadRequest)
+            assert (len(server.requests), elsewhere.headers) == (1, [])
+
+
+# --- pauses -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("headers", "pause"), [({"Retry-After": "2"}, 2.0), ({"Retry-After": "0.5"}, 0.5), ({}, 1.0)])
+async def test_the_pause_that_a_server_asks_for_is_made(vendor: Vendor, headers: dict[str, str], pause: float) -> None:
+    busy = Fault(status=429, body=vendor.refusal(429, "Too many."), headers=headers)
+    async with wall(vendor, busy, vendor.says("ok")) as (client, _):
+        assert (await client.ask()).text == "ok"
+        assert client.slept == [pause]
+
+
+async def test_a_date_to_come_back_at_is_waited_for(vendor: Vendor) -> None:
+    date = format_datetime(datetime.fromtimestamp(time() + 30, UTC), usegmt=True)
+    async with wall(vendor, Fault(status=429, headers={"Retry-After": date}), vendor.says("ok")) as (client, _):
+        assert (await client.ask()).text == "ok"
+        assert 25 < client.slept[0] <= 30
+
+
+async def test_a_pause_that_is_too_long_is_told_and_not_made(vendor: Vendor) -> None:
+    async with wall(vendor, Fault(status=429, headers={"Retry-After": "3600"})) as (client, server):
+        assert (await fails(client, RateLimited)).retry_after == 3600
+        assert (len(server.requests), client.slept) == (1, [])
+
+
+# --- nonsense ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("data", [b"{nonsense}", b"7", b'"text"', b"[" * 100_000, b'{"a": NaN', b"\x00\xff"])
+async def test_garbage_in_the_stream_is_a_bad_answer(vendor: Vendor, data: bytes) -> None:
+    async with wall(vendor, Raw(vendor.framed(data))) as (client, _):
+        await fails(client, BadAnswer)
+
+
+@pytest.mark.parametrize(
+    ("media", "body"), [("text/html", b"<html>Sign in to this network</html>"), ("application/json", b"[[[")]
+)
+async def test_a_page_instead_of_an_answer_is_a_bad_answer(vendor: Vendor, media: str, body: bytes) -> None:
+    async with wall(vendor, Fault(media=media, body=body)) as (client, _):
+        await fails(client, BadAnswer)
+
+
+async def test_an_error_in_the_middle_of_the_stream_ends_the_answer_by_its_kind(vendor: Vendor) -> None:
+    for data, error in ((vendor.broken, StreamCut), (vendor.limited, RateLimited)):
+        async with vendor.serving(vendor.says("one two three")) as (client, server):
+            whole = await recorded(client, server)
+        begun = whole[: next(n for n, piece in enumerate(whole) if b"two" in piece)]
+        async with wall(vendor, Raw(b"".join(begun) + vendor.framed(data))) as (client, _):
+            await fails(client, error)
+            assert client.deltas == ["one "]
+
+
+async def test_an_empty_answer_is_one(vendor: Vendor) -> None:
+    async with wall(vendor, vendor.says("")) as (client, _):
+        reply = await client.ask()
+        assert (reply.text, reply.calls, reply.stop, client.deltas) == ("", (), "end", [])
+
+
+# --- too much ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_line_of_fifty_megabytes_is_given_up_at_its_fourth(vendor: Vendor) -> None:
+    flood = Raw(b"x" * 65_536, times=800)
+    async with wall(vendor, flood) as (client, server):
+        with memory(32 * MEGABYTE):
+            assert "longer than" in str(await fails(client, BadAnswer))
+        assert server.written < 16 * MEGABYTE
+
+
+async def test_an_answer_without_end_is_given_up(vendor: Vendor) -> None:
+    async with vendor.serving(vendor.says("y" * 1000)) as (client, server):
+        whole = await recorded(client, server)
+    endless = Raw(next(piece for piece in whole if b"yyyy" in piece), times=3000)
+    async with wall(vendor, endless, limits=Limits(body=MEGABYTE)) as (client, _):
+        assert "more than" in str(await fails(client, BadAnswer))
+
+
+@pytest.mark.parametrize(("status", "error"), [(200, BadAnswer), (500, Unreachable)])
+async def test_a_compressed_answer_is_never_unfolded(vendor: Vendor, status: int, error: type[ProviderError]) -> None:
+    fault = Fault(status=status, body=BOMB, headers={"Content-Encoding": "gzip"}, media="text/event-stream")
+    async with wall(vendor, fault) as (client, server):
+        with memory(16 * MEGABYTE):
+            await fails(client, error)
+        assert all(headers["Accept-Encoding"] == "identity" for headers in server.headers)
+
+
+def called(reply: Reply) -> tuple[Message, ...]:
+    """A reply with calls and their results, as the transcript has them: the ids are ours."""
+    calls = tuple(ToolCall(id=f"call_4_{n}", tool=c.tool, arguments=c.arguments) for n, c in enumerate(reply.calls))
+    answer = AssistantMessage(text=reply.text, calls=calls, opaque=reply.opaque)
+    return UserMessage(text="hi"), answer, *(ToolMessage(id=call.id, tool=call.tool, text="a result") for call in calls)
+
+
+async def test_a_thousand_calls_come_whole_and_in_order_and_go_back_with_their_results(vendor: Vendor) -> None:
+    many = vendor.says("", *(("read", {"n": n}) for n in range(1000)))
+    async with wall(vendor, many, vendor.says("done")) as (client, _):
+        reply = await client.ask(question(model=vendor.model, tools=(READ,)))
+        assert [json.loads(call.arguments)["n"] for call in reply.calls] == list(range(1000))
+        assert (await client.ask(question(*called(reply), model=vendor.model, tools=(READ,)))).text == "done"
+
+
+@pytest.mark.parametrize("arguments", ['{"path": "a', "nonsense", "[1]", ""])
+async def test_arguments_that_are_no_object_reach_the_gateway_and_do_not_close_the_conversation(
+    vendor: Vendor, arguments: str
+) -> None:
+    async with wall(vendor, vendor.says("", ("read", arguments)), vendor.says("sorry")) as (client, _):
+        reply = await client.ask(question(model=vendor.model, tools=(READ,)))
+        assert [call.tool for call in reply.calls] == ["read"]
+        assert (await client.ask(question(*called(reply), model=vendor.model, tools=(READ,)))).text == "sorry"
+
+
+# --- the end of it ----------------------------------------------------------------------------------------------------
+
+
+async def test_closing_the_stream_early_ends_the_request(vendor: Vendor) -> None:
+    slow = vendor.says("a b c d e f g h")
+    slow.delay = 0.05
+    async with wall(vendor, slow) as (client, server):
+        stream = client.provider.stream(question(model=vendor.model))
+        assert await anext(stream) == Delta("a ")
+        await stream.aclose()
+        while not server.disconnects:
+            await asyncio.sleep(0.01)
+
+
+async def test_a_question_that_is_cancelled_ends_the_request(vendor: Vendor) -> None:
+    async with wall(vendor, Fault(end="silence")) as (client, server):
+        asking = asyncio.create_task(client.ask())
+        while not server.answering:
+            await asyncio.sleep(0.01)
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+
+
+async def test_the_connection_is_used_again_though_its_end_comes_late(vendor: Vendor) -> None:
+    steady = vendor.says("one two")
+    steady.delay = 0.01
+    async with wall(vendor, steady) as (client, server):
+        for _ in range(3):
+            assert (await client.ask()).text == "one two"
+        assert len(server.connections) == 1
+
+
+async def test_nobody_listening_is_unreachable(vendor: Vendor) -> None:
+    async with vendor.asking("http://127.0.0.1:9") as client:
+        assert "127.0.0.1" in str(await fails(client, Unreachable))
+
+
+async def test_a_key_that_was_copied_with_something_else_is_named_before_anything_is_sent(vendor: Vendor) -> None:
+    async with vendor.server().serving() as server:
+        async with vendor.asking(server.url, api_key=Secret(f"{vendor.key}…")) as client:
+            told = str(await fails(client, CredentialsRefused))
+        assert f"providers.{vendor.kind.name}.api_key" in told
+        assert vendor.key not in told
+        assert server.headers == []
+
+
+async def recorded(client: Asked, server: FaultyServer[Any]) -> list[bytes]:
+    """The pieces of the ordinary answer that the server gives."""
+    pieces: list[bytes] = []
+    ordinary = server.pieces
+
+    def kept(*args: Any) -> list[bytes]:
+        pieces[:] = ordinary(*args)
+        return pieces
+
+    setattr(server, "pieces", kept)  # noqa: B010 - so that the types need no word
+    await client.ask()
+    return pieces

@@ -1,0 +1,260 @@
+"""The chat providers side by side, each with its fake: what a test over all of them needs to know of one.
+
+A new provider is one more entry of `VENDORS`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+from plugins.chat import anthropic_request, gemini_request, ollama_wire, openai_responses_request, openai_wire
+from plugins.chat.anthropic import Anthropic
+from plugins.chat.gemini import Gemini
+from plugins.chat.ollama import Ollama
+from plugins.chat.openai import OpenAI
+from plugins.contracts import ChatProvider, ChatRequest
+from plugins.secrets import Secret
+from tests.plugins.asking import Asked, opened
+from tests.servers import anthropic_rules, anthropic_server, gemini_server, ollama_server, openai_server
+from tests.servers import openai_responses_rules as responses_rules
+from tests.servers import openai_responses_server as responses_server
+from tests.servers.faults import Fault, FaultyServer, Json, Raw, Spoken
+
+
+class Vendor(NamedTuple):
+    """A provider and its fake. `says` makes an answer of text, calls (a tool and its arguments, an object or any text) and
+    thoughts. `refusal` is an error body for a status. `overflows` are the ways in which it says that a conversation is too
+    long, `broken` an error of its own inside a stream, `limited` one for too many requests there. `lines` says that its
+    stream is one of lines and not of events. `refuses` is what the fake says against a request, and `thoughts` what of a
+    model's own reasoning a request's body sends back."""
+
+    name: str
+    model: str
+    kind: type[ChatProvider]
+    key: str
+    server: Callable[..., FaultyServer[Any]]
+    says: Callable[..., Spoken]
+    refusal: Callable[[int, str], bytes]
+    overflows: tuple[Fault | Raw, ...]
+    broken: bytes
+    limited: bytes
+    refuses: Callable[[ChatRequest], Any]
+    thoughts: Callable[[Json], list[str]]
+    settings: tuple[tuple[str, Any], ...] = ()
+    lines: bool = False
+
+    def framed(self, data: bytes) -> bytes:
+        """Data as one event, or one line, of the stream."""
+        data = data.replace(b"\n", b"")
+        return data + b"\n" if self.lines else b"data: " + data + b"\n\n"
+
+    @asynccontextmanager
+    async def asking(self, url: str, **options: Any) -> AsyncIterator[Asked]:
+        """The provider, with the server at this address."""
+        options = {"base_url": url, "api_key": Secret(self.key), "model": self.model, **dict(self.settings), **options}
+        async with opened(self.kind, **options) as client:
+            yield client
+
+    @asynccontextmanager
+    async def serving(self, *answers: Any, **options: Any) -> AsyncIterator[tuple[Asked, FaultyServer[Any]]]:
+        """The provider and its fake, which gives these answers."""
+        async with self.server(*answers).serving() as server, self.asking(server.url, **options) as client:
+            yield client, server
+
+
+def _text(arguments: Any) -> str:
+    return arguments if isinstance(arguments, str) else json.dumps(arguments)
+
+
+# --- OpenAI -----------------------------------------------------------------------------------------------------------
+
+
+def _openai_says(text: str = "", *calls: tuple[str, Any], thoughts: str = "") -> Spoken:
+    return openai_server.Says(text, *((tool, _text(arguments)) for tool, arguments in calls))
+
+
+def _openai_refuses(request: ChatRequest) -> Any:
+    body = openai_wire.Encoder().body(request, max_tokens=None, max_tokens_key="max_tokens")
+    return openai_server.what_is_wrong(json.loads(body))
+
+
+_OPENAI_CODES = {401: "invalid_api_key", 429: "rate_limit_exceeded", 500: "server_error"}
+
+OPENAI = Vendor(
+    name="openai",
+    model="gpt-test",
+    kind=OpenAI,
+    key=openai_server.KEY,
+    server=openai_server.OpenAIServer,
+    says=_openai_says,
+    refusal=lambda status, words: openai_server.refusal(words, _OPENAI_CODES.get(status)),
+    overflows=(
+        Fault(status=400, body=openai_server.refusal("Maximum context length is 8 tokens.", "context_length_exceeded")),
+        Fault(
+            status=429, body=openai_server.refusal("Request too large for gpt-test on TPM", "rate_limit_exceeded", "tokens")
+        ),
+        Raw(b"data: " + openai_server.refusal("too long", "context_length_exceeded") + b"\n\n"),
+    ),
+    broken=openai_server.refusal("The server had an error", None, "server_error"),
+    limited=openai_server.refusal("slow down", "rate_limit_exceeded"),
+    refuses=_openai_refuses,
+    thoughts=lambda _: [],
+)
+
+# --- OpenAI's responses -----------------------------------------------------------------------------------------------
+
+
+def _responses_says(text: str = "", *calls: tuple[str, Any], thoughts: str = "") -> Spoken:
+    said = ((tool, _text(arguments)) for tool, arguments in calls)
+    return responses_server.Says(text, *said, thoughts=bool(thoughts))
+
+
+def _responses_refuses(request: ChatRequest) -> Any:
+    body = openai_responses_request.Encoder().body(request)
+    return responses_rules.what_is_wrong(json.loads(body), "org-one")
+
+
+def _responses_error(message: str, code: str) -> bytes:
+    return json.dumps({"type": "error", "code": code, "message": message, "param": None}).encode()
+
+
+RESPONSES = OPENAI._replace(
+    name="responses",
+    key=responses_server.KEY,
+    server=responses_server.ResponsesServer,
+    says=_responses_says,
+    overflows=(
+        Fault(status=400, body=openai_server.refusal("Your input exceeds the window.", "context_length_exceeded")),
+        Raw(b"data: " + _responses_error("Your input exceeds the window.", "context_length_exceeded") + b"\n\n"),
+    ),
+    broken=_responses_error("The server had an error", "server_error"),
+    limited=_responses_error("slow down", "rate_limit_exceeded"),
+    refuses=_responses_refuses,
+    thoughts=lambda body: [item["encrypted_content"] for item in body["input"] if item.get("type") == "reasoning"],
+    settings=(("api", "responses"),),
+)
+
+# --- Anthropic --------------------------------------------------------------------------------------------------------
+
+
+def _anthropic_says(text: str = "", *calls: tuple[str, Any], thoughts: str = "") -> Spoken:
+    return anthropic_server.Says(text, *((tool, _text(arguments)) for tool, arguments in calls), thoughts=thoughts)
+
+
+_ANTHROPIC_KINDS = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error", 500: "api_error"}
+_TOO_LONG = "prompt is too long: 208310 tokens > 200000 maximum"
+
+ANTHROPIC = Vendor(
+    name="anthropic",
+    model="claude-test",
+    kind=Anthropic,
+    key=anthropic_server.KEY,
+    server=anthropic_server.AnthropicServer,
+    says=_anthropic_says,
+    refusal=lambda status, words: anthropic_server.refusal(words, _ANTHROPIC_KINDS.get(status, "invalid_request_error")),
+    overflows=(
+        Fault(status=400, body=anthropic_server.refusal(_TOO_LONG)),
+        Fault(
+            status=400,
+            body=anthropic_server.refusal("input length and `max_tokens` exceed context limit: 198981 + 21333 > 200000"),
+        ),
+        Fault(status=413, body=anthropic_server.refusal("Request exceeds the maximum size", "request_too_large")),
+        Raw(anthropic_server.event("error", error={"type": "invalid_request_error", "message": _TOO_LONG})),
+    ),
+    broken=anthropic_server.refusal("Overloaded", "overloaded_error"),
+    limited=anthropic_server.refusal("Too many requests", "rate_limit_error"),
+    refuses=lambda request: anthropic_rules.what_is_wrong(json.loads(anthropic_request.Encoder().body(request))),
+    thoughts=lambda body: [b["thinking"] for m in body["messages"] for b in m["content"] if b["type"] == "thinking"],
+)
+
+# --- Gemini -----------------------------------------------------------------------------------------------------------
+
+
+def _gemini_says(text: str = "", *calls: tuple[str, Any], thoughts: str = "") -> Spoken:
+    return gemini_server.Says(text, *calls)
+
+
+def _gemini_refuses(request: ChatRequest) -> Any:
+    body = gemini_request.Encoder().body(request, max_tokens=None)
+    return gemini_server.what_is_wrong(json.loads(body), set())
+
+
+def _gemini_thoughts(body: Json) -> list[str]:
+    signed = [part.get("thoughtSignature") for content in body["contents"] for part in content["parts"]]
+    return [signature for signature in signed if signature and signature != gemini_server.UNSIGNED]
+
+
+def _gemini_refusal(status: int, words: str) -> bytes:
+    names = {401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED", 429: "RESOURCE_EXHAUSTED", 500: "INTERNAL"}
+    return gemini_server.refusal(status, words, names.get(status, "INVALID_ARGUMENT"))
+
+
+_TOO_MANY = "The input token count (1179782) exceeds the maximum number of tokens allowed (1048576)."
+
+GEMINI = Vendor(
+    name="gemini",
+    model="gemini-3-test",
+    kind=Gemini,
+    key=gemini_server.KEY,
+    server=gemini_server.GeminiServer,
+    says=_gemini_says,
+    refusal=_gemini_refusal,
+    overflows=(
+        Fault(status=400, body=_gemini_refusal(400, _TOO_MANY)),
+        Fault(status=400, body=_gemini_refusal(400, "Request payload size exceeds the limit: 20971520 bytes.")),
+        Raw(b"data: " + _gemini_refusal(400, _TOO_MANY).replace(b"\n", b"") + b"\n\n"),
+    ),
+    broken=_gemini_refusal(503, "The model is overloaded."),
+    limited=gemini_server.quota("26s", "GenerateRequestsPerMinutePerProjectPerModel-FreeTier"),
+    refuses=_gemini_refuses,
+    thoughts=_gemini_thoughts,
+)
+
+# --- Ollama -----------------------------------------------------------------------------------------------------------
+
+
+def _ollama_says(text: str = "", *calls: tuple[str, Any], thoughts: str = "") -> Spoken:
+    return ollama_server.Says(text, *calls, thinking=thoughts)
+
+
+def _ollama_server(*answers: Any) -> FaultyServer[Any]:
+    return ollama_server.OllamaServer(*answers, key=ollama_server.KEY)
+
+
+def _ollama_refuses(request: ChatRequest) -> Any:
+    body = ollama_wire.Encoder().body(request, window=1_000_000, max_tokens=None)
+    return ollama_server.what_is_wrong(json.loads(body), ("tools", "thinking"), old=False)
+
+
+_OLLAMA_OVERFLOWS = (
+    ollama_server.engine_refusal(
+        "request (9 tokens) exceeds the available context size (8 tokens)", "exceed_context_size_error"
+    ),
+    ollama_server.refusal("the input length exceeds the context length"),
+    ollama_server.refusal("prompt too long; exceeded max context length by 17 tokens (ref: 1)"),
+)
+
+OLLAMA = Vendor(
+    name="ollama",
+    model=ollama_server.MODEL,
+    kind=Ollama,
+    key=ollama_server.KEY,
+    server=_ollama_server,
+    says=_ollama_says,
+    refusal=lambda status, words: ollama_server.refusal(words),
+    overflows=(
+        *(Fault(status=status, body=body) for status in (400, 500) for body in _OLLAMA_OVERFLOWS),
+        *(Raw(body + b"\n") for body in _OLLAMA_OVERFLOWS),
+    ),
+    broken=ollama_server.refusal("llama runner process has terminated"),
+    limited=ollama_server.refusal("you have reached your weekly usage limit"),
+    refuses=_ollama_refuses,
+    thoughts=lambda body: [message["thinking"] for message in body["messages"] if "thinking" in message],
+    settings=(("context_window", 1_000_000),),
+    lines=True,
+)
+
+VENDORS = (OPENAI, RESPONSES, ANTHROPIC, GEMINI, OLLAMA)

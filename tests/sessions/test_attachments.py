@@ -1,0 +1,252 @@
+"""Attachments on a real disk: durable, one person's, and gone only when nobody ever named them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from hashlib import sha256
+from pathlib import Path
+from time import time
+from typing import Any
+
+import msgspec
+import pytest
+
+from sessions.attachments import Attachments, Draft
+from sessions.errors import StorageFailed
+from sessions.events import CallRef, Event, MessageReceived, ToolReturned
+from sessions.messages import Attachment
+from sessions.naming import Named, digests_in, named_in
+from sessions.orphans import remove_orphans
+from tests.pictures import png
+from tests.sessions.journal_files import messages, write_journal
+from tests.stories import received
+
+DAY = 86_400.0
+
+
+def kept(folder: Path) -> Attachments:
+    return Attachments(folder / "attachments")
+
+
+def age(folder: Path, seconds: float) -> None:
+    """Give every file of the folder this age."""
+    for path in folder.rglob("*"):
+        os.utime(path, (time() - seconds, time() - seconds))
+
+
+def files(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+async def test_a_file_is_kept_under_its_hash_for_its_person_and_described_from_its_bytes(tmp_path: Path) -> None:
+    attachments, content = kept(tmp_path), png(300, 200)
+    attachment = await attachments.store(content, "anna", claimed="text/html", name="a.png")
+    digest = sha256(content).hexdigest()
+    assert attachment == Attachment(
+        sha256=digest, media="image/png", bytes=len(content), name="a.png", width=300, height=200
+    )
+    assert await attachments.read(digest) == content
+    assert await attachments.find("anna", digest) == attachment
+    assert files(tmp_path / "attachments") == {digest, f"owners/anna/{digest}.new"}
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "attachments").rglob("*") if path.is_file()}
+    assert modes == {0o600}
+
+
+async def test_an_empty_file_is_a_text(tmp_path: Path) -> None:
+    attachment = await kept(tmp_path).store(b"", "anna", claimed="", name="")
+    assert (attachment.media, attachment.bytes) == ("text/plain", 0)
+    assert await kept(tmp_path).read(attachment.sha256) == b""
+
+
+async def test_who_knows_a_hash_has_not_the_file(tmp_path: Path) -> None:
+    attachments = kept(tmp_path)
+    digest = (await attachments.store(b"secret", "anna", claimed="", name="diary.txt")).sha256
+    for person in ("bert", "Anna", "anna/", "", "../anna", ".", "..", "%41nna"):
+        assert await attachments.find(person, digest) is None
+    for odd in ("../anna/" + digest, digest.upper(), digest + "\n", digest[:63], "", "owners"):
+        assert await attachments.find("anna", odd) is None
+        with pytest.raises(FileNotFoundError):
+            await attachments.read(odd)
+
+
+async def test_two_persons_may_send_the_same_and_each_calls_it_as_they_do(tmp_path: Path) -> None:
+    attachments = kept(tmp_path)
+    for person in ("anna", "Анна", "a.b", "ANNA"):
+        attachment = await attachments.store(b"same", person, claimed="", name=f"{person}.txt")
+        assert await attachments.find(person, attachment.sha256) == attachment
+    assert len(list((tmp_path / "attachments" / "owners").iterdir())) == 4
+    assert {path.name.lower() for path in (tmp_path / "attachments" / "owners").iterdir()} >= {"anna", "%41%4e%4e%41"}
+
+
+async def test_an_altered_file_is_not_given_out_and_sending_it_again_mends_it(tmp_path: Path) -> None:
+    attachments = kept(tmp_path)
+    digest = (await attachments.store(b"as it was", "anna", claimed="", name="")).sha256
+    attachments.path(digest).write_bytes(b"as it is!")
+    with pytest.raises(FileNotFoundError, match="altered"):
+        await attachments.read(digest)
+    await attachments.store(b"as it was", "bert", claimed="", name="")
+    assert await attachments.read(digest) == b"as it was"
+
+
+async def test_the_content_is_on_the_disk_before_its_record_and_both_before_the_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attachments = kept(tmp_path)
+    await attachments.store(b"another", "anna", claimed="", name="")
+    steps: list[str] = []
+
+    def note(name: str) -> None:
+        original = getattr(os, name)
+
+        def called(first: Any, *rest: Any) -> Any:
+            place = Path(os.readlink(f"/proc/self/fd/{first}") if isinstance(first, int) else rest[0]).name
+            steps.append(f"{name} {'draft' if place.startswith('.') else place[-4:]}")
+            return original(first, *rest)
+
+        monkeypatch.setattr(os, name, called)
+
+    for name in ("fdatasync", "fsync", "replace", "rename"):
+        note(name)
+    digest = (await attachments.store(b"x", "anna", claimed="", name="")).sha256[-4:]
+    content = ["fdatasync draft", f"replace {digest}", "fsync ents"]
+    assert steps == [*content, "fdatasync draft", "fsync anna", "rename .new", "fsync anna"]
+
+
+@pytest.mark.parametrize("step", ["fdatasync", "fsync"])
+async def test_what_could_not_be_synced_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    attachments = kept(tmp_path)
+    await attachments.store(b"before", "anna", claimed="", name="")
+
+    def fails(_: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, step, fails)
+        with pytest.raises(StorageFailed, match="Input/output error"):
+            await attachments.store(b"after", "anna", claimed="", name="")
+    assert await attachments.find("anna", sha256(b"after").hexdigest()) is None
+    assert not list((tmp_path / "attachments").glob(".draft*"))
+
+
+async def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    draft = Draft(kept(tmp_path))
+    full = os.open("/dev/full", os.O_WRONLY)
+    os.dup2(full, draft._file.fileno())
+    os.close(full)
+    with pytest.raises(StorageFailed, match="No space left"):
+        draft.write(b"x" * 10)
+    draft.close()
+    assert files(tmp_path) == set()
+
+
+# --- what journals name -----------------------------------------------------------------------------------------------
+
+
+def naming(*attachments: Attachment) -> MessageReceived:
+    return msgspec.structs.replace(received("see", "n1"), attachments=attachments)
+
+
+async def test_a_journal_is_asked_for_what_it_names(tmp_path: Path) -> None:
+    one, two = (Attachment(sha256=letter * 64, media="image/png", bytes=3, width=1, height=1) for letter in "ab")
+    whole = ToolReturned(call=CallRef(of=3, index=0), outcome="returned", output="…", cut_from=9, whole="c" * 64)
+    lying = received(f'"attachments":[{{"sha256":"{"d" * 64}"', "n3")
+    events: list[Event] = [*messages(1, 2), naming(one, two), whole, lying]
+    path, _, _ = write_journal(tmp_path, 1, *events)
+    output = Attachment(sha256="c" * 64, media="text/plain", bytes=9)
+    assert list(named_in(path)) == [Named(4, one), Named(4, two), Named(5, output)]
+    assert digests_in(path) == {letter * 64 for letter in "abc"}
+
+
+async def test_an_upload_that_nobody_named_goes_after_a_day_and_no_other(tmp_path: Path) -> None:
+    attachments, journals = kept(tmp_path), tmp_path / "sessions"
+    named = await attachments.store(b"named", "owner", claimed="", name="")
+    settled = await attachments.store(b"settled", "owner", claimed="", name="")
+    output = await attachments.keep(b"output of a tool", "owner")
+    shared = await attachments.store(b"shared", "owner", claimed="", name="")
+    write_journal(journals, 1, naming(named, settled))
+    await attachments.settle("owner", (settled,))
+    await attachments.store(b"orphan", "owner", claimed="", name="")
+    (tmp_path / "attachments" / ".draft-1").write_bytes(b"half")
+    await attachments.store(b"shared", "bert", claimed="", name="")
+    age(tmp_path, 2 * DAY)
+    await attachments.find("bert", shared.sha256)
+    fresh = await attachments.store(b"fresh", "owner", claimed="", name="")
+
+    assert remove_orphans(attachments, journals, time() - DAY) == 1
+    assert files(tmp_path / "attachments") == {
+        named.sha256,
+        settled.sha256,
+        output,
+        shared.sha256,
+        fresh.sha256,
+        *(f"owners/owner/{digest}" for digest in (named.sha256, settled.sha256, output)),
+        f"owners/bert/{shared.sha256}.new",
+        f"owners/owner/{fresh.sha256}.new",
+    }
+    assert remove_orphans(attachments, journals, time() - DAY) == 0
+
+
+async def test_a_name_in_a_damaged_line_protects_its_file(tmp_path: Path) -> None:
+    attachments, journals = kept(tmp_path), tmp_path / "sessions"
+    named = await attachments.store(b"named", "owner", claimed="", name="")
+    path, _, _ = write_journal(journals, 1, naming(named))
+    path.write_bytes(path.read_bytes().replace(b'"kind":"message_received"', b'"kind":"message_re\xffeived"'))
+    age(tmp_path, 2 * DAY)
+    assert remove_orphans(attachments, journals, time() - DAY) == 0
+    shutil.rmtree(tmp_path / "attachments" / "owners")
+    assert remove_orphans(attachments, journals, time() - DAY) == 0
+    assert await attachments.read(named.sha256) == b"named"
+
+
+async def test_nothing_is_removed_while_a_journal_cannot_be_read(tmp_path: Path) -> None:
+    attachments, journals = kept(tmp_path), tmp_path / "sessions"
+    orphan = await attachments.store(b"orphan", "owner", claimed="", name="")
+    write_journal(journals, 1)
+    (journals / "20261121-000000-unread.jsonl").mkdir()
+    age(tmp_path, 2 * DAY)
+    with pytest.raises(OSError, match="Is a directory"):
+        remove_orphans(attachments, journals, time() - DAY)
+    assert await attachments.read(orphan.sha256) == b"orphan"
+
+
+async def test_an_old_upload_that_a_message_is_about_to_name_stays(tmp_path: Path) -> None:
+    attachments, journals = kept(tmp_path), tmp_path / "sessions"
+    waiting = await attachments.store(b"waiting", "owner", claimed="", name="")
+    age(tmp_path, 2 * DAY)
+    assert await attachments.find("owner", waiting.sha256) == waiting
+    assert remove_orphans(attachments, journals, time() - DAY) == 0
+    assert await attachments.read(waiting.sha256) == b"waiting"
+
+
+async def test_records_that_were_lost_come_back_from_the_journals(tmp_path: Path) -> None:
+    attachments, journals = kept(tmp_path), tmp_path / "sessions"
+    named = await attachments.store(png(), "owner", claimed="", name="p.png")
+    write_journal(journals, 1, naming(named))
+    for record in (tmp_path / "attachments" / "owners").rglob("*.new"):
+        record.unlink()
+    assert await attachments.find("owner", named.sha256) is None
+    assert remove_orphans(attachments, journals, 0.0) == 0
+    assert await attachments.find("owner", named.sha256) == named
+
+
+async def test_without_the_journals_nothing_is_removed(tmp_path: Path) -> None:
+    attachments, journals = kept(tmp_path), tmp_path / "sessions"
+    orphan = await attachments.store(b"orphan", "owner", claimed="", name="")
+    age(tmp_path, 2 * DAY)
+    assert remove_orphans(attachments, journals, time() - DAY) == 0
+    assert await attachments.read(orphan.sha256) == b"orphan"
+    journals.mkdir()
+    assert remove_orphans(attachments, journals, time() - DAY) == 1
+
+
+async def test_a_record_that_cannot_be_read_is_none_and_is_written_anew(tmp_path: Path) -> None:
+    attachments = kept(tmp_path)
+    sent = await attachments.store(b"x", "anna", claimed="", name="x.txt")
+    await attachments.settle("anna", (sent,))
+    (record,) = (tmp_path / "attachments" / "owners" / "anna").iterdir()
+    record.write_bytes(b"{")
+    assert await attachments.find("anna", sent.sha256) is None
+    assert await attachments.store(b"x", "anna", claimed="", name="x.txt") == sent
+    assert await attachments.find("anna", sent.sha256) == sent

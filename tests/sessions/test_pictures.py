@@ -1,0 +1,68 @@
+"""What a file is, told from its bytes alone."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sessions.pictures import PLAIN, UNKNOWN, Picture, is_text, media_of, recognise
+from tests.pictures import gif, jpeg, png, webp
+
+SIZES = st.integers(1, 16_000)
+
+
+@given(SIZES, SIZES)
+def test_the_four_kinds_are_recognised_with_their_size(width: int, height: int) -> None:
+    small = png(1, 1)
+    header = small[:16] + width.to_bytes(4, "big") + height.to_bytes(4, "big") + small[24:]
+    assert recognise(header) == Picture("image/png", width, height)
+    assert recognise(gif(width, height)) == Picture("image/gif", width, height)
+    assert recognise(jpeg(width, height)) == Picture("image/jpeg", width, height)
+    for kind in (b"VP8 ", b"VP8L", b"VP8X"):
+        assert recognise(webp(kind, width, height)) == Picture("image/webp", width, height)
+
+
+def test_a_jpeg_is_measured_behind_a_cameras_notes_and_not_inside_them() -> None:
+    assert recognise(jpeg(4000, 3000, notes=9, progressive=True)) == Picture("image/jpeg", 4000, 3000)
+
+
+@pytest.mark.parametrize("whole", [png(3, 4), gif(3, 4), jpeg(3, 4), *(webp(k, 3, 4) for k in (b"VP8 ", b"VP8L", b"VP8X"))])
+def test_a_picture_that_is_cut_off_has_no_wrong_size(whole: bytes) -> None:
+    for length in range(len(whole)):
+        found = recognise(whole[:length])
+        assert found is None or (found.width, found.height) == (3, 4)
+    assert recognise(whole[:10]) is None
+
+
+@given(st.sampled_from([png(), gif(), jpeg(), webp(b"VP8 "), webp(b"VP8L"), webp(b"VP8X")]), st.data())
+def test_no_bytes_break_the_reading(whole: bytes, data: st.DataObject) -> None:
+    broken = bytearray(whole)
+    for _ in range(4):
+        broken[data.draw(st.integers(0, len(broken) - 1))] = data.draw(st.integers(0, 255))
+    found = recognise(bytes(broken))
+    assert found is None or (found.width > 0 and found.height > 0)
+    assert media_of(bytes(broken), "image/png") in (PLAIN, UNKNOWN)
+
+
+@pytest.mark.parametrize(
+    ("content", "claimed", "media"),
+    [
+        (b"# Notes\n", "text/markdown; charset=utf-8", "text/markdown"),
+        (b'{"a": 1}', "application/json", PLAIN),
+        (b"<svg/>", "image/svg+xml", PLAIN),
+        ("日本語\r\n\t".encode(), "", PLAIN),
+        (b"", "", PLAIN),
+        (b"\xff\xfe\x00", "text/plain", UNKNOWN),
+        (b"%PDF-1.7\n\xe2\xe3", "Application/PDF", "application/pdf"),
+        (b"%PDF-1.7\n\xe2\xe3", "image/png", UNKNOWN),
+        (b"\x00\x01", "no media type\r\nSet-Cookie: a=b", UNKNOWN),
+    ],
+)
+def test_the_senders_word_counts_only_where_the_bytes_do_not_gainsay_it(content: bytes, claimed: str, media: str) -> None:
+    assert media_of(content, claimed) == media
+
+
+def test_a_text_may_have_a_character_where_the_reading_stops_to_breathe() -> None:
+    assert is_text(b"a" * (1024 * 1024 - 1) + "é".encode() + b"b")
+    assert not is_text(b"a" * (1024 * 1024 - 1) + "é".encode()[:1])
