@@ -9,9 +9,10 @@ import msgspec
 
 from gateway.showing import Showing, Shown
 from plugins.errors import ProviderError
-from sessions.context import Context
+from sessions.context import Context, continues
 from sessions.events import Withheld
-from sessions.sight import Seen, Sight, described, look
+from sessions.messages import Message
+from sessions.sight import Seen, Sight, carrying, described, look
 
 _REFUSED = "refused it"
 
@@ -29,14 +30,20 @@ class ConversationFiles:
         self._taken: set[tuple[str, str]] = set()
         self._refused: set[tuple[str, str]] = set()
         self._told: set[tuple[tuple[int, int], str]] = set()
+        self._messages: tuple[Message, ...] = ()
+        self._carrying: list[int] = []
 
     def look(self, context: Context, sight: Sight | None, model: str) -> list[Seen]:
         """What becomes of each attachment of a context, if this model is asked."""
+        known = len(self._messages) if continues(context.messages, self._messages) else 0
+        # Only what is new is looked through: a long conversation costs no more than a short one.
+        self._carrying = [*(self._carrying if known else ()), *carrying(context.messages, known)]
+        self._messages = context.messages
         return [
             msgspec.structs.replace(each, form="named", tokens=0, why=f"{model} {_REFUSED}")
             if each.form == "picture" and (model, each.attachment.sha256) in self._refused
             else each
-            for each in look(context.messages, sight, model)
+            for each in look(context.messages, sight, model, among=self._carrying)
         ]
 
     async def show(self, context: Context, seen: Sequence[Seen]) -> Shown:

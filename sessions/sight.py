@@ -7,7 +7,8 @@ file. So a request can be measured before a byte is loaded, and be decided upon 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -53,13 +54,21 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     why: str = ""
 
 
-def look(messages: Sequence[Message], sight: Sight | None, model: str) -> list[Seen]:
+def carrying(messages: Sequence[Message], first: int = 0) -> list[int]:
+    """The indexes, from `first` on, of the messages that have attachments."""
+    behind = enumerate(islice(messages, first, None), first)
+    return [index for index, message in behind if isinstance(message, UserMessage) and message.attachments]
+
+
+def look(
+    messages: Sequence[Message], sight: Sight | None, model: str, *, among: Iterable[int] | None = None
+) -> list[Seen]:
     """What becomes of each attachment in a context, in order. `sight` is None for a model that sees nothing; `model` is
-    its name for the sentences."""
+    its name for the sentences; `among` are the indexes of `carrying`, where they are known."""
     seen = [
         _alone((index, number), attachment, sight, model)
-        for index, message in enumerate(messages)
-        if isinstance(message, UserMessage) and message.attachments
+        for index in (carrying(messages) if among is None else among)
+        if isinstance(message := messages[index], UserMessage)
         for number, attachment in enumerate(message.attachments)
     ]
     if sight is None:
