@@ -41,8 +41,8 @@ class House(msgspec.Struct, frozen=True, kw_only=True):
     """What a plugin is given when it is opened.
 
     `settings` is its own section of the configuration, already of the type that its `Settings` names, with secrets
-    resolved. `folder` is its own, made when it is first used; `workspace` is the assistant's, and `protected` says which of its
-    files, by their paths in it, no tool may change now. `environment` holds the process's environment variables.
+    resolved. `folder` is its own, made when it is first used; `workspace` is the assistant's, and `protected` says which of
+    its files, by their paths in it, no tool may change now. `environment` holds the process's environment variables.
     """
 
     settings: Any

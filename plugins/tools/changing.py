@@ -1,4 +1,4 @@
-"""One change of one file by a tool: on a thread, alone in its workspace, given up when the turn is, and told in sentences."""
+"""One change of one file by a tool: on a thread, alone in its workspace, given up when the turn is, told in sentences."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class GivenUp(Exception):
 
 
 class Change:
-    """A file that is about to be changed. `before` are its bytes, None where there is no file; `known` is whether the session
-    has seen just those, None where it has seen nothing of the file."""
+    """A file that is about to be changed. `before` are its bytes, None where there is no file; `known` is whether the
+    session has seen just those, None where it has seen nothing of the file."""
 
     def __init__(
         self, path: str, place: FilePlace, known: Callable[[bytes], bool | None], go_on: Callable[[], None]
@@ -41,14 +41,14 @@ class Change:
 
     def replace(self, content: bytes) -> None:
         """Make this the file's content; whole or not at all."""
-        _check_size(len(content))
+        check_size(len(content))
         self._place.replace(content, self._go_on)
         self.after = content
 
     def append(self, content: bytes) -> None:
         """Put this behind what is there."""
         assert self.before is not None
-        _check_size(len(self.before) + len(content))
+        check_size(len(self.before) + len(content))
         self._place.append(content, self._go_on)
         self.after = self.before + content
 
@@ -62,8 +62,8 @@ class Changes:
         self._seen = seen_files(house.workspace)
 
     async def make(self, path: str, call: ToolContext, change: Callable[[Change], str], *, new: bool) -> ToolOutput:
-        """Let `change` work on the file and return its sentence; with `new`, folders that are missing are made. ToolFailed says
-        why it could not be done. Cancelled before it counts, it is undone; a moment later it stands."""
+        """Let `change` work on the file and return its sentence; with `new`, folders that are missing are made. ToolFailed
+        says why it could not be done. Cancelled before it counts, it is undone; a moment later it stands."""
         given_up = threading.Event()
         try:
             return ToolOutput(text=await asyncio.to_thread(self._make, path, call.session, change, given_up, new))
@@ -120,6 +120,7 @@ def size(content: bytes) -> str:
     return f"{len(content):,} byte{'s' * (len(content) != 1)}, {lines:,} line{'s' * (lines != 1)}"
 
 
-def _check_size(count: int) -> None:
+def check_size(count: int) -> None:
+    """ToolFailed if a file of that many bytes is not written."""
     if count > LARGEST:
         raise ToolFailed(f"The file would be larger than {LARGEST >> 20} MiB; write what is new to another file.")

@@ -10,7 +10,7 @@ import msgspec
 
 from plugins.contracts import House, ToolContext, ToolOutput
 from plugins.errors import ToolFailed
-from plugins.tools.changing import Change, Changes, convert, encoded
+from plugins.tools.changing import Change, Changes, check_size, convert, encoded
 from sessions.messages import ToolDefinition
 
 AROUND = 2
@@ -84,9 +84,10 @@ def _edit(file: Change, wanted: EditArguments) -> str:
         raise ToolFailed(_not_there(text, old))
     if count > 1 and not wanted.all:
         raise ToolFailed(
-            f"The passage occurs {count:,} times, in {_lines(text, old, count)}; give more of the text around the one that is"
-            " meant, or set all to true."
+            f"The passage occurs {count:,} times, in {_lines(text, old, count)}; give more of the text around the one that"
+            " is meant, or set all to true."
         )
+    check_size(len(text) + count * (len(new) - len(old)))  # before the memory is taken for it
     edited = text.replace(old, new)
     file.replace(encoded(edited))
     places = f"{count:,} place{'s' * (count != 1)}"

@@ -52,10 +52,11 @@ class FilePlace:
         except FileNotFoundError:
             self._refuse_a_twin()
             return None
+        found = os.fstat(opened)
+        if stat.S_ISDIR(found.st_mode):
+            os.close(opened)
+            raise NotBeneath("It is a folder.")
         with open(opened, "rb") as file:
-            found = os.fstat(file.fileno())
-            if stat.S_ISDIR(found.st_mode):
-                raise NotBeneath("It is a folder.")
             content = file.read(LARGEST + 1)
         if len(content) > LARGEST:
             raise NotBeneath(f"The file is larger than {LARGEST >> 20} MiB, the most that this tool changes.")
@@ -69,10 +70,12 @@ class FilePlace:
         fresh = f"{_NEW}{secrets.token_hex(8)}"
         descriptor = os.open(fresh, _CREATE, 0o600, dir_fd=self._folder)
         try:
-            with open(descriptor, "wb", buffering=0) as file:
+            try:
                 _write_all(descriptor, content)
                 os.fchmod(descriptor, self._mode)
-                os.fsync(file.fileno())
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
             go_on()
             self._refuse_a_change()
             os.rename(fresh, self._name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
@@ -85,18 +88,20 @@ class FilePlace:
     def append(self, content: bytes, go_on: Callable[[], object]) -> None:
         """Put this content behind what is there, in one write; as `replace` otherwise."""
         descriptor = os.open(self._name, _APPEND, dir_fd=self._folder)
-        with open(descriptor, "ab", buffering=0):
-            if _stamp(os.fstat(descriptor)) != self._stamp:
+        try:
+            before = os.fstat(descriptor)
+            if _stamp(before) != self._stamp:
                 raise FileChanged
             go_on()
-            before = os.fstat(descriptor).st_size
             written = os.write(descriptor, content)
             if written < len(content):
                 # A part of a section is worse than none. Only what was written here is taken back.
-                if os.fstat(descriptor).st_size == before + written:
-                    os.ftruncate(descriptor, before)
+                if os.fstat(descriptor).st_size == before.st_size + written:
+                    os.ftruncate(descriptor, before.st_size)
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
     def _refuse_a_change(self) -> None:
         try:
