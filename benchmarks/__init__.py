@@ -6,5 +6,6 @@ together reach, and the table names the processor time of each.
 
 `start`, `memory`, `latency`, `throughput`, `restart` and `opening` each measure one thing, to be read alone. `floor` is what
 a turn cannot be cheaper than. `gateway_process`, `model_server`, `echo_server`, `client` and `websocket_client` are what
-they measure with, `figures` is what they return, `journals` writes the logs that they open, `process` reads what one uses.
+they measure with, `figures` is what they return, `setting` how large they are, `journals` writes the logs that they open,
+`process` reads what one uses.
 """

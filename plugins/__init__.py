@@ -3,17 +3,30 @@
 An author imports from here, or the same names from `exuvia`. Each name is fetched when it is first asked for, so that
 importing one module of this floor never pays for the others.
 
+What an author meets:
+
     contracts    what a plugin may provide, and the `House` it is given
     errors       what a plugin may raise
     hookspecs    the hooks, each with its promise
-    validation   whether what a plugin hands over is what it promised
-    strangers    calling code that may raise anything
-    hooks        `Hooks`, the only code that touches pluggy
+    secrets      a text that prints as nothing
+
+How plugins come in:
+
     loading      the built-ins, then the installed plugins that are allowed by name
     builtin      the built-ins
-    secrets      a text that prints as nothing
-    transport    the one outbound HTTP client; doors are the connections that it keeps, event_stream and line_stream what it
-                 reads, refusals what a server says when it refuses
+    validation   whether what a plugin hands over is what it promised
+    hooks        `Hooks`, the only code that touches pluggy
+    strangers    calling code that may raise anything
+
+The way out of the house:
+
+    transport    the one outbound HTTP client
+    doors        the connections that it keeps
+    event_stream, line_stream   what it reads: server-sent events, lines
+    refusals     what a server says when it refuses
+
+The built-ins:
+
     chat/        chat providers
     commands/    what a person types after a slash
     tools/       what the model may do

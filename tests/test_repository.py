@@ -235,3 +235,12 @@ def test_every_module_says_what_it_is() -> None:
         if not inspect.cleandoc(path.read_text()).startswith('"""')
     ]
     assert silent == []
+
+
+def test_every_module_stands_in_the_map_of_its_package() -> None:
+    absent = []
+    for package in ("gateway", "gateway/terminal", "plugins", "plugins/chat", "plugins/tools", "sessions", "benchmarks"):
+        on_the_map = set(re.findall(r"\w+", (ROOT / package / "__init__.py").read_text().split('"""')[1]))
+        modules = {path.stem for path in (ROOT / package).glob("*.py")} - {"__init__", "__main__"}
+        absent += [f"{package}/{name}.py" for name in sorted(modules - on_the_map)]
+    assert absent == []
