@@ -169,6 +169,7 @@ class Daemon:
             figures=self._figures,
             lag=lag,
             troubles=troubles,
+            settings=self.settings,
             readiness=self.readiness,
             committer=committer,
             catalog=catalog,

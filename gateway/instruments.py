@@ -19,6 +19,7 @@ from gateway.metrics import Family, Sample, gauge, page
 from gateway.models import Models
 from gateway.overview import Overview, Storage
 from gateway.readiness import Readiness
+from gateway.settings import Settings
 from gateway.switchboard import Switchboard
 from gateway.troubles import Troubles
 from plugins.contracts import Clock
@@ -40,6 +41,7 @@ class Instruments:
         figures: Figures,
         lag: LoopLag,
         troubles: Troubles,
+        settings: Settings,
         readiness: Readiness,
         committer: Committer,
         catalog: Catalog,
@@ -53,6 +55,7 @@ class Instruments:
         self._figures = figures
         self._lag = lag
         self._troubles = troubles
+        self._settings = settings
         self._readiness = readiness
         self._committer = committer
         self._catalog = catalog
@@ -77,7 +80,7 @@ class Instruments:
             home=str(self._home.root),
             model=self._model(),
             refuses=None if refuses is None else str(refuses),
-            troubles=self._troubles.sentences(),
+            troubles=[*self._troubles.sentences(), *self._settings.notes()],
             sessions=self._catalog.count,
             conversations=load.conversations,
             websockets=websockets,

@@ -16,7 +16,7 @@ import pytest
 
 from gateway import logs, reloading
 from plugins.chat.scripted import Scripted
-from tests.gateway.gateways import Client, Gateway, gateway
+from tests.gateway.gateways import TOKEN, Client, Gateway, gateway
 from tests.servers.openai_server import KEY, OpenAIServer
 
 ECHO = '[agent]\nmodel = "scripted:echo"\n'
@@ -29,6 +29,7 @@ class Stage:
         self.file = running.home / "config.toml"
         self.client = client
         self.daemon = running.daemon
+        self.running = running
         self._output = output
 
     @property
@@ -165,6 +166,9 @@ async def test_a_bad_file_keeps_the_old_configuration_says_so_once_and_can_be_me
         assert f"- Configuration: The configuration before the last change is in force: {on.fault}" in (
             await on.client.command("/status")
         )
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        async with on.running.http.get(f"{on.running.url}/status.json", headers=headers) as answer:
+            assert any(str(on.fault) in sentence for sentence in (await answer.json())["troubles"])
         for number in range(3):  # a look that finds the same says nothing new
             (tmp_path / f"other-{number}").touch()
             await asyncio.sleep(0.1)
