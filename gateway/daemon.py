@@ -60,6 +60,9 @@ VERSION = "0.1.0"
 REQUEST_SECONDS = 10.0
 """A connection must have brought a whole request within this time, also after the one before."""
 
+LOOK_SECONDS = 0.3
+"""So long the start waits at most for a look at the model servers of this machine; closed ports answer at once."""
+
 FAILED_SECONDS = 3.0
 """How long `/readyz` tells of failed storage before the process ends."""
 
@@ -138,7 +141,7 @@ class Daemon:
         providers = await stack.enter_async_context(OpenProviders(kinds, house))
         await providers.fit(self.config)
         models = Models(providers, now=self.clock.monotonic, **self._wishes())
-        troubles = Troubles(catalog, self._figures, lag, models.breakers)
+        troubles = Troubles(catalog, self._figures, lag, models.breakers, misnamed=models.misnamed)
         commands = {name: command() for name, command in hooks.commands().items()}
         parts = Parts(
             settings=self.settings,
@@ -178,6 +181,9 @@ class Daemon:
         )
         reloading = Reloading(self.settings, check=lambda config: check_providers(config, kinds))
         async with self._door(switchboard, parts, people, instruments) as door:
+            with contextlib.suppress(TimeoutError):  # so that the first message knows the models of this machine
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await models.look_around()
             self.readiness.ready()
             self._announce(models)
             background = [

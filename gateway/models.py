@@ -127,8 +127,17 @@ class Models:
             chosen = self._named(name, f"{name}, because {source}", self._window)
         behind: tuple[ChosenModel, ...] = ()
         for each in reversed([name for name in self._fallbacks if name != chosen.name]):
-            behind = (msgspec.structs.replace(self._fallback(each), fallbacks=behind), *behind)
+            if (fallback := self._fallback(each)) is not None:
+                behind = (msgspec.structs.replace(fallback, fallbacks=behind), *behind)
         return msgspec.structs.replace(chosen, fallbacks=behind)
+
+    def misnamed(self) -> list[str]:
+        """A sentence for each entry of `agent.fallback_models` that names no model; it is passed over."""
+        return [
+            f"agent.fallback_models names {name!r}, which no provider has"
+            for name in self._fallbacks
+            if self._fallback(name) is None
+        ]
 
     def _named(self, name: str, why: str, window: int | None) -> ChosenModel:
         provider_name, colon, model = name.partition(":")
@@ -138,12 +147,13 @@ class Models:
             raise ModelUnknown(f"{name!r} is not `provider:model` with one of these providers: {known}.")
         return self._chosen(provider, model, why, window)
 
-    def _fallback(self, name: str) -> ChosenModel:
-        """A model that steps in. `agent.context_window` is about the first model and no other."""
+    def _fallback(self, name: str) -> ChosenModel | None:
+        """A model that steps in; None for a name that is none: a mistake there must not keep the first model from
+        answering. `agent.context_window` is about the first model and no other."""
         try:
             return self._named(name, f"{name}, because agent.fallback_models names it", None)
-        except ModelUnknown as error:
-            raise ModelUnknown(f"agent.fallback_models: {error}") from error
+        except ModelUnknown:
+            return None
 
     def _automatic(self, source: str) -> ChosenModel:
         for provider in self._providers.values():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from time import perf_counter
 
 from gateway import own_process
@@ -36,12 +36,14 @@ class Troubles:
         lag: LoopLag,
         breakers: Callable[[], Mapping[str, BreakerView]],
         *,
+        misnamed: Callable[[], Sequence[str]] = tuple,
         clock: Callable[[], float] = perf_counter,
     ) -> None:
         self._catalog = catalog
         self._figures = figures
         self._lag = lag
         self._breakers = breakers
+        self._misnamed = misnamed
         self._clock = clock
 
     def sentences(self) -> list[str]:
@@ -63,6 +65,7 @@ class Troubles:
             yield f"{count} journal{'s' * (count > 1)} could not be read; `exuvia sessions verify` names the place."
 
     def _providers(self) -> Iterator[str]:
+        yield from (f"{sentence}; correct it or take it out." for sentence in self._misnamed())
         for name, breaker in self._breakers().items():
             failed = f"{name} failed {breaker.failures} times in a row"
             if breaker.wait:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gateway.breaker import OPENS_AFTER
-from gateway.errors import SENTENCE_LIMIT, ModelUnknown
+from gateway.errors import SENTENCE_LIMIT
 from gateway.models import Models
 from plugins.contracts import ModelLimits
 from plugins.errors import (
@@ -198,10 +198,14 @@ async def test_a_model_alone_whose_provider_is_left_alone_says_until_when() -> N
     assert ended.error.sentence == "staged failed 5 times in a row and is asked again in 15 s: away"
 
 
-def test_a_fallback_that_no_provider_has_is_named_with_its_key() -> None:
-    models = Models({"staged": Model()}, configured="auto", window=None, fallbacks=["nobody:model"])
-    with pytest.raises(ModelUnknown, match=r"agent\.fallback_models: 'nobody:model' is not"):
-        models.choose()
+async def test_a_fallback_that_no_provider_has_is_passed_over_and_told_by_status(tmp_path: Path) -> None:
+    models = Models({"staged": Model()}, configured="auto", window=None, fallbacks=["nobody:model", "staged:other"])
+    assert [chosen.name for chosen in models.choose().fallbacks] == ["staged:other"]
+    assert models.misnamed() == ["agent.fallback_models names 'nobody:model', which no provider has"]
+    async with gateway(tmp_path / "home", settings={"agent.fallback_models": ["nobody:model"]}) as running:
+        client = await running.connect()
+        assert await client.chat("still answered") == "still answered"
+        assert "- Trouble: agent.fallback_models names 'nobody:model'" in await client.command("/status")
 
 
 def test_a_provider_that_is_opened_anew_has_no_past() -> None:
