@@ -60,9 +60,7 @@ def carrying(messages: Sequence[Message], first: int = 0) -> list[int]:
     return [index for index, message in behind if isinstance(message, UserMessage) and message.attachments]
 
 
-def look(
-    messages: Sequence[Message], sight: Sight | None, model: str, *, among: Iterable[int] | None = None
-) -> list[Seen]:
+def look(messages: Sequence[Message], sight: Sight | None, model: str, *, among: Iterable[int] | None = None) -> list[Seen]:
     """What becomes of each attachment in a context, in order. `sight` is None for a model that sees nothing; `model` is
     its name for the sentences; `among` are the indexes of `carrying`, where they are known."""
     seen = [

@@ -140,8 +140,8 @@ async def gateway(
     settings: Mapping[str, Any] | None = None,
     file: str | None = None,
 ) -> AsyncIterator[Gateway]:
-    """Run a gateway whose model is `scripted:echo`, or gives the script's replies, or is what the configuration `file` that it
-    is given says."""
+    """Run a gateway whose model is `scripted:echo`, or gives the script's replies, or is what the configuration `file` says
+    that it is given."""
     home.mkdir(parents=True, exist_ok=True)
     wanted: dict[str, Any] = {"gateway.port": 0, "gateway.token": TOKEN}
     if file is None:

@@ -69,7 +69,7 @@ def test_the_built_ins_are_all_there_and_nothing_is_refused() -> None:
     ], "the order in which auto asks them"
     assert list(hooks.tools()) == ["read", "write", "edit"]
     assert set(hooks.commands()) == set(
-        "context help history model new queue reset status stop usage verbose whoami".split()
+        ["context", "help", "history", "model", "new", "queue", "reset", "status", "stop", "usage", "verbose", "whoami"]
     )
 
 
