@@ -68,9 +68,20 @@ def test_the_built_ins_are_all_there_and_nothing_is_refused() -> None:
         "scripted",
     ], "the order in which auto asks them"
     assert list(hooks.tools()) == ["read", "write", "edit"]
-    assert set(hooks.commands()) == set(
-        ["context", "help", "history", "model", "new", "queue", "reset", "status", "stop", "usage", "verbose", "whoami"]
-    )
+    assert set(hooks.commands()) == {
+        "context",
+        "help",
+        "history",
+        "model",
+        "new",
+        "queue",
+        "reset",
+        "status",
+        "stop",
+        "usage",
+        "verbose",
+        "whoami",
+    }
 
 
 def test_an_installed_plugin_is_not_even_imported_unless_it_is_allowed(shelf: Shelf) -> None:
