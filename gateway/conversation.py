@@ -198,11 +198,14 @@ class Conversation:
         if parse_command(waiting.message.text) is not None:
             await self._answer_command(waiting)
             return
-        takes = self.inbox.together()
-        await self.recorder.until_durable(takes[-1])
-        await self.turn.run(takes)
+        await self.recorder.until_durable(self.inbox.together()[-1])
+        await self.turn.run(self._takes)
         if self.inbox.mode == "collect" and self.inbox.messages():
             await self._until_pause()
+
+    def _takes(self) -> list[int]:
+        """What the turn that begins now takes: of what belongs to it, all that is on the disk."""
+        return [seq for seq in self.inbox.together() if seq <= self.recorder.durable]
 
     async def _until_pause(self) -> None:
         """What came during a turn may go on coming: let it come, so that it is answered together."""

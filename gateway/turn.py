@@ -136,18 +136,18 @@ class Turn:
         if self._answering is not None:
             self._answering.cancel()
 
-    async def run(self, takes: Sequence[int]) -> None:
-        """A new turn over the waiting messages with these seqs."""
+    async def run(self, takes: Callable[[], Sequence[int]]) -> None:
+        """A new turn over the waiting messages whose seqs `takes` returns when it begins."""
         with self._hold():  # a provider that a reload replaces stays open until then
             ordinal = self._recorder.transcript.turn + 1
             try:
                 model = self._choose()
             except GatewayError as error:
-                self._note_start(ordinal, takes, "", "", None)
+                self._note_start(ordinal, takes(), "", "", None)
                 await self._through(self._refuse(str(error)))
                 return
             notes = await self._notes(model.window)
-            self._note_start(ordinal, takes, model.provider.name, model.model, model.window)
+            self._note_start(ordinal, takes(), model.provider.name, model.model, model.window)
             self._note_instructions(ordinal, notes)
             await self._through(self._answer(model))
 
