@@ -18,7 +18,7 @@ import pytest
 
 from gateway.errors import StartRefused
 from gateway.supervision import Supervisor, passed_socket
-from tests.gateway.gateways import gateway
+from tests.gateway.gateways import TOKEN, gateway
 
 ROOT = Path(__file__).parents[2]
 
@@ -135,6 +135,83 @@ async def test_a_blocked_loop_does_not_feed_the_watchdog(manager: Manager) -> No
     manager.heard()
     await asyncio.sleep(0.15)
     assert manager.heard() == []
+
+
+_BLOCKING = """
+import time
+from plugins.contracts import ToolOutput
+from plugins.hookspecs import hookimpl
+from sessions.messages import ToolDefinition
+
+
+class Freeze:
+    definition = ToolDefinition(name="freeze", description="Holds everything up.", parameters={"type": "object"})
+    repeatable = False
+
+    def __init__(self, house):
+        pass
+
+    async def run(self, arguments, call):
+        time.sleep(60)
+        return ToolOutput(text="never")
+
+
+@hookimpl
+def register_tools():
+    return [Freeze]
+"""
+
+
+async def test_a_gateway_whose_loop_is_blocked_is_aborted_as_systemd_does_and_the_next_start_finishes_the_turn(
+    tmp_path: Path, manager: Manager
+) -> None:
+    plugins = tmp_path / "plugins"
+    (plugins / "freezing-1.0.dist-info").mkdir(parents=True)
+    (plugins / "freezing.py").write_text(_BLOCKING)
+    (plugins / "freezing-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: freezing\nVersion: 1.0\n")
+    (plugins / "freezing-1.0.dist-info" / "entry_points.txt").write_text("[exuvia]\nfreezing = freezing\n")
+    story = tmp_path / "story.jsonl"
+    story.write_text('{"text": "", "calls": [{"tool": "freeze", "arguments": {}}]}\n{"text": "it was cut off"}\n')
+    environment = {
+        "NOTIFY_SOCKET": manager.address,
+        "WATCHDOG_USEC": "600000",
+        "PYTHONPATH": f"{ROOT}:{plugins}",
+        "EXUVIA_TOKEN": TOKEN,
+        "EXUVIA__AGENT__MODEL": "scripted:script",
+        "EXUVIA__PROVIDERS__SCRIPTED__SCRIPT": str(story),
+        "EXUVIA__PLUGINS__ALLOW": '["freezing"]',
+    }
+    port = str(free_port())
+    async with started(tmp_path / "home", "--port", port, environment=environment) as process:
+        await manager.until("READY=1")
+        async with aiohttp.ClientSession() as http:
+            await talk(http, port, "freeze")
+            fed = time.monotonic()
+            async with asyncio.timeout(15):
+                while time.monotonic() - fed < 0.6:  # as long as systemd waits, with WatchdogSec of this length
+                    if any("WATCHDOG=1" in datagram for datagram in manager.heard()):
+                        fed = time.monotonic()
+                    await asyncio.sleep(0.02)
+        process.send_signal(signal.SIGABRT)
+        _, complaints = await process.communicate()
+        assert process.returncode == -signal.SIGABRT
+        assert b"in run" in complaints  # where it hung, for whoever reads the journal
+    async with started(tmp_path / "home", "--port", port, environment=environment):
+        await manager.until("READY=1")
+        async with asyncio.timeout(10):
+            while b"turn_ended" not in (written := b"".join(p.read_bytes() for p in (tmp_path / "home/sessions").iterdir())):
+                await asyncio.sleep(0.02)
+    assert b'"outcome":"unknown"' in written
+    assert b"it was cut off" in written
+
+
+async def talk(http: aiohttp.ClientSession, port: str, text: str) -> None:
+    """Say something to a gateway in a process of its own, and see it accepted."""
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    async with http.ws_connect(f"http://127.0.0.1:{port}/ws", headers=headers) as client:
+        await client.send_json({"type": "send", "id": "1", "session": "main", "text": text})
+        while (await client.receive_json(timeout=10))["type"] != "accepted":
+            pass
 
 
 @pytest.mark.parametrize(
