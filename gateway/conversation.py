@@ -260,10 +260,17 @@ class Conversation:
             return sentence_of(error), True  # another journal's failure, as that of a session to be opened
         except SessionsError as error:
             return sentence_of(error), True
+        except asyncio.CancelledError as error:
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                raise  # the gateway stops; the command is answered at the next start
+            return self._failed(command, error)
         except (Exception, SystemExit) as error:
-            sentence = f"{type(error).__name__}: {sentence_of(error)}"
-            self.recorder.note(PluginFailed(plugin=command.name, hook="run", sentence=sentence))
-            return f"/{typed.name} failed: {sentence_of(error)}", True
+            return self._failed(command, error)
+
+    def _failed(self, command: Command, error: BaseException) -> tuple[str, bool]:
+        sentence = f"{type(error).__name__}: {sentence_of(error)}"
+        self.recorder.note(PluginFailed(plugin=command.name, hook="run", sentence=sentence))
+        return f"/{command.name} failed: {sentence_of(error)}", True
 
     async def _close(self) -> None:
         if self.recorder.transcript.closed is None:

@@ -94,7 +94,7 @@ class Models:
             return
         before = self.configured()
         looks = [provider.look() for provider in self._providers.values() if isinstance(provider, LooksNearby)]
-        await asyncio.gather(*looks)
+        await asyncio.gather(*looks, return_exceptions=True)  # one that fails has found nothing
         if (now := self.configured()) != before:
             log.info("model_chosen", model=self.choose().why if now else WAYS)
 

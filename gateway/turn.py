@@ -142,14 +142,17 @@ class Turn:
             ordinal = self._recorder.transcript.turn + 1
             try:
                 model = self._choose()
-            except GatewayError as error:
+            except (Exception, SystemExit) as error:  # a provider's own code is asked too
                 self._note_start(ordinal, takes(), "", "", None)
-                await self._through(self._refuse(str(error)))
+                await self._through(self._refuse(sentence_of(error)))
                 return
-            notes = await self._notes(model.window)
             self._note_start(ordinal, takes(), model.provider.name, model.model, model.window)
-            self._note_instructions(ordinal, notes)
-            await self._through(self._answer(model))
+            await self._through(self._begin(model))
+
+    async def _begin(self, model: ChosenModel) -> None:
+        notes = await self._notes(model.window)
+        self._note_instructions(self._open().ordinal, notes)
+        await self._answer(model)
 
     async def resume(self) -> None:
         """Go on with the turn that a stop interrupted."""
@@ -240,8 +243,8 @@ class Turn:
     def _choose_again(self, turn: OpenTurn) -> ChosenModel:
         try:
             return self._choose()
-        except GatewayError as error:
-            raise TurnFailed("no_model", str(error)) from error
+        except (Exception, SystemExit) as error:
+            raise TurnFailed("no_model", sentence_of(error)) from error
 
     async def _answer(self, model: ChosenModel) -> None:
         line = Line(model)
