@@ -39,7 +39,7 @@ Models:
 
     models          which model answers
     fallback        who answers when it cannot
-    breaker         whether a provider is asked at all
+    breaker         whether a provider is asked at all; asides: which models asked to be left alone, and until when
     open_providers  the providers that are open, each on its own settings
 
 What is typed after a slash:

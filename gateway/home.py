@@ -80,9 +80,20 @@ class Home(msgspec.Struct, frozen=True):
         try:
             make_folder(self.root)
             self._close_to_others()
+            self._keep_apart(self.workspace(workspace))
             make_folder(self.workspace(workspace))
         except OSError as error:
             raise StartRefused(f"The home {self.root} cannot be used: {error.strerror or error}.") from error
+
+    def _keep_apart(self, workspace: Path) -> None:
+        """The model's tools see the whole workspace: neither the token nor anybody's conversations may lie in it."""
+        place, root = workspace.resolve(), self.root.resolve()
+        ours = (self.sessions, self.quarantine, self.attachments, self.plugins)
+        if root.is_relative_to(place) or any(place.is_relative_to(folder.resolve()) for folder in ours):
+            raise StartRefused(
+                f"agent.workspace is {workspace}, where the gateway's own files lie, which no model may read or write;"
+                " name a folder of its own."
+            )
 
     def _close_to_others(self) -> None:
         mode = self.root.stat().st_mode

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import msgspec
 import structlog
 
+from gateway.asides import Asides
 from gateway.breaker import Breaker, BreakerView
 from gateway.errors import ModelUnknown
 from plugins.chat.limits import longest
@@ -32,13 +33,14 @@ WAYS = (
 
 class ChosenModel(msgspec.Struct, frozen=True, kw_only=True):
     """A model ready to be asked, and why it was taken, as a sentence. `fallbacks` are all that stand behind it, in
-    order, and answer when it cannot; `breaker` is its provider's, shared by all sessions."""
+    order, and answer when it cannot; `breaker` is its provider's and `asides` everybody's, shared by all sessions."""
 
     provider: ChatProvider
     model: str
     why: str
     window: int | None
     breaker: Breaker
+    asides: Asides
     fallbacks: tuple[ChosenModel, ...] = ()
 
     @property
@@ -64,6 +66,7 @@ class Models:
         self._providers = providers
         self._now = now
         self._breakers: dict[str, tuple[ChatProvider, Breaker]] = {}
+        self._asides = Asides(now)
         self.reconfigure(configured=configured, window=window, windows=windows, fallbacks=fallbacks)
 
     def reconfigure(
@@ -166,11 +169,13 @@ class Models:
     def _chosen(self, provider: ChatProvider, model: str, why: str, window: int | None) -> ChosenModel:
         limits: ModelLimits = provider.limits(model)
         window = window or longest(self._windows, f"{provider.name}:{model}") or limits.window
-        return ChosenModel(provider=provider, model=model, why=why, window=window, breaker=self._breaker(provider))
+        breaker = self._breaker(provider)
+        return ChosenModel(provider=provider, model=model, why=why, window=window, breaker=breaker, asides=self._asides)
 
     def _breaker(self, provider: ChatProvider) -> Breaker:
         """The provider's; a new one for a provider that was opened anew, perhaps at another address."""
         known = self._breakers.get(provider.name)
         if known is None or known[0] is not provider:
             known = self._breakers[provider.name] = provider, Breaker(self._now)
+            self._asides.forget(provider.name)
         return known[1]

@@ -12,11 +12,13 @@ from sessions.messages import Usage
 
 class SessionStatus(msgspec.Struct, frozen=True, kw_only=True):
     """What `/status` shows. `uptime` and `age` are seconds, `window` and `context` tokens, None where unknown.
-    `last_error` is that of the newest turn, `troubles` what is wrong with the gateway, `refused` what plugins may not do."""
+    `answers` is the `provider:model` that answers, None if none can. `last_error` is that of the newest turn,
+    `troubles` what is wrong with the gateway, `refused` what plugins may not do."""
 
     version: str
     uptime: float
     model: str
+    answers: str | None
     key: str
     session: str
     age: float
@@ -43,7 +45,7 @@ def describe(status: SessionStatus) -> str:
         f"**Exuvia {status.version}**, up {span(status.uptime)}{', all is well' if is_well else ''}",
         f"- Model: {status.model}",
         f"- Tokens: {status.usage.input:,} in ({status.usage.cached:,} cached), {status.usage.output:,} out",
-        f"- Context: {context_used(status.context, status.window)}",
+        f"- Context: {context_used(status.context, status.window)}{_unsized(status)}",
         f"- Compactions: {status.compactions}",
         f"- Session: `{status.key}` ({status.session}), {span(status.age)} old, {count_of(status.turns, 'turn')},"
         f" {count_of(status.events, 'event')}",
@@ -66,6 +68,13 @@ def context_used(context: int | None, window: int | None) -> str:
     if context is None:
         return f"unknown of {window:,} tokens"
     return f"{used} of {window:,} tokens ({100 * context / window:.0f} %)"
+
+
+def _unsized(status: SessionStatus) -> str:
+    """How a window that is unknown is made known."""
+    if status.window is not None or status.answers is None:
+        return ""
+    return f'; say it in config.toml, under [agent]: `context_windows = {{ "{status.answers}" = 128000 }}`'
 
 
 def count_of(number: int, noun: str) -> str:

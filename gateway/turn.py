@@ -114,6 +114,7 @@ class Turn:
         self._gauge = Gauge()
         self._before: Context | None = None
         self._began = 0.0
+        self._speaking: ChosenModel | None = None
         self._answering: asyncio.Task[None] | None = None
         self._cancelled = False
 
@@ -280,7 +281,7 @@ class Turn:
                     raise
                 await self._sleep(0.5 * 2**attempt)
             else:
-                self._note_reply(reply)
+                self._note_reply(reply, model)
                 return
 
     async def _stream(self, model: ChosenModel) -> Reply:
@@ -301,6 +302,7 @@ class Turn:
         shown = await self._files.show(context, seen)
         if news := self._files.news(shown):
             self._recorder.note(AttachmentsWithheld(model=model.name, files=news), turn=ordinal)
+        self._speaking = model
         self._live.begin(ordinal, self._open().replies, self._recorder.durable)
         request = ChatRequest(
             model=model.model,
@@ -341,7 +343,7 @@ class Turn:
             raise BadAnswer(f"The provider {model.provider.name} failed: {sentence_of(error)}") from error
         raise StreamCut(f"The answer of {model.name} ended before its end.")
 
-    def _note_reply(self, reply: Reply) -> None:
+    def _note_reply(self, reply: Reply, model: ChosenModel) -> None:
         if len(reply.calls) > CALLS_LIMIT:
             raise BadAnswer(f"The model asked for {len(reply.calls)} tools at once; {CALLS_LIMIT} are taken.")
         calls = tuple(
@@ -360,6 +362,7 @@ class Turn:
                 stop=reply.stop,
                 usage=believable(reply.usage),
                 opaque=reply.opaque,
+                provider=_unless_same(model, turn),
             ),
             turn=turn.ordinal,
             urgent=bool(calls),
@@ -371,13 +374,25 @@ class Turn:
         turn = self._open()
         streamed = self._live.current
         if (text := self._live.end()) and streamed is not None:
-            streamed.confirmed = self._recorder.note(
-                ModelReplied(reply=turn.replies, model=turn.model, text=text, calls=(), stop="cancelled", usage=None),
-                turn=turn.ordinal,
+            assert self._speaking is not None
+            reply = ModelReplied(
+                reply=turn.replies,
+                model=self._speaking.model,
+                text=text,
+                calls=(),
+                stop="cancelled",
+                usage=None,
+                provider=_unless_same(self._speaking, turn),
             )
+            streamed.confirmed = self._recorder.note(reply, turn=turn.ordinal)
 
     def _open(self) -> OpenTurn:
         return open_turn(self._recorder.transcript)
+
+
+def _unless_same(model: ChosenModel, turn: OpenTurn) -> str:
+    """The provider as `model_replied` names it: not at all where the turn started with it."""
+    return "" if model.provider.name == turn.provider else model.provider.name
 
 
 def sound(reply: Reply) -> Reply:

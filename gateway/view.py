@@ -99,15 +99,16 @@ class View:
         around = self._around
         try:
             chosen = around.models.choose(transcript.settings.get("model"))
-            model, window = chosen.why, chosen.window
+            model, name, window = chosen.why, chosen.name, chosen.window
             sight = chosen.provider.limits(chosen.model).sight
         except GatewayError as error:
-            model, window, sight = str(error), None, None
+            model, name, window, sight = str(error), None, None, None
         return describe(
             SessionStatus(
                 version=around.version,
                 uptime=around.clock.monotonic() - around.began,
                 model=model,
+                answers=name,
                 key=self.key,
                 session=self.session,
                 age=time_since(transcript.opened_at, around.clock),

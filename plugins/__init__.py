@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from plugins.errors import BadRequest as BadRequest
     from plugins.errors import ContextOverflow as ContextOverflow
     from plugins.errors import CredentialsRefused as CredentialsRefused
+    from plugins.errors import NoSuchModel as NoSuchModel
     from plugins.errors import PluginError as PluginError
     from plugins.errors import ProviderError as ProviderError
     from plugins.errors import RateLimited as RateLimited
@@ -83,8 +84,8 @@ if TYPE_CHECKING:
 _NAMES = {
     "plugins.contracts": "CallDraft ChatProvider ChatRequest Clock Command CommandFailed CommandHelp CommandTime"
     " ConversationView Delta HistoryEntry House ModelLimits NoSettings Reply Tool ToolContext ToolOutput",
-    "plugins.errors": "BadAnswer BadRequest ContextOverflow CredentialsRefused PluginError ProviderError RateLimited"
-    " SettingsRefused StreamCut ToolFailed Unreachable",
+    "plugins.errors": "BadAnswer BadRequest ContextOverflow CredentialsRefused NoSuchModel PluginError ProviderError"
+    " RateLimited SettingsRefused StreamCut ToolFailed Unreachable",
     "plugins.hookspecs": "hookimpl",
     "plugins.secrets": "Secret",
     "sessions.context": "Context",

@@ -9,6 +9,7 @@ PluginError
     ├── CredentialsRefused the key is missing, wrong or lacks a right
     ├── Unreachable        no connection, no answer in time, or a server error
     ├── StreamCut          the answer began and broke off
+    ├── NoSuchModel        the provider does not have the model, or not for this key
     ├── BadRequest         the provider refused this request; the same one will be refused again
     └── BadAnswer          the provider answered what its own documentation does not allow
 """
@@ -71,6 +72,12 @@ class StreamCut(ProviderError):
 
     code = "stream_cut"
     retryable = True
+
+
+class NoSuchModel(ProviderError):
+    """The provider does not have the model that was asked for."""
+
+    code = "no_such_model"
 
 
 class BadRequest(ProviderError):

@@ -148,7 +148,8 @@ StopReason: TypeAlias = Literal["end", "calls", "length", "refused", "cancelled"
 
 
 class ModelReplied(_Kind, tag="model_replied", frozen=True, kw_only=True):
-    """The model's whole answer. `reply` counts the turn's model calls, retries and resumptions included."""
+    """The model's whole answer. `reply` counts the turn's model calls, retries and resumptions included. `provider` is
+    named where it is another than the one that the turn started with."""
 
     reply: int
     model: str
@@ -157,6 +158,7 @@ class ModelReplied(_Kind, tag="model_replied", frozen=True, kw_only=True):
     stop: StopReason
     usage: Usage | None
     opaque: str | None = None
+    provider: str = ""
 
 
 class ToolCalled(_Kind, tag="tool_called", frozen=True, kw_only=True):

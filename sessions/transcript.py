@@ -40,7 +40,7 @@ from sessions.growing import Growing, plain
 from sessions.messages import AssistantMessage, Message, ToolCall, ToolMessage, Usage, UserMessage
 from sessions.wire import decode
 
-FOLD = 2
+FOLD = 3
 """The version of this fold. A checkpoint of another version is not used."""
 
 
@@ -99,7 +99,7 @@ class Transcript(msgspec.Struct, frozen=True, kw_only=True):
     settings: dict[str, str] = {}
     usage: Usage = Usage()
     spent: dict[str, dict[str, Usage]] = {}
-    """Tokens by purpose (`answer`, …) and, in that, by the model that replied."""
+    """Tokens by purpose (`answer`, …) and, in that, by the `provider:model` that replied."""
     last_usage: Usage | None = None
     last_usage_messages: int = 0
     """How many of `messages`, from the first, `last_usage.input` covered."""
@@ -229,13 +229,19 @@ def _replied(t: Transcript, recorded: Recorded, event: ModelReplied) -> dict[str
         changes["messages"] = t.messages.grown(AssistantMessage(text=event.text, calls=calls, opaque=event.opaque))
     if event.usage is not None:
         changes["usage"] = t.usage + event.usage
-        changes["spent"] = _spent(t, "answer", event.model, event.usage)
+        changes["spent"] = _spent(t, "answer", replied_as(t, event), event.usage)
         changes["last_usage"] = event.usage
         changes["last_usage_messages"] = len(t.messages)
     opened = tuple(
         OpenCall(ref=ref, tool=call.tool, arguments=call.arguments) for ref, call in zip(refs, event.calls, strict=True)
     )
     return {**changes, **_in_turn(t, lambda _: {"calls": opened, "finished": not opened})}
+
+
+def replied_as(t: Transcript, event: ModelReplied) -> str:
+    """`provider:model` of a reply of the open turn; the model alone where no provider is known."""
+    provider = event.provider or (t.open_turn.provider if t.open_turn else "")
+    return f"{provider}:{event.model}" if provider else event.model
 
 
 def _spent(t: Transcript, purpose: str, model: str, usage: Usage) -> dict[str, dict[str, Usage]]:

@@ -109,7 +109,7 @@ class Anthropic:
                 break
             except StatusRefused as refused:
                 if not (thoughts and refuses_thoughts(refused) and has_thoughts(request.context.messages)):
-                    raise meaning(refused.status, refused.body, after=refused.retry_after) from refused
+                    raise meaning(refused.status, refused.body, model=request.model, after=refused.retry_after) from refused
             except StreamCut:
                 if not assembly.complete:  # what is cut after the answer's own end is no part of it
                     raise

@@ -116,7 +116,7 @@ class Assembly:
         event = parse_event(data)
         match event.type:
             case "error":
-                raise in_stream(event.error)
+                raise in_stream(event.error, self._model)
             case "message_start" if event.message:
                 self._model = event.message.model or self._model
                 self._count(event.message.usage)

@@ -14,6 +14,7 @@ from plugins.errors import (
     BadRequest,
     ContextOverflow,
     CredentialsRefused,
+    NoSuchModel,
     ProviderError,
     RateLimited,
     StreamCut,
@@ -42,9 +43,14 @@ _STATUS = {
 """The status that an error inside a stream would have had; others mean that the service broke down."""
 
 
-def meaning(status: int, body: bytes, *, after: float | None = None) -> ProviderError:
-    """What an error status means; `after` is how many seconds the server asks to wait."""
+def meaning(  # noqa: PLR0911 - one for each kind
+    status: int, body: bytes, *, model: str | None = None, after: float | None = None
+) -> ProviderError:
+    """What an error status means. `model` is the one that was asked for an answer, `after` how many seconds the server asks
+    to wait."""
     words = plain_words(body)
+    if model is not None and status == 404:
+        return NoSuchModel(f"Anthropic has no model {model!r}, or not for this key: {words}")
     if status in (401, 403):
         return CredentialsRefused(f"Anthropic refused the key: {words}")
     if is_overflow(body) or status == 413:
@@ -58,11 +64,11 @@ def meaning(status: int, body: bytes, *, after: float | None = None) -> Provider
     return BadRequest(f"Anthropic refused the request ({status}): {words}")
 
 
-def in_stream(error: Any) -> ProviderError:
-    """What the error of an `error` event means."""
+def in_stream(error: Any, model: str) -> ProviderError:
+    """What the error of an `error` event in a model's answer means."""
     body = msgspec.json.encode({"error": error})
     status = _STATUS.get(str(error_object(body).get("type")))
-    return meaning(status, body) if status else StreamCut(f"Anthropic broke off: {plain_words(body)}")
+    return meaning(status, body, model=model) if status else StreamCut(f"Anthropic broke off: {plain_words(body)}")
 
 
 def worth_another_attempt(refused: StatusRefused) -> bool:

@@ -117,7 +117,7 @@ class Gemini:
                     for delta in assembly.take(event.data):
                         yield delta
         except StatusRefused as refused:
-            raise meaning(refused.status, refused.body, after=refused.retry_after) from refused
+            raise meaning(refused.status, refused.body, model=request.model, after=refused.retry_after) from refused
         except StreamCut:
             if not assembly.complete:  # what is cut after the answer's own end is no part of it
                 raise

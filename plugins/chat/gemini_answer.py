@@ -116,7 +116,7 @@ class Assembly:
         chunks = _parse(data)
         for chunk in chunks if isinstance(chunks, list) else (chunks,):
             if chunk.error:
-                raise in_stream(chunk.error)
+                raise in_stream(chunk.error, self._model)
             if (feedback := chunk.prompt_feedback) and feedback.block_reason:
                 words = plain_words(f"{feedback.block_reason} {feedback.block_reason_message or ''}".encode())
                 raise BadRequest(f"The provider refused the conversation: {words}")

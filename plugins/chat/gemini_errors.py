@@ -17,22 +17,23 @@ from plugins.refusals import StatusRefused, error_details, pause_in, plain_words
 _PAYLOAD = "payload size exceeds the limit"
 
 
-def meaning(status: int, body: bytes, *, after: float | None = None) -> ProviderError:
-    """What an error status means; `after` is how many seconds the server asks to wait, where a header said so."""
+def meaning(status: int, body: bytes, *, model: str | None = None, after: float | None = None) -> ProviderError:
+    """What an error status means. `model` is the one that was asked for an answer, `after` how many seconds the server asks
+    to wait, where a header said so."""
     words = plain_words(body)
     if any(str(detail.get("reason", "")).startswith("API_KEY_") for detail in error_details(body)):
         return CredentialsRefused(f"The provider refused the key: {words}")
     if _PAYLOAD in words:
         return ContextOverflow(f"The conversation is too long for the provider: {words}")
-    return openai_errors.meaning(status, body, after=after)
+    return openai_errors.meaning(status, body, model=model, after=after)
 
 
-def in_stream(error: Any) -> ProviderError:
-    """What an error object inside a stream means."""
+def in_stream(error: Any, model: str) -> ProviderError:
+    """What an error object inside the stream of a model's answer means."""
     body = msgspec.json.encode({"error": error})
     code = error.get("code") if isinstance(error, dict) else None
     if isinstance(code, int) and 400 <= code < 500:
-        return meaning(code, body, after=pause_in(body))
+        return meaning(code, body, model=model, after=pause_in(body))
     return StreamCut(f"The provider broke off: {plain_words(body)}")
 
 

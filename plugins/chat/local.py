@@ -17,7 +17,7 @@ import msgspec
 
 from plugins.chat import local_model
 from plugins.contracts import ChatRequest, Delta, House, ModelLimits, Reply
-from plugins.errors import BadRequest, SettingsRefused, Unreachable
+from plugins.errors import NoSuchModel, SettingsRefused, Unreachable
 
 if TYPE_CHECKING:
     from plugins.chat.local_process import Worker
@@ -86,7 +86,7 @@ class LocalProvider:
         from plugins.chat import local_answer  # noqa: PLC0415 - the first request pays, not every start
 
         if request.model != self._model:
-            raise BadRequest(f"There is no local model {request.model!r}; the one that can be used is {self._model!r}.")
+            raise NoSuchModel(f"There is no local model {request.model!r}; the one that can be used is {self._model!r}.")
         async with self._one_at_a_time:
             self._stay_awake()
             try:

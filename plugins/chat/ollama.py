@@ -159,7 +159,7 @@ class Ollama:
                     for delta in assembly.take(line):
                         yield delta
         except StatusRefused as refused:
-            raise meaning(refused.status, refused.body, after=refused.retry_after) from refused
+            raise meaning(refused.status, refused.body, model=request.model, after=refused.retry_after) from refused
         yield assembly.reply()
 
     def _asked_window(self, model: str, wanted: int | None = None) -> int | None:

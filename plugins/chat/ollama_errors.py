@@ -13,6 +13,7 @@ from plugins.errors import (
     BadRequest,
     ContextOverflow,
     CredentialsRefused,
+    NoSuchModel,
     ProviderError,
     RateLimited,
     StreamCut,
@@ -26,8 +27,11 @@ _USED_UP = "usage limit"
 _TOO_SMALL = "more system memory"
 
 
-def meaning(status: int, body: bytes, *, after: float | None = None) -> ProviderError:
-    """What an error status means; `after` is how many seconds the server asks to wait."""
+def meaning(  # noqa: PLR0911 - one for each kind
+    status: int, body: bytes, *, model: str | None = None, after: float | None = None
+) -> ProviderError:
+    """What an error status means. `model` is the one that was asked for an answer, `after` how many seconds the server asks
+    to wait."""
     words = plain_words(engine_words(body))
     if is_overflow(body) or status == 413:
         return ContextOverflow(f"The conversation is too long for the model: {words}")
@@ -39,9 +43,12 @@ def meaning(status: int, body: bytes, *, after: float | None = None) -> Provider
         return BadRequest(f"The model takes no picture: {words}")
     if status >= 500 or status in (408, 409, 499):
         return Unreachable(f"Ollama failed ({status}): {words}")
-    if status == 404 and error_object(body):
-        words += ". `ollama pull` fetches a model, `ollama list` shows those that are there"
-    elif status < 400 or status in (404, 405):
+    if model is not None and status == 404:
+        if not error_object(body):
+            return NoSuchModel(f"There is no model {model!r}: the address is not that of an Ollama server.")
+        ways = "`ollama pull` fetches a model, `ollama list` shows those that are there"
+        return NoSuchModel(f"Ollama has no model {model!r}: {words}. {ways}.")
+    if status < 400 or status in (404, 405):
         words = "the address is not that of an Ollama server"
     return BadRequest(f"Ollama refused the request ({status}): {words}.")
 

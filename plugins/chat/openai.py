@@ -158,7 +158,7 @@ class OpenAI:
                     for delta in assembly.take(event.data):
                         yield delta
         except StatusRefused as refused:
-            raise meaning(refused.status, refused.body, after=refused.retry_after) from refused
+            raise meaning(refused.status, refused.body, model=request.model, after=refused.retry_after) from refused
         except StreamCut:
             if not assembly.complete:  # what is cut after the answer's own end is no part of it
                 raise

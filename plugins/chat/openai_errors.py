@@ -5,6 +5,7 @@ Only an error's own words are looked at, never those of a message: a person may 
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
@@ -13,6 +14,7 @@ from plugins.errors import (
     BadRequest,
     ContextOverflow,
     CredentialsRefused,
+    NoSuchModel,
     ProviderError,
     RateLimited,
     StreamCut,
@@ -51,6 +53,13 @@ _OVERFLOW_WORDS = (
 )
 """How OpenAI, Gemini, xAI, Mistral, Groq, Kimi, Qwen, vLLM, SGLang, llama.cpp and LM Studio say it, in lower case."""
 
+_MISSING_CODES = frozenset({"model_not_found", "invalid_model", "DeploymentNotFound"})
+_MISSING_WORDS = re.compile(
+    r"\bmodel\b.{0,200}?\b(not found|does not exist|not exist)\b|not a valid model|\b(invalid|unknown|no such) model\b", re.I
+)
+"""How OpenAI, Mistral, DeepSeek, OpenRouter, Groq, xAI, Google, vLLM and LM Studio say that there is no such model: some
+with a status 400 or 403."""
+
 _BLIND_WORDS = "image input"
 
 UNREADABLE = "invalid_encrypted_content"
@@ -58,10 +67,13 @@ UNREADABLE = "invalid_encrypted_content"
 
 
 def meaning(  # noqa: PLR0911 - one for each kind
-    status: int, body: bytes, *, after: float | None = None
+    status: int, body: bytes, *, model: str | None = None, after: float | None = None
 ) -> ProviderError:
-    """What an error status means; `after` is how many seconds the server asks to wait."""
+    """What an error status means. `model` is the one that was asked for an answer, `after` how many seconds the server asks
+    to wait."""
     words = plain_words(body)
+    if model is not None and is_missing(status, body):
+        return missing("The provider", model, body)
     if status in (401, 403):
         return CredentialsRefused(f"The provider refused the key: {words}")
     if is_overflow(body) or status == 413:
@@ -77,12 +89,14 @@ def meaning(  # noqa: PLR0911 - one for each kind
     return BadRequest(f"The provider refused the request ({status}): {words}")
 
 
-def in_stream(error: Any) -> ProviderError:
-    """What an error object inside a stream means. Some servers give the status it would have had as its code."""
+def in_stream(error: Any, model: str) -> ProviderError:
+    """What an error object inside the stream of a model's answer means. Some servers give the status it would have had as
+    its code."""
     body = msgspec.json.encode({"error": error})
     code = error_code(body)
-    if code.isdecimal() and 400 <= int(code[:9]) < 500:
-        return meaning(int(code), body)
+    status = int(code[:9]) if code.isdecimal() else 404 if says_missing(body) else 0
+    if 400 <= status < 500:
+        return meaning(status, body, model=model)
     sentence = f"The provider broke off: {plain_words(body)}"
     if is_overflow(body):
         return ContextOverflow(sentence)
@@ -99,6 +113,24 @@ def worth_another_attempt(refused: StatusRefused) -> bool:
     """Whether the same request may succeed in a moment, for a status after which some do."""
     hopeless = error_code(refused.body) == "insufficient_quota" or is_blind(refused.body)
     return not hopeless and not is_overflow(refused.body)
+
+
+def missing(who: str, model: str, body: bytes) -> NoSuchModel:
+    """The error for a model that is not there; a body that speaks of no model may be that of any server."""
+    what = f"{who} has no model {model!r}" + ("" if says_missing(body) else ", or its address is not the one to ask")
+    return NoSuchModel(f"{what}: {plain_words(body)}")
+
+
+def is_missing(status: int, body: bytes) -> bool:
+    """Whether a request for a model's answer was refused because the model is not there."""
+    return status == 404 or (400 <= status < 500 and says_missing(body))
+
+
+def says_missing(body: bytes) -> bool:
+    """Whether an error's body says that the model is not there."""
+    error = error_object(body)
+    codes = {str(error.get("code")), str(error.get("type"))}
+    return bool(codes & _MISSING_CODES) or _MISSING_WORDS.search(str(error.get("message", ""))) is not None
 
 
 def is_overflow(body: bytes) -> bool:

@@ -43,7 +43,7 @@ class Responses:
                 break
             except StatusRefused as refused:
                 if assembly.begun or not self._encoder.learns(request, refused.body):
-                    raise meaning(refused.status, refused.body, after=refused.retry_after) from refused
+                    raise meaning(refused.status, refused.body, model=request.model, after=refused.retry_after) from refused
         yield assembly.reply()
 
     def _events(

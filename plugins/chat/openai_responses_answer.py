@@ -141,7 +141,7 @@ class Assembly:
         event = _parsed(_event, data)
         match event.type:
             case "error":
-                raise _broken(event.error or {"code": event.code, "message": event.message, "param": event.param})
+                raise self._broken(event.error or {"code": event.code, "message": event.message, "param": event.param})
             case "response.output_item.added" | "response.output_item.done" if event.item:
                 yield from self._take_item(self._draft(event), event.item)
             case "response.output_text.delta" | "response.refusal.delta" if isinstance(event.delta, str):
@@ -152,7 +152,7 @@ class Assembly:
             case "response.completed" | "response.incomplete" | "response.failed":
                 yield from self._finish(event.response or _Response(), event.type.removeprefix("response."))
             case "" if event.error:
-                raise _broken(event.error)
+                raise self._broken(event.error)
             case "":
                 whole = _parsed(_response, data)
                 if whole.status:
@@ -185,7 +185,7 @@ class Assembly:
 
     def _finish(self, response: _Response, status: str) -> Iterator[Delta]:
         if status == "failed":
-            raise _broken(response.error or {"message": "it gave no reason"})
+            raise self._broken(response.error or {"message": "it gave no reason"})
         if status not in ("completed", "incomplete"):
             raise StreamCut(f"The provider broke off: {plain_words(status.encode())}.")
         if not self._drafts:
@@ -196,6 +196,11 @@ class Assembly:
                 yield from self._take_item(draft, item)
         response.status = status
         self._end = response
+
+    def _broken(self, error: Any) -> ProviderError:
+        """What an error inside the stream means."""
+        body = _encode({"error": error})
+        return StatusRefused(400, body) if error_code(body) == UNREADABLE else in_stream(error, self._model)
 
     def reply(self) -> Reply:
         """The whole answer; StreamCut if it has no end."""
@@ -239,11 +244,6 @@ def _said(content: Any, field: str) -> str:
     parts = content if isinstance(content, list) else []
     said = [part.get(field) for part in parts if isinstance(part, dict)]
     return "".join(text for text in said if isinstance(text, str))
-
-
-def _broken(error: Any) -> ProviderError:
-    body = _encode({"error": error})
-    return StatusRefused(400, body) if error_code(body) == UNREADABLE else in_stream(error)
 
 
 def _parsed(decode: Callable[[bytes | str], T], data: bytes) -> T:

@@ -189,7 +189,7 @@ class Assembly:
             return
         chunk = parse_chunk(data)
         if chunk.error:
-            raise in_stream(chunk.error)
+            raise in_stream(chunk.error, self._model)
         self._model = chunk.model or self._model
         self._usage = chunk.usage or self._usage
         for choice in chunk.choices or ():

@@ -31,6 +31,7 @@ from plugins.errors import (
     BadRequest,
     ContextOverflow,
     CredentialsRefused,
+    NoSuchModel,
     ProviderError,
     RateLimited,
     SettingsRefused,
@@ -43,7 +44,16 @@ from sessions.messages import AssistantMessage, Usage, UserMessage
 
 _ERRORS: dict[str, type[ProviderError]] = {
     kind.code: kind
-    for kind in (BadAnswer, BadRequest, ContextOverflow, CredentialsRefused, RateLimited, StreamCut, Unreachable)
+    for kind in (
+        BadAnswer,
+        BadRequest,
+        ContextOverflow,
+        CredentialsRefused,
+        NoSuchModel,
+        RateLimited,
+        StreamCut,
+        Unreachable,
+    )
 }
 
 _WORDS = re.compile(r"\S+\s*|\s+")
@@ -124,7 +134,7 @@ class Scripted:
         return ModelLimits()
 
     async def stream(self, request: ChatRequest) -> AsyncIterator[Delta | Reply]:
-        """Say the reply. Raises the error that its line names, BadRequest for a model that is not there."""
+        """Say the reply. Raises the error that its line names, NoSuchModel for one that is not there."""
         reply = self._reply(request)
         delay = self._settings.delay_ms if reply.delay_ms is None else reply.delay_ms
         for piece in reply.pieces():
@@ -145,7 +155,7 @@ class Scripted:
             said = (m.text for m in reversed(request.context.messages) if isinstance(m, UserMessage))
             return ScriptedReply(text=next(said, ""))
         if request.model != "script" or not self._story:
-            raise BadRequest(f"scripted has no model {request.model!r}; there is echo, and script where one is set.")
+            raise NoSuchModel(f"scripted has no model {request.model!r}; there is echo, and script where one is set.")
         answers = sum(isinstance(message, AssistantMessage) for message in request.context.messages)
         place = (request.session, request.purpose, answers)
         reply = self._line(answers, self._failed[place])

@@ -17,7 +17,7 @@ async def test_usage_is_what_the_provider_counted(tmp_path: Path) -> None:
         [journal] = running.journals().values()
         counted = [event["usage"] for event in journal if event["kind"] == "model_replied"]
         sums = [f"{sum(usage[name] for usage in counted):,}" for name in ("input", "cached", "output")]
-        assert f"| answer | `script` | {' | '.join(sums)} |" in await client.command("/usage")
+        assert f"| answer | `scripted:script` | {' | '.join(sums)} |" in await client.command("/usage")
 
 
 async def test_context_names_notes_tools_and_messages(tmp_path: Path) -> None:

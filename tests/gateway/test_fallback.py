@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
+from gateway.asides import LONGEST_PAUSE, REMEMBERED, Asides
 from gateway.breaker import OPENS_AFTER
 from gateway.errors import SENTENCE_LIMIT
-from gateway.models import Models
-from plugins.contracts import ModelLimits
+from gateway.fallback import Line
+from gateway.models import ChosenModel, Models
+from plugins.contracts import ChatProvider, ChatRequest, Delta, ModelLimits, Reply
 from plugins.errors import (
     BadAnswer,
     BadRequest,
     ContextOverflow,
     CredentialsRefused,
+    NoSuchModel,
     ProviderError,
     RateLimited,
     StreamCut,
     Unreachable,
 )
 from sessions.events import ModelReplied, TurnEnded, TurnStarted
+from sessions.messages import Usage
 from tests.gateway.gateways import gateway
 from tests.gateway.stage import Answer, Instrument, Model, Stage, breaks, hangs_after, says
 from tests.servers.faults import Fault
@@ -52,11 +57,20 @@ def stage(first: Model, *others: Model, tools: Sequence[Instrument] = ()) -> Sta
         {each.name: each for each in (first, *others)},
         configured="staged:model",
         window=None,
-        fallbacks=[f"{each.name}:model" for each in others],
+        fallbacks=[f"{each.name}:spare" for each in others],
         now=staged.clock.monotonic,
     )
     staged.turn._choose = models.choose
     return staged
+
+
+def counts(tokens: int) -> Answer:
+    """A model's answer that cost so many tokens."""
+
+    async def answer(request: ChatRequest) -> AsyncIterator[Delta | Reply]:
+        yield Reply(text="", model=request.model, stop="end", usage=Usage(input=tokens))
+
+    return answer
 
 
 async def hear(staged: Stage, text: str, id_: str = "m1") -> TurnEnded:
@@ -69,7 +83,7 @@ async def hear(staged: Stage, text: str, id_: str = "m1") -> TurnEnded:
     return ended
 
 
-@pytest.mark.parametrize("kind", [Unreachable, StreamCut, RateLimited, CredentialsRefused, BadAnswer])
+@pytest.mark.parametrize("kind", [Unreachable, StreamCut, RateLimited, CredentialsRefused, NoSuchModel, BadAnswer])
 async def test_another_model_answers_the_same_turn(kind: type[ProviderError]) -> None:
     first, second = Model(breaks(kind("no"), "half an ans")), Second(says("hello"))
     staged = stage(first, second)
@@ -77,8 +91,8 @@ async def test_another_model_answers_the_same_turn(kind: type[ProviderError]) ->
         ended = await hear(staged, "hi")
 
     assert (ended.outcome, ended.error) == ("replied", None)
-    assert [reply.text for reply in staged.told(ModelReplied)] == ["hello"]
-    assert len(staged.told(TurnStarted)) == 1
+    assert [(reply.text, reply.provider) for reply in staged.told(ModelReplied)] == [("hello", "second")]
+    assert [started.provider for started in staged.told(TurnStarted)] == ["staged"]
     assert [message.text for message in second.requests[0].context.messages] == ["hi"]
 
 
@@ -115,7 +129,31 @@ async def test_who_stepped_in_finishes_the_turn_and_the_next_turn_begins_with_th
         assert (len(first.requests), len(second.requests), tool.runs) == (1, 2, 1)
         await hear(staged, "and now?", "m2")
 
-    assert [reply.text for reply in staged.told(ModelReplied)] == ["looking", "found", "back"]
+    said = [(reply.text, reply.provider) for reply in staged.told(ModelReplied)]
+    assert said == [("looking", "second"), ("found", "second"), ("back", "")]
+
+
+async def test_what_a_model_that_stepped_in_had_said_when_the_turn_was_cancelled_is_kept_under_its_name() -> None:
+    first, second = Model(breaks(Unreachable("away"))), Second(hangs_after("so f"))
+    staged = stage(first, second)
+    async with staged.playing():
+        staged.hear("hi")
+        await staged.until(lambda: staged.live.current is not None and staged.live.current.text == "so f")
+        staged.turn.cancel()
+        await staged.until_settled()
+
+    kept = staged.told(ModelReplied)[-1]
+    assert (kept.text, kept.provider, kept.model, kept.stop) == ("so f", "second", "spare", "cancelled")
+
+
+async def test_usage_is_counted_under_the_name_of_who_answered() -> None:
+    staged = stage(Model(breaks(Unreachable("away")), counts(5)), Second(counts(3)))
+    async with staged.playing():
+        await hear(staged, "hi")
+        await hear(staged, "hi", "m2")
+
+    spent = staged.recorder.transcript.spent
+    assert spent == {"answer": {"second:spare": Usage(input=3), "staged:model": Usage(input=5)}}
 
 
 async def test_the_deltas_of_who_steps_in_belong_to_a_further_reply() -> None:
@@ -148,11 +186,11 @@ async def test_when_all_fail_one_sentence_names_each_and_why() -> None:
         ended = await hear(staged, "hi " * 200)
 
     assert ended.error is not None
-    assert ended.error.code == "unreachable"
+    assert ended.error.code == "context_overflow"  # a shorter conversation would have been answered
     assert ended.error.sentence.startswith(
-        "No model answered. staged:model: The host cannot be reached; second:model: it takes 10 tokens and"
+        "No model answered. staged:model: The host cannot be reached; second:spare: it takes 10 tokens and"
     )
-    assert ended.error.sentence.endswith("; third:model: No credit is left.")
+    assert ended.error.sentence.endswith("; third:spare: No credit is left.")
 
 
 async def test_the_sentence_names_each_even_where_all_say_much() -> None:
@@ -163,7 +201,85 @@ async def test_the_sentence_names_each_even_where_all_say_much() -> None:
 
     assert ended.error is not None
     assert len(ended.error.sentence) <= SENTENCE_LIMIT
-    assert all(name in ended.error.sentence for name in ("staged:model", "second:model", "third:model"))
+    assert all(name in ended.error.sentence for name in ("staged:model", "second:spare", "third:spare"))
+
+
+async def test_when_all_fail_and_none_for_its_length_the_code_is_that_of_the_first() -> None:
+    staged = stage(Model(breaks(CredentialsRefused("No."))), Second(breaks(Unreachable("Away."))))
+    async with staged.playing():
+        ended = await hear(staged, "hi")
+
+    assert ended.error is not None
+    assert ended.error.code == "credentials_refused"
+
+
+async def test_a_model_that_said_for_how_long_it_takes_no_requests_is_not_asked_before() -> None:
+    first, second = Model(breaks(RateLimited("Slow down.", retry_after=40.0)), says("back")), Second(says("hello"))
+    staged = stage(first, second)
+    async with staged.playing():
+        await hear(staged, "hi")
+        staged.clock.move(39)
+        await hear(staged, "hi", "m2")
+        assert (len(first.requests), len(second.requests)) == (1, 2)
+        staged.clock.move(2)
+        await hear(staged, "hi", "m3")
+
+    assert staged.told(ModelReplied)[-1].text == "back"
+
+
+async def test_a_pause_of_a_month_is_tried_again_within_an_hour() -> None:
+    first, second = Model(breaks(RateLimited("Next month.", retry_after=3e6)), says("back")), Second(says("hello"))
+    staged = stage(first, second)
+    async with staged.playing():
+        await hear(staged, "hi")
+        staged.clock.move(LONGEST_PAUSE + 1)
+        await hear(staged, "hi", "m2")
+
+    assert staged.told(ModelReplied)[-1].text == "back"
+
+
+async def test_a_model_that_rests_is_asked_all_the_same_when_nobody_else_is_left() -> None:
+    providers = {"staged": Model(), "second": Second()}
+    models = Models(providers, configured="staged:model", window=None, fallbacks=["second:spare"])
+    models.choose().asides.step("second:spare", RateLimited("Slow down.", retry_after=40.0))
+    asked = []
+
+    async def ask(model: ChosenModel) -> None:
+        asked.append(model.name)
+        if model.name == "staged:model":
+            raise Unreachable("away")
+
+    await Line(models.choose()).answer(ask, lambda: 1)
+    assert asked == ["staged:model", "second:spare"]
+
+
+async def test_that_a_model_steps_aside_is_logged_when_it_begins_and_when_it_ends() -> None:
+    away = breaks(Unreachable("away"))
+    staged = stage(Model(away, away, away, says("back"), says("still"), away), Second(says("hello")))
+    with capture_logs() as logs:
+        async with staged.playing():
+            for number in range(6):
+                await hear(staged, "hi", f"m{number}")
+
+    assert [line["event"] for line in logs] == ["model_steps_aside", "model_is_back", "model_steps_aside"]
+
+
+def test_a_provider_that_is_opened_anew_rests_no_more() -> None:
+    providers: dict[str, ChatProvider] = {"staged": Model()}
+    models = Models(providers, configured="auto", window=None)
+    asides = models.choose().asides
+    asides.step("staged:model", RateLimited("Slow down.", retry_after=40.0))
+    assert models.choose().asides.rest("staged:model") is not None
+    providers["staged"] = Model()
+    assert models.choose().asides.rest("staged:model") is None
+
+
+def test_no_more_models_are_remembered_than_people_may_have_a_use_for() -> None:
+    asides = Asides(lambda: 0.0)
+    for number in range(REMEMBERED + 10):
+        asides.step(f"openai:{number}", RateLimited("Slow down.", retry_after=40.0))
+    assert asides.rest("openai:9") is None
+    assert asides.rest("openai:10") is not None
 
 
 async def test_a_model_alone_fails_with_its_own_words() -> None:

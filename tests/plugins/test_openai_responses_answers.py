@@ -12,6 +12,7 @@ from plugins.errors import (
     BadRequest,
     ContextOverflow,
     CredentialsRefused,
+    NoSuchModel,
     ProviderError,
     RateLimited,
     StreamCut,
@@ -96,7 +97,7 @@ TOO_LONG = "Your input exceeds the context window of this model. Please adjust y
     [
         (Fault(status=400, body=refusal(TOO_LONG, "context_length_exceeded", param="input")), ContextOverflow, 1),
         (Fault(status=400, body=refusal("Your organization must be verified", "unsupported_value")), BadRequest, 1),
-        (Fault(status=404, body=refusal("The model does not exist", "model_not_found")), BadRequest, 1),
+        (Fault(status=404, body=refusal("The model does not exist", "model_not_found")), NoSuchModel, 1),
         (Fault(status=429, body=refusal("You exceeded your quota", "insufficient_quota")), RateLimited, 1),
         (Fault(status=503, body=refusal("Slow down", "slow_down", "service_unavailable_error")), Unreachable, 4),
         (failed("server_error"), StreamCut, 1),

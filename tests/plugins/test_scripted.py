@@ -14,7 +14,6 @@ import pytest
 
 from exuvia import (
     AssistantMessage,
-    BadRequest,
     CallDraft,
     ChatProvider,
     ChatRequest,
@@ -22,6 +21,7 @@ from exuvia import (
     Delta,
     House,
     Message,
+    NoSuchModel,
     ProviderError,
     RateLimited,
     Reply,
@@ -81,7 +81,7 @@ async def test_without_a_script_auto_never_takes_it_and_only_echo_answers(tmp_pa
     async with opened(tmp_path) as provider:
         assert provider.default_model() is None
         for model in ("script", "gpt"):
-            with pytest.raises(BadRequest, match=model):
+            with pytest.raises(NoSuchModel, match=model):
                 await told(provider.stream(asked(HI, model=model)))
 
 
