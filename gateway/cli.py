@@ -69,7 +69,7 @@ def chat(home: Path | None, url: str | None, token: str | None, session: str, on
 @json_option
 def status(home: Path | None, url: str | None, token: str | None, as_json: bool) -> None:
     """Say whether the gateway runs, and how it is. Exit code 1 if it does not, or something is wrong."""
-    from gateway import status_command  # noqa: PLC0415 - for quick help
+    from gateway.measuring import status_command  # noqa: PLC0415 - for quick help
 
     _end(lambda: status_command.status(_home(home), os.environ, sys.stdout, url=url, token=token, as_json=as_json))
 
@@ -136,7 +136,7 @@ def config() -> None:
 @click.option("--force", is_flag=True, help="Write over the one that is there.")
 def init_config(home: Path | None, file: Path | None, wishes: tuple[str, ...], force: bool) -> None:
     """Write a configuration with every key, its default and its explanation."""
-    from gateway import config_commands  # noqa: PLC0415 - for quick help
+    from gateway.configuration import commands as config_commands  # noqa: PLC0415 - for quick help
 
     def init() -> int:
         pairs = [(key.strip(), value) for key, equals, value in (wish.partition("=") for wish in wishes) if equals]
@@ -153,7 +153,7 @@ def init_config(home: Path | None, file: Path | None, wishes: tuple[str, ...], f
 @json_option
 def check_config(file: Path | None, home: Path | None, as_json: bool) -> None:
     """Name every fault of FILE [HOME/config.toml] and of the environment. Exit code 1 if there is one."""
-    from gateway import config_commands  # noqa: PLC0415 - for quick help
+    from gateway.configuration import commands as config_commands  # noqa: PLC0415 - for quick help
 
     _end(lambda: config_commands.check_config(file or _home(home).config, os.environ, sys.stdout, as_json=as_json))
 
@@ -165,7 +165,7 @@ def check_config(file: Path | None, home: Path | None, as_json: bool) -> None:
 @click.option("--sources", is_flag=True, help="Say where each value comes from.")
 def show_config(home: Path | None, file: Path | None, as_json: bool, sources: bool) -> None:
     """Print every value that is in force, secrets as what refers to them."""
-    from gateway import config_commands  # noqa: PLC0415 - for quick help
+    from gateway.configuration import commands as config_commands  # noqa: PLC0415 - for quick help
 
     path = file or _home(home).config
     _end(lambda: config_commands.show_config(path, os.environ, sys.stdout, as_json=as_json, sources=sources))
@@ -181,8 +181,8 @@ def token() -> None:
 @click.option("--config", "file", type=click.Path(path_type=Path, dir_okay=False), help="The file [HOME/config.toml].")
 def rotate(home: Path | None, file: Path | None) -> None:
     """Make a new token. A running gateway takes it at once, and closes the connections that the old one opened."""
-    from gateway.config import load_config  # noqa: PLC0415 - for quick help
-    from gateway.token import rotate_token  # noqa: PLC0415
+    from gateway.configuration.keys import load_config  # noqa: PLC0415 - for quick help
+    from gateway.door.token import rotate_token  # noqa: PLC0415
 
     def make() -> int:
         place = _home(home)
@@ -202,7 +202,7 @@ def rotate(home: Path | None, file: Path | None) -> None:
 @json_option
 def doctor(home: Path | None, file: Path | None, offline: bool, as_json: bool) -> None:
     """Look for what is wrong around the gateway, and say what mends it. Exit code 1 if something is."""
-    from gateway.doctor import doctor as look  # noqa: PLC0415 - for quick help
+    from gateway.doctor.examination import doctor as look  # noqa: PLC0415 - for quick help
 
     place = _home(home)
     _end(lambda: look(place, file or place.config, os.environ, sys.stdout, offline=offline, as_json=as_json))

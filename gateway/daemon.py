@@ -17,33 +17,33 @@ import structlog
 from aiohttp import web
 
 from gateway import logs
-from gateway.access import Access
-from gateway.attempts import Attempts
 from gateway.clock import SystemClock
-from gateway.commands import listed
-from gateway.config import Config, check_providers, load_config
-from gateway.conversations import Conversations, Parts
+from gateway.commands.parsing import listed
+from gateway.commands.view import Surroundings
+from gateway.configuration.keys import Config, check_providers, load_config
+from gateway.configuration.reloading import Reloading
+from gateway.configuration.settings import Settings
+from gateway.conversations.makings import Conversations, Parts
+from gateway.conversations.offered_tools import OfferedTools
+from gateway.conversations.switchboard import Switchboard
+from gateway.conversations.workspace_notes import WorkspaceNotes
+from gateway.door.access import Access
+from gateway.door.attempts import Attempts
+from gateway.door.people import People, people_of
+from gateway.door.token import gateway_token
+from gateway.door.uploads import Uploads
+from gateway.door.web import application
+from gateway.door.websocket import WebsocketDoor
 from gateway.errors import Busy, ConfigRefused, GatewayError, StartRefused, sentence_of
-from gateway.figures import Figures
 from gateway.home import Home
-from gateway.instruments import Instruments
-from gateway.loop_lag import LoopLag
-from gateway.models import Models
-from gateway.offered_tools import OfferedTools
-from gateway.open_providers import OpenProviders
-from gateway.people import People, people_of
-from gateway.readiness import Readiness
-from gateway.reloading import Reloading
-from gateway.settings import Settings
+from gateway.measuring.figures import Figures
+from gateway.measuring.instruments import Instruments
+from gateway.measuring.loop_lag import LoopLag
+from gateway.measuring.readiness import Readiness
+from gateway.measuring.troubles import Troubles
+from gateway.models.choosing import Models
+from gateway.models.open_providers import OpenProviders
 from gateway.supervision import Supervisor, passed_socket
-from gateway.switchboard import Switchboard
-from gateway.token import gateway_token
-from gateway.troubles import Troubles
-from gateway.uploads import Uploads
-from gateway.view import Surroundings
-from gateway.web import application
-from gateway.websocket import WebsocketDoor
-from gateway.workspace_notes import WorkspaceNotes
 from plugins.contracts import Clock, Command, House, NoSettings, Tool
 from plugins.hooks import Hooks
 from plugins.loading import load_plugins

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from gateway.config import Config, load_config
+from gateway.configuration.keys import Config, load_config
 from gateway.errors import ConfigRefused
 from gateway.home import Home
 

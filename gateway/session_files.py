@@ -11,8 +11,8 @@ from pathlib import Path
 
 import msgspec
 
+from gateway.commands.sentences import call_line, ending_sentence
 from gateway.errors import GatewayError
-from gateway.sentences import call_line, ending_sentence
 from sessions.errors import JournalDamaged
 from sessions.events import (
     AttachmentsWithheld,

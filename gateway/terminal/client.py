@@ -17,7 +17,7 @@ from typing import Any, Self, TypeAlias, assert_never
 import aiohttp
 import msgspec
 
-from gateway.frames import FRAME_LIMIT
+from gateway.door.frames import FRAME_LIMIT
 from gateway.terminal.connection import ClientError, Connection, NotConnected, websocket_url
 from gateway.terminal.frames import (
     Accepted,

@@ -18,8 +18,8 @@ from urllib.parse import urlsplit
 import aiohttp
 import msgspec
 
+from gateway.door.frames import PROTOCOL
 from gateway.errors import GatewayError
-from gateway.frames import PROTOCOL
 from gateway.terminal.frames import GatewayFrame, Welcome, read_frame
 
 ANSWER_SECONDS = 10.0

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from gateway.config import load_config
+from gateway.configuration.keys import load_config
 from gateway.errors import GatewayError
 from gateway.home import Home
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TextIO, assert_never
 
-from gateway.sentences import call_line, ending_sentence, result_line
+from gateway.commands.sentences import call_line, ending_sentence, result_line
 from gateway.terminal.client import Connected, Disconnected, Happened, Signal
 from gateway.terminal.frames import Delta, Refusal, Settings
 from gateway.terminal.paper import Paper

@@ -1,1 +1,10 @@
-"""What a person types after a slash. Each command is a class that knows nothing but the conversation it was typed in."""
+"""What a person types after a slash. Each command is a class that knows nothing but the conversation it was typed in.
+
+help, history       what can be typed; what was said
+status, usage       how it is; what it cost in tokens
+model, new          which model answers; a new session
+context             what the next request would hold
+queue, verbose      what happens to messages that arrive meanwhile; how much is told
+stop                end the running turn
+markdown            text inside Markdown
+"""

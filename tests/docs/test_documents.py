@@ -14,7 +14,7 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-from gateway.frames import ATTACHMENTS, ClientFrame, SentAttachment, parse
+from gateway.door.frames import ATTACHMENTS, ClientFrame, SentAttachment, parse
 from gateway.terminal.frames import read_frame
 from sessions.context import assemble, canonical, canonical_head
 from sessions.events import KINDS

@@ -12,7 +12,7 @@ from typing import Any
 
 import aiohttp
 
-from gateway.config import load_config
+from gateway.configuration.keys import load_config
 from gateway.daemon import Daemon
 from gateway.home import Home
 

@@ -9,15 +9,15 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from gateway.commands import Typed
-from gateway.conversation import Conversation, ResumeRules
-from gateway.files import ConversationFiles
-from gateway.inbox import Inbox, QueueMode
-from gateway.live import Live
-from gateway.models import Models
-from gateway.showing import Showing
-from gateway.turn import Turn, TurnRules
-from gateway.workspace_notes import WorkspaceNotes
+from gateway.commands.parsing import Typed
+from gateway.conversations.conversation import Conversation, ResumeRules
+from gateway.conversations.files import ConversationFiles
+from gateway.conversations.inbox import Inbox, QueueMode
+from gateway.conversations.live import Live
+from gateway.conversations.showing import Showing
+from gateway.conversations.turn import Turn, TurnRules
+from gateway.conversations.workspace_notes import WorkspaceNotes
+from gateway.models.choosing import Models
 from plugins.contracts import CallDraft, ChatRequest, Command, Delta, ModelLimits, NoSettings, Reply, ToolContext, ToolOutput
 from sessions.attachments import Attachments
 from sessions.context import is_paired

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.access import Access, NotAdmitted
-from gateway.attempts import FREE, Attempts
-from gateway.people import OWNER, People, Person
+from gateway.door.access import Access, NotAdmitted
+from gateway.door.attempts import FREE, Attempts
+from gateway.door.people import OWNER, People, Person
 from plugins.secrets import Secret
 
 TOKEN = "t" * 12 + "okenokenoken"

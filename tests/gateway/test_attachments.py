@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from gateway import uploads
+from gateway.door import uploads
 from tests.gateway.gateways import TOKEN, Client, Frame, Gateway, gateway
 from tests.pictures import png
 from tests.servers import openai_server

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.attempts import ADDRESSES, FORGET_AFTER, FREE, LONGEST_WAIT, STORM, Attempts, place_of
+from gateway.door.attempts import ADDRESSES, FORGET_AFTER, FREE, LONGEST_WAIT, STORM, Attempts, place_of
 
 
 class Clock:

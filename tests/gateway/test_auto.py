@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 
 from gateway.errors import ModelUnknown
-from gateway.models import Models
+from gateway.models.choosing import Models
 from plugins.chat import ollama_address
 from plugins.chat.ollama import Ollama
 from plugins.chat.openai import OpenAI

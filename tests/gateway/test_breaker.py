@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from gateway.breaker import FIRST_PAUSE, LONGEST_PAUSE, OPENS_AFTER, WITHIN, Breaker
+from gateway.models.breaker import FIRST_PAUSE, LONGEST_PAUSE, OPENS_AFTER, WITHIN, Breaker
 from plugins.errors import (
     BadAnswer,
     BadRequest,

@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.config import Config, Sections, check_providers, fit_provider, load_config, provider_settings
-from gateway.config_fitting import Seconds
-from gateway.config_showing import shown
+from gateway.configuration.fitting import Seconds
+from gateway.configuration.keys import Config, Sections, check_providers, fit_provider, load_config, provider_settings
+from gateway.configuration.showing import shown
 from gateway.errors import ConfigRefused
 from plugins.chat.local import LocalProvider
 from plugins.chat.openai import OpenAI, OpenAISettings

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.config_writing import EXAMPLE
+from gateway.configuration.writing import EXAMPLE
 
 ROOT = Path(__file__).parents[2]
 KEY = "sk-" + "0123456789abcdef" * 2

@@ -24,10 +24,10 @@ from aiohttp import web
 
 from gateway import service
 from gateway.clock import SystemClock
-from gateway.config_checking import check
-from gateway.doctor import CHECKS, examined
-from gateway.doctor_findings import Finding, Patient
-from gateway.doctor_machine import mount_findings
+from gateway.configuration.checking import check
+from gateway.doctor.examination import CHECKS, examined
+from gateway.doctor.findings import Finding, Patient
+from gateway.doctor.machine_checks import mount_findings
 from gateway.home import Home
 from sessions import sqlite
 from sessions.home_lock import HomeLock

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from gateway.asides import LONGEST_PAUSE, REMEMBERED, Asides
-from gateway.breaker import OPENS_AFTER
 from gateway.errors import SENTENCE_LIMIT
-from gateway.fallback import Line
-from gateway.models import ChosenModel, Models
+from gateway.models.asides import LONGEST_PAUSE, REMEMBERED, Asides
+from gateway.models.breaker import OPENS_AFTER
+from gateway.models.choosing import ChosenModel, Models
+from gateway.models.fallback import Line
 from plugins.contracts import ChatProvider, ChatRequest, Delta, ModelLimits, Reply
 from plugins.errors import (
     BadAnswer,

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import msgspec
 
-from gateway.showing import Showing
-from gateway.view import tokens_used
+from gateway.commands.view import tokens_used
+from gateway.conversations.showing import Showing
 from plugins.contracts import ChatRequest, Delta, ModelLimits, Reply
 from plugins.errors import BadRequest
 from sessions.attachments import Attachments

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 
 import pytest
 
-from gateway.inbox import MODES, QueueMode
+from gateway.conversations.inbox import MODES, QueueMode
 from plugins.contracts import CallDraft, ChatRequest, CommandTime, ConversationView, Delta, Reply
 from sessions.context import is_paired
 from sessions.events import (
@@ -201,7 +201,7 @@ def sometimes(chance: random.Random) -> Model:
 async def test_of_a_thousand_arrivals_none_is_lost_doubled_or_overtaken(
     mode: QueueMode | Literal["changing"], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.conversation.COLLECT_SECONDS", 0.002)
+    monkeypatch.setattr("gateway.conversations.conversation.COLLECT_SECONDS", 0.002)
     chance = random.Random(mode)
 
     async def tool() -> str:

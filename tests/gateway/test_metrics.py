@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.figures import SECONDS, Figures
-from gateway.loop_lag import LoopLag
-from gateway.metrics import CONTENT_TYPE, Counter, Histogram, counter, gauge, histograms, page
-from gateway.overview import Overview
-from gateway.session_meter import SessionMeter
+from gateway.measuring.figures import SECONDS, Figures
+from gateway.measuring.loop_lag import LoopLag
+from gateway.measuring.metrics import CONTENT_TYPE, Counter, Histogram, counter, gauge, histograms, page
+from gateway.measuring.overview import Overview
+from gateway.measuring.session_meter import SessionMeter
 from sessions.events import (
     CallRef,
     CommandAnswered,

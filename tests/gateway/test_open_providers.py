@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Self
 import msgspec
 
 from gateway.clock import SystemClock
-from gateway.config import Config, load_config
-from gateway.open_providers import OpenProviders
+from gateway.configuration.keys import Config, load_config
+from gateway.models.open_providers import OpenProviders
 from plugins.contracts import ChatProvider, House
 from plugins.transport import Transport
 from tests.gateway.stage import Model

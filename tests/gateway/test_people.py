@@ -15,12 +15,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway import daemon, greeting, websocket
-from gateway.config import load_config
-from gateway.config_checking import check
+from gateway import daemon
+from gateway.configuration.checking import check
+from gateway.configuration.keys import load_config
+from gateway.door import greeting, websocket
+from gateway.door.outbox import WAITING_BYTES, Outbox
+from gateway.door.people import OWNER, people_of
 from gateway.errors import ConfigRefused
-from gateway.outbox import WAITING_BYTES, Outbox
-from gateway.people import OWNER, people_of
 from plugins.secrets import Secret
 from tests.gateway.gateways import TOKEN, Client, Frame, Gateway, gateway
 

@@ -89,7 +89,7 @@ async def test_an_older_session_that_cannot_be_opened_at_once_keeps_nobody_from_
             raise StorageFailed("a moment's trouble")
         return await open_session(journals, catalog, session)
 
-    monkeypatch.setattr("gateway.switchboard.open_session", fail_once)
+    monkeypatch.setattr("gateway.conversations.switchboard.open_session", fail_once)
     async with gateway(home) as running:
         client = await running.connect()
         assert await client.chat("still there?")

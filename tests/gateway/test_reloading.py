@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from gateway import logs, reloading
+from gateway import logs
+from gateway.configuration import reloading
 from plugins.chat.scripted import Scripted
 from tests.gateway.gateways import TOKEN, Client, Gateway, gateway
 from tests.servers.openai_server import KEY, OpenAIServer

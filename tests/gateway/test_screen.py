@@ -8,7 +8,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.sentences import call_line
+from gateway.commands.sentences import call_line
 from gateway.terminal.client import Connected, Disconnected, Happened, Signal
 from gateway.terminal.frames import Delta, Refusal, Settings, Welcome
 from gateway.terminal.paper import PROMPT, PlainPaper

@@ -15,16 +15,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gateway import own_process, status_command
-from gateway.breaker import BreakerView
+from gateway.commands.status import SessionStatus, context_used, describe, span
 from gateway.errors import GatewayError
-from gateway.figures import Figures
 from gateway.home import Home
-from gateway.loop_lag import LoopLag
-from gateway.overview import Overview, Storage, describe_overview, is_well
-from gateway.status import SessionStatus, context_used, describe, span
+from gateway.measuring import own_process, status_command
+from gateway.measuring.figures import Figures
+from gateway.measuring.loop_lag import LoopLag
+from gateway.measuring.overview import Overview, Storage, describe_overview, is_well
+from gateway.measuring.troubles import Troubles
+from gateway.models.breaker import BreakerView
 from gateway.terminal.front_door import TokenMissing
-from gateway.troubles import Troubles
 from sessions.catalog import Catalog
 from sessions.events import Failure
 from sessions.messages import Usage

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from gateway.config import load_config
+from gateway.configuration.keys import load_config
+from gateway.door.token import gateway_token, is_loopback, rotate_token, token_weakness
 from gateway.errors import StartRefused
 from gateway.home import Home
-from gateway.token import gateway_token, is_loopback, rotate_token, token_weakness
 from plugins.secrets import Secret
 
 GOOD = "kT3-mPz9_wQx7LrB2vNcYh5d"

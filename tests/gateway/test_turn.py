@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.conversation import ResumeRules
+from gateway.conversations.conversation import ResumeRules
 from plugins.contracts import ChatRequest, Delta, Reply
 from plugins.errors import ContextOverflow, StreamCut, ToolFailed
 from sessions.context import is_paired

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.instructions import SHIPPED, SHIPPED_ZH, standing_instructions
-from gateway.workspace_notes import MOST_TOKENS, SHARE, TOKEN_BYTES, WorkspaceNotes
+from gateway.conversations.instructions import SHIPPED, SHIPPED_ZH, standing_instructions
+from gateway.conversations.workspace_notes import MOST_TOKENS, SHARE, TOKEN_BYTES, WorkspaceNotes
 from sessions.events import InstructionsSet
 from tests.gateway.stage import Model, Stage, says
 

@@ -1,0 +1,7 @@
+"""What is typed after a slash, and what it sees.
+
+parsing, view    which text is a command; what it sees of its conversation, and may do
+status           `/status` in words
+context_report   what the next request would hold, for `/context`
+sentences        sentences that stand in more than one place
+"""

@@ -1,0 +1,251 @@
+"""What a command sees of the conversation that it was typed in, and may do to it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+
+import msgspec
+
+from gateway.commands.context_report import report
+from gateway.commands.parsing import listed
+from gateway.commands.status import SessionStatus, describe
+from gateway.conversations import inbox
+from gateway.conversations.chat import Chat
+from gateway.conversations.conversation import VERBOSE, Conversation
+from gateway.errors import Conflict, GatewayError
+from gateway.measuring.session_meter import SessionMeter
+from gateway.models.choosing import Models
+from plugins.contracts import Clock, Command, CommandFailed, CommandHelp, ContextReport, HistoryEntry, QueueState
+from sessions.context import assemble
+from sessions.events import (
+    CommandAnswered,
+    MessageReceived,
+    ModelReplied,
+    Recorded,
+    SettingChanged,
+    ToolReturned,
+)
+from sessions.messages import Usage
+from sessions.sight import Sight, look, with_names
+from sessions.tokens import MESSAGE, estimate
+from sessions.transcript import Transcript, Waiting
+from sessions.wire import decode
+
+HISTORY_BYTES = 2 * 1024 * 1024
+"""How far back `/history` reads."""
+
+
+class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
+    """What all commands share: `began` is when the gateway started, on the monotonic clock."""
+
+    models: Models
+    commands: Mapping[str, Command]
+    clock: Clock
+    began: float
+    version: str
+    queue_limit: Callable[[], int]
+    refused: Callable[[], Sequence[str]]
+    notes: Callable[[], Sequence[str]]
+    troubles: Callable[[], Sequence[str]]
+
+
+class View:
+    """A `ConversationView` of one command's message."""
+
+    def __init__(
+        self, chat: Chat, conversation: Conversation, waiting: Waiting, around: Surroundings, meter: SessionMeter
+    ) -> None:
+        self._chat = chat
+        self._conversation = conversation
+        self._waiting = waiting
+        self._around = around
+        self._meter = meter
+
+    @property
+    def person(self) -> str:
+        """Who typed it."""
+        return self._waiting.message.sender
+
+    @property
+    def client(self) -> str:
+        """With which program."""
+        return self._waiting.message.client
+
+    @property
+    def channel(self) -> str:
+        """On which channel."""
+        return self._waiting.message.channel
+
+    @property
+    def key(self) -> str:
+        """The key of the session."""
+        return self._chat.key
+
+    @property
+    def session(self) -> str:
+        """The session's id."""
+        return self._conversation.session
+
+    def commands(self) -> Sequence[CommandHelp]:
+        """All commands, by name."""
+        return listed(self._around.commands)
+
+    def status(self) -> str:
+        """What `/status` shows."""
+        transcript = self._transcript
+        around = self._around
+        try:
+            chosen = around.models.choose(transcript.settings.get("model"))
+            model, name, window = chosen.why, chosen.name, chosen.window
+            sight = chosen.provider.limits(chosen.model).sight
+        except GatewayError as error:
+            model, name, window, sight = str(error), None, None, None
+        return describe(
+            SessionStatus(
+                version=around.version,
+                uptime=around.clock.monotonic() - around.began,
+                model=model,
+                answers=name,
+                key=self.key,
+                session=self.session,
+                age=time_since(transcript.opened_at, around.clock),
+                turns=transcript.turn,
+                events=transcript.head,
+                usage=transcript.usage,
+                context=tokens_used(transcript, sight),
+                window=window,
+                waiting=sum(w.seq != self._waiting.seq for w in transcript.waiting),
+                queue_limit=around.queue_limit(),
+                running=transcript.open_turn is not None,
+                refused=around.refused(),
+                notes=around.notes(),
+                troubles=around.troubles(),
+                last_error=self._meter.last_error,
+                mode=self._conversation.inbox.mode,
+            )
+        )
+
+    def model(self) -> str:
+        """The model in use and why."""
+        return self._chosen(self._transcript.settings.get("model"))
+
+    def models(self) -> Sequence[str]:
+        """Each provider's own choice."""
+        return self._around.models.available()
+
+    async def choose_model(self, name: str | None) -> str:
+        """Use another model from the next turn on."""
+        now = self._chosen(name)
+        await self._change("model", name)
+        return now
+
+    async def history(self, count: int) -> Sequence[HistoryEntry]:
+        """The last messages, oldest first."""
+        head = self._chat.head(self.session) or 0
+        entries: list[HistoryEntry] = []
+        before, read = head + 1, 0
+        while before > 1 and len(entries) < count and read < HISTORY_BYTES:
+            first = max(1, before - 64)
+            lines = [line for line in await self._lines(first, before) if line]
+            read += sum(map(len, lines))
+            entries = [entry for line in lines if (entry := entry_of(decode(line)))] + entries
+            before = first
+        return [entry for entry in entries if entry.seq != self._waiting.seq][-count:]
+
+    def queue(self) -> QueueState:
+        """What waits, and how it is taken."""
+        waiting = sum(w.seq != self._waiting.seq for w in self._transcript.waiting)
+        return QueueState(mode=self._conversation.inbox.mode, waiting=waiting, limit=self._around.queue_limit())
+
+    async def choose_queue(self, mode: str | None) -> None:
+        """Take messages by another mode from now on."""
+        await self._change(inbox.SETTING, mode)
+
+    def verbose(self) -> bool:
+        """Whether clients show more."""
+        return self._conversation.verbose
+
+    async def choose_verbose(self, on: bool | None) -> None:
+        """Change that."""
+        await self._change(VERBOSE, None if on is None else "on" if on else "off")
+
+    def spent(self) -> Mapping[str, Mapping[str, Usage]]:
+        """Tokens by purpose and model."""
+        return self._transcript.spent
+
+    async def context(self) -> ContextReport:
+        """What the next request would hold."""
+        transcript = self._transcript
+        try:
+            chosen = self._around.models.choose(transcript.settings.get("model"))
+            window, sight = chosen.window, chosen.provider.limits(chosen.model).sight
+        except GatewayError:
+            window, sight = None, None
+        counted = transcript.last_usage.input if transcript.last_usage else None
+        work = partial(report, transcript.instructions, assemble(transcript), sight=sight, window=window, counted=counted)
+        return await asyncio.to_thread(work)
+
+    def stop_turn(self) -> bool:
+        """Cancel the running turn of the key's conversations."""
+        return self._chat.stop_turns()
+
+    async def start_anew(self) -> str:
+        """Open the key's next session."""
+        try:
+            return await self._chat.start_anew(self._conversation, self._waiting.seq)
+        except Conflict as error:
+            raise CommandFailed(str(error)) from error
+
+    @property
+    def _transcript(self) -> Transcript:
+        return self._conversation.recorder.transcript
+
+    async def _change(self, name: str, value: str | None) -> None:
+        await self._conversation.recorder.record(SettingChanged(name=name, value=value, by=self.person))
+
+    def _chosen(self, name: str | None) -> str:
+        try:
+            return self._around.models.choose(name).why
+        except GatewayError as error:
+            raise CommandFailed(str(error)) from error
+
+    async def _lines(self, first: int, before: int) -> list[bytes]:
+        lines: list[bytes] = []
+        while first + len(lines) < before:
+            page = await self._chat.lines(self.session, first + len(lines))
+            if not page:
+                break
+            lines += page
+        return lines[: before - first]
+
+
+def entry_of(recorded: Recorded) -> HistoryEntry | None:
+    """An event as a line of the conversation, where it is one."""
+    match recorded.event:
+        case MessageReceived(text=text, attachments=attachments):
+            said = with_names(text, attachments)
+            return HistoryEntry(seq=recorded.seq, at=recorded.at, who="person", text=said)
+        case ModelReplied(text=text) | CommandAnswered(answer=text) if text:
+            return HistoryEntry(seq=recorded.seq, at=recorded.at, who="assistant", text=text)
+        case ToolReturned(output=text):
+            return HistoryEntry(seq=recorded.seq, at=recorded.at, who="tool", text=text)
+        case _:
+            return None
+
+
+def tokens_used(transcript: Transcript, sight: Sight | None) -> int | None:
+    """Tokens of the view: what the provider counted last, and an estimate of what came since, `sight` being that of the
+    model. None before any count."""
+    if transcript.last_usage is None:
+        return None
+    since = transcript.messages[transcript.last_usage_messages :]
+    words = sum(MESSAGE + estimate(message.text) for message in since)
+    return transcript.last_usage.input + words + sum(each.tokens for each in look(since, sight, ""))
+
+
+def time_since(at: str, clock: Clock) -> float:
+    """Seconds since an event's time."""
+    return (clock.now() - datetime.fromisoformat(at)).total_seconds()

@@ -1,0 +1,165 @@
+"""The configuration: every key that exists, its type and its default, and how it is loaded.
+
+Sources in order, later ones winning key by key: the defaults here, the file, `EXUVIA__SECTION__KEY`, the named variables
+(`EXUVIA_HOST` and so on), the command line. `config.example.toml` shows every key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+
+import msgspec
+import structlog
+
+from gateway import logs
+from gateway.configuration.fitting import Fitting, Seconds, Timezone
+from gateway.configuration.secret_references import References
+from gateway.configuration.sources import Sources, merge
+from gateway.errors import ConfigRefused
+from plugins.secrets import Secret
+
+if TYPE_CHECKING:
+    from plugins.contracts import ChatProvider
+
+T = TypeVar("T")
+
+_Text = Annotated[str, msgspec.Meta(min_length=1)]
+
+log = structlog.get_logger("exuvia.config")
+
+
+class GatewayKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[gateway]`: where it listens, and who may come in. No token: the one in `HOME/token`."""
+
+    host: _Text = "127.0.0.1"
+    port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 7117
+    token: Secret | None = None
+    allowed_hosts: tuple[_Text, ...] = ()
+    allowed_origins: tuple[_Text, ...] = ()
+    attachment_bytes: Annotated[int, msgspec.Meta(ge=1)] = 20 * 1024 * 1024
+    stop_within: Seconds = Seconds(10)
+
+
+class AgentKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[agent]`: which model answers, and how. `fallback_models` answer in its place, in order. `context_window` is in
+    tokens; None is what the provider knows of its model; `context_windows` has those of others by the beginning of
+    `provider:model`. `instructions` None are the shipped ones, `timezone` None is the system's."""
+
+    model: _Text = "auto"
+    fallback_models: tuple[_Text, ...] = ()
+    instructions: _Text | None = None
+    language: Literal["en", "zh"] = "en"
+    timezone: Timezone | None = None
+    verbose: bool = False
+    workspace: _Text = "workspace"
+    workspace_access: Literal["rw", "ro", "none"] = "rw"
+    protected_files: tuple[_Text, ...] = ("AGENTS.md", "SOUL.md")
+    context_window: Annotated[int, msgspec.Meta(ge=256)] | None = None
+    context_windows: dict[str, Annotated[int, msgspec.Meta(ge=256)]] = {}
+    tool_rounds: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 24
+    temperature: Annotated[float, msgspec.Meta(ge=0, le=2)] | None = None
+
+
+class SessionsKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[sessions]`: what becomes of messages that arrive during a turn, how many may wait, and what becomes of a turn that
+    a crash cut off."""
+
+    queue: Literal["followup", "collect", "steer", "interrupt"] = "followup"
+    queue_limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 20
+    resume: Literal["auto", "offer", "never"] = "auto"
+    resume_within: Seconds = Seconds(3600)
+
+
+class PluginsKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[plugins]`: the installed plugins that may be loaded, by the names of their entry points."""
+
+    allow: tuple[_Text, ...] = ()
+
+
+class PersonKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[people.NAME]`: somebody beside the owner; `name` is how they are shown, None as the table is called. For `owner`,
+    whose token is the gateway's, only the name."""
+
+    token: Secret | None = None
+    name: _Text | None = None
+
+
+class LogKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[log]`: how much, and in which form; `auto` is text on a terminal and JSON elsewhere."""
+
+    level: logs.Level = "info"
+    format: logs.Format = "auto"
+
+
+class Sections(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Everything that may be configured. Each provider gives its own table in `providers` its form."""
+
+    gateway: GatewayKeys = GatewayKeys()
+    agent: AgentKeys = AgentKeys()
+    sessions: SessionsKeys = SessionsKeys()
+    providers: dict[str, dict[str, Any]] = {}
+    plugins: PluginsKeys = PluginsKeys()
+    people: dict[str, PersonKeys] = {}
+    log: LogKeys = LogKeys()
+
+
+class Config(Sections, frozen=True, kw_only=True):
+    """A loaded configuration. `warnings` are sentences for the operator."""
+
+    warnings: tuple[str, ...]
+    sources: Sources
+    references: References
+
+    def __repr__(self) -> str:
+        return f"Config({self.sources.file!r})"  # the providers' tables may hold secrets
+
+
+def load_config(path: Path | None, *, environment: Mapping[str, str], overrides: Mapping[str, Any]) -> Config:
+    """Read the file (a missing one means the defaults), then the environment, then what the command line gave, as a tree
+    of sections. ConfigRefused names the source, and the key or the line and column, in one sentence."""
+    logs.hide_keys_of(environment)
+    return fit_config(merge(path, environment, overrides), References(environment, path.parent if path else Path()))
+
+
+def fit_config(sources: Sources, references: References) -> Config:
+    """What the sources gave, as a configuration; ConfigRefused at the first key that does not fit."""
+    people = sources.tree.get("people")
+    for name, table in (people if isinstance(people, dict) else {}).items():
+        # Fitted with the rest below; msgspec would not say there whose table a fault is in.
+        Fitting(sources, references).fit(table, PersonKeys, f"people.{name}")
+    fitting = Fitting(sources, references)
+    sections = fitting.fit(sources.tree, Sections)
+    known = {name: getattr(sections, name) for name in Sections.__struct_fields__}
+    return Config(**known, warnings=tuple(fitting.warnings), sources=sources, references=references)
+
+
+def provider_settings(config: Config, name: str, form: type[T]) -> T:
+    """The table `[providers.<name>]` as the provider's own Struct, secrets resolved; ConfigRefused names the key. What
+    should not stay as it is goes to the log, which is there by then."""
+    settings, warnings = fit_provider(config, name, form)
+    for warning in warnings:
+        log.warning("configuration", warning=warning)
+    return settings
+
+
+def fit_provider(config: Config, name: str, form: type[T]) -> tuple[T, list[str]]:
+    """A provider's settings as in `provider_settings`, and the warnings about them."""
+    fitting = Fitting(config.sources, config.references)
+    return fitting.fit(config.providers.get(name, {}), form, f"providers.{name}"), fitting.warnings
+
+
+def check_providers(config: Config, kinds: Mapping[str, type[ChatProvider]]) -> None:
+    """ConfigRefused if a provider's table does not fit it, or there is one for a provider that does not exist, whose
+    settings nobody would read."""
+    known = sorted(kinds)
+    for name in config.providers:
+        if name not in known:
+            key = f"providers.{name}"
+            raise ConfigRefused(
+                f"{config.sources.place(key)}: {key} is for a provider that does not exist; there are {', '.join(known)}.",
+                key=key,
+            )
+    for name, kind in kinds.items():
+        fit_provider(config, name, kind.Settings)

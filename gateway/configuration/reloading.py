@@ -1,0 +1,165 @@
+"""Hot reload: a saved configuration takes effect from the next turn on, and one that cannot be used changes nothing.
+
+The system reports that something happened in a folder; whether it was ours to know is then seen from the files themselves,
+so that every way to save a file is understood: written in place, renamed over, a link that points elsewhere. A look every
+few seconds finds what no report came for, as on network file systems.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TypeAlias
+
+import structlog
+
+from gateway.configuration.keys import Config, load_config
+from gateway.configuration.settings import Settings, waiting_sentence
+from gateway.errors import ConfigRefused, sentence_of
+
+QUIET = 0.15
+"""Seconds that the files must stay as they are before they are read: an editor may still be writing."""
+
+BETWEEN_LOOKS = 2.0
+"""Seconds after which the files are looked at though nothing was reported, as before the watching began."""
+
+_Stamps: TypeAlias = Mapping[Path, tuple[int, int, int] | None]
+"""Of each file, what changes when it is written or replaced; None where there is none."""
+
+log = structlog.get_logger("exuvia.config")
+
+
+class Reloading:
+    """Keeps the settings equal to what the files say. `check` raises ConfigRefused about a configuration that fits its form
+    and still cannot be used; it runs in a thread."""
+
+    def __init__(self, settings: Settings, *, check: Callable[[Config], None]) -> None:
+        self._settings = settings
+        self._check = check
+        self._offered = settings.current
+        self._seen = stamps(self._files())
+        if _text_of(settings.current) != settings.current.sources.text:
+            self._seen = {}  # it was saved between being read and now
+
+    async def run(self, take: Callable[[Config], Awaitable[set[str]]]) -> None:
+        """Until it is cancelled. `take` puts a configuration into force, offering it to the settings, and returns what
+        changed by it; ConfigRefused if it cannot after all."""
+        async with contextlib.aclosing(self._news()) as news:
+            async for _ in news:
+                try:
+                    await self._look(take)
+                except Exception as error:
+                    self._refuse(f"The reload failed: {sentence_of(error)}", error)
+
+    # --- noticing -----------------------------------------------------------------------------------------------------
+
+    def _files(self) -> list[Path]:
+        sources, references = self._offered.sources, self._offered.references
+        return [*([] if sources.path is None else [sources.path]), *sorted(references.files)]
+
+    def _folders(self) -> set[Path]:
+        """The folders in which the files' names stand, and those that links lead to."""
+        places = {place for path in self._files() for place in (path.parent, path.resolve().parent)}
+        return {place for place in places if place.is_dir()}
+
+    async def _news(self) -> AsyncGenerator[None, None]:
+        """Yields whenever something may have changed."""
+        # 40 ms that neither a start nor the event loop waits for
+        awatch = (await asyncio.to_thread(importlib.import_module, "watchfiles")).awatch
+        told = False
+        while True:
+            folders = await asyncio.to_thread(self._folders)
+            try:
+                watch = awatch(
+                    *folders,
+                    watch_filter=None,
+                    recursive=False,
+                    rust_timeout=round(BETWEEN_LOOKS * 1000),
+                    yield_on_timeout=True,
+                )
+                async with contextlib.aclosing(watch):
+                    async for _ in watch:
+                        yield
+                        if await asyncio.to_thread(self._folders) != folders:
+                            break
+            except (OSError, RuntimeError) as error:  # a limit of the system; which of them depends on the limit
+                if not told:
+                    log.warning("configuration_not_watched", reason=sentence_of(error), seconds_between_looks=BETWEEN_LOOKS)
+                told = True
+                await asyncio.sleep(BETWEEN_LOOKS)
+                yield
+
+    async def _look(self, take: Callable[[Config], Awaitable[set[str]]]) -> None:
+        """Read the files if they are not what was read last, or if that was no use."""
+        now = await asyncio.to_thread(stamps, self._files())
+        if now == self._seen and self._settings.fault is None:
+            return
+        while now != self._seen:
+            self._seen = now
+            await asyncio.sleep(QUIET)
+            now = await asyncio.to_thread(stamps, self._files())
+        try:
+            config = await asyncio.to_thread(self._read)
+            mended, waited = self._settings.fault is not None, self._settings.waiting
+            changed = await take(config)
+        except ConfigRefused as error:
+            self._refuse(str(error))
+            return
+        await self._remember(config)
+        for warning in config.warnings:
+            log.warning("configuration", warning=warning)
+        log.info("configuration_reloaded", changed=sorted(changed), **({"mended": True} if mended else {}))
+        if self._settings.waiting not in ((), waited):
+            log.warning("configuration_waits", reason=waiting_sentence(self._settings.waiting))
+
+    # --- taking -------------------------------------------------------------------------------------------------------
+
+    def _read(self) -> Config:
+        """What the files say now, checked whole. Blocks."""
+        sources, references = self._offered.sources, self._offered.references
+        path = sources.path
+        if path is not None and sources.text and not path.exists():
+            raise ConfigRefused(f"{path} is gone.")
+        config = load_config(path, environment=references.environment, overrides=sources.overrides)
+        if sources.text and not config.sources.text.strip():
+            # What a truncating editor leaves for a moment, and a full disk for good.
+            raise ConfigRefused(f"{path} is empty; to have the defaults, delete it and restart.")
+        self._check(config)
+        return config
+
+    def _refuse(self, sentence: str, unforeseen: Exception | None = None) -> None:
+        if sentence != self._settings.fault:
+            log.error("configuration_refused", reason=sentence, in_force="the one before", exc_info=unforeseen)
+        self._settings.fault = sentence
+
+    async def _remember(self, config: Config) -> None:
+        """Watch the files of this configuration. One that changed after it was read keeps the stamp from before, and is read
+        again at the next look."""
+        self._offered = config
+        now = await asyncio.to_thread(stamps, self._files())
+        self._seen = {path: self._seen.get(path, stamp) for path, stamp in now.items()}
+
+
+def stamps(files: Iterable[Path]) -> _Stamps:
+    """The present state of the files, links followed. Blocks for as long as the file system does."""
+    found: dict[Path, tuple[int, int, int] | None] = {}
+    for path in files:
+        try:
+            stat = path.stat()
+        except OSError:
+            found[path] = None
+        else:
+            found[path] = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
+    return found
+
+
+def _text_of(config: Config) -> str:
+    """What stands in the configuration's file now, as far as it can be read."""
+    path = config.sources.path
+    try:
+        return "" if path is None else path.read_text("utf-8-sig")
+    except (OSError, ValueError):
+        return ""

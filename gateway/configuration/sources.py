@@ -1,0 +1,151 @@
+"""Where configuration comes from, merged into one tree: the file, then the environment, then the command line."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import msgspec
+
+from gateway.configuration.place import line_of
+from gateway.configuration.small_files import read_at_most
+from gateway.errors import ConfigRefused
+from plugins.secrets import Secret
+
+KeyPath: TypeAlias = tuple[str, ...]
+
+NAMED: dict[str, KeyPath] = {
+    "EXUVIA_HOST": ("gateway", "host"),
+    "EXUVIA_PORT": ("gateway", "port"),
+    "EXUVIA_TOKEN": ("gateway", "token"),
+    "EXUVIA_LOG_LEVEL": ("log", "level"),
+}
+"""The environment variables that have names of their own."""
+
+_PREFIX = "EXUVIA__"
+
+_LONGEST = 1024 * 1024
+"""Bytes of the largest file that is taken for a configuration."""
+
+
+class Given(str):
+    """A value from the environment: text, whose type is settled by the key that it is for."""
+
+    __slots__ = ()
+
+
+class Sources(msgspec.Struct, frozen=True):
+    """The merged tree, and who gave which key: a variable's name, `the command line`, or else `file`, which holds `text`.
+    `path` and `overrides` are what it was made of, to make it again."""
+
+    tree: dict[str, Any]
+    given_by: dict[str, str]
+    file: str
+    text: str
+    path: Path | None
+    overrides: Mapping[str, Any]
+
+    def __repr__(self) -> str:
+        return f"Sources({self.file!r})"  # the tree may hold secrets
+
+    def origin(self, key: str) -> str:
+        """Who gave a key, something in it, or the nearest thing above it."""
+        below = (origin for given, origin in self.given_by.items() if given.startswith(f"{key}."))
+        if origin := next(below, None):
+            return origin
+        parts = key.split(".")
+        for end in range(len(parts), 0, -1):
+            if origin := self.given_by.get(".".join(parts[:end])):
+                return origin
+        return self.file
+
+    def place(self, key: str) -> str:
+        """Who gave a key, with the line where that is the file and the line can be told."""
+        origin = self.origin(key)
+        line = line_of(self.text, re.sub(r"\[[^]]*\]", "", key).split(".")) if origin == self.file else None
+        return origin if line is None else f"{origin}, line {line}"
+
+
+def merge(path: Path | None, environment: Mapping[str, str], overrides: Mapping[str, Any]) -> Sources:
+    """All that was given; later sources win key by key. ConfigRefused if the file cannot be parsed."""
+    text = "" if path is None else _read(path)
+    tree = {} if path is None else _parsed(path, text)
+    sources = Sources(tree, {}, "the configuration" if path is None else str(path), text, path, overrides)
+    for name, keys, value in _of_environment(environment):
+        _put(sources, keys, value, name)
+    for keys, value in _leaves(overrides):
+        _put(sources, keys, value, "the command line")
+    return sources
+
+
+def _read(path: Path) -> str:
+    """A file's text; empty where there is no file."""
+    try:
+        content = read_at_most(path, _LONGEST)
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        raise ConfigRefused(f"{path} cannot be read: {error.strerror}.") from error
+    if content is None:
+        raise ConfigRefused(f"{path} is too large for a configuration.")
+    try:
+        return content.decode("utf-8-sig").replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        column = error.start - content.rfind(b"\n", 0, error.start)
+        raise ConfigRefused(f"{path}, line {line}, column {column}: this is not UTF-8.") from error
+
+
+def _parsed(path: Path, text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigRefused(_toml_sentence(path, text, str(error))) from error
+    except RecursionError as error:
+        raise ConfigRefused(f"{path}, line 1, column 1: tables or lists stand too deep in each other.") from error
+
+
+def _toml_sentence(path: Path, text: str, reason: str) -> str:
+    """The parser tells the place at the end of its sentence, except at the document's end."""
+    found = re.search(r" \(at line (\d+), column (\d+)\)$", reason)
+    lines = text.split("\n")
+    line, column = (found[1], found[2]) if found else (len(lines), len(lines[-1]) + 1)
+    return f"{path}, line {line}, column {column}: {re.sub(r' [(]at [^()]*[)]$', '', reason)}."
+
+
+def _of_environment(environment: Mapping[str, str]) -> Iterator[tuple[str, KeyPath, Any]]:
+    """Each variable that is for us, the particular names last; a blank one says nothing, except about the token, where it
+    would hide that somebody meant to set one."""
+    for name in sorted(environment):
+        if name.startswith(_PREFIX):
+            keys = tuple(name[len(_PREFIX) :].lower().split("__"))
+            if not all(keys):
+                raise ConfigRefused(f"{name} names no key; EXUVIA__SECTION__KEY does.")
+            yield name, keys, Given(environment[name])
+    for name, keys in NAMED.items():
+        value = environment.get(name)
+        if name == "EXUVIA_TOKEN" and value is not None:
+            yield name, keys, Secret(value.strip())  # the token itself, as clients read it there; never a reference
+        elif value:
+            yield name, keys, Given(value.lower() if name == "EXUVIA_LOG_LEVEL" else value)
+
+
+def _leaves(tree: Mapping[str, Any], above: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            yield from _leaves(value, (*above, key))
+        else:
+            yield (*above, key), value
+
+
+def _put(sources: Sources, keys: KeyPath, value: Any, origin: str) -> None:
+    table = sources.tree
+    for depth, key in enumerate(keys[:-1], start=1):
+        table = table.setdefault(key, {})
+        if not isinstance(table, dict):
+            raise ConfigRefused(f"{origin}: {'.'.join(keys[:depth])} must be a table, and something else is given.")
+    table[keys[-1]] = value
+    sources.given_by[".".join(keys)] = origin

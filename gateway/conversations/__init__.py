@@ -1,0 +1,12 @@
+"""Conversations and their turns.
+
+switchboard, chat      which conversation a message belongs to; one key of one person
+conversation           the two coroutines that own one session
+makings                what each is made of, and what the configuration says to it
+inbox                  what waits, and which of it is taken next: the queue modes
+turn, tool_calls       one turn, in a straight line; its calls of tools, each run once
+live                   the answer that is being streamed
+instructions           the text before every conversation; workspace_notes: AGENTS.md and SOUL.md
+files, showing         a conversation's files on their way to models: what was refused; what is shown, read once
+offered_tools          which tools the model is offered now
+"""

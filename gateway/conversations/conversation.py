@@ -1,0 +1,277 @@
+"""The conversation: the two coroutines that own one session while it is in memory.
+
+One receives: it puts messages into the log and answers the commands that need not wait. One turns: it takes what waits, a
+message or a command at a time, in the order of arrival. Only the turn changes what the model is shown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+from gateway.commands.parsing import Typed, parse_command
+from gateway.conversations.inbox import Inbox
+from gateway.conversations.live import Live
+from gateway.conversations.turn import Turn
+from gateway.errors import sentence_of
+from plugins.contracts import Clock, Command, CommandFailed
+from sessions.attachments import head_and_tail
+from sessions.errors import SessionsError, StorageFailed
+from sessions.events import CommandAnswered, MessageReceived, PluginFailed, SessionClosed
+from sessions.recorder import Recorder
+from sessions.transcript import OpenTurn, Waiting
+from sessions.wire import carriable
+
+RESUME_ATTEMPTS = 2
+"""A turn that two resumptions did not finish is abandoned: it may be what brings the gateway down."""
+
+COLLECT_SECONDS = 0.5
+"""So long nothing more may come before `collect` takes what waits."""
+
+COLLECT_AT_MOST = 5.0
+"""Seconds after which `collect` waits no longer for a pause."""
+
+VERBOSE = "verbose"
+"""The session's setting that stands above `agent.verbose`; `on` or `off`."""
+
+ANSWER_LIMIT = 256 * 1024
+"""Bytes of a command's answer that stand in the log."""
+
+
+class ResumeRules(msgspec.Struct, frozen=True, kw_only=True):
+    """`mode` is auto, offer or never; `within` bounds the age of a turn that is resumed by itself."""
+
+    mode: str
+    within: timedelta
+
+
+class Conversation:
+    """One open session. `start` begins its coroutines in a task group; `retired` makes it end once nothing waits."""
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        *,
+        live: Live,
+        turn: Turn,
+        inbox: Inbox,
+        verbose: Callable[[], bool],
+        commands: Mapping[str, Command],
+        run_command: Callable[[Conversation, Command, Typed, Waiting], Awaitable[str]],
+        resume: Callable[[], ResumeRules],
+        clock: Clock,
+    ) -> None:
+        self.recorder = recorder
+        self.live = live
+        self.turn = turn
+        self.retired = False
+        """Another session of the key has begun: finish what was received, then close."""
+        self.answered_by_successor: int | None = None
+        """The seq of the command that opened the next session, answered by its existence."""
+        self.inbox = inbox
+        self._verbose = verbose
+        self._commands = commands
+        self._run_command = run_command
+        self._resume = resume
+        self._clock = clock
+        self._wake = asyncio.Event()
+        self._paused = False
+        self._busy = False
+        self._at_once: asyncio.Queue[Waiting] = asyncio.Queue()
+        self._interruptions: set[asyncio.Task[None]] = set()
+        self._newest = 0.0
+        """When the newest message came, on the loop's clock."""
+        for waiting in recorder.transcript.waiting:
+            self._sort(waiting)
+
+    @property
+    def session(self) -> str:
+        """The session's id."""
+        return self.recorder.transcript.session
+
+    @property
+    def idle(self) -> bool:
+        """Nothing runs and nothing waits."""
+        return self.recorder.transcript.settled
+
+    @property
+    def verbose(self) -> bool:
+        """Whether clients are to show what happens beside the conversation: what the session chose, or is configured."""
+        chosen = self.recorder.transcript.settings.get(VERBOSE)
+        return self._verbose() if chosen is None else chosen == "on"
+
+    @property
+    def resting(self) -> bool:
+        """Whether no turn runs, and no command that waited for its end."""
+        return not self._busy
+
+    def pause(self) -> None:
+        """Begin nothing any more: the gateway stops. What runs goes on, what waits is for the next start."""
+        self._paused = True
+
+    def receive(self, message: MessageReceived) -> int:
+        """Put a message into the log's queue and the inbox; returns its seq at once. It counts once that is durable."""
+        seq = self.recorder.note(message, urgent=True)
+        self._newest = asyncio.get_running_loop().time()
+        self._sort(Waiting(seq=seq, message=message))
+        if self.inbox.mode == "interrupt" and parse_command(message.text) is None:
+            task = asyncio.create_task(self._interrupt(seq))
+            self._interruptions.add(task)
+            task.add_done_callback(self._interruptions.discard)
+        return seq
+
+    async def _interrupt(self, seq: int) -> None:
+        """Stop the running turn for a message, once that is durable, unless it was taken meanwhile."""
+        with suppress(StorageFailed):  # which the conversation itself ends with
+            await self.recorder.until_durable(seq)
+            if any(waiting.seq == seq for waiting in self.recorder.transcript.waiting):
+                self.turn.cancel()
+
+    async def run(self) -> None:
+        """Both coroutines, until the conversation is retired and done; SessionsError if its storage fails."""
+        receiving = asyncio.create_task(self._answer_at_once())
+        forget = self.recorder.watch(self._end_on_failure)
+        try:
+            await self._take_turns()
+        finally:
+            forget()
+            receiving.cancel()
+            await asyncio.wait([receiving])
+        if not receiving.cancelled() and (error := receiving.exception()):
+            raise error
+
+    def retire(self, answered: int | None) -> None:
+        """Finish what waits, then end; `answered` is the command that the next session's existence answers."""
+        self.retired = True
+        self.answered_by_successor = answered
+        self._wake.set()
+
+    def _sort(self, waiting: Waiting) -> None:
+        typed = parse_command(waiting.message.text)
+        if typed is not None and self.inbox.is_now(typed):
+            self._at_once.put_nowait(waiting)
+        self._wake.set()
+
+    async def _answer_at_once(self) -> None:
+        while True:
+            waiting = await self._at_once.get()
+            await self._answer_command(waiting)
+            self._wake.set()
+
+    async def _take_turns(self) -> None:
+        if (turn := self.recorder.transcript.open_turn) is not None and not self._paused:
+            await self._while_busy(self._take_up(turn))
+        while True:
+            self._wake.clear()
+            waiting = None if self._paused else self.inbox.first()
+            if waiting is not None:
+                await self._while_busy(self._take(waiting))
+            elif self.retired and self.idle:
+                await self._close()
+                return
+            else:
+                await self._until_woken()
+
+    async def _while_busy(self, work: Awaitable[None]) -> None:
+        self._busy = True
+        try:
+            await work
+        finally:
+            self._busy = False
+
+    async def _until_woken(self) -> None:
+        if self.recorder.failure is not None:
+            raise self.recorder.failure
+        await self._wake.wait()
+
+    def _end_on_failure(self) -> None:
+        """What nobody can write down is not gone on with: the conversation ends, and is opened again from its journal."""
+        if self.recorder.failure is not None:
+            self.turn.break_off()
+            self._wake.set()
+
+    async def _take(self, waiting: Waiting) -> None:
+        if parse_command(waiting.message.text) is not None:
+            await self._answer_command(waiting)
+            return
+        await self.recorder.until_durable(self.inbox.together()[-1])
+        await self.turn.run(self._takes)
+        if self.inbox.mode == "collect" and self.inbox.messages():
+            await self._until_pause()
+
+    def _takes(self) -> list[int]:
+        """What the turn that begins now takes: of what belongs to it, all that is on the disk."""
+        return [seq for seq in self.inbox.together() if seq <= self.recorder.durable]
+
+    async def _until_pause(self) -> None:
+        """What came during a turn may go on coming: let it come, so that it is answered together."""
+        loop = asyncio.get_running_loop()
+        latest = loop.time() + COLLECT_AT_MOST
+        while not self.retired and (seconds := min(self._newest + COLLECT_SECONDS, latest) - loop.time()) > 0:
+            self._wake.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._until_woken(), seconds)
+
+    async def _take_up(self, turn: OpenTurn) -> None:
+        rules = self._resume()
+        age = self._clock.now() - datetime.fromisoformat(turn.at).astimezone(UTC)
+        if turn.finished:
+            await self.turn.resume()  # the answer is whole: only its end is missing, whatever the rules say of resuming
+        elif rules.mode == "never":
+            await self.turn.abandon("The gateway stopped while this was being answered, and sessions.resume is never.")
+        elif rules.mode == "offer":
+            await self.turn.abandon("The gateway stopped while this was being answered; send it again to have it done.")
+        elif age > rules.within:
+            await self.turn.abandon("The gateway was stopped for long while this was being answered; send it again.")
+        elif turn.crashes >= RESUME_ATTEMPTS:
+            await self.turn.abandon("This was interrupted again after being resumed twice; send it again to try anew.")
+        else:
+            await self.turn.resume()
+
+    async def _answer_command(self, waiting: Waiting) -> None:
+        """Run a command once its message is durable, and record the answer."""
+        await self.recorder.until_durable(waiting.seq)
+        answer, failed = await self._result(waiting)
+        answer = head_and_tail(carriable(answer), ANSWER_LIMIT)
+        await self.recorder.record(CommandAnswered(answers=waiting.seq, answer=answer, failed=failed))
+
+    async def _result(self, waiting: Waiting) -> tuple[str, bool]:  # noqa: PLR0911 - each way that a command ends
+        if waiting.seq == self.answered_by_successor:
+            return "A new session has begun.", False
+        typed = parse_command(waiting.message.text)
+        assert typed is not None
+        command = self._commands.get(typed.name)
+        if command is None:
+            return f"There is no command /{typed.name}; /help lists them.", True
+        try:
+            answer = await self._run_command(self, command, typed, waiting)
+            if not isinstance(answer, str):
+                raise TypeError(f"it answered {type(answer).__name__} where a text was promised")
+            return answer, False
+        except CommandFailed as error:
+            return sentence_of(error), True
+        except StorageFailed as error:
+            if self.recorder.failure is not None:
+                raise
+            return sentence_of(error), True  # another journal's failure, as that of a session to be opened
+        except SessionsError as error:
+            return sentence_of(error), True
+        except asyncio.CancelledError as error:
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                raise  # the gateway stops; the command is answered at the next start
+            return self._failed(command, error)
+        except (Exception, SystemExit) as error:
+            return self._failed(command, error)
+
+    def _failed(self, command: Command, error: BaseException) -> tuple[str, bool]:
+        sentence = f"{type(error).__name__}: {sentence_of(error)}"
+        self.recorder.note(PluginFailed(plugin=command.name, hook="run", sentence=sentence))
+        return f"/{command.name} failed: {sentence_of(error)}", True
+
+    async def _close(self) -> None:
+        if self.recorder.transcript.closed is None:
+            await self.recorder.record(SessionClosed(reason="succeeded"))

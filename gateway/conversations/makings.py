@@ -1,0 +1,114 @@
+"""Conversations: what each is made of, and what the configuration says to them at every turn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import msgspec
+
+from gateway.commands.parsing import Typed
+from gateway.commands.view import Surroundings, View
+from gateway.configuration.settings import Settings
+from gateway.conversations.chat import Chat
+from gateway.conversations.conversation import Conversation, ResumeRules
+from gateway.conversations.files import ConversationFiles
+from gateway.conversations.inbox import Inbox
+from gateway.conversations.instructions import standing_instructions
+from gateway.conversations.live import Live
+from gateway.conversations.showing import Showing
+from gateway.conversations.turn import Turn, TurnRules
+from gateway.conversations.workspace_notes import WorkspaceNotes
+from gateway.measuring.figures import Figures
+from gateway.measuring.session_meter import SessionMeter
+from gateway.models.choosing import Models
+from gateway.models.open_providers import OpenProviders
+from plugins.contracts import Clock, Command, Tool
+from sessions.attachments import Attachments
+from sessions.recorder import Recorder
+from sessions.transcript import Waiting
+
+
+class Parts(msgspec.Struct, frozen=True, kw_only=True):
+    """What all conversations share."""
+
+    settings: Settings
+    clock: Clock
+    models: Models
+    providers: OpenProviders
+    tools: Mapping[str, Tool]
+    commands: Mapping[str, Command]
+    attachments: Attachments
+    notes: WorkspaceNotes
+    figures: Figures
+    around: Surroundings
+
+
+class Conversations:
+    """Builds a conversation around the recorder of an open session."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._showing = Showing(parts.attachments)
+
+    def build(self, chat: Chat, recorder: Recorder) -> Conversation:
+        """A conversation of this chat, ready to run."""
+        parts = self._parts
+        meter = SessionMeter(recorder, parts.figures)
+        live = Live(meter.listening(chat.news))
+        inbox = Inbox(recorder, commands=parts.commands, configured=lambda: parts.settings.current.sessions.queue)
+
+        async def run_command(conversation: Conversation, command: Command, typed: Typed, waiting: Waiting) -> str:
+            try:
+                return await command.run(typed.argument, View(chat, conversation, waiting, parts.around, meter))
+            finally:
+                if typed.opens_session:
+                    chat.switched()
+
+        return Conversation(
+            recorder,
+            live=live,
+            turn=self._turn(recorder, live, inbox),
+            inbox=inbox,
+            verbose=lambda: parts.settings.current.agent.verbose,
+            commands=parts.commands,
+            run_command=run_command,
+            resume=self._resume_rules,
+            clock=parts.clock,
+        )
+
+    def _turn(self, recorder: Recorder, live: Live, inbox: Inbox) -> Turn:
+        parts = self._parts
+        return Turn(
+            recorder,
+            live=live,
+            inbox=inbox,
+            choose=lambda: parts.models.choose(recorder.transcript.settings.get("model")),
+            tools=parts.tools,
+            attachments=parts.attachments,
+            files=ConversationFiles(self._showing),
+            rules=self._turn_rules,
+            notes=parts.notes.load,
+            clock=parts.clock,
+            hold=parts.providers.in_use,
+            provider_failed=parts.figures.provider_errors.add,
+        )
+
+    def _turn_rules(self) -> TurnRules:
+        agent = self._parts.settings.current.agent
+        return TurnRules(
+            instructions=standing_instructions(agent.instructions, agent.language, self._today()),
+            parameters={} if agent.temperature is None else {"temperature": agent.temperature},
+            rounds=agent.tool_rounds,
+            reserve=0,
+        )
+
+    def _today(self) -> datetime:
+        """Now, in the time zone of the configuration or the system."""
+        name = self._parts.settings.current.agent.timezone
+        return self._parts.clock.now().astimezone(ZoneInfo(name) if name else None)
+
+    def _resume_rules(self) -> ResumeRules:
+        sessions = self._parts.settings.current.sessions
+        return ResumeRules(mode=sessions.resume, within=timedelta(seconds=sessions.resume_within))

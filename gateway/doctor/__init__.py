@@ -1,0 +1,6 @@
+"""`exuvia doctor`: what is wrong with an installation, each with the sentence that mends it.
+
+examination, findings             all checks in order; what one says
+home_checks, machine_checks       the home and its journals; Python, clock, disk, systemd
+model_checks, network_checks      providers, keys and models; the port and the address
+"""

@@ -1,0 +1,87 @@
+"""`exuvia doctor`: looks at everything that may be wrong around a gateway, and says of each finding what mends it.
+
+It reads and asks, and changes nothing: a gateway that runs on the home goes on undisturbed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TextIO, TypeAlias
+
+import msgspec
+
+from gateway import logs
+from gateway.configuration.checking import check
+from gateway.doctor import home_checks, machine_checks, model_checks, network_checks
+from gateway.doctor.findings import Finding, Patient
+from gateway.errors import sentence_of
+from gateway.home import Home
+from gateway.session_commands import WELL, WRONG, print_json
+from gateway.terminal.printable import one_line
+
+Check: TypeAlias = Callable[[Patient], Iterable[Finding]]
+
+CHECKS: Mapping[str, Check] = {
+    "configuration": home_checks.configuration,
+    "home": home_checks.presence,
+    "permissions": home_checks.permissions,
+    "token": home_checks.token,
+    "journals": home_checks.damage,
+    "quarantine": home_checks.quarantine,
+    "clock": home_checks.clock,
+    "disk": machine_checks.disk,
+    "file system": machine_checks.file_system,
+    "files at once": machine_checks.descriptors,
+    "watching": machine_checks.watching,
+    "sqlite": machine_checks.sqlite_extensions,
+    "service": machine_checks.unit,
+    "port": network_checks.port,
+    "models": model_checks.models,
+}
+"""All that is looked at, by name, in the order in which it is told."""
+
+
+class Examined(msgspec.Struct, frozen=True):
+    """One check and what it found."""
+
+    check: str
+    findings: tuple[Finding, ...]
+
+
+def doctor(home: Home, config: Path, environment: Mapping[str, str], out: TextIO, *, offline: bool, as_json: bool) -> int:
+    """Run all checks and print what they find. Returns 0 if nothing is wrong, else 1."""
+    logs.configure("error", "auto")
+    patient = Patient(home=home, checked=check(config, environment), environment=environment, offline=offline)
+    found = []
+    for name, look in CHECKS.items():
+        found.append(Examined(name, examined(look, patient)))
+        if not as_json:
+            out.write(_lines(found[-1]))
+            out.flush()  # some take a while
+    wrong = sum(finding.level == "wrong" for each in found for finding in each.findings)
+    if as_json:
+        print_json(found, out)
+    else:
+        out.write("Nothing is wrong.\n" if not wrong else f"{wrong} {'thing is' if wrong == 1 else 'things are'} wrong.\n")
+    return WRONG if wrong else WELL
+
+
+def examined(look: Check, patient: Patient) -> tuple[Finding, ...]:
+    """What one check finds; that it fails is a finding too, and keeps no other from being made."""
+    try:
+        return tuple(look(patient))
+    except Exception as error:
+        what = f"This could not be looked at: {type(error).__name__}: {sentence_of(error)}"
+        return (
+            Finding(what=what, mend="Run `exuvia doctor` as the user that runs the gateway; else it is a fault of ours."),
+        )
+
+
+def _lines(each: Examined) -> str:
+    if not each.findings:
+        return f"well   {each.check}\n"
+    return "".join(
+        f"{finding.level:<6} {each.check}: {one_line(finding.what, 500)}\n       → {one_line(finding.mend, 500)}\n"
+        for finding in each.findings
+    )

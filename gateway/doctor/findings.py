@@ -1,0 +1,50 @@
+"""What a doctor's checks look at, and what they find."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from gateway.configuration.checking import Checked
+from gateway.configuration.keys import Config
+from gateway.home import Home
+
+Level: TypeAlias = Literal["wrong", "note"]
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that is not as it should be: `wrong` keeps the gateway from working well, a `note` is worth knowing.
+    `mend` is what to do, as a sentence."""
+
+    level: Level = "wrong"
+    what: str
+    mend: str
+
+
+class Patient(msgspec.Struct, frozen=True, kw_only=True):
+    """The gateway that is examined, running or not. Nothing of it is changed or locked by looking. `offline` forbids to ask
+    anyone outside this machine."""
+
+    home: Home
+    checked: Checked
+    environment: Mapping[str, str]
+    offline: bool
+
+    @property
+    def config(self) -> Config | None:
+        """The configuration without its faults; None where the file is no TOML."""
+        return self.checked.config
+
+    def process(self) -> int | None:
+        """The id of the gateway that runs on this home, None if none does. The lock is not touched: the kernel's own list
+        says whether it is held."""
+        try:
+            process, inode = int(self.home.lock.read_text()), self.home.lock.stat().st_ino
+            locks = Path("/proc/locks").read_text()
+        except (OSError, ValueError):
+            return None
+        held = any(" FLOCK " in line and f":{inode} " in line for line in locks.splitlines())
+        return process if held else None

@@ -1,0 +1,153 @@
+"""What a doctor looks at in a home: who may read it, the token, the journals, the clock that they tell of."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+from gateway.configuration.secret_references import read_secret_file
+from gateway.doctor.findings import Finding, Patient
+from gateway.door.token import token_weakness
+from gateway.errors import ConfigRefused
+from gateway.session_files import journals, listings
+from sessions.errors import JournalDamaged, SessionsError
+from sessions.survey import survey
+from sessions.verifying import verify_journal
+
+CLOCK_SECONDS = 300.0
+"""How far behind the newest event the clock may be: steps of a corrected clock are smaller."""
+
+
+def configuration(patient: Patient) -> Iterator[Finding]:
+    """What `exuvia config check` says."""
+    for fault in patient.checked.faults:
+        yield Finding(
+            what=fault, mend="Correct it; `exuvia config check` names every fault, and a gateway that runs follows."
+        )
+    for warning in patient.checked.warnings:
+        yield Finding(level="note", what=warning, mend="Move it into a file of mode 600 and write `file:PATH` in its place.")
+
+
+def presence(patient: Patient) -> Iterator[Finding]:
+    """Whether there is a home at all."""
+    if not patient.home.root.is_dir():
+        yield Finding(level="note", what=f"There is no home at {patient.home.root}.", mend="`exuvia run` makes one.")
+
+
+def permissions(patient: Patient) -> Iterator[Finding]:
+    """Whether others may read what is private, and whether all of it is the gateway's own."""
+    home = patient.home
+    try:
+        root = home.root.stat()
+    except FileNotFoundError:
+        return
+    private = [home.root, home.token, home.config, home.sessions, home.attachments, home.quarantine, home.catalog]
+    found = {path: path.lstat() for place in private for path in (place, *_inside(place)) if path.exists()}
+    foreign = [path for path, each in found.items() if each.st_uid != root.st_uid]
+    # Behind a closed door, the modes of what is inside say nothing.
+    closed = not root.st_mode & 0o077
+    open_to_others = [
+        path for path, each in found.items() if not closed and each.st_mode & 0o077 and not stat.S_ISLNK(each.st_mode)
+    ]
+    if open_to_others:
+        yield Finding(
+            what=f"Other users of this machine may open {_named(open_to_others)}.",
+            mend=f"Close the home to them: `chmod -R go= {home.root}`.",
+        )
+    if foreign:
+        yield Finding(
+            what=f"The home belongs to one user, and {_named(foreign)} to another.",
+            mend=f"Give all of it to the user that runs the gateway: `chown -R USER {home.root}`.",
+        )
+    if not os.access(home.root, os.R_OK | os.W_OK | os.X_OK):
+        yield Finding(
+            what=f"This user may not read and write {home.root}.",
+            mend="Run `exuvia doctor` as the user that runs the gateway, or give that user the folder.",
+        )
+
+
+def token(patient: Patient) -> Iterator[Finding]:
+    """Whether the token in the home will do; one that is configured is the configuration's affair."""
+    path = patient.home.token
+    if not path.exists() or (patient.config is not None and patient.config.gateway.token is not None):
+        return
+    try:
+        weakness = token_weakness(read_secret_file(path))
+    except ConfigRefused as error:
+        weakness = f"cannot be read: {error}"
+    if weakness:
+        yield Finding(
+            what=f"The token in {path} {weakness}.", mend="Delete the file and restart: the gateway makes a new one."
+        )
+
+
+def damage(patient: Patient) -> Iterator[Finding]:
+    """Every line of every journal, read and verified; a gateway that runs goes on writing meanwhile."""
+    unreadable = survey(patient.home.sessions, {}).unreadable
+    runs = patient.process() is not None
+    paths = journals(patient.home.sessions)
+    for path, reason in unreadable.items():
+        if path not in paths:
+            yield _damaged(f"{path} cannot be read: {reason}.")
+    for path in paths:
+        try:
+            verified = verify_journal(path)
+        except JournalDamaged as damaged:
+            place = f"{path}, line {damaged.line}" if damaged.line else str(path)
+            yield _damaged(f"{place} is damaged: {damaged.reason}.")
+        except (SessionsError, OSError) as error:
+            yield _damaged(f"{path} cannot be read: {error}.")
+        else:
+            if path in unreadable:
+                yield _damaged(f"{path} cannot be used: {unreadable[path]}.")
+            elif verified.torn and not runs:
+                yield Finding(
+                    level="note",
+                    what=f"{path.name} ends with {verified.torn} bytes of a line that was never finished or acknowledged.",
+                    mend="Nothing is to be done: the next start sets them aside in the quarantine.",
+                )
+
+
+def quarantine(patient: Patient) -> Iterator[Finding]:
+    """What starts have set aside."""
+    if entries := sorted(_inside(patient.home.quarantine)):
+        yield Finding(
+            level="note",
+            what=f"The quarantine holds {_named(entries)}.",
+            mend=f"Read what they say, then delete them: nothing else needs {patient.home.quarantine}.",
+        )
+
+
+def clock(patient: Patient) -> Iterator[Finding]:
+    """Whether the clock has gone back behind what was recorded."""
+    newest = max((listing.at for listing in listings(patient.home.sessions) if listing.at), default=None)
+    if newest is None:
+        return
+    recorded, now = datetime.fromisoformat(newest), datetime.now(UTC)
+    if (recorded - now).total_seconds() > CLOCK_SECONDS:
+        yield Finding(
+            what=f"The clock says {now:%Y-%m-%d %H:%M} UTC, and the newest event was recorded at {recorded:%Y-%m-%d %H:%M}.",
+            mend="Set the clock, best by the network: `timedatectl set-ntp true`. No event is lost or reordered by it.",
+        )
+
+
+def _damaged(what: str) -> Finding:
+    return Finding(
+        what=what,
+        mend="It is left as it is and its session refuses messages until `/new`; bring back a copy of the file, or go on.",
+    )
+
+
+def _inside(folder: Path) -> list[Path]:
+    try:
+        return [Path(entry.path) for entry in os.scandir(folder)]
+    except OSError:
+        return []
+
+
+def _named(paths: list[Path]) -> str:
+    """The first of the paths, and how many more there are."""
+    return f"{paths[0]}" + (f" and {len(paths) - 1} more" if len(paths) > 1 else "")

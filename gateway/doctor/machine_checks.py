@@ -1,0 +1,166 @@
+"""What a doctor looks at on the machine: Python, limits, the file system under the home, the service's unit."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import resource
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from gateway.doctor.findings import Finding, Patient
+from gateway.errors import sentence_of
+
+FREE_BYTES = 512 * 1024 * 1024
+FREE_SHARE = 0.02
+FREE_FILES = 2000
+"""Less than one of the first two, or fewer files than the third, is nearly full: months of journals are a few hundred MB."""
+
+DESCRIPTORS = 1024
+"""A thousand clients and as many journals are the least that a gateway should be able to hold."""
+
+NETWORK = frozenset(
+    ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "fuse.s3fs", "afs", "ceph", "glusterfs", "davfs")
+)
+PASSING = frozenset(("tmpfs", "ramfs", "devtmpfs"))
+UNSYNCED = frozenset(("nobarrier", "barrier=0", "volatile", "fsync=volatile", "eatmydata"))
+
+
+def sqlite_extensions(_: Patient) -> Iterator[Finding]:
+    """Whether a copy of SQLite is there that loads the extension for vectors."""
+    from sessions import sqlite  # noqa: PLC0415 - to see which copy the gateway takes here
+
+    connection = sqlite.in_memory()
+    if not hasattr(connection, "enable_load_extension"):
+        yield Finding(
+            level="note",
+            what="This Python's SQLite loads no extensions, and the package pysqlite3 is not there to stand in for it.",
+            mend="Everything works but the fast search of vectors; `pip install pysqlite3`, or another Python, brings it.",
+        )
+        connection.close()
+        return
+    try:
+        connection.enable_load_extension(True)
+        importlib.import_module("sqlite_vec").load(connection)
+    except Exception as error:  # of the one copy of SQLite or the other
+        yield Finding(
+            level="note",
+            what=f"SQLite does not load the extension for vectors: {sentence_of(error)}.",
+            mend="Install Exuvia's packages anew: `pip install --force-reinstall sqlite-vec`.",
+        )
+    finally:
+        connection.close()
+
+
+def disk(patient: Patient) -> Iterator[Finding]:
+    """Room for bytes and for files under the home."""
+    place = _existing(patient.home.root)
+    room = os.statvfs(place)
+    free, whole = room.f_bavail * room.f_frsize, room.f_blocks * room.f_frsize
+    mend = "Make room there, or move the home to a larger disk; until then a full disk makes messages be refused."
+    if whole and (free < FREE_BYTES or free < FREE_SHARE * whole):
+        yield Finding(what=f"The disk under {place} is nearly full: {free // 2**20} MB are left.", mend=mend)
+    if room.f_files and room.f_favail < FREE_FILES:
+        yield Finding(what=f"The disk under {place} has room for only {room.f_favail} more files.", mend=mend)
+
+
+def file_system(patient: Patient) -> Iterator[Finding]:
+    """Whether what is synced under the home is on a disk, and on this machine."""
+    try:
+        mounts = Path("/proc/self/mountinfo").read_text()
+    except OSError:
+        return  # only Linux tells
+    yield from mount_findings(mounts, os.path.realpath(_existing(patient.home.root)))
+
+
+def mount_findings(mountinfo: str, place: str) -> Iterator[Finding]:
+    """What is wrong with the mount that a place lies on; `mountinfo` is Linux's own list."""
+    found: tuple[str, str, frozenset[str]] | None = None
+    for line in mountinfo.splitlines():
+        before, _, after = line.partition(" - ")
+        point = re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), before.split()[4])
+        kind, _, *more = after.split()
+        if f"{place}/".startswith(f"{point.rstrip('/')}/") and (found is None or len(point) >= len(found[0])):
+            found = point, kind, frozenset(f"{before.split()[5]},{','.join(more)}".split(","))
+    if found is None:
+        return
+    point, kind, options = found
+    mend = "Move the home to a disk of this machine: EXUVIA_HOME, or --home."
+    if kind in NETWORK:
+        yield Finding(
+            what=f"{point} is a network file system ({kind}), whose locks and syncs cannot be relied on.", mend=mend
+        )
+    if kind in PASSING:
+        yield Finding(
+            what=f"{point} is memory ({kind}): what is written there is gone when the machine restarts.", mend=mend
+        )
+    if unsynced := sorted(UNSYNCED & options):
+        yield Finding(
+            what=f"{point} is mounted with {', '.join(unsynced)}: what was synced can be lost when the power fails.",
+            mend="Mount it without that option.",
+        )
+
+
+def descriptors(patient: Patient) -> Iterator[Finding]:
+    """How many files and connections the gateway may have open: the one that runs, or one that is started from here."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    process = patient.process()
+    if process is not None:
+        try:
+            limits = Path(f"/proc/{process}/limits").read_text()
+        except OSError:
+            limits = ""
+        if found := re.search(r"^Max open files\s+(\d+)", limits, re.MULTILINE):
+            limit = int(found[1])
+    if 0 <= limit < DESCRIPTORS:
+        yield Finding(
+            what=f"The gateway may have only {limit} files and connections open at once.",
+            mend=f"Raise the limit: `ulimit -n {DESCRIPTORS * 4}` before it starts, or LimitNOFILE= in its unit.",
+        )
+
+
+def watching(patient: Patient) -> Iterator[Finding]:
+    """Whether the system tells of saved files. One watch is set for a moment."""
+    from watchfiles import watch  # noqa: PLC0415 - for quick help
+
+    at_once = threading.Event()
+    at_once.set()
+    place = _existing(patient.home.root)
+    try:
+        for _ in watch(place, stop_event=at_once, recursive=False):
+            break
+    except (OSError, RuntimeError) as error:  # which of them depends on the limit
+        yield Finding(
+            what=f"The system refuses to tell of saved files: {sentence_of(error)}.",
+            mend="Raise fs.inotify.max_user_instances and fs.inotify.max_user_watches with sysctl; until then a gateway"
+            " looks at them every few seconds.",
+        )
+
+
+def unit(patient: Patient) -> Iterator[Finding]:
+    """Whether the services that were installed are what this version installs, and start a program that is there."""
+    from gateway import service  # noqa: PLC0415 - for quick help
+
+    scopes: tuple[service.Scope, ...] = ("user", "system")
+    for scope in scopes:
+        path = service.place(scope, patient.environment)
+        text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+        command = next((line.removeprefix("ExecStart=") for line in text.splitlines() if line.startswith("ExecStart=")), "")
+        mend = f"`exuvia service install --{scope}` writes it anew; then let systemd read it: `systemctl daemon-reload`."
+        if not text.startswith(service.MARK):
+            continue  # none, or somebody's own
+        if not Path(command.split('"')[1] if command.startswith('"') else command.partition(" ")[0]).exists():
+            yield Finding(what=f"The service in {path} starts a program that is not there.", mend=mend)
+        elif text != service.unit(scope, command):
+            yield Finding(
+                level="note", what=f"The service in {path} is of another version, or was changed by hand.", mend=mend
+            )
+
+
+def _existing(place: Path) -> Path:
+    """The place, or the nearest above it that exists."""
+    while not place.exists():
+        place = place.parent
+    return place

@@ -1,0 +1,118 @@
+"""What a doctor asks about models: whether one can answer, whether its vendor takes the key and has it, and its window."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from gateway.clock import SystemClock
+from gateway.configuration.keys import Config
+from gateway.doctor.findings import Finding, Level, Patient
+from gateway.errors import ModelUnknown, sentence_of
+from gateway.models.choosing import ChosenModel, Models
+from gateway.models.open_providers import OpenProviders
+from plugins.contracts import ChatProvider, House, ListsModels
+from plugins.errors import CredentialsRefused, ProviderError
+from plugins.transport import Transport
+
+
+def models(patient: Patient) -> Iterator[Finding]:
+    """The model that answers, and every provider that is set up. Unless it is offline, each is asked for its list of models,
+    which costs nothing."""
+    if patient.config is not None:
+        yield from asyncio.run(_examined(patient, patient.config))
+
+
+async def _examined(patient: Patient, config: Config) -> list[Finding]:
+    async with _providers(patient, config) as providers:
+        findings = [
+            Finding(what=f"The provider {name} cannot be opened.", mend="The log of a start says why.")
+            for name in patient.checked.kinds
+            if name not in providers
+        ]
+        used: list[ChosenModel] = []
+        try:
+            agent = config.agent
+            models = Models(providers, configured=agent.model, window=agent.context_window, fallbacks=agent.fallback_models)
+            chosen = models.choose()
+            findings += _of_window(chosen, config)
+            used = [chosen, *chosen.fallbacks]
+        except ModelUnknown as error:
+            findings.append(Finding(what="No model can answer.", mend=str(error)))
+        if not patient.offline:
+            asked = [_asked(provider, about) for provider in providers.values() if (about := _of_provider(provider, used))]
+            for answers in await asyncio.gather(*asked):
+                findings += answers
+        return findings
+
+
+@asynccontextmanager
+async def _providers(patient: Patient, config: Config) -> AsyncIterator[OpenProviders]:
+    def house(name: str, settings: Any) -> House:
+        return House(
+            settings=settings,
+            folder=patient.home.plugins / name,
+            workspace=patient.home.workspace(config.agent.workspace),
+            clock=SystemClock(),
+            transport=transport,
+            environment=patient.environment,
+        )
+
+    async with Transport() as transport, OpenProviders(patient.checked.kinds, house) as providers:
+        await providers.fit(config)
+        yield providers
+
+
+def _of_window(chosen: ChosenModel, config: Config) -> Iterator[Finding]:
+    wanted, known = config.agent.context_window, chosen.provider.limits(chosen.model).window
+    if wanted is not None and known is not None and wanted > known:
+        yield Finding(
+            what=f"agent.context_window is {wanted:,} tokens, and {chosen.name} takes {known:,}.",
+            mend="Lower it or leave it out: a longer conversation would be refused instead of being compacted.",
+        )
+
+
+def _of_provider(provider: ChatProvider, used: Sequence[ChosenModel]) -> Mapping[str, Level]:
+    """The models that a provider is to be asked about, and how bad it is if it has them not; none if it cannot be asked."""
+    if not isinstance(provider, ListsModels):
+        return {}
+    default = provider.default_model()
+    asked: dict[str, Level] = {} if default is None else {default: "note"}
+    return {**asked, **{each.model: "wrong" for each in used if each.provider is provider}}
+
+
+async def _asked(provider: ChatProvider, models: Mapping[str, Level]) -> list[Finding]:
+    """What a provider's own list says of the models that it is to be asked for, and of the key."""
+    assert isinstance(provider, ListsModels)
+    try:
+        names = await provider.models()
+    except CredentialsRefused as error:
+        return [
+            Finding(
+                what=sentence_of(error), mend=f"Set a key that is valid: the one in use is there because {provider.why()}."
+            )
+        ]
+    except ProviderError as error:
+        return [
+            Finding(
+                what=f"{provider.name} cannot be asked: {sentence_of(error)}",
+                mend=f"Look at the network and at providers.{provider.name}.base_url, or take away what sets it up.",
+            )
+        ]
+    some = ", ".join(sorted(names)[:8]) or "none"
+    return [
+        Finding(
+            level=level,
+            what=f"{provider.name} has no model {model!r}.",
+            mend=f"Name one that it has in agent.model or providers.{provider.name}.default_model: {some} …",
+        )
+        for model, level in models.items()
+        if not _has(names, model)
+    ]
+
+
+def _has(names: Sequence[str], model: str) -> bool:
+    """Whether a list has the model: under its name, with a tag, or with the date of a version, which lists write out."""
+    return any(name == model or name.startswith((f"{model}:", f"{model}-")) for name in names)

@@ -1,0 +1,105 @@
+"""What a doctor looks at on the network of this machine: whether the gateway's address is free, or the gateway's own."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import re
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+from gateway.doctor.findings import Finding, Patient
+
+PATIENCE = 2.0
+"""Seconds that whoever listens has to answer."""
+
+
+def port(patient: Patient) -> Iterator[Finding]:
+    """Whether the configured address is there to be listened on, and free unless this home's gateway has it."""
+    if patient.config is None or patient.config.gateway.port == 0:
+        return
+    host, number = patient.config.gateway.host.strip("[]"), patient.config.gateway.port
+    mend = "Stop that program, or choose another port: gateway.port, EXUVIA_PORT or --port."
+    process, owner = patient.process(), _listener(number)
+    if not _answers(host, number):
+        if process is None:
+            yield from _listening(host, number)
+        return
+    if process is not None:
+        return  # it runs, here or where its command line said
+    if _is_exuvia(host, number):
+        yield Finding(what=f"{host}:{number} is taken by another Exuvia{_words(owner)}, on another home.", mend=mend)
+    else:
+        yield Finding(what=f"{host}:{number} is taken by another program{_words(owner)}.", mend=mend)
+
+
+def _listening(host: str, number: int) -> Iterator[Finding]:
+    """Listen there for a moment, as a start would."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as trial:
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            trial.bind((host, number))
+        except OSError as error:
+            yield Finding(
+                what=f"{host}:{number} cannot be listened on: {error.strerror or error}.",
+                mend="Choose an address of this machine and a port from 1024 on: gateway.host, gateway.port.",
+            )
+
+
+def _answers(host: str, number: int) -> bool:
+    """Whether somebody takes connections there."""
+    try:
+        with socket.create_connection((_reachable(host), number), timeout=PATIENCE):
+            return True
+    except OSError:
+        return False
+
+
+def _is_exuvia(host: str, number: int) -> bool:
+    """Whether who listens there answers about its health as a gateway does."""
+    connection = http.client.HTTPConnection(_reachable(host), number, timeout=PATIENCE)
+    try:
+        connection.request("GET", "/healthz")
+        response = connection.getresponse()
+        return response.status == 200 and response.read(64) == b"ok\n"
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def _reachable(host: str) -> str:
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
+
+
+def _listener(number: int) -> int | None:
+    """The process that listens on a port, where Linux lets this user know."""
+    inodes = set()
+    for name in ("tcp", "tcp6"):
+        try:
+            lines = Path(f"/proc/net/{name}").read_text().splitlines()[1:]
+        except OSError:
+            continue
+        fields = [line.split() for line in lines]
+        inodes |= {
+            f"socket:[{each[9]}]" for each in fields if each[3] == "0A" and int(each[1].rpartition(":")[2], 16) == number
+        }
+    for folder in Path("/proc").glob("[0-9]*/fd"):
+        try:
+            if any(os.readlink(entry) in inodes for entry in folder.iterdir()):
+                return int(folder.parent.name)
+        except OSError:
+            continue  # another user's, or gone meanwhile
+    return None
+
+
+def _words(process: int | None) -> str:
+    if process is None:
+        return ""
+    try:
+        name = re.sub(r"[^\w .-]", "", Path(f"/proc/{process}/comm").read_text().strip())
+    except OSError:
+        name = "gone meanwhile"
+    return f" (process {process}, {name})"

@@ -1,0 +1,11 @@
+"""The door: who comes in, and everything that goes to and from a client.
+
+web, answers         HTTP: which requests are let in; answers in one form
+access, attempts     tokens, hosts and origins; how long an address waits after wrong tokens
+token, people        the gateway's own token; who there is, and which token names whom
+greeting, websocket  how a connection says who is there; what its frames do
+frames               what may be said on either side
+uploads              HTTP: files on their way in and out
+outbox, subscribers  everything that goes to one client, at its own pace: cursors, not queues
+history              pages of earlier events
+"""

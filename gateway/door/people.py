@@ -1,0 +1,91 @@
+"""The people of a gateway: who they are, and which token names whom."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from gateway.door.token import token_weakness
+from gateway.errors import ConfigRefused
+from plugins.secrets import Secret
+
+if TYPE_CHECKING:
+    from gateway.configuration.keys import Config
+
+OWNER = "owner"
+"""The person that the gateway's own token names."""
+
+_NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
+_KEY = secrets.token_bytes(32)
+
+
+class Person(msgspec.Struct, frozen=True):
+    """Somebody who may speak. `id` stands in journals for ever; `name` is for the eye and may change."""
+
+    id: str
+    name: str
+
+
+class Admission(msgspec.Struct, frozen=True):
+    """A person who was let in, and the mark of the token that did it."""
+
+    person: Person
+    mark: bytes
+
+
+class People:
+    """Everybody who may speak now. Each token names one person."""
+
+    def __init__(self, tokens: Iterable[tuple[Secret, Person]]) -> None:
+        self._by_mark = {mark_of(token.reveal()): person for token, person in tokens}
+
+    def admit(self, token: str) -> Admission | None:
+        """Whom this token names; None if nobody."""
+        mark = mark_of(token)
+        person = self._by_mark.get(mark)
+        return None if person is None else Admission(person, mark)
+
+    def still_admit(self, admission: Admission) -> bool:
+        """Whether the token that let somebody in still names them."""
+        person = self._by_mark.get(admission.mark)
+        return person is not None and person.id == admission.person.id
+
+
+def mark_of(token: str) -> bytes:
+    """What stands for a token in memory. It is made with a key of this process, so neither the time that a comparison of
+    marks takes nor a mark itself tells anything of a token."""
+    return hashlib.blake2b(token.encode("utf-8", "surrogatepass"), digest_size=32, key=_KEY).digest()
+
+
+def people_of(config: Config, owner: Secret) -> People:
+    """The owner, by the gateway's token, and those in `[people]`. ConfigRefused names the key that cannot be used."""
+    names = {OWNER: OWNER}
+    tokens = {OWNER: owner}
+    for person, keys in config.people.items():
+        if fault := _fault(person, keys.token, tokens):
+            key, reason = fault
+            raise ConfigRefused(f"{config.sources.place(key)}: {key} {reason}.", key=key)
+        names[person] = keys.name or person
+        if keys.token is not None:
+            tokens[person] = keys.token
+    return People((token, Person(person, names[person])) for person, token in tokens.items())
+
+
+def _fault(person: str, token: Secret | None, others: Mapping[str, Secret]) -> tuple[str, str] | None:
+    """The key of a person's table that cannot be used, and why, as the end of a sentence that begins with it."""
+    key = f"people.{person}"
+    if _NAME.fullmatch(person) is None:
+        return key, "is not a name: up to 32 of a-z 0-9 _ and -, beginning with a letter"
+    if person == OWNER:
+        return None if token is None else (f"{key}.token", "is gateway.token; set that one")
+    if token is None:
+        return f"{key}.token", "is missing"
+    if weakness := token_weakness(token.reveal()):
+        return f"{key}.token", weakness
+    twin = next((other for other, known in others.items() if known == token), None)
+    return None if twin is None else (f"{key}.token", f"is the token of {twin} too; each person needs their own")

@@ -1,0 +1,161 @@
+"""Subscriptions: cursors over a chat's journals, not queues. A slow reader costs a number, not memory.
+
+A subscription follows one key. It has a cursor in each session that it still follows, oldest first: after `/new` the old
+session may have something to finish while the new one goes on. Every event of a session comes in order and once; pieces of
+an answer come at the reader's pace, joined where it is slow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from gateway.conversations.chat import Chat
+from gateway.conversations.live import LiveReply
+from gateway.door import frames
+from sessions.errors import StorageFailed
+from sessions.wire import seq_of
+
+PASS_BYTES = 256 * 1024
+"""Bytes of events that one session may send before others have their turn."""
+
+UNREAD_LIMIT = 4 * 1024 * 1024
+"""Bytes that a client which was caught up may leave unread."""
+
+
+class Outgoing(msgspec.Struct, frozen=True):
+    """A frame for the client; `event` names the session and seq that it shows, if it is one."""
+
+    data: bytes
+    event: tuple[str, int] | None = None
+
+
+class Cursor:
+    """How far a subscription has read one session: `after` is the last seq it was given."""
+
+    def __init__(self, chat: Chat, session: str, after: int) -> None:
+        self.session = session
+        self.after = after
+        self._read_to: int | None = None
+        """Bytes of the journal that were given, once the client was caught up."""
+        self._chat = chat
+        self._prefix = frames.event_prefix(chat.key, session)
+        self._reply: LiveReply | None = None
+        self._piece = 0
+
+    @property
+    def has_news(self) -> bool:
+        """Whether there is something to send."""
+        head = self._chat.head(self.session) or 0
+        return head > self.after or self._has_pieces()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing more can come: the session is over and all of it was given."""
+        return not self.has_news and self._chat.is_over(self.session)
+
+    def unread(self) -> int:
+        """Bytes of events that came since the client was caught up, and were not given to it; 0 before that."""
+        end = self._chat.end(self.session)
+        return end - self._read_to if end is not None and self._read_to is not None else 0
+
+    async def take(self) -> list[Outgoing]:
+        """What is next: pieces first, which precede the event that confirms them, then events. SessionsError where the
+        log cannot be read."""
+        taken = self._pieces()
+        lines = self._chat.recent(self.session, self.after)
+        if lines is None:
+            lines = await self._chat.lines(self.session, self.after + 1, limit=PASS_BYTES)
+        if not lines and not taken:
+            raise StorageFailed(f"The log of {self.session} ends before event {self.after + 1}, which it had.")
+        taken += self._events(lines)
+        if self.after >= (self._chat.head(self.session) or 0):
+            self._read_to = self._chat.end(self.session)
+        elif self._read_to is not None:
+            self._read_to += sum(map(len, lines))
+        return taken
+
+    def _events(self, lines: Sequence[bytes]) -> list[Outgoing]:
+        taken = []
+        for line in lines:
+            seq = seq_of(line)
+            if seq > self.after:
+                taken.append(Outgoing(frames.event(self._prefix, line), (self.session, seq)))
+                self.after = seq
+        return taken
+
+    def _live(self) -> LiveReply | None:
+        conversation = self._chat.conversation(self.session)
+        reply = conversation.live.current if conversation else None
+        if reply is None or self.after < reply.after:
+            return None
+        return None if reply.confirmed is not None and self.after >= reply.confirmed else reply
+
+    def _has_pieces(self) -> bool:
+        reply = self._live()
+        return reply is not None and (reply is not self._reply or self._piece < len(reply.pieces)) and bool(reply.pieces)
+
+    def _pieces(self) -> list[Outgoing]:
+        reply = self._live()
+        if reply is None:
+            return []
+        taken = []
+        if reply is not self._reply:
+            if self._reply is not None and self._piece < len(self._reply.pieces):
+                taken.append(
+                    Outgoing(frames.frame("gap", session=self._chat.key, session_id=self.session, after=self.after))
+                )
+            self._reply, self._piece = reply, 0
+        if self._piece < len(reply.pieces):
+            data = frames.frame(
+                "delta",
+                session=self._chat.key,
+                session_id=self.session,
+                turn=reply.turn,
+                reply=reply.reply,
+                offset=reply.offsets[self._piece],
+                text="".join(reply.pieces[self._piece :]),
+            )
+            self._piece = len(reply.pieces)
+            taken.append(Outgoing(data))
+        return taken
+
+
+class Subscription:
+    """One client's place in one chat."""
+
+    def __init__(self, chat: Chat, session: str, after: int) -> None:
+        self.chat = chat
+        self.cursors = [Cursor(chat, session, after)]
+        self._begun = {session}
+
+    @property
+    def has_news(self) -> bool:
+        """Whether there is something to send."""
+        self._follow()
+        return any(cursor.has_news for cursor in self.cursors)
+
+    @property
+    def is_flooded(self) -> bool:
+        """Whether the client was caught up once and now leaves too much unread."""
+        return sum(cursor.unread() for cursor in self.cursors) > UNREAD_LIMIT
+
+    async def take(self) -> list[Outgoing]:
+        """What is next, of the oldest session that has something."""
+        self._follow()
+        for cursor in self.cursors:
+            if cursor.has_news:
+                return await cursor.take()
+        return []
+
+    def _follow(self) -> None:
+        """Begin the session after the newest one that is followed, once that has nothing to tell; forget those before it
+        that are over."""
+        newest = self.cursors[-1]
+        if len(self.cursors) > 1:
+            self.cursors = [cursor for cursor in self.cursors if cursor is newest or not cursor.is_done]
+        while not newest.has_news and (session := self.chat.successor(newest.session)) and session not in self._begun:
+            self._begun.add(session)
+            newest = Cursor(self.chat, session, 0)
+            self.cursors.append(newest)

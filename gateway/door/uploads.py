@@ -1,0 +1,180 @@
+"""Uploads: files on their way in and out. `POST /attachments` and `GET /attachments/SHA256`, and those of a `send` frame.
+
+A file belongs to the person who sent it: to everybody else it does not exist, whatever its hash (see `sessions.owners`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path, PurePath
+from time import time
+from urllib.parse import quote
+
+import msgspec
+import structlog
+from aiohttp import web
+
+from gateway.door.answers import HEADERS, answer, refusal
+from gateway.door.frames import SentAttachment
+from gateway.errors import Busy, GatewayError, sentence_of
+from sessions.attachments import Attachments, Draft
+from sessions.errors import SessionsError, StorageFailed
+from sessions.messages import Attachment
+from sessions.orphans import remove_orphans
+from sessions.wire import carriable
+
+PIECE_BYTES = 256 * 1024
+"""How much of an upload is read and written at a time."""
+
+PIECE_SECONDS, UPLOAD_SECONDS = 30.0, 900.0
+"""An upload that brings nothing for so long, or lasts longer as a whole, is ended."""
+
+AT_ONCE = 4
+"""Uploads that are taken at the same time. Each holds a thread of the loop's while it writes, and those are five or more."""
+
+ORPHAN_SECONDS = 24 * 3600.0
+"""How long an upload waits for a message to name it."""
+
+SWEEP_SECONDS = 3600.0
+NAME_CHARACTERS = 200
+
+_UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+"""Characters that would let a name be more than one line, or read as another."""
+
+log = structlog.get_logger("exuvia.uploads")
+
+
+class UnknownAttachment(GatewayError):
+    """A message names a file that its person has not sent, or gives none."""
+
+
+class Uploads:
+    """The files of all persons. `limit` is asked at each upload: the most bytes of one; `refuses` says why nothing is
+    taken now, or None."""
+
+    def __init__(
+        self,
+        attachments: Attachments,
+        *,
+        limit: Callable[[], int],
+        refuses: Callable[[], Busy | StorageFailed | None],
+    ) -> None:
+        self.limit = limit
+        self._attachments = attachments
+        self._refuses = refuses
+        self._running = 0
+
+    # --- in a message -------------------------------------------------------------------------------------------------
+
+    async def taken(self, person: str, sent: Sequence[SentAttachment]) -> tuple[Attachment, ...]:
+        """What a message's attachments are, each durable. UnknownAttachment if one names what this person has not sent, or
+        is neither a hash nor bytes: then nothing was stored. StorageFailed if the disk refuses."""
+        known = {}
+        for each in sent:
+            if (each.sha256 is None) == (each.data is None):
+                raise UnknownAttachment("An attachment has either sha256, of a file that was sent before, or data.")
+            if each.data is not None and len(each.data) > self.limit():
+                raise UnknownAttachment(f"An attachment may have {self.limit()} bytes.")
+            if each.sha256 is not None:
+                if (found := await self._attachments.find(person, each.sha256)) is None:
+                    raise UnknownAttachment(f"There is no attachment {each.sha256} of yours; send the file first.")
+                known[each.sha256] = found
+        return tuple([await self._taken(person, each, known) for each in sent])
+
+    async def _taken(self, person: str, sent: SentAttachment, known: dict[str, Attachment]) -> Attachment:
+        name = harmless_name(sent.name)
+        if sent.sha256 is not None:
+            found = known[sent.sha256]
+            return msgspec.structs.replace(found, name=name) if name else found
+        assert sent.data is not None
+        return await self._attachments.store(sent.data, person, claimed=sent.media, name=name)
+
+    async def settle(self, person: str, attachments: tuple[Attachment, ...]) -> None:
+        """Note that a durable event names these. A failure costs nothing but a search at the next sweep."""
+        try:
+            await self._attachments.settle(person, attachments)
+        except OSError as error:
+            log.warning("attachment_not_settled", reason=sentence_of(error))
+
+    # --- over HTTP ----------------------------------------------------------------------------------------------------
+
+    async def receive(self, request: web.Request, person: str) -> web.Response:
+        """Take the body of a request as a file; the answer says what it is and comes once it is durable."""
+        if (reason := self._refuses()) is not None:
+            return refusal(503, "storage_failed" if isinstance(reason, StorageFailed) else "busy", sentence_of(reason))
+        if (request.content_length or 0) > self.limit():
+            return self._too_large()
+        if self._running >= AT_ONCE:
+            return refusal(503, "busy", f"{AT_ONCE} uploads are running; try again shortly.")
+        self._running += 1
+        try:
+            async with asyncio.timeout(UPLOAD_SECONDS):
+                return await self._receive(request, person)
+        except SessionsError as error:
+            log.error("upload_failed", person=person, reason=sentence_of(error))
+            return refusal(503, "storage_failed", sentence_of(error))
+        except TimeoutError:
+            return refusal(408, "bad_request", "The upload stood still or took too long, and was ended.")
+        finally:
+            self._running -= 1
+
+    async def _receive(self, request: web.Request, person: str) -> web.Response:
+        draft = await asyncio.to_thread(Draft, self._attachments)
+        try:
+            while piece := await _next_piece(request):
+                if draft.size + len(piece) > self.limit():
+                    return self._too_large()
+                await asyncio.to_thread(draft.write, piece)
+            claimed, name = request.headers.get("Content-Type", ""), harmless_name(request.query.get("name", ""))
+            kept = await asyncio.to_thread(draft.keep, person, claimed=claimed, name=name)
+        finally:
+            await asyncio.to_thread(draft.close)
+        return answer(201, kept)
+
+    async def give(self, request: web.Request, person: str) -> web.StreamResponse:
+        """A file that this person sent or was made for; 404 for every other hash, whether or not there is such a file."""
+        digest = request.match_info["sha256"]
+        try:
+            found = await self._attachments.find(person, digest)
+        except StorageFailed as error:
+            return refusal(503, "storage_failed", sentence_of(error))
+        path = self._attachments.path(digest)
+        if found is None or not await asyncio.to_thread(path.is_file):
+            return refusal(404, "unknown_attachment", f"There is no attachment {digest[:64]} of yours.")
+        return web.FileResponse(path, headers={**HEADERS, "Content-Type": found.media, **_download(found)})
+
+    def _too_large(self) -> web.Response:
+        return refusal(413, "too_large", f"An attachment may have {self.limit()} bytes (gateway.attachment_bytes).")
+
+    # --- cleaning -----------------------------------------------------------------------------------------------------
+
+    async def sweep(self, journals: Path) -> None:
+        """Remove what no message ever named, once an hour, for ever. `journals` is the folder of all journals."""
+        while True:
+            await asyncio.sleep(SWEEP_SECONDS)
+            try:
+                removed = await asyncio.to_thread(remove_orphans, self._attachments, journals, time() - ORPHAN_SECONDS)
+            except OSError as error:
+                log.warning("orphans_not_removed", reason=sentence_of(error))
+            else:
+                if removed:
+                    log.info("orphans_removed", files=removed)
+
+
+async def _next_piece(request: web.Request) -> bytes:
+    async with asyncio.timeout(PIECE_SECONDS):
+        return await request.content.read(PIECE_BYTES)
+
+
+def harmless_name(name: str) -> str:
+    """A file's name as its sender gives it, without folders and without characters that are not seen; cut to 200."""
+    plain = _UNSEEN.sub("", carriable(name)).replace("\\", "/").strip("/ ")
+    return PurePath(plain).name[-NAME_CHARACTERS:]
+
+
+def _download(attachment: Attachment) -> dict[str, str]:
+    """Headers that save a file instead of showing it: a page that somebody sent must not run as one of the gateway's."""
+    name = quote(attachment.name or attachment.sha256, safe="")
+    return {"Content-Disposition": f"attachment; filename*=UTF-8''{name}", "Content-Security-Policy": "sandbox"}

@@ -1,0 +1,95 @@
+"""The HTTP side: which requests are let in, health, and the door to the websocket."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+
+from gateway.door.access import Access, NotAdmitted
+from gateway.door.answers import HEADERS, answer, refusal
+from gateway.door.greeting import not_admitted
+from gateway.door.people import OWNER
+from gateway.door.uploads import Uploads
+from gateway.door.websocket import WebsocketDoor
+from gateway.measuring.instruments import Instruments
+from gateway.measuring.metrics import CONTENT_TYPE
+from gateway.measuring.readiness import Readiness
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+ONCE = ("Host", "Origin", "Authorization")
+"""Headers that decide who comes in: of two, a proxy before us might have believed the other."""
+
+OPEN_PATHS = frozenset({"/healthz", "/readyz"})
+"""Asked by supervisors under any name, and without a token: they say nothing but how the gateway is."""
+
+
+def application(
+    access: Callable[[], Access],
+    readiness: Readiness,
+    door: Callable[[], WebsocketDoor],
+    uploads: Uploads,
+    instruments: Instruments,
+) -> web.Application:
+    """The aiohttp application. `access` and `door` are asked at each request: the port is known only after listening."""
+
+    @web.middleware
+    async def only_ours(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if request.path not in OPEN_PATHS:
+            if any(len(request.headers.getall(name, ())) > 1 for name in ONCE):
+                return web.Response(status=400, text=f"None of {', '.join(ONCE)} may stand twice.\n")
+            rules = access()
+            host = request.headers.get("Host")
+            if not rules.allows_host(host):
+                return web.Response(status=403, text="This Host is not the gateway's; gateway.allowed_hosts adds one.\n")
+            if not rules.allows_origin(request.headers.get("Origin"), host):
+                return web.Response(
+                    status=403, text="This Origin may not use the gateway; gateway.allowed_origins adds one.\n"
+                )
+        return await handler(request)
+
+    async def healthz(_: web.Request) -> web.Response:
+        return web.Response(text="ok\n", headers=HEADERS)
+
+    async def readyz(_: web.Request) -> web.Response:
+        reason = readiness.refuses
+        return web.Response(status=503 if reason else 200, text=f"{reason or 'ready'}\n", headers=HEADERS)
+
+    async def websocket(request: web.Request) -> web.StreamResponse:
+        return await door().enter(request)
+
+    def by_person(give: Callable[[web.Request, str], Awaitable[web.StreamResponse]]) -> Handler:
+        async def answer_known(request: web.Request) -> web.StreamResponse:
+            try:
+                admission = access().admit_by_header(request.headers.get("Authorization", ""), request.remote or "")
+            except NotAdmitted as error:
+                return not_admitted(error)
+            return await give(request, admission.person.id)
+
+        return answer_known
+
+    def by_owner(give: Callable[[], web.Response]) -> Handler:
+        async def give_owner(_: web.Request, person: str) -> web.Response:
+            if person != OWNER:
+                return refusal(403, "forbidden", "Only the owner's token opens this: it tells of everybody's use.")
+            return give()
+
+        return by_person(give_owner)
+
+    def metrics() -> web.Response:
+        text = instruments.metrics(door().connections)
+        return web.Response(body=text.encode(), headers={**HEADERS, "Content-Type": CONTENT_TYPE})
+
+    def status() -> web.Response:
+        return answer(200, instruments.overview(door().connections))
+
+    app = web.Application(middlewares=[only_ours], client_max_size=1024 * 1024)
+    app.router.add_get("/healthz", healthz)
+    app.router.add_get("/readyz", readyz)
+    app.router.add_get("/ws", websocket)
+    app.router.add_get("/metrics", by_owner(metrics))
+    app.router.add_get("/status.json", by_owner(status))
+    app.router.add_post("/attachments", by_person(uploads.receive))
+    app.router.add_get("/attachments/{sha256}", by_person(uploads.give))
+    return app

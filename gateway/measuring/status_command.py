@@ -1,0 +1,123 @@
+"""`exuvia status`: asks the gateway that runs how it is. It starts nothing and takes no lock."""
+
+from __future__ import annotations
+
+import http.client
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TextIO
+from urllib.parse import urlsplit
+
+import msgspec
+
+from gateway.errors import GatewayError, sentence_of
+from gateway.home import Home
+from gateway.measuring.overview import Overview, describe_overview, is_well
+from gateway.session_commands import print_json
+from gateway.terminal import front_door
+from gateway.terminal.printable import printable
+
+PATIENCE = 5.0
+"""Seconds to wait for an answer."""
+
+ANSWER_LIMIT = 1024 * 1024
+"""Bytes of an answer; more is none of ours."""
+
+
+class NotAsked(GatewayError):
+    """Something answers, but not with what was asked for."""
+
+
+class _Refusal(msgspec.Struct):
+    message: str = ""
+
+
+class NotRunning(GatewayError):
+    """No gateway answers; the sentence says what to do."""
+
+
+def status(
+    home: Home, environment: Mapping[str, str], out: TextIO, *, url: str | None, token: str | None, as_json: bool
+) -> int:
+    """Print how the gateway of a home is, or that at `url`. Returns 0 if all is well, 1 if something is not or none answers.
+    Raises NotAsked where something else answers, ConfigRefused, TokenMissing."""
+    try:
+        address, overview = _find_and_ask(home, environment, url, token)
+    except NotRunning as error:
+        if as_json:
+            print_json({"running": False, "reason": str(error)}, out)
+        else:
+            out.write(f"{error}\n")
+        return 1
+    if as_json:
+        print_json({"running": True, "address": address, **msgspec.to_builtins(overview)}, out)
+    else:
+        out.write(printable(describe_overview(overview, address)) + "\n")
+    return 0 if is_well(overview) else 1
+
+
+def _find_and_ask(home: Home, environment: Mapping[str, str], url: str | None, token: str | None) -> tuple[str, Overview]:
+    try:
+        door = front_door.find(home, environment, url=url, token=token)
+    except front_door.TokenMissing:
+        if url is not None or home.lock.exists():
+            raise
+        raise NotRunning(f"No gateway has ever run on {home.root}; `exuvia run` starts one.") from None
+    parts = urlsplit(door.url)
+    address = f"{'https' if parts.scheme in ('wss', 'https') else 'http'}://{parts.netloc}"
+    try:
+        return address, _ask(address, door.token)
+    except OSError as error:
+        raise NotRunning(_absence(home, address, error)) from error
+
+
+def _ask(address: str, token: str) -> Overview:
+    parts = urlsplit(address)
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    # No library that would follow a proxy or a redirect: the token is for this address alone.
+    connection = kind(parts.hostname or "", parts.port, timeout=PATIENCE)
+    try:
+        connection.request("GET", "/status.json", headers={"Authorization": f"Bearer {token}"})
+        response = connection.getresponse()
+        body = response.read(ANSWER_LIMIT)
+    except http.client.HTTPException as error:
+        raise NotAsked(f"What answers at {address} is not a gateway.") from error
+    finally:
+        connection.close()
+    if response.status != http.client.OK:
+        raise NotAsked(f"The gateway at {address} refuses: {_reason(body) or response.status}")
+    try:
+        return msgspec.json.decode(body, type=Overview)
+    except msgspec.MsgspecError as error:
+        raise NotAsked(f"What answers at {address} is not a gateway of this version.") from error
+
+
+def _reason(body: bytes) -> str:
+    try:
+        return msgspec.json.decode(body, type=_Refusal).message
+    except msgspec.MsgspecError:
+        return printable(body[:200].decode("utf-8", "replace")).strip()
+
+
+def _absence(home: Home, address: str, error: OSError) -> str:
+    if isinstance(error, TimeoutError):
+        return f"The gateway at {address} does not answer within {PATIENCE:.0f} seconds: it hangs, or is out of reach."
+    if not isinstance(error, ConnectionRefusedError):
+        return f"No gateway can be reached at {address}: {error.strerror or sentence_of(error)}."
+    if (process := _last_owner(home.lock)) is not None:
+        return (
+            f"No gateway answers at {address}, but process {process}, which used {home.root} last, still runs. If it was"
+            " started with another --port, `exuvia status --url` asks there."
+        )
+    return f"No gateway runs at {address}; `exuvia run` starts one."
+
+
+def _last_owner(lock: Path) -> int | None:
+    """The living process that wrote its number into a home's lock; None if there is none."""
+    try:
+        process = int(lock.read_text(encoding="ascii"))
+        os.kill(process, 0)
+    except (OSError, ValueError, OverflowError):
+        return None
+    return process

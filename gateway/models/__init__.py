@@ -1,0 +1,8 @@
+"""Which model answers, and who answers when it cannot.
+
+choosing        the model of a session: named, or `auto`
+fallback        who answers when it cannot
+breaker         whether a provider is asked at all
+asides          which models asked to be left alone, and until when
+open_providers  the providers that are open, each on its own settings
+"""

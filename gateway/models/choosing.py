@@ -1,0 +1,181 @@
+"""Which models answer: `provider:model` names resolved to open providers, the choice of `auto`, and who steps in."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import msgspec
+import structlog
+
+from gateway.errors import ModelUnknown
+from gateway.models.asides import Asides
+from gateway.models.breaker import Breaker, BreakerView
+from plugins.chat.limits import longest
+from plugins.contracts import ChatProvider, LooksNearby, ModelLimits
+
+AUTO = "auto"
+
+LOOK_AGAIN = 30.0
+"""Seconds between two looks at the servers of this machine: so long a person waits who has just started one."""
+
+log = structlog.get_logger("exuvia.models")
+
+WAYS = (
+    "No model can answer: set OPENAI_API_KEY, ANTHROPIC_API_KEY or GEMINI_API_KEY; or start Ollama, llama-server or LM"
+    " Studio on this machine; or name a server in OLLAMA_HOST, OPENAI_BASE_URL or config.toml; or install the bundled"
+    " model with `make run`."
+)
+"""What a person can do who has no model at all."""
+
+
+class ChosenModel(msgspec.Struct, frozen=True, kw_only=True):
+    """A model ready to be asked, and why it was taken, as a sentence. `fallbacks` are all that stand behind it, in
+    order, and answer when it cannot; `breaker` is its provider's and `asides` everybody's, shared by all sessions."""
+
+    provider: ChatProvider
+    model: str
+    why: str
+    window: int | None
+    breaker: Breaker
+    asides: Asides
+    fallbacks: tuple[ChosenModel, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """`provider:model`."""
+        return f"{self.provider.name}:{self.model}"
+
+
+class Models:
+    """The open chat providers, in the order in which `auto` asks them. `window` is `agent.context_window`, `windows`
+    `agent.context_windows`, `fallbacks` `agent.fallback_models`, `now` a clock in seconds that never goes back."""
+
+    def __init__(
+        self,
+        providers: Mapping[str, ChatProvider],
+        *,
+        configured: str,
+        window: int | None,
+        windows: Mapping[str, int] | None = None,
+        fallbacks: Sequence[str] = (),
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._providers = providers
+        self._now = now
+        self._breakers: dict[str, tuple[ChatProvider, Breaker]] = {}
+        self._asides = Asides(now)
+        self.reconfigure(configured=configured, window=window, windows=windows, fallbacks=fallbacks)
+
+    def reconfigure(
+        self,
+        *,
+        configured: str,
+        window: int | None,
+        windows: Mapping[str, int] | None = None,
+        fallbacks: Sequence[str] = (),
+    ) -> None:
+        """Choose by other keys of `[agent]` from now on."""
+        self._configured = configured
+        self._window = window
+        self._windows = windows or {}
+        self._fallbacks = tuple(fallbacks)
+
+    def configured(self) -> str | None:
+        """The `provider:model` that a session without a wish of its own gets now; None if none can answer."""
+        try:
+            return self.choose().name
+        except ModelUnknown:
+            return None
+
+    async def look_around(self) -> None:
+        """Look for servers on this machine, all at once, if `auto` is to choose and nothing that was set up comes before
+        them. Takes a fraction of a second; nothing of a conversation is sent."""
+        if self._configured != AUTO or any(p.default_model() for p in self._before_nearby()):
+            return
+        before = self.configured()
+        looks = [provider.look() for provider in self._providers.values() if isinstance(provider, LooksNearby)]
+        await asyncio.gather(*looks, return_exceptions=True)  # one that fails has found nothing
+        if (now := self.configured()) != before:
+            log.info("model_chosen", model=self.choose().why if now else WAYS)
+
+    async def keep_looking(self) -> None:
+        """Look around now and every `LOOK_AGAIN` seconds, until cancelled: servers are started and stopped."""
+        while True:
+            await self.look_around()
+            await asyncio.sleep(LOOK_AGAIN)
+
+    def _before_nearby(self) -> Iterator[ChatProvider]:
+        """The providers that `auto` asks before the first that looks nearby."""
+        return itertools.takewhile(lambda provider: not isinstance(provider, LooksNearby), self._providers.values())
+
+    def available(self) -> Sequence[str]:
+        """The `provider:model` that each usable provider would take by itself."""
+        return [f"{name}:{model}" for name, provider in self._providers.items() if (model := provider.default_model())]
+
+    def breakers(self) -> Mapping[str, BreakerView]:
+        """How it stands with each provider that was asked or may have been, by name."""
+        return {name: breaker.view() for name, (_, breaker) in self._breakers.items() if name in self._providers}
+
+    def choose(self, wish: str | None = None) -> ChosenModel:
+        """The model for a session that asked for `wish`, or for the configured one, with those that step in for it;
+        ModelUnknown with a sentence that says how to get one."""
+        name = wish or self._configured
+        if name == AUTO:
+            chosen = self._automatic("/model says auto" if wish else "agent.model is auto")
+        else:
+            source = "it was chosen with /model" if wish else "agent.model in the configuration says so"
+            chosen = self._named(name, f"{name}, because {source}", self._window)
+        behind: tuple[ChosenModel, ...] = ()
+        for each in reversed([name for name in self._fallbacks if name != chosen.name]):
+            if (fallback := self._fallback(each)) is not None:
+                behind = (msgspec.structs.replace(fallback, fallbacks=behind), *behind)
+        return msgspec.structs.replace(chosen, fallbacks=behind)
+
+    def misnamed(self) -> list[str]:
+        """A sentence for each entry of `agent.fallback_models` that names no model; it is passed over."""
+        return [
+            f"agent.fallback_models names {name!r}, which no provider has"
+            for name in self._fallbacks
+            if self._fallback(name) is None
+        ]
+
+    def _named(self, name: str, why: str, window: int | None) -> ChosenModel:
+        provider_name, colon, model = name.partition(":")
+        provider = self._providers.get(provider_name)
+        if provider is None or not colon or not model:
+            known = ", ".join(self._providers)
+            raise ModelUnknown(f"{name!r} is not `provider:model` with one of these providers: {known}.")
+        return self._chosen(provider, model, why, window)
+
+    def _fallback(self, name: str) -> ChosenModel | None:
+        """A model that steps in; None for a name that is none: a mistake there must not keep the first model from
+        answering. `agent.context_window` is about the first model and no other."""
+        try:
+            return self._named(name, f"{name}, because agent.fallback_models names it", None)
+        except ModelUnknown:
+            return None
+
+    def _automatic(self, source: str) -> ChosenModel:
+        for provider in self._providers.values():
+            if model := provider.default_model():
+                name = f"{provider.name}:{model}"
+                why = f"{name}, because {source} and {provider.why()}; /model or agent.model changes it"
+                return self._chosen(provider, model, why, self._window)
+        raise ModelUnknown(WAYS)
+
+    def _chosen(self, provider: ChatProvider, model: str, why: str, window: int | None) -> ChosenModel:
+        limits: ModelLimits = provider.limits(model)
+        window = window or longest(self._windows, f"{provider.name}:{model}") or limits.window
+        breaker = self._breaker(provider)
+        return ChosenModel(provider=provider, model=model, why=why, window=window, breaker=breaker, asides=self._asides)
+
+    def _breaker(self, provider: ChatProvider) -> Breaker:
+        """The provider's; a new one for a provider that was opened anew, perhaps at another address."""
+        known = self._breakers.get(provider.name)
+        if known is None or known[0] is not provider:
+            known = self._breakers[provider.name] = provider, Breaker(self._now)
+            self._asides.forget(provider.name)
+        return known[1]
