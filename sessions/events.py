@@ -92,7 +92,8 @@ class Withheld(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AttachmentsWithheld(_Kind, tag="attachments_withheld", frozen=True, kw_only=True):
-    """The model is told of these files only that they are there. Written when that changes, for the person to know."""
+    """The model is told of these files only that they are there. Written once for each file
+    and model, for the person to know."""
 
     model: str
     files: tuple[Withheld, ...]

@@ -40,7 +40,7 @@ from sessions.growing import Growing, plain
 from sessions.messages import AssistantMessage, Message, ToolCall, ToolMessage, Usage, UserMessage
 from sessions.wire import decode
 
-FOLD = 3
+FOLD = 4
 """The version of this fold. A checkpoint of another version is not used."""
 
 
@@ -103,6 +103,8 @@ class Transcript(msgspec.Struct, frozen=True, kw_only=True):
     last_usage: Usage | None = None
     last_usage_messages: int = 0
     """How many of `messages`, from the first, `last_usage.input` covered."""
+    withheld: frozenset[tuple[str, str]] = frozenset()
+    """Files that a model was not shown and the person was told so: the model, and the file's hash."""
     closed: str | None = None
 
     @property
@@ -174,7 +176,9 @@ def _changes(  # noqa: PLR0911, PLR0912 - one arm for each kind
             return {"waiting": tuple(w for w in t.waiting if w.seq != event.answers)}
         case SessionClosed():
             return {"closed": event.reason}
-        case PluginFailed() | AttachmentsWithheld() | Foreign():
+        case AttachmentsWithheld():
+            return {"withheld": t.withheld | {(event.model, file.sha256) for file in event.files}}
+        case PluginFailed() | Foreign():
             return {}
     assert_never(event)
 

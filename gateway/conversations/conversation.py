@@ -221,6 +221,8 @@ class Conversation:
         age = self._clock.now() - datetime.fromisoformat(turn.at).astimezone(UTC)
         if turn.finished:
             await self.turn.resume()  # the answer is whole: only its end is missing, whatever the rules say of resuming
+        elif self._is_interrupted():
+            await self.turn.drop()
         elif rules.mode == "never":
             await self.turn.abandon("The gateway stopped while this was being answered, and sessions.resume is never.")
         elif rules.mode == "offer":
@@ -231,6 +233,12 @@ class Conversation:
             await self.turn.abandon("This was interrupted again after being resumed twice; send it again to try anew.")
         else:
             await self.turn.resume()
+
+    def _is_interrupted(self) -> bool:
+        """Whether a message stands in the log for which the turn would have been stopped, had there been time. One that is
+        still on its way there stops it as it stops any other."""
+        waiting = (w for w in self.recorder.transcript.waiting if w.seq <= self.recorder.durable)
+        return self.inbox.mode == "interrupt" and any(parse_command(w.message.text) is None for w in waiting)
 
     async def _answer_command(self, waiting: Waiting) -> None:
         """Run a command once its message is durable, and record the answer."""

@@ -1,8 +1,8 @@
-"""The files of one conversation, on their way to models: what was refused, and what the person knows already."""
+"""The files of one conversation, on their way to models: what was refused, and what the person has to be told of it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager
 
 import msgspec
@@ -29,7 +29,6 @@ class ConversationFiles:
         self._showing = showing
         self._taken: set[tuple[str, str]] = set()
         self._refused: set[tuple[str, str]] = set()
-        self._told: set[tuple[tuple[int, int], str]] = set()
         self._messages: tuple[Message, ...] = ()
         self._carrying: list[int] = []
 
@@ -50,15 +49,13 @@ class ConversationFiles:
         """The context as a provider sends it."""
         return await self._showing.show(context, seen)
 
-    def news(self, shown: Shown) -> tuple[Withheld, ...]:
-        """Of the files that are not shown, those that the person has not been told of, for this reason."""
-        fresh = [each for each in shown.withheld if (each.at, each.why) not in self._told]
-        self._told.update((each.at, each.why) for each in fresh)
+    def news(self, model: str, shown: Shown, told: Set[tuple[str, str]]) -> tuple[Withheld, ...]:
+        """Of the files that are not shown to this model, those of which the person has not been told: `told` are models with
+        the hashes of their files. Once is enough, whatever else keeps the same file from the same model later."""
+        fresh = {each.attachment.sha256: each for each in shown.withheld if (model, each.attachment.sha256) not in told}
         return tuple(
-            Withheld(
-                sha256=each.attachment.sha256, sentence=f"The model is not shown {described(each.attachment)}: {each.why}."
-            )
-            for each in fresh
+            Withheld(sha256=digest, sentence=f"The model is not shown {described(each.attachment)}: {each.why}.")
+            for digest, each in fresh.items()
         )
 
     def took(self, model: str, shown: Shown) -> None:

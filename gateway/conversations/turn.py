@@ -157,8 +157,6 @@ class Turn:
 
     async def resume(self) -> None:
         """Go on with the turn that a stop interrupted."""
-        turn = self._open()
-        await self._recorder.record(TurnResumed(attempt=turn.resumed + 1), turn=turn.ordinal)
         with self._hold():
             await self._through(self._take_up())
 
@@ -167,6 +165,12 @@ class Turn:
         self._began = self._clock.monotonic()
         self._calls.close()
         await self._end("abandoned", Failure(code="not_resumed", sentence=sentence))
+
+    async def drop(self) -> None:
+        """End an interrupted turn as `cancel` ends one that runs."""
+        self._began = self._clock.monotonic()
+        self._calls.close()
+        await self._end("cancelled", None)
 
     def _note_start(self, ordinal: int, takes: Sequence[int], provider: str, model: str, window: int | None) -> None:
         reserve = self._rules().reserve
@@ -231,6 +235,7 @@ class Turn:
 
     async def _take_up(self) -> None:
         turn = self._open()
+        await self._recorder.record(TurnResumed(attempt=turn.resumed + 1), turn=turn.ordinal)
         if turn.finished:
             return
         for call in turn.calls:
@@ -300,7 +305,7 @@ class Turn:
             turn=ordinal,
         )
         shown = await self._files.show(context, seen)
-        if news := self._files.news(shown):
+        if news := self._files.news(model.name, shown, transcript.withheld):
             self._recorder.note(AttachmentsWithheld(model=model.name, files=news), turn=ordinal)
         self._speaking = model
         self._live.begin(ordinal, self._open().replies, self._recorder.durable)
@@ -376,7 +381,7 @@ class Turn:
         if (text := self._live.end()) and streamed is not None:
             assert self._speaking is not None
             reply = ModelReplied(
-                reply=turn.replies,
+                reply=streamed.reply,  # another attempt may have begun since, which has said nothing
                 model=self._speaking.model,
                 text=text,
                 calls=(),

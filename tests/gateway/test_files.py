@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from base64 import b64encode
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 import msgspec
 
 from gateway.commands.view import tokens_used
+from gateway.conversations.files import ConversationFiles
 from gateway.conversations.showing import Showing
+from gateway.models.choosing import Models
 from plugins.contracts import ChatRequest, Delta, ModelLimits, Reply
-from plugins.errors import BadRequest
+from plugins.errors import BadRequest, Unreachable
 from sessions.attachments import Attachments
 from sessions.context import Context, Gauge, assemble
-from sessions.events import AttachmentsWithheld, RequestSent, TurnEnded
+from sessions.events import AttachmentsWithheld, ModelReplied, RequestSent, TurnEnded
 from sessions.growing import Growing
 from sessions.messages import Attachment, Message, Usage, UserMessage
 from sessions.sight import Sight, look
-from sessions.transcript import Transcript, project
+from sessions.transcript import Transcript, from_checkpoint, project, to_checkpoint
 from tests.gateway.stage import Answer, Model, Stage, breaks, says
 from tests.pictures import gif, png
 from tests.stories import received
@@ -109,6 +112,54 @@ async def test_a_picture_that_the_provider_refuses_is_left_out_from_then_on_and_
     (withheld,) = stage.told(AttachmentsWithheld)
     assert [file.sha256 for file in withheld.files] == [bad.sha256]
     assert withheld.files[0].sentence.endswith(": staged:model refused it.")
+
+
+async def test_that_a_file_is_not_shown_is_told_once_for_each_model_also_after_a_restart(tmp_path: Path) -> None:
+    (one,) = await kept(tmp_path, gif())
+    stage = Stage(Seeing(says("Nice.")), attachments=tmp_path)
+    async with stage.playing():
+        await told(stage, "Look!", one, one)
+        await told(stage, "And again.", one, id_="m2")
+    assert len(stage.told(AttachmentsWithheld)) == 1
+    again = Stage(Seeing(says("Nice.")), attachments=tmp_path, lines=stage.log.written)
+    async with again.playing():
+        await told(again, "Well?", id_="m3")
+    assert len(again.told(AttachmentsWithheld)) == 1
+    blind = Stage(Model(says("Dark.")), attachments=tmp_path, lines=again.log.written)
+    blind.turn._choose = Models({"staged": blind.model}, configured="staged:blind", window=None).choose
+    async with blind.playing():
+        await told(blind, "Do you see it?", id_="m4")
+    assert [(event.model, len(event.files)) for event in blind.told(AttachmentsWithheld)] == [
+        ("staged:model", 1),
+        ("staged:blind", 1),
+    ]
+
+
+def test_a_checkpoint_knows_what_was_told() -> None:
+    transcript = Transcript(withheld=frozenset({("m", "a" * 64), ("m", "b" * 64)}))
+    assert from_checkpoint(to_checkpoint(transcript)) == transcript
+
+
+async def test_what_a_model_said_before_another_one_began_keeps_its_number(tmp_path: Path) -> None:
+    (one,) = await kept(tmp_path, png())
+    stage = Stage(Model(breaks(Unreachable("gone"), "I am the first")), attachments=tmp_path)
+    reading = asyncio.Event()
+
+    class Unread(Attachments):
+        async def read(self, digest: str, convert: Callable[[bytes], bytes] = bytes) -> bytes:
+            reading.set()
+            return await asyncio.Event().wait() and b""
+
+    second = Seeing(says("never"))
+    providers = {"staged": stage.model, "second": second}
+    stage.turn._choose = Models(providers, configured="staged:first", window=None, fallbacks=["second:other"]).choose
+    stage.turn._files = ConversationFiles(Showing(Unread(tmp_path)))
+    async with stage.playing():
+        stage.conversation.receive(msgspec.structs.replace(received("Look!"), attachments=(one,)))
+        await reading.wait()
+        assert stage.turn.cancel()
+        await stage.until_settled()
+    assert [(r.reply, r.model, r.text) for r in stage.told(ModelReplied)] == [(1, "first", "I am the first")]
 
 
 async def test_a_model_that_takes_no_picture_any_more_still_answers(tmp_path: Path) -> None:

@@ -15,6 +15,8 @@ from sessions.context import is_paired
 from sessions.events import (
     CommandAnswered,
     MessageReceived,
+    ModelReplied,
+    RequestedCall,
     SettingChanged,
     ToolReturned,
     TurnEnded,
@@ -23,6 +25,7 @@ from sessions.events import (
 )
 from sessions.transcript import project
 from tests.gateway.stage import Instrument, Model, Stage, hangs_after, says
+from tests.stories import lines_of, opened, received
 
 ARRIVALS = 1000
 
@@ -150,6 +153,54 @@ async def test_interrupt_waits_until_the_new_message_is_on_the_disk() -> None:
         await stage.until(lambda: bool(stage.told(TurnEnded)))
         assert stage.recorder.durable >= seq
         await stage.until_settled()
+
+
+STARTED = TurnStarted(takes=(2,), provider="staged", model="model", window=1000, reserve=0)
+
+
+@pytest.mark.parametrize(
+    ("queue", "outcomes"), [("interrupt", ["cancelled", "replied"]), ("followup", ["replied", "replied"])]
+)
+async def test_a_message_that_waited_while_the_gateway_was_gone_interrupts_the_turn_that_it_would_have(
+    queue: QueueMode, outcomes: list[str]
+) -> None:
+    call = RequestedCall(id="", tool="tool", arguments="{}")
+    asked = ModelReplied(reply=1, model="model", text="", calls=(call,), stop="calls", usage=None)
+    lines = lines_of([opened(), received("one", "1"), (STARTED, 1), (asked, 1), received("two", "2")])
+    stage = Stage(Model(says("answer")), Instrument("tool"), lines=lines, queue=queue)
+    async with stage.playing():
+        await stage.until_settled()
+    assert taken(stage) == [(2,), (5,)]
+    assert [event.outcome for event in stage.told(TurnEnded)] == outcomes
+    assert is_paired(tuple(stage.recorder.transcript.messages))
+
+
+async def test_an_answer_that_was_whole_is_not_interrupted_by_what_came_after_it() -> None:
+    whole = ModelReplied(reply=1, model="model", text="All of it.", calls=(), stop="end", usage=None)
+    lines = lines_of([opened(), received("one", "1"), (STARTED, 1), (whole, 1), received("two", "2")])
+    stage = Stage(Model(says("answer")), lines=lines, queue="interrupt")
+    async with stage.playing():
+        await stage.until_settled()
+    assert [event.outcome for event in stage.told(TurnEnded)] == ["replied", "replied"]
+
+
+async def test_a_message_interrupts_a_resumed_turn_in_whatever_moment_it_comes() -> None:
+    for steps in range(12):
+        lines = lines_of([opened(), received("one", "1"), (STARTED, 1)])
+        stage = Stage(Model(hangs_after("old")), lines=lines, queue="interrupt")
+        async with stage.playing():
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            seq = stage.hear("two", "2")
+            if steps == 0:  # it is durable before the conversation's first step
+                stage.log._commit()
+            async with asyncio.timeout(2):
+                while not stage.told(TurnEnded):
+                    await asyncio.sleep(0)
+            stage.model.answers = [says("new")]
+            await stage.until_settled()
+        assert taken(stage)[-1] == (seq,)
+        assert stage.told(TurnEnded)[0].outcome == "cancelled"
 
 
 async def test_no_message_is_taken_before_a_command_that_came_earlier() -> None:
