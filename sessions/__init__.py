@@ -9,7 +9,8 @@ Values and pure functions:
     events       the vocabulary of the log
     wire         one event ⇄ one line, chained by sums
     growing      an immutable sequence that grows in O(1)
-    transcript   the fold of a session's events
+    transcript   the fold of a session's events; with view (what the model is shown of it) and cycle (its compactions)
+    pruning      edits of what the model is shown, and how they meet
     context      one request's messages, paired, and their hash
     tokens       how many tokens a text is
     receipts     which message ids a key has seen

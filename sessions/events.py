@@ -15,6 +15,7 @@ from typing import Literal, TypeAlias, get_args
 import msgspec
 
 from sessions.messages import Attachment, ToolDefinition, Usage
+from sessions.pruning import Edit
 
 FORMAT = 1
 """The version of the line format, written in each `session_opened`."""
@@ -194,6 +195,91 @@ class TurnEnded(_Kind, tag="turn_ended", frozen=True, kw_only=True):
     error: Failure | None = None
 
 
+class ContextPruned(_Kind, tag="context_pruned", frozen=True, kw_only=True):
+    """From here on the model is shown less of these messages. Edits of one message meet; see `pruning`."""
+
+    edits: tuple[Edit, ...]
+
+
+Trigger: TypeAlias = Literal["budget", "threshold", "ratio", "messages", "journal", "overflow", "command", "new"]
+"""Why a compaction or a flush began: the window's budget; a configured number of tokens, share or count of messages; the
+growth of the journal; the provider's refusal; `/compact`; `/new`."""
+
+
+class CompactionBegan(_Kind, tag="compaction_began", frozen=True, kw_only=True):
+    """What stands before `keep_from` is to leave the view. `compaction` counts the session's cycles from 1; `focus` is what
+    the person asked to keep in mind; `tokens_before` our estimate of the next request."""
+
+    compaction: int
+    trigger: Trigger
+    keep_from: int
+    tokens_before: int
+    focus: str = ""
+
+
+FlushOutcome: TypeAlias = Literal["written", "nothing", "skipped", "failed"]
+
+
+class MemoryFlushed(_Kind, tag="memory_flushed", frozen=True, kw_only=True):
+    """The model was asked what must last of everything up to `covers_to`. Where the outcome is `written`, `text` is appended
+    to the note at `path` (below the workspace) as a section marked with `digest`, if it does not stand there. `reason` is a
+    sentence where it was skipped or failed."""
+
+    compaction: int
+    outcome: FlushOutcome
+    covers_to: int
+    path: str = ""
+    text: str = ""
+    digest: str = ""
+    reason: str = ""
+    model: str = ""
+    usage: Usage | None = None
+
+
+class ContextCompacted(_Kind, tag="context_compacted", frozen=True, kw_only=True):
+    """The messages before `keep_from` have left the view, and `summary` stands in their place. `by` names who wrote it,
+    `checks` says what was found wrong with it or with an earlier try, `failed` why the model's own was not taken. `kept` and
+    `lost` are identifiers of what left that the summary names, or does not. `usage` is that of `model`."""
+
+    compaction: int
+    keep_from: int
+    summary: str
+    by: str
+    tokens_before: int
+    tokens_after: int
+    messages: int = 0
+    checks: tuple[str, ...] = ()
+    failed: str = ""
+    kept: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
+    model: str = ""
+    usage: Usage | None = None
+
+
+class CompactionAbandoned(_Kind, tag="compaction_abandoned", frozen=True, kw_only=True):
+    """The cycle ended and the view stayed as it was; `reason` is a sentence. `failed`: it counts against further tries."""
+
+    compaction: int
+    reason: str
+    failed: bool = False
+
+
+class CompactionReverted(_Kind, tag="compaction_reverted", frozen=True, kw_only=True):
+    """The view is again what it was under compaction `to` (0: none): its summary, and everything from `keep_from` on."""
+
+    to: int
+    keep_from: int
+
+
+class SessionForked(_Kind, tag="session_forked", frozen=True, kw_only=True):
+    """This journal began as a copy of the first `parent_seq` lines of `parent`; from here on it is a session of its own."""
+
+    session: str
+    key: str
+    parent: str
+    parent_seq: int
+
+
 class SettingChanged(_Kind, tag="setting_changed", frozen=True, kw_only=True):
     """A setting of this session got a value; null returns to the configured one."""
 
@@ -250,6 +336,13 @@ Event: TypeAlias = (
     | SessionClosed
     | PluginFailed
     | AttachmentsWithheld
+    | ContextPruned
+    | CompactionBegan
+    | MemoryFlushed
+    | ContextCompacted
+    | CompactionAbandoned
+    | CompactionReverted
+    | SessionForked
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import msgspec
@@ -10,7 +11,8 @@ from sessions.catalog import Catalog
 from sessions.errors import JournalDamaged
 from sessions.journal import Journal, Journals
 from sessions.store import START, Position
-from sessions.transcript import Transcript, evolve
+from sessions.transcript import Transcript, Unfolding, evolve
+from sessions.verifying import reading, verify_lines
 from sessions.wire import InvalidLine, decode
 
 VERIFIED_FIRST = 16 * 1024 * 1024
@@ -65,7 +67,19 @@ async def _open(
     except InvalidLine as error:
         line = fold.transcript.head + 1
         raise JournalDamaged(journals.path(session), line, str(error), good_seq=line - 1) from error
-    return OpenedSession(log=log, position=last, transcript=fold.transcript, verified=verified)
+    folded = fold.transcript
+    if folded.stale is not None:
+        folded = await asyncio.to_thread(unfolded, journals.path(session), folded.stale, upto=last.offset)
+    return OpenedSession(log=log, position=last, transcript=folded, verified=verified)
+
+
+def unfolded(path: Path, unfolding: Unfolding, *, upto: int) -> Transcript:
+    """The transcript of the first `upto` bytes of a journal, with a view that a revert makes larger again: the last that
+    they hold, or one that is only considered. For a thread. Raises UnknownSession, StorageFailed, JournalDamaged."""
+    fold = _Fold(Transcript(unfolding=unfolding))
+    with reading(path) as descriptor:
+        verify_lines(descriptor, path, START, upto, fold)
+    return fold.transcript
 
 
 async def _check_nothing_is_missing(journals: Journals, session: str, checkpoint: Position) -> None:

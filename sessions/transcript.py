@@ -7,24 +7,32 @@ only what the next turn, the next command and a restart need; the rest stays in 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import assert_never
+from typing import assert_never, get_args
 
 import msgspec
 
+from sessions.cycle import Cut, Cycle, abandoned, began, compacted, flushed
 from sessions.errors import SessionsError
 from sessions.events import (
     AttachmentsWithheld,
     CallRef,
     CommandAnswered,
+    CompactionAbandoned,
+    CompactionBegan,
+    CompactionReverted,
+    ContextCompacted,
+    ContextPruned,
     Event,
     Foreign,
     InstructionsSet,
+    MemoryFlushed,
     MessageReceived,
     ModelReplied,
     PluginFailed,
     Recorded,
     RequestSent,
     SessionClosed,
+    SessionForked,
     SessionOpened,
     SettingChanged,
     Succession,
@@ -38,9 +46,10 @@ from sessions.events import (
 )
 from sessions.growing import Growing, plain
 from sessions.messages import AssistantMessage, Message, ToolCall, ToolMessage, Usage, UserMessage
+from sessions.view import View
 from sessions.wire import decode
 
-FOLD = 4
+FOLD = 5
 """The version of this fold. A checkpoint of another version is not used."""
 
 
@@ -81,8 +90,18 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     message: MessageReceived
 
 
+class Unfolding(msgspec.Struct, frozen=True, kw_only=True):
+    """How a view that a revert made larger again is folded from the whole journal: up to the event `until`, which reverts,
+    nothing is cut, but what was placed before `keep_from` is not held; then the summary of compaction `to` comes first."""
+
+    until: int
+    to: int
+    keep_from: int
+    summary: str = ""
+
+
 class Transcript(msgspec.Struct, frozen=True, kw_only=True):
-    """One session, folded. `head` is the last seq, `turn` the ordinal of the newest turn, `messages` the view."""
+    """One session, folded. `head` is the last seq, `turn` the ordinal of the newest turn."""
 
     session: str = ""
     key: str = ""
@@ -94,7 +113,16 @@ class Transcript(msgspec.Struct, frozen=True, kw_only=True):
     turn: int = 0
     open_turn: OpenTurn | None = None
     waiting: tuple[Waiting, ...] = ()
-    messages: Growing[Message] = msgspec.field(default_factory=Growing)
+    view: View = View()
+    cycle: Cycle = Cycle()
+    cuts: tuple[Cut, ...] = ()
+    """Every compaction, the newest last; those that were reverted too."""
+    cut: int = 0
+    """The compaction whose summary stands in the view; 0 if none."""
+    unfolding: Unfolding | None = None
+    """Only while a whole journal is folded for a view that a revert made larger."""
+    stale: Unfolding | None = None
+    """A revert happened and the view is not yet that which it asked for; see `opening.unfolded`."""
     instructions: InstructionsSet | None = None
     settings: dict[str, str] = {}
     usage: Usage = Usage()
@@ -105,7 +133,14 @@ class Transcript(msgspec.Struct, frozen=True, kw_only=True):
     """How many of `messages`, from the first, `last_usage.input` covered."""
     withheld: frozenset[tuple[str, str]] = frozenset()
     """Files that a model was not shown and the person was told so: the model, and the file's hash."""
+    asked_at: str = ""
+    """When a model was last asked for an answer; empty if never."""
     closed: str | None = None
+
+    @property
+    def messages(self) -> Growing[Message]:
+        """What the model is shown."""
+        return self.view.messages
 
     @property
     def settled(self) -> bool:
@@ -153,20 +188,20 @@ def _changes(  # noqa: PLR0911, PLR0912 - one arm for each kind
         case TurnStarted():
             return _started(t, recorded, event)
         case TurnJoined():
-            taken = _taken(t, event.takes)
+            taken = _taken(t, recorded.seq, event.takes)
             return {**taken, **_in_turn(t, lambda turn: {"takes": (*turn.takes, *event.takes)})}
         case TurnResumed():
             return _in_turn(t, lambda turn: _resumed(turn, event))
         case TurnInterrupted():
             return _in_turn(t, lambda _: {"interrupted": True})
         case RequestSent():
-            return _in_turn(t, lambda turn: {"replies": turn.replies + 1}) if event.purpose == "answer" else {}
+            return _asked(t, recorded) if event.purpose == "answer" else {}
         case ModelReplied():
             return _replied(t, recorded, event)
         case ToolCalled():
             return _in_turn(t, lambda turn: {"calls": _began(turn.calls, event)})
         case ToolReturned():
-            return _returned(t, event)
+            return _returned(t, recorded, event)
         case TurnEnded():
             return {"open_turn": None}
         case SettingChanged():
@@ -176,6 +211,20 @@ def _changes(  # noqa: PLR0911, PLR0912 - one arm for each kind
             return {"waiting": tuple(w for w in t.waiting if w.seq != event.answers)}
         case SessionClosed():
             return {"closed": event.reason}
+        case ContextPruned():
+            return {"view": t.view.pruned(event.edits)}
+        case CompactionBegan():
+            return {"cycle": began(t.cycle, event)}
+        case MemoryFlushed():
+            return {"cycle": flushed(t.cycle, recorded, event), **_paid(t, "flush", event.model, event.usage)}
+        case ContextCompacted():
+            return {**_compacted(t, recorded, event), **_paid(t, "summary", event.model, event.usage)}
+        case CompactionAbandoned():
+            return {"cycle": abandoned(t.cycle, recorded, event)}
+        case CompactionReverted():
+            return _reverted(t, recorded, event)
+        case SessionForked():
+            return {"session": event.session, "key": event.key, "succeeds": None}
         case AttachmentsWithheld():
             return {"withheld": t.withheld | {(event.model, file.sha256) for file in event.files}}
         case PluginFailed() | Foreign():
@@ -190,13 +239,18 @@ def _in_turn(t: Transcript, change: object) -> dict[str, object]:
     return {"open_turn": msgspec.structs.replace(t.open_turn, **change(t.open_turn))}
 
 
-def _taken(t: Transcript, takes: tuple[int, ...]) -> dict[str, object]:
+def _taken(t: Transcript, placed: int, takes: tuple[int, ...]) -> dict[str, object]:
     taken = {w.seq: w.message for w in t.waiting if w.seq in takes}
-    messages = t.messages
+    view = t.view
     for seq in takes:
-        if message := taken.get(seq):
-            messages = messages.grown(UserMessage(text=message.text, attachments=message.attachments))
-    return {"messages": messages, "waiting": tuple(w for w in t.waiting if w.seq not in taken)}
+        if (message := taken.get(seq)) and _held(t, placed):
+            view = view.grown(UserMessage(text=message.text, attachments=message.attachments), placed, seq)
+    return {"view": view, "waiting": tuple(w for w in t.waiting if w.seq not in taken)}
+
+
+def _held(t: Transcript, placed: int) -> bool:
+    """Whether a message placed here is held: not if a later event is known to leave it out."""
+    return t.unfolding is None or placed >= t.unfolding.keep_from
 
 
 def _started(t: Transcript, recorded: Recorded, event: TurnStarted) -> dict[str, object]:
@@ -210,7 +264,7 @@ def _started(t: Transcript, recorded: Recorded, event: TurnStarted) -> dict[str,
         window=event.window,
         reserve=event.reserve,
     )
-    return {"turn": ordinal, "open_turn": turn, **_taken(t, event.takes)}
+    return {"turn": ordinal, "open_turn": turn, **_taken(t, recorded.seq, event.takes)}
 
 
 def _resumed(turn: OpenTurn, event: TurnResumed) -> dict[str, object]:
@@ -229,8 +283,9 @@ def _replied(t: Transcript, recorded: Recorded, event: ModelReplied) -> dict[str
         for ref, call in zip(refs, event.calls, strict=True)
     )
     changes: dict[str, object] = {}
-    if event.text or calls or event.opaque:
-        changes["messages"] = t.messages.grown(AssistantMessage(text=event.text, calls=calls, opaque=event.opaque))
+    if (event.text or calls or event.opaque) and _held(t, recorded.seq):
+        message = AssistantMessage(text=event.text, calls=calls, opaque=event.opaque)
+        changes["view"] = t.view.grown(message, recorded.seq)
     if event.usage is not None:
         changes["usage"] = t.usage + event.usage
         changes["spent"] = _spent(t, "answer", replied_as(t, event), event.usage)
@@ -248,6 +303,43 @@ def replied_as(t: Transcript, event: ModelReplied) -> str:
     return f"{provider}:{event.model}" if provider else event.model
 
 
+def _asked(t: Transcript, recorded: Recorded) -> dict[str, object]:
+    return {"asked_at": recorded.at, **_in_turn(t, lambda turn: {"replies": turn.replies + 1})}
+
+
+def _paid(t: Transcript, purpose: str, model: str, usage: Usage | None) -> dict[str, object]:
+    """What a request beside the turns cost: it counts, and says nothing of the view."""
+    if usage is None:
+        return {}
+    return {"usage": t.usage + usage, "spent": _spent(t, purpose, model, usage)}
+
+
+_UNCOUNTED: dict[str, object] = {"last_usage": None, "last_usage_messages": 0}
+"""What is known of the view's size once its beginning is another: nothing, or an old count would be read again."""
+
+
+def _compacted(t: Transcript, recorded: Recorded, event: ContextCompacted) -> dict[str, object]:
+    changes: dict[str, object] = {
+        "cycle": compacted(t.cycle, recorded, event),
+        "cuts": (*t.cuts, Cut(seq=recorded.seq, compaction=event.compaction, keep_from=event.keep_from)),
+        "cut": event.compaction,
+    }
+    if t.unfolding is not None:
+        wanted = event.compaction == t.unfolding.to
+        return {**changes, "unfolding": msgspec.structs.replace(t.unfolding, summary=event.summary)} if wanted else changes
+    return {**changes, "view": t.view.cut(event.keep_from, event.summary), **_UNCOUNTED}
+
+
+def _reverted(t: Transcript, recorded: Recorded, event: CompactionReverted) -> dict[str, object]:
+    known = t.unfolding
+    changes: dict[str, object] = {"cut": event.to, **_UNCOUNTED}
+    if known is None:
+        return {**changes, "stale": Unfolding(until=recorded.seq, to=event.to, keep_from=event.keep_from)}
+    if recorded.seq != known.until:
+        return changes  # an earlier one, which the last makes void
+    return {**changes, "unfolding": None, "view": t.view.cut(event.keep_from, known.summary)}
+
+
 def _spent(t: Transcript, purpose: str, model: str, usage: Usage) -> dict[str, dict[str, Usage]]:
     by_model = t.spent.get(purpose, {})
     return {**t.spent, purpose: {**by_model, model: by_model.get(model, Usage()) + usage}}
@@ -260,11 +352,11 @@ def _began(calls: tuple[OpenCall, ...], event: ToolCalled) -> tuple[OpenCall, ..
     )
 
 
-def _returned(t: Transcript, event: ToolReturned) -> dict[str, object]:
+def _returned(t: Transcript, recorded: Recorded, event: ToolReturned) -> dict[str, object]:
     tool = next((call.tool for call in t.open_turn.calls if call.ref == event.call), "") if t.open_turn else ""
     message = ToolMessage(id=call_id(event.call), tool=tool, text=event.output, failed=event.outcome != "returned")
     return {
-        "messages": t.messages.grown(message),
+        "view": t.view.grown(message, recorded.seq) if _held(t, recorded.seq) else t.view,
         **_in_turn(t, lambda turn: {"calls": tuple(c for c in turn.calls if c.ref != event.call)}),
     }
 
@@ -284,5 +376,6 @@ def from_checkpoint(data: bytes) -> Transcript:
     return msgspec.msgpack.decode(data, type=Transcript, dec_hook=_grow)
 
 
-def _grow(_type: type, value: object) -> object:
-    return Growing(msgspec.convert(value, list[Message]))
+def _grow(type_: type, value: object) -> object:
+    (item,) = get_args(type_)
+    return Growing(msgspec.convert(value, list[item]))  # type: ignore[valid-type]  # what the field says

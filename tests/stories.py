@@ -9,6 +9,8 @@ from typing import Any
 
 from sessions.errors import StorageFailed
 from sessions.events import Event, MessageReceived, Recorded, SessionOpened
+from sessions.messages import Message
+from sessions.view import View
 from sessions.wire import FIRST, encode
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
@@ -31,6 +33,14 @@ class SetClock:
     def move(self, seconds: float) -> None:
         self._now += timedelta(seconds=seconds)
         self._seconds += seconds
+
+
+def view_of(messages: Sequence[Message]) -> View:
+    """A view of these messages, placed at 1, 2, …"""
+    view = View()
+    for placed, message in enumerate(messages, start=1):
+        view = view.grown(message, placed)
+    return view
 
 
 class MemoryLog:

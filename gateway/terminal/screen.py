@@ -13,14 +13,21 @@ from gateway.terminal.printable import one_line, printable
 from sessions.events import (
     AttachmentsWithheld,
     CommandAnswered,
+    CompactionAbandoned,
+    CompactionBegan,
+    CompactionReverted,
+    ContextCompacted,
+    ContextPruned,
     Event,
     Foreign,
     InstructionsSet,
+    MemoryFlushed,
     MessageReceived,
     ModelReplied,
     PluginFailed,
     RequestSent,
     SessionClosed,
+    SessionForked,
     SessionOpened,
     SettingChanged,
     ToolCalled,
@@ -148,9 +155,19 @@ class Screen:
             case AttachmentsWithheld():
                 for file in event.files:
                     self._paper.line(f"({file.sentence})")
+            case ContextCompacted():
+                if self._verbose:
+                    self._paper.dim("🧹 Auto-compaction complete")
+            case CompactionReverted():
+                self._paper.dim("(what a compaction had removed is shown to the model again)")
             case (
                 SessionOpened()
+                | SessionForked()
                 | SessionClosed()
+                | ContextPruned()
+                | CompactionBegan()
+                | CompactionAbandoned()
+                | MemoryFlushed()
                 | InstructionsSet()
                 | TurnStarted()
                 | TurnJoined()

@@ -23,6 +23,7 @@ from sessions.transcript import project
 from sessions.verifying import verify_journal
 from sessions.wire import FIRST, decode, encode, verify
 from tests.docs.verifier import verify as verify_by_the_page
+from tests.docs.view import request_by_the_page
 from tests.gateway.gateways import TOKEN, gateway
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -153,33 +154,7 @@ async def test_a_real_gateways_journal_verifies_by_the_page_and_its_requests_can
 
 def hash_by_the_page(lines: list[Frame]) -> str:
     """The hash of a request after these lines, as the page says how to compute it."""
-    head: Frame = {}
-    messages: list[Frame] = []
-    tools: dict[str, str] = {}
-    received = {line["seq"]: line for line in lines if line["kind"] == "message_received"}
-    for line in lines:
-        match line["kind"]:
-            case "instructions_set":
-                notes = [f"# {note['path']}\n\n{note['text']}" for note in line["notes"]]
-                text = "\n\n".join([line["text"], *notes])
-                head = {"instructions": text, "parameters": line["parameters"], "tools": line["tools"]}
-            case "turn_started" | "turn_joined":
-                for seq in line["takes"]:
-                    message = received[seq]
-                    messages.append({"role": "user", "text": message["text"], "attachments": message["attachments"]})
-            case "model_replied" if line["text"] or line["calls"] or "opaque" in line:
-                calls = [
-                    {"arguments": call["arguments"], "id": f"call_{line['seq']}_{index}", "tool": call["tool"]}
-                    for index, call in enumerate(line["calls"])
-                ]
-                tools |= {call["id"]: call["tool"] for call in calls}
-                opaque = line.get("opaque")
-                messages.append({"role": "assistant", "text": line["text"], "calls": calls, "opaque": opaque})
-            case "tool_returned":
-                id_ = f"call_{line['call']['of']}_{line['call']['index']}"
-                failed = line["outcome"] != "returned"
-                messages.append({"role": "tool", "id": id_, "tool": tools[id_], "text": line["output"], "failed": failed})
-    text = json.dumps([head, *messages], sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    text = json.dumps(request_by_the_page(lines), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -19,13 +19,12 @@ from plugins.errors import BadRequest, Unreachable
 from sessions.attachments import Attachments
 from sessions.context import Context, Gauge, assemble
 from sessions.events import AttachmentsWithheld, ModelReplied, RequestSent, TurnEnded
-from sessions.growing import Growing
 from sessions.messages import Attachment, Message, Usage, UserMessage
 from sessions.sight import Sight, look
 from sessions.transcript import Transcript, from_checkpoint, project, to_checkpoint
 from tests.gateway.stage import Answer, Model, Stage, breaks, says
 from tests.pictures import gif, png
-from tests.stories import received
+from tests.stories import received, view_of
 
 SIGHT = Sight(tokens=lambda width, height: width * height, media=("image/png",))
 
@@ -220,7 +219,7 @@ def test_the_context_in_use_counts_pictures_that_the_provider_has_not_counted_ye
         UserMessage(text="old", attachments=(picture,)),
         UserMessage(text="new", attachments=(picture,)),
     ]
-    transcript = Transcript(messages=Growing(messages), last_usage=Usage(input=1000), last_usage_messages=1)
+    transcript = Transcript(view=view_of(messages), last_usage=Usage(input=1000), last_usage_messages=1)
     seen, unseen = tokens_used(transcript, SIGHT), tokens_used(transcript, None)
     assert seen is not None
     assert unseen is not None

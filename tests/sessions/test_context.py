@@ -15,6 +15,7 @@ from sessions.events import InstructionsSet
 from sessions.growing import Growing
 from sessions.messages import AssistantMessage, Message, ToolCall, ToolDefinition, ToolMessage, UserMessage
 from sessions.transcript import Transcript
+from tests.stories import view_of
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 IDS = st.sampled_from(["call_1_0", "call_1_1", "call_2_0"])
@@ -66,7 +67,7 @@ def test_assembling_on_what_was_assembled_before_gives_what_assembling_anew_does
     for step in steps:
         for message in step:
             view = view.grown(message)
-        transcript = Transcript(messages=view)
+        transcript = Transcript(view=view_of(view))
         before = assemble(transcript, before)
         assert before == assemble(transcript)
         strict_pairing(list(before.messages))
@@ -74,7 +75,7 @@ def test_assembling_on_what_was_assembled_before_gives_what_assembling_anew_does
 
 def test_a_lost_result_is_said_to_be_lost() -> None:
     view: Growing[Message] = Growing([AssistantMessage(text="", calls=(call("call_1_0"),)), UserMessage(text="and?")])
-    context = assemble(Transcript(messages=view))
+    context = assemble(Transcript(view=view_of(view)))
     assert context.messages[1] == ToolMessage(id="call_1_0", tool="read", text=LOST_RESULT, failed=True)
 
 
@@ -116,7 +117,7 @@ def test_a_changed_beginning_is_measured_anew() -> None:
 def test_the_context_is_the_instructions_in_force_and_the_view() -> None:
     tool = ToolDefinition(name="read", description="Reads.", parameters={})
     transcript = Transcript(
-        messages=Growing([UserMessage(text="hi")]),
+        view=view_of([UserMessage(text="hi")]),
         instructions=InstructionsSet(text="Be brief.", tools=(tool,), notes=(), parameters={"temperature": 1}),
     )
     assert assemble(transcript) == Context(

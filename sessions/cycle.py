@@ -1,0 +1,118 @@
+"""A compaction's cycle, as the log tells it: begun, flushed, and then compacted or abandoned.
+
+Everything that must hold across restarts is here: which cycle is open, what its flush covered, how often it went wrong in
+a row and when. A cycle that is open when a journal is opened was interrupted.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from sessions.events import (
+    CompactionAbandoned,
+    CompactionBegan,
+    ContextCompacted,
+    FlushOutcome,
+    MemoryFlushed,
+    Recorded,
+    Trigger,
+)
+
+
+class Cut(msgspec.Struct, frozen=True, kw_only=True):
+    """A compaction that was made: the seq of its `context_compacted`, its number, and from where on messages stayed."""
+
+    seq: int
+    compaction: int
+    keep_from: int
+
+
+class FlushMark(msgspec.Struct, frozen=True, kw_only=True):
+    """A flush: the seq of its event, and what is asked of it without reading the log."""
+
+    seq: int
+    at: str
+    compaction: int
+    outcome: FlushOutcome
+    covers_to: int
+    path: str
+
+
+class Cycle(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the session stands between two compactions. `compaction` is the number of the last cycle that began, 0 if none
+    did; `began` whether it is open now, and with which `trigger`.
+
+    `flush` is the newest flush; `covered` the last seq that a flush of this cycle covered, 0 if none did. `failures` counts
+    what went wrong in a row, `failed_at` when it last did. `compactions` counts those that were made, the last `at`.
+    """
+
+    compaction: int = 0
+    open: bool = False
+    trigger: Trigger | None = None
+    focus: str = ""
+    keep_from: int = 0
+    tokens_before: int = 0
+    flush: FlushMark | None = None
+    covered: int = 0
+    failures: int = 0
+    failed_at: str = ""
+    compactions: int = 0
+    at: str = ""
+
+    @property
+    def next(self) -> int:
+        """The number of the cycle that runs, or of the next one."""
+        return self.compaction if self.open else self.compaction + 1
+
+
+def began(cycle: Cycle, event: CompactionBegan) -> Cycle:
+    """A cycle began. What a flush before it covered, if it was its own, stays covered."""
+    return msgspec.structs.replace(
+        cycle,
+        compaction=event.compaction,
+        open=True,
+        trigger=event.trigger,
+        focus=event.focus,
+        keep_from=event.keep_from,
+        tokens_before=event.tokens_before,
+    )
+
+
+def flushed(cycle: Cycle, recorded: Recorded, event: MemoryFlushed) -> Cycle:
+    """What leaves was flushed, whatever came of it."""
+    mark = FlushMark(
+        seq=recorded.seq,
+        at=recorded.at,
+        compaction=event.compaction,
+        outcome=event.outcome,
+        covers_to=event.covers_to,
+        path=event.path,
+    )
+    return msgspec.structs.replace(cycle, flush=mark, covered=max(cycle.covered, event.covers_to))
+
+
+def compacted(cycle: Cycle, recorded: Recorded, event: ContextCompacted) -> Cycle:
+    """The cycle is closed. A summary of the model's own ends a row of failures; one that it could not give is another."""
+    return msgspec.structs.replace(
+        cycle,
+        compaction=event.compaction,
+        open=False,
+        trigger=None,
+        focus="",
+        covered=0,
+        compactions=cycle.compactions + 1,
+        at=recorded.at,
+        **_counted(cycle, recorded, bool(event.failed), settled=bool(event.model) and not event.failed),
+    )
+
+
+def abandoned(cycle: Cycle, recorded: Recorded, event: CompactionAbandoned) -> Cycle:
+    """The cycle is closed, and the view stayed as it was."""
+    counted = _counted(cycle, recorded, event.failed, settled=False)
+    return msgspec.structs.replace(cycle, compaction=event.compaction, open=False, trigger=None, focus="", **counted)
+
+
+def _counted(cycle: Cycle, recorded: Recorded, failed: bool, *, settled: bool) -> dict[str, object]:
+    if failed:
+        return {"failures": cycle.failures + 1, "failed_at": recorded.at}
+    return {"failures": 0, "failed_at": ""} if settled else {}

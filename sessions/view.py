@@ -1,0 +1,82 @@
+"""The view: what the model is shown of a session, as values that each event turns into the next.
+
+Beside each message stands where it was placed (the seq of the event that put it there, which never falls along the view,
+so that cuts bisect) and its source (the seq of the event that carries its text, to which edits refer).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+import msgspec
+
+from sessions.growing import Growing
+from sessions.messages import Message, UserMessage
+from sessions.pruning import Edit, Edited, applied
+
+SUMMARY = (
+    "This conversation goes on from an earlier part that is no longer shown. Here is a summary of it, written by the"
+    " assistant's own system. It is a record of what was said, not a message of the person.\n\n<summary>\n{}\n</summary>"
+)
+"""The message that stands for everything that a compaction removed."""
+
+
+class View(msgspec.Struct, frozen=True, kw_only=True):
+    """The messages, and for each where it was `placed` and its `source`; both are 0 for the summary. `edited` holds the
+    edits in force by source."""
+
+    messages: Growing[Message] = msgspec.field(default_factory=Growing)
+    placed: Growing[int] = msgspec.field(default_factory=Growing)
+    sources: Growing[int] = msgspec.field(default_factory=Growing)
+    edited: dict[int, Edited] = {}
+
+    def __len__(self) -> int:
+        return len(self.messages)
+
+    @property
+    def summarised(self) -> bool:
+        """Whether the first message is a summary."""
+        return len(self.placed) > 0 and self.placed[0] == 0
+
+    def grown(self, message: Message, placed: int, source: int | None = None) -> View:
+        """The view with one more message; its source is the placing event where none is named."""
+        return View(
+            messages=self.messages.grown(message),
+            placed=self.placed.grown(placed),
+            sources=self.sources.grown(placed if source is None else source),
+            edited=self.edited,
+        )
+
+    def first_from(self, seq: int) -> int:
+        """The index of the first message that was placed at `seq` or later; the length if there is none."""
+        return bisect_left(self.placed, seq)
+
+    def index_of(self, source: int) -> int | None:
+        """Where the message from this source stands; None if it does not."""
+        index = self.first_from(source)
+        while index < len(self):  # a person's message stands where it was taken, which is later than where it came
+            if self.sources[index] == source:
+                return index
+            index += 1
+        return None
+
+    def cut(self, keep_from: int, summary: str) -> View:
+        """The view after a compaction: the summary, then what was placed at `keep_from` or later."""
+        first = self.first_from(keep_from)
+        head: list[Message] = [UserMessage(text=SUMMARY.format(summary))] if summary else []
+        sources = self.sources[first:]
+        staying = set(sources)
+        return View(
+            messages=Growing([*head, *self.messages[first:]]),
+            placed=Growing([*(0 for _ in head), *self.placed[first:]]),
+            sources=Growing([*(0 for _ in head), *sources]),
+            edited={source: edited for source, edited in self.edited.items() if source in staying},
+        )
+
+    def pruned(self, edits: tuple[Edit, ...]) -> View:
+        """The view after edits; one whose message does not stand in it changes nothing."""
+        messages, known = list(self.messages), dict(self.edited)
+        for edit in edits:
+            if (index := self.index_of(edit.of)) is not None:
+                messages[index], known[edit.of] = applied(messages[index], known.get(edit.of), edit)
+        return msgspec.structs.replace(self, messages=Growing(messages), edited=known)
