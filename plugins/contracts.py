@@ -337,7 +337,7 @@ class Command(Protocol):
     summary: ClassVar[str]
     """One sentence for `/help`."""
     when: ClassVar[CommandTime]
-    """`now` runs beside a running turn; `between_turns` waits for its end."""
+    """`now` runs beside a running turn, for 30 seconds at most; `between_turns` waits for its end, and `/stop` ends it."""
 
     async def run(self, argument: str, conversation: ConversationView) -> str:
         """Do it and return the answer in Markdown. `argument` is the text after the name, stripped."""

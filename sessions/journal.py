@@ -187,7 +187,7 @@ class Journals:
     async def create(self, session: str) -> Journal:
         """A new and empty journal; see `Store.create`. Its name in the folder becomes durable with its first line."""
         path = self.path(session)
-        file = await self._hold(session, lambda: create_to_append(path), lambda file: file)
+        file = await self._hold(session, lambda: create_to_append(path), lambda file: _take_away(file, path))
         return self._journal(session, path, file)
 
     async def open(
@@ -199,12 +199,13 @@ class Journals:
         file, last = await self._hold(
             session,
             lambda: open_to_append(path, self._quarantine, after, fold, trusted=trusted),
-            lambda opened: opened[0],
+            lambda opened: opened[0].close(),
         )
         return self._journal(session, path, file), last
 
-    async def _hold(self, session: str, work: Callable[[], T], file_of: Callable[[T], AppendFile]) -> T:
-        """Do `work` in a thread, with the session held by nobody else. It is finished even if the caller is cancelled."""
+    async def _hold(self, session: str, work: Callable[[], T], undo: Callable[[T], None]) -> T:
+        """Do `work` in a thread, with the session held by nobody else. It is finished even if the caller is cancelled, and
+        then undone."""
         if session in self._held:
             raise StorageFailed(f"{session} is still open; try again shortly.")
         if self._committer.failure.done():
@@ -214,17 +215,17 @@ class Journals:
         try:
             return await asyncio.shield(future)
         except asyncio.CancelledError:
-            future.add_done_callback(lambda done: self._abandon(session, done, file_of))
+            future.add_done_callback(lambda done: self._abandon(session, done, undo))
             raise
         except BaseException as error:
             self._give_up(session, error)
             raise
 
-    def _abandon(self, session: str, done: asyncio.Future[T], file_of: Callable[[T], AppendFile]) -> None:
+    def _abandon(self, session: str, done: asyncio.Future[T], undo: Callable[[T], None]) -> None:
         error = done.exception()
         self._give_up(session, error)
         if error is None:
-            file_of(done.result()).close()
+            undo(done.result())
 
     def _give_up(self, session: str, error: BaseException | None) -> None:
         self._held.discard(session)
@@ -238,3 +239,9 @@ class Journals:
             self._held.discard(session)
             file.close()
             raise
+
+
+def _take_away(file: AppendFile, path: Path) -> None:
+    """Undo the making of a file that holds nothing yet."""
+    file.close()
+    path.unlink(missing_ok=True)

@@ -3,6 +3,7 @@
 switchboard, chat      which conversation a message belongs to; one key of one person
 conversation           the two coroutines that own one session
 makings                what each is made of, and what the configuration says to it
+typed_commands         what is typed after a slash, run and answered; a slow one keeps no other waiting
 inbox                  what waits, and which of it is taken next: the queue modes
 turn, tool_calls       one turn, in a straight line; its calls of tools, each run once
 live                   the answer that is being streamed

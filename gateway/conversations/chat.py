@@ -180,7 +180,7 @@ class Chat:
     def stop_turns(self) -> bool:
         """Cancel what runs under this key, also in a session that only finishes; False if nothing does."""
         running = [*self.finishing.values(), *([self.current] if self.current else [])]
-        stopped = [conversation.turn.cancel() for conversation in running]
+        stopped = [conversation.stop() for conversation in running]
         return any(stopped)
 
     def wait_for_successor(self) -> None:
@@ -218,7 +218,7 @@ class Chat:
             succeeds = Succession(session=self.damaged_session, seq=damaged.good_seq)
             self.current = current = await self._sessions.create(self, succeeds)
             self.damaged = None
-            current.answered_by_successor = current.recorder.transcript.head + 1
+            current.commands.by_successor = current.recorder.transcript.head + 1
             seq = self._note(current, incoming)
         finally:
             self.switched()

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import msgspec
 
@@ -17,14 +18,12 @@ from gateway.commands.parsing import Typed, parse_command
 from gateway.conversations.inbox import Inbox
 from gateway.conversations.live import Live
 from gateway.conversations.turn import Turn
-from gateway.errors import sentence_of
-from plugins.contracts import Clock, Command, CommandFailed
-from sessions.attachments import head_and_tail
-from sessions.errors import SessionsError, StorageFailed
-from sessions.events import CommandAnswered, MessageReceived, PluginFailed, SessionClosed
+from gateway.conversations.typed_commands import TypedCommands
+from plugins.contracts import Clock, Command
+from sessions.errors import StorageFailed
+from sessions.events import MessageReceived, SessionClosed
 from sessions.recorder import Recorder
 from sessions.transcript import OpenTurn, Waiting
-from sessions.wire import carriable
 
 RESUME_ATTEMPTS = 2
 """A turn that two resumptions did not finish is abandoned: it may be what brings the gateway down."""
@@ -37,9 +36,6 @@ COLLECT_AT_MOST = 5.0
 
 VERBOSE = "verbose"
 """The session's setting that stands above `agent.verbose`; `on` or `off`."""
-
-ANSWER_LIMIT = 256 * 1024
-"""Bytes of a command's answer that stand in the log."""
 
 
 class ResumeRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,23 +61,19 @@ class Conversation:
         resume: Callable[[], ResumeRules],
         clock: Clock,
     ) -> None:
+        self._wake = asyncio.Event()
         self.recorder = recorder
         self.live = live
         self.turn = turn
         self.retired = False
         """Another session of the key has begun: finish what was received, then close."""
-        self.answered_by_successor: int | None = None
-        """The seq of the command that opened the next session, answered by its existence."""
         self.inbox = inbox
+        self.commands = TypedCommands(recorder, commands, partial(run_command, self), self._wake.set)
         self._verbose = verbose
-        self._commands = commands
-        self._run_command = run_command
         self._resume = resume
         self._clock = clock
-        self._wake = asyncio.Event()
         self._paused = False
         self._busy = False
-        self._at_once: asyncio.Queue[Waiting] = asyncio.Queue()
         self._interruptions: set[asyncio.Task[None]] = set()
         self._newest = 0.0
         """When the newest message came, on the loop's clock."""
@@ -109,6 +101,10 @@ class Conversation:
         """Whether no turn runs, and no command that waited for its end."""
         return not self._busy
 
+    def stop(self) -> bool:
+        """End the running turn, or the command that runs in its place; False if nothing runs."""
+        return self.turn.cancel() or self.commands.stop()
+
     def pause(self) -> None:
         """Begin nothing any more: the gateway stops. What runs goes on, what waits is for the next start."""
         self._paused = True
@@ -133,7 +129,7 @@ class Conversation:
 
     async def run(self) -> None:
         """Both coroutines, until the conversation is retired and done; SessionsError if its storage fails."""
-        receiving = asyncio.create_task(self._answer_at_once())
+        receiving = asyncio.create_task(self.commands.answer_now())
         forget = self.recorder.watch(self._end_on_failure)
         try:
             await self._take_turns()
@@ -147,20 +143,14 @@ class Conversation:
     def retire(self, answered: int | None) -> None:
         """Finish what waits, then end; `answered` is the command that the next session's existence answers."""
         self.retired = True
-        self.answered_by_successor = answered
+        self.commands.by_successor = answered
         self._wake.set()
 
     def _sort(self, waiting: Waiting) -> None:
         typed = parse_command(waiting.message.text)
         if typed is not None and self.inbox.is_now(typed):
-            self._at_once.put_nowait(waiting)
+            self.commands.put(waiting)
         self._wake.set()
-
-    async def _answer_at_once(self) -> None:
-        while True:
-            waiting = await self._at_once.get()
-            await self._answer_command(waiting)
-            self._wake.set()
 
     async def _take_turns(self) -> None:
         if (turn := self.recorder.transcript.open_turn) is not None and not self._paused:
@@ -196,7 +186,7 @@ class Conversation:
 
     async def _take(self, waiting: Waiting) -> None:
         if parse_command(waiting.message.text) is not None:
-            await self._answer_command(waiting)
+            await self.commands.answer_between_turns(waiting)
             return
         await self.recorder.until_durable(self.inbox.together()[-1])
         await self.turn.run(self._takes)
@@ -239,46 +229,6 @@ class Conversation:
         still on its way there stops it as it stops any other."""
         waiting = (w for w in self.recorder.transcript.waiting if w.seq <= self.recorder.durable)
         return self.inbox.mode == "interrupt" and any(parse_command(w.message.text) is None for w in waiting)
-
-    async def _answer_command(self, waiting: Waiting) -> None:
-        """Run a command once its message is durable, and record the answer."""
-        await self.recorder.until_durable(waiting.seq)
-        answer, failed = await self._result(waiting)
-        answer = head_and_tail(carriable(answer), ANSWER_LIMIT)
-        await self.recorder.record(CommandAnswered(answers=waiting.seq, answer=answer, failed=failed))
-
-    async def _result(self, waiting: Waiting) -> tuple[str, bool]:  # noqa: PLR0911 - each way that a command ends
-        if waiting.seq == self.answered_by_successor:
-            return "A new session has begun.", False
-        typed = parse_command(waiting.message.text)
-        assert typed is not None
-        command = self._commands.get(typed.name)
-        if command is None:
-            return f"There is no command /{typed.name}; /help lists them.", True
-        try:
-            answer = await self._run_command(self, command, typed, waiting)
-            if not isinstance(answer, str):
-                raise TypeError(f"it answered {type(answer).__name__} where a text was promised")
-            return answer, False
-        except CommandFailed as error:
-            return sentence_of(error), True
-        except StorageFailed as error:
-            if self.recorder.failure is not None:
-                raise
-            return sentence_of(error), True  # another journal's failure, as that of a session to be opened
-        except SessionsError as error:
-            return sentence_of(error), True
-        except asyncio.CancelledError as error:
-            if (task := asyncio.current_task()) is not None and task.cancelling():
-                raise  # the gateway stops; the command is answered at the next start
-            return self._failed(command, error)
-        except (Exception, SystemExit) as error:
-            return self._failed(command, error)
-
-    def _failed(self, command: Command, error: BaseException) -> tuple[str, bool]:
-        sentence = f"{type(error).__name__}: {sentence_of(error)}"
-        self.recorder.note(PluginFailed(plugin=command.name, hook="run", sentence=sentence))
-        return f"/{command.name} failed: {sentence_of(error)}", True
 
     async def _close(self) -> None:
         if self.recorder.transcript.closed is None:

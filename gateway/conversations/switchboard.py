@@ -253,7 +253,10 @@ class Switchboard:
             await recorder.record(opened)
         except BaseException:
             await recorder.close()
-            self._forget_empty(session)
+            if recorder.durable:  # whoever waited for it is gone, and it is the key's current session all the same
+                self._put_row(recorder)
+            else:
+                self._forget_empty(session)
             raise
         conversation = self._build(chat, recorder)
         self._put_row(recorder)

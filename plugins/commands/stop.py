@@ -19,4 +19,4 @@ class Stop:
         """Say whether something was stopped; CommandFailed, with nothing stopped, where anything follows the name."""
         if argument:
             raise CommandFailed("/stop takes nothing after it.")
-        return "Stopped the running turn." if conversation.stop_turn() else "Nothing was running."
+        return "Stopped." if conversation.stop_turn() else "Nothing was running."

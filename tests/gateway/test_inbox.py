@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 import pytest
 
 from gateway.conversations.inbox import MODES, QueueMode
-from plugins.contracts import CallDraft, ChatRequest, CommandTime, ConversationView, Delta, Reply
+from plugins.contracts import CallDraft, ChatRequest, Command, CommandTime, ConversationView, Delta, Reply
 from sessions.context import is_paired
 from sessions.events import (
     CommandAnswered,
@@ -67,9 +67,9 @@ class Gate:
         return "done"
 
 
-async def staged_in_a_tool(queue: QueueMode) -> tuple[Stage, Gate]:
+async def staged_in_a_tool(queue: QueueMode, **commands: Command) -> tuple[Stage, Gate]:
     gate = Gate()
-    stage = Stage(Model(says("", "tool"), says("answer")), Instrument("tool", gate), queue=queue)
+    stage = Stage(Model(says("", "tool"), says("answer")), Instrument("tool", gate), queue=queue, commands=commands)
     return stage, gate
 
 
@@ -205,8 +205,7 @@ async def test_a_message_interrupts_a_resumed_turn_in_whatever_moment_it_comes()
 
 async def test_no_message_is_taken_before_a_command_that_came_earlier() -> None:
     for mode in MODES:
-        stage, gate = await staged_in_a_tool(mode)
-        stage.conversation._commands["between"] = Between()  # type: ignore[index]
+        stage, gate = await staged_in_a_tool(mode, between=Between())
         async with stage.playing():
             stage.hear("one", "1")
             await gate.entered.wait()

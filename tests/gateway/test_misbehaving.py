@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any, ClassVar
 
-from sessions.events import CommandAnswered, TurnEnded
+import pytest
+
+from gateway.conversations import typed_commands
+from sessions.events import CommandAnswered, PluginFailed, TurnEnded
 from tests.gateway.stage import Model, Stage, hangs_after, says
 
 
@@ -58,6 +61,89 @@ async def test_a_command_that_is_cancelled_by_itself_does_not_silence_all_later_
         stage.hear("/good", "2")
         await asyncio.sleep(0.3)
         assert [e.answer for e in stage.told(CommandAnswered)][-1:] == ["well"]
+
+
+async def hanging() -> str:
+    await asyncio.Event().wait()
+    return "never"
+
+
+async def test_a_command_that_hangs_keeps_no_other_waiting() -> None:
+    async def fine() -> str:
+        return "stopped"
+
+    stage = Stage(Model(says("x")), commands={"hang": Misbehaving("hang", hanging), "stop": Misbehaving("stop", fine)})  # type: ignore[dict-item]
+    async with stage.playing():
+        stage.hear("/hang", "1")
+        seq = stage.hear("/stop", "2")
+        await stage.until(lambda: bool(stage.told(CommandAnswered)))
+    assert stage.told(CommandAnswered) == [CommandAnswered(answers=seq, answer="stopped", failed=False)]
+
+
+async def test_a_command_that_hangs_is_stopped_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(typed_commands, "NOW_SECONDS", 0.01)
+    stage = Stage(Model(says("x")), commands={"hang": Misbehaving("hang", hanging)})  # type: ignore[dict-item]
+    async with stage.playing():
+        seq = stage.hear("/hang", "1")
+        await stage.until_settled()
+    sentence = "/hang failed: it did not answer within 0 seconds and was stopped"
+    assert stage.told(CommandAnswered) == [CommandAnswered(answers=seq, answer=sentence, failed=True)]
+    assert [event.plugin for event in stage.told(PluginFailed)] == ["hang"]
+
+
+async def test_commands_of_one_name_are_answered_in_their_order() -> None:
+    gate = asyncio.Event()
+
+    class Slow(Misbehaving):
+        async def run(self, argument: str, conversation: Any) -> str:
+            if argument == "one":
+                await gate.wait()
+            return argument
+
+    stage = Stage(Model(says("x")), commands={"slow": Slow("slow", None)})  # type: ignore[dict-item]
+    async with stage.playing():
+        stage.hear("/slow one", "1")
+        stage.hear("/slow two", "2")
+        for _ in range(20):
+            await asyncio.sleep(0)
+        gate.set()
+        await stage.until_settled()
+    assert [event.answer for event in stage.told(CommandAnswered)] == ["one", "two"]
+
+
+async def test_a_command_between_turns_that_hangs_is_stopped_as_a_turn_is() -> None:
+    command = Misbehaving("hang", hanging)
+    command.when = "between_turns"  # type: ignore[misc]
+    stage = Stage(Model(says("and on it goes")), commands={"hang": command})  # type: ignore[dict-item]
+    async with stage.playing():
+        assert not stage.conversation.stop()
+        stage.hear("/hang", "1")
+        stage.hear("hello", "2")
+        await stage.until(stage.conversation.stop)
+        assert not stage.conversation.stop()
+        await stage.until_settled()
+    assert [(e.answer, e.failed) for e in stage.told(CommandAnswered)] == [("/hang was stopped.", True)]
+    assert [event.outcome for event in stage.told(TurnEnded)] == ["replied"]
+
+
+async def test_a_command_that_a_stop_of_the_gateway_cuts_off_is_answered_at_the_next_start() -> None:
+    async def fine() -> str:
+        return "well"
+
+    for when in ("now", "between_turns"):
+        command = Misbehaving("x", hanging)
+        command.when = when  # type: ignore[misc]
+        stage = Stage(Model(says("x")), commands={"x": command})  # type: ignore[dict-item]
+        async with stage.playing():
+            stage.hear("/x", "1")
+            for _ in range(10):
+                await asyncio.sleep(0)
+        assert stage.told(CommandAnswered) == []
+        command._act = fine
+        again = Stage(Model(says("x")), commands={"x": command}, lines=stage.log.written)  # type: ignore[dict-item]
+        async with again.playing():
+            await again.until_settled()
+        assert [event.answer for event in again.told(CommandAnswered)] == ["well"]
 
 
 async def test_a_command_between_turns_that_is_cancelled_by_itself_leaves_the_session_alive() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 import pytest
 
 import sessions.append_file
+from gateway.conversations import switchboard
+from sessions.append_file import AppendFile
 from sessions.errors import StorageFailed
 from sessions.events import MessageReceived, ModelReplied, Recorded, TurnEnded
 from sessions.opening import open_session
@@ -112,6 +115,47 @@ async def test_a_message_after_a_new_that_a_stop_left_unanswered_belongs_to_the_
         client = await running.connect()
         answer = await client.until_answered(await client.send("what now"))
         assert answer["session_id"] != path.stem
+
+
+async def test_a_new_whose_own_session_fails_meanwhile_has_one_successor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(switchboard, "REOPEN_SECONDS", (0.05,))
+    writing, go_on, failing = threading.Event(), threading.Event(), threading.Event()
+    sync, write = AppendFile.sync, AppendFile._write
+
+    def slow_sync(self: AppendFile) -> None:
+        if self._fresh:
+            writing.set()
+            go_on.wait(10)
+        sync(self)
+
+    def full(self: AppendFile, chunk: bytes) -> None:
+        if failing.is_set():
+            failing.clear()
+            raise OSError(28, "No space left on device")
+        write(self, chunk)
+
+    async with gateway(tmp_path, script=SLOW) as running:
+        client = await running.connect()
+        await client.send("go")
+        old = (await client.until_type("delta"))["session_id"]
+        monkeypatch.setattr(AppendFile, "sync", slow_sync)
+        monkeypatch.setattr(AppendFile, "_write", full)
+        await client.send("/new")
+        await asyncio.to_thread(writing.wait, 10)  # the next session's first line is on its way
+        failing.set()
+        await client.say("cancel", session="main")  # which the old session cannot write down any more
+        await until(lambda: not failing.is_set())
+        await asyncio.sleep(0.05)
+        go_on.set()
+        while (await client.until_answered(await client.send("hello")))["type"] != "accepted":
+            await asyncio.sleep(0.02)
+        await until(lambda: "session_closed" in kinds(running, old))
+        [first, second] = running.journals().values()
+    assert [event["text"] for event in first if event["kind"] == "message_received"] == ["go", "/new"]
+    assert [event["text"] for event in second if event["kind"] == "message_received"] == ["hello"]
+    assert second[0]["succeeds"]["session"] == old
 
 
 async def test_two_people_who_leave_a_damaged_session_at_once_meet_in_one_new_session(tmp_path: Path) -> None:

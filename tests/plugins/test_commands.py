@@ -129,7 +129,7 @@ async def test_status_is_the_gateways_own_account() -> None:
 
 
 async def test_stop_says_whether_something_ran() -> None:
-    assert await Stop().run("", Conversation(running=True)) == "Stopped the running turn."
+    assert await Stop().run("", Conversation(running=True)) == "Stopped."
     assert await Stop().run("", Conversation()) == "Nothing was running."
 
 

@@ -87,16 +87,30 @@ async def test_a_cancelled_close_still_commits(tmp_path: Path) -> None:
 
 async def test_a_cancelled_opening_is_finished_and_lets_go(tmp_path: Path) -> None:
     async with journals_in(tmp_path) as journals:
-        creating = asyncio.create_task(journals.create(SESSION))
+        await (await journals.create(SESSION)).close()
+        opening = asyncio.create_task(journals.open(SESSION, fold=lambda _: None))
         await asyncio.sleep(0)
-        creating.cancel()
+        opening.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await creating
+            await opening
         async with asyncio.timeout(5):
             # the thread that finishes the opening tells nobody
             while not (journal := await _opened_or_none(journals)):
                 await asyncio.sleep(0.005)
         await journal.close()
+
+
+async def test_a_cancelled_making_leaves_no_empty_file(tmp_path: Path) -> None:
+    async with journals_in(tmp_path) as journals:
+        making = asyncio.create_task(journals.create(SESSION))
+        await asyncio.sleep(0)
+        making.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await making
+        async with asyncio.timeout(5):
+            while SESSION in journals._held or journals.path(SESSION).exists():
+                await asyncio.sleep(0.005)
+        await (await journals.create(SESSION)).close()
 
 
 async def _opened_or_none(journals: Journals) -> Journal | None:

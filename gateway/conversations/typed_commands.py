@@ -1,0 +1,155 @@
+"""The commands that are typed in a conversation: each is run once its message is durable, and answered in the log.
+
+Those that run `now` run beside the turn and beside each other, so that none keeps `/stop` waiting. Of one name each waits
+for the one before it, so that of two `/model` the later counts. One that runs between turns can be stopped as a turn can.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+
+from gateway.commands.parsing import Typed, parse_command
+from gateway.errors import sentence_of
+from plugins.contracts import Command, CommandFailed
+from sessions.attachments import head_and_tail
+from sessions.errors import SessionsError, StorageFailed
+from sessions.events import CommandAnswered, PluginFailed
+from sessions.recorder import Recorder
+from sessions.transcript import Waiting
+from sessions.wire import carriable
+
+NOW_SECONDS = 30.0
+"""After this time a command that runs `now` and has not answered is stopped."""
+
+ANSWER_LIMIT = 256 * 1024
+"""Bytes of a command's answer that stand in the log."""
+
+
+class TypedCommands:
+    """Answers the commands of one session. `run` runs one; `answered` is called after each answer to one that runs `now`."""
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        commands: Mapping[str, Command],
+        run: Callable[[Command, Typed, Waiting], Awaitable[str]],
+        answered: Callable[[], None],
+    ) -> None:
+        self.by_successor: int | None = None
+        """The seq of the command that opened the next session, answered by its existence."""
+        self._recorder = recorder
+        self._commands = commands
+        self._run = run
+        self._answered = answered
+        self._now: asyncio.Queue[Waiting] = asyncio.Queue()
+        self._between: asyncio.Task[tuple[str, bool]] | None = None
+        self._stopped = False
+
+    def put(self, waiting: Waiting) -> None:
+        """Have a command answered that runs `now`."""
+        self._now.put_nowait(waiting)
+
+    async def answer_now(self) -> None:
+        """Answer what is `put`, for ever."""
+        last: dict[str, asyncio.Task[None]] = {}
+        async with asyncio.TaskGroup() as answering:
+            while True:
+                waiting = await self._now.get()
+                typed = _typed(waiting)
+                name = "" if typed.opens_session else typed.name  # a session has one successor, whatever asked for it
+                last = {other: task for other, task in last.items() if not task.done()}
+                last[name] = answering.create_task(self._answer_behind(last.get(name), waiting))
+
+    async def _answer_behind(self, before: asyncio.Task[None] | None, waiting: Waiting) -> None:
+        if before is not None:
+            await asyncio.wait([before])
+        with suppress(StorageFailed):  # which the conversation itself ends with
+            await self._recorder.until_durable(waiting.seq)
+            await self._record(waiting, *await self._result(waiting, self._within_time))
+            self._answered()
+
+    async def answer_between_turns(self, waiting: Waiting) -> None:
+        """Answer a command whose turn has come; StorageFailed if that cannot be recorded."""
+        await self._recorder.until_durable(waiting.seq)
+        self._stopped = False
+        self._between = asyncio.create_task(self._result(waiting, self._run))
+        try:
+            answer, failed = await self._between
+        except asyncio.CancelledError:
+            if not self._stopped or _ending():
+                raise
+            answer, failed = f"/{_typed(waiting).name} was stopped.", True
+        finally:
+            self._between = None
+        await self._record(waiting, answer, failed)
+
+    def stop(self) -> bool:
+        """Stop the command that runs between turns; False if none does."""
+        if self._between is None or self._stopped:
+            return False
+        self._stopped = True
+        return self._between.cancel()
+
+    async def _record(self, waiting: Waiting, answer: str, failed: bool) -> None:
+        answer = head_and_tail(carriable(answer), ANSWER_LIMIT)
+        await self._recorder.record(CommandAnswered(answers=waiting.seq, answer=answer, failed=failed))
+
+    async def _result(  # noqa: PLR0911 - each way that a command ends
+        self, waiting: Waiting, run: Callable[[Command, Typed, Waiting], Awaitable[str]]
+    ) -> tuple[str, bool]:
+        """The answer, and whether it says that something failed."""
+        if waiting.seq == self.by_successor:
+            return "A new session has begun.", False
+        typed = _typed(waiting)
+        command = self._commands.get(typed.name)
+        if command is None:
+            return f"There is no command /{typed.name}; /help lists them.", True
+        try:
+            answer = await run(command, typed, waiting)
+            if not isinstance(answer, str):
+                raise TypeError(f"it answered {type(answer).__name__} where a text was promised")
+            return answer, False
+        except CommandFailed as error:
+            return sentence_of(error), True
+        except StorageFailed as error:
+            if self._recorder.failure is not None:
+                raise
+            return sentence_of(error), True  # another journal's failure, as that of a session to be opened
+        except SessionsError as error:
+            return sentence_of(error), True
+        except asyncio.CancelledError as error:
+            if _ending():
+                raise  # the gateway stops, and the command is answered at the next start; or it was stopped
+            return self._failed(command, error)
+        except (Exception, SystemExit) as error:
+            return self._failed(command, error)
+
+    async def _within_time(self, command: Command, typed: Typed, waiting: Waiting) -> str:
+        # A session that is being opened is not left half open because the disk is slow.
+        seconds = None if typed.opens_session else NOW_SECONDS
+        try:
+            async with asyncio.timeout(seconds) as limit:
+                return await self._run(command, typed, waiting)
+        except TimeoutError as error:
+            if limit.expired():
+                raise TimeoutError(f"it did not answer within {seconds:.0f} seconds and was stopped") from error
+            raise
+
+    def _failed(self, command: Command, error: BaseException) -> tuple[str, bool]:
+        sentence = f"{type(error).__name__}: {sentence_of(error)}"
+        self._recorder.note(PluginFailed(plugin=command.name, hook="run", sentence=sentence))
+        return f"/{command.name} failed: {sentence_of(error)}", True
+
+
+def _ending() -> bool:
+    """Whether the task that asks is being cancelled, and not only something that it waited for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _typed(waiting: Waiting) -> Typed:
+    typed = parse_command(waiting.message.text)
+    assert typed is not None
+    return typed
