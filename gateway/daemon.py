@@ -146,6 +146,7 @@ class Daemon:
         parts = Parts(
             settings=self.settings,
             clock=self.clock,
+            hooks=hooks,
             models=models,
             providers=providers,
             tools=OfferedTools(self._open_tools(hooks, house), lambda: self.config.agent.workspace_access),

@@ -8,6 +8,7 @@ What an author meets:
     contracts    what a plugin may provide, and the `House` it is given
     errors       what a plugin may raise
     hookspecs    the hooks, each with its promise
+    pruning      what a decision about pruning is given
     secrets      a text that prints as nothing
 
 How plugins come in:
@@ -16,6 +17,7 @@ How plugins come in:
     builtin      the built-ins
     validation   whether what a plugin hands over is what it promised
     hooks        `Hooks`, the only code that touches pluggy
+    deciding     asking them to decide something inside a turn
     strangers    calling code that may raise anything
 
 The way out of the house:
@@ -29,6 +31,7 @@ The built-ins:
 
     chat/        chat providers
     commands/    what a person types after a slash
+    context/     what keeps the context small
     tools/       what the model may do
 """
 
@@ -69,6 +72,9 @@ if TYPE_CHECKING:
     from plugins.errors import ToolFailed as ToolFailed
     from plugins.errors import Unreachable as Unreachable
     from plugins.hookspecs import hookimpl as hookimpl
+    from plugins.pruning import PruningBudget as PruningBudget
+    from plugins.pruning import PruningContext as PruningContext
+    from plugins.pruning import PruningRules as PruningRules
     from plugins.secrets import Secret as Secret
     from sessions.context import Context as Context
     from sessions.messages import AssistantMessage as AssistantMessage
@@ -79,6 +85,9 @@ if TYPE_CHECKING:
     from sessions.messages import ToolMessage as ToolMessage
     from sessions.messages import Usage as Usage
     from sessions.messages import UserMessage as UserMessage
+    from sessions.pruning import Clear as Clear
+    from sessions.pruning import Edit as Edit
+    from sessions.pruning import Trim as Trim
     from sessions.sight import Sight as Sight
 
 _NAMES = {
@@ -87,9 +96,11 @@ _NAMES = {
     "plugins.errors": "BadAnswer BadRequest ContextOverflow CredentialsRefused NoSuchModel PluginError ProviderError"
     " RateLimited SettingsRefused StreamCut ToolFailed Unreachable",
     "plugins.hookspecs": "hookimpl",
+    "plugins.pruning": "PruningBudget PruningContext PruningRules",
     "plugins.secrets": "Secret",
     "sessions.context": "Context",
     "sessions.messages": "AssistantMessage Attachment Message ToolCall ToolDefinition ToolMessage Usage UserMessage",
+    "sessions.pruning": "Clear Edit Trim",
     "sessions.sight": "Sight",
 }
 

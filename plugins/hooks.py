@@ -6,8 +6,10 @@ not await coroutines, so implementations are called one by one here, and each fa
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -15,8 +17,14 @@ import pluggy
 
 from plugins import hookspecs, validation
 from plugins.contracts import ChatProvider, Command, Tool
+from plugins.deciding import SECONDS, Decision, Implementation
+from plugins.pruning import PruningBudget, PruningContext
 from plugins.strangers import StrangerFailed, attempt
 from plugins.validation import Unfit
+from sessions.admitting import admitted, joined
+from sessions.events import PluginFailed
+from sessions.pruning import Edit
+from sessions.view import View
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,22 +35,34 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     sentence: str
 
 
+class Proposed(msgspec.Struct, frozen=True, kw_only=True):
+    """What all plugins together propose to prune, and who of them failed."""
+
+    edits: tuple[Edit, ...]
+    failures: tuple[PluginFailed, ...]
+
+
 class Hooks:
     """All plugins, in the order of their registration, which decides between two things of one name: the first stays.
 
-    `refused` lists what was turned away, each with a sentence for people. Nothing that a plugin does raises here.
+    `refused` lists what was turned away or switched off, each with a sentence for people. Nothing that a plugin does raises
+    here. `seconds` is how long a stranger's decision may take.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, seconds: float = SECONDS) -> None:
         self.refused: list[Refusal] = []
         self._pluggy = pluggy.PluginManager(hookspecs.GROUP)
         self._pluggy.add_hookspecs(hookspecs)
         self._chat_providers: dict[str, type[ChatProvider]] = {}
         self._tools: dict[str, type[Tool]] = {}
         self._commands: dict[str, type[Command]] = {}
+        self._ours: set[str] = set()
+        self._seconds = seconds
+        self._decisions: dict[str, Decision] = {}
 
-    def register(self, name: str, plugin: object) -> bool:
-        """Take in a plugin, a module or an object with hook implementations, and ask it what it provides.
+    def register(self, name: str, plugin: object, *, ours: bool = False) -> bool:
+        """Take in a plugin, a module or an object with hook implementations, and ask it what it provides. `ours`: its
+        decisions need no thread of their own.
 
         Returns False when the plugin as a whole was refused, with nothing of it taken.
         """
@@ -51,6 +71,8 @@ class Hooks:
         except StrangerFailed as failed:
             self.refuse(name, "", str(failed))
             return False
+        self._ours |= {name} if ours else set()
+        self._decisions.clear()
         self._collect(name, "register_chat_providers", validation.chat_provider, self._chat_providers)
         self._collect(name, "register_tools", validation.tool, self._tools)
         self._collect(name, "register_commands", validation.command, self._commands)
@@ -72,6 +94,39 @@ class Hooks:
     def commands(self) -> Mapping[str, type[Command]]:
         """The chat commands by name."""
         return dict(self._commands)
+
+    async def propose_prunes(self, view: View, context: PruningContext, budget: PruningBudget, now: datetime) -> Proposed:
+        """Ask each plugin what the next request, of this view and as `context` tells it, should show less of. What they
+        propose for one message meets."""
+        decision = self._decision("propose_prunes")
+        given = {"context": context, "budget": budget, "now": now}
+        edits: list[Edit] = []
+        failures: list[PluginFailed] = []
+        for asked in decision.implementations():
+            decided = await decision.ask(asked, given, functools.partial(_checked_prunes, view, asked.plugin))
+            edits += decided.value or ()
+            failures += [decided.failure] if decided.failure else []
+        return Proposed(edits=joined(view, edits), failures=tuple(failures))
+
+    def _decision(self, hook: str) -> Decision:
+        """Everybody who implements a hook, with who of them was switched off."""
+        if hook not in self._decisions:
+            implementations = [
+                Implementation(
+                    plugin=each.plugin_name,
+                    function=each.function,
+                    wants=tuple(each.argnames),
+                    ours=each.plugin_name in self._ours,
+                )
+                for each in getattr(self._pluggy.hook, hook).get_hookimpls()
+            ]
+            self._decisions[hook] = Decision(
+                hook,
+                implementations,
+                switched_off=lambda plugin, why: self.refuse(plugin, hook, f"it is switched off until a restart ({why})"),
+                seconds=self._seconds,
+            )
+        return self._decisions[hook]
 
     def _take_in(self, name: str, plugin: object) -> None:
         if self._pluggy.has_plugin(name):
@@ -139,3 +194,16 @@ class Hooks:
             self.refuse(plugin, hook, f"the name {name!r} is taken already")
         else:
             taken[name] = offered
+
+
+TOLD = 3
+"""Refused edits of one proposal that are named."""
+
+
+def _checked_prunes(view: View, plugin: str, answer: object) -> tuple[tuple[Edit, ...], str]:
+    """The edits in an answer that can be made, and why others cannot."""
+    if not isinstance(answer, list | tuple):
+        raise Unfit(f"it returned {type(answer).__name__} where a list was promised")
+    checked = admitted(view, answer, plugin)
+    more = len(checked.refused) - TOLD
+    return checked.edits, "; ".join(checked.refused[:TOLD]) + (f" (and {more} more)" if more > 0 else "")

@@ -2,15 +2,22 @@
 
 Registration hooks are plain functions, called once at the start. They return classes, and must be free: no network, no
 files, no heavy imports (import those when the class is opened).
+
+Decisions are plain functions too, called inside a turn. They compute from what they are given, keep nothing and change
+nothing. A stranger's runs in a thread; one that has not returned in two seconds is not asked again, nor is one that failed
+three times in a row.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 
 import pluggy
 
 from plugins.contracts import ChatProvider, Command, Tool
+from plugins.pruning import PruningBudget, PruningContext
+from sessions.pruning import Edit
 
 GROUP = "exuvia"
 """The name of the markers and of the entry-point group."""
@@ -34,4 +41,12 @@ def register_tools() -> Sequence[type[Tool]]:
 @hookspec
 def register_commands() -> Sequence[type[Command]]:
     """Return the classes of the chat commands that this plugin adds. Their names must be new."""
+    raise AssertionError
+
+
+@hookspec
+def propose_prunes(context: PruningContext, budget: PruningBudget, now: datetime) -> Sequence[Edit]:
+    """Return which tool results the next request should show less of: `Trim` and `Clear` edits, asked for before each call
+    of a model. Each names its result by `context.sources[index]`. What all plugins propose is done, the stronger of two
+    edits of one result; an edit stays for ever, and one that is in force already need not be proposed again."""
     raise AssertionError

@@ -17,7 +17,7 @@ from plugins.strangers import StrangerFailed, attempt
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-BUILT_IN = {"builtin": "plugins.builtin"}
+BUILT_IN = {"builtin": "plugins.builtin", "tool_pruning": "plugins.context.tool_pruning"}
 """Our own plugins: each one's name and its module."""
 
 
@@ -25,7 +25,7 @@ def load_plugins(allow: Iterable[str]) -> Hooks:
     """Register the built-ins and the installed plugins whose entry points `allow` names, in the order given there."""
     hooks = Hooks()
     for name, module in BUILT_IN.items():
-        hooks.register(name, import_module(module))
+        hooks.register(name, import_module(module), ours=True)
     if wanted := tuple(dict.fromkeys(allow)):
         _load_installed(hooks, wanted)
     return hooks

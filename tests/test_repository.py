@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +39,16 @@ def our_files() -> Iterator[Path]:
 def forms() -> dict[str, type]:
     """The form of each section of the configuration, those of the built-in providers too."""
     sections = {f.name: f.type for f in msgspec.structs.fields(Sections) if f.name not in ("providers", "people")}
+    sections |= {f"{name}.{inner}": form for name, kind in sections.items() for inner, form in tables_in(kind).items()}
     providers = load_plugins(()).chat_providers()
     named = {f"providers.{name}": provider.Settings for name, provider in providers.items()}
     return sections | named | {"people.ana": PersonKeys}
+
+
+def tables_in(form: type) -> dict[str, type]:
+    """The keys of a section that are tables of their own."""
+    fields = msgspec.structs.fields(form)
+    return {f.encode_name: f.type for f in fields if isinstance(f.type, type) and issubclass(f.type, msgspec.Struct)}
 
 
 def example_keys() -> list[tuple[str, str, str]]:
@@ -67,11 +75,16 @@ def test_the_example_configuration_equals_the_defaults() -> None:
         elif section.startswith("people."):
             assert config.people == {}
         else:
-            assert getattr(config, section) == form(), section
+            assert attrgetter(section)(config) == form(), section
 
 
 def test_the_example_configuration_names_every_key_and_no_other() -> None:
-    exist = {(section, f.encode_name) for section, form in forms().items() for f in msgspec.structs.fields(form)}
+    exist = {
+        (section, f.encode_name)
+        for section, form in forms().items()
+        for f in msgspec.structs.fields(form)
+        if f.encode_name not in tables_in(form)
+    }
     named = [(section, key) for section, key, _ in example_keys()]
     assert len(named) == len(set(named))
     assert set(named) == exist
@@ -91,8 +104,13 @@ def test_the_examples_values_for_keys_without_a_default_are_accepted(tmp_path: P
     config = load_config(path, environment=environment, overrides={})
     for section, form in forms().items():
         table, _, name = section.partition(".")
-        chosen = config.people[name] if table == "people" else getattr(config, section, None)
-        chosen = chosen or provider_settings(config, name, form)
+        match table:
+            case "people":
+                chosen: Any = config.people[name]
+            case "providers":
+                chosen = provider_settings(config, name, form)
+            case _:
+                chosen = attrgetter(section)(config)
         same = [f.name for f in msgspec.structs.fields(form) if getattr(chosen, f.name) is None]
         assert same == [], section
 

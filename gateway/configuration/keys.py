@@ -18,6 +18,7 @@ from gateway.configuration.fitting import Fitting, Seconds, Timezone
 from gateway.configuration.secret_references import References
 from gateway.configuration.sources import Sources, merge
 from gateway.errors import ConfigRefused
+from plugins.pruning import PruningRules
 from plugins.secrets import Secret
 
 if TYPE_CHECKING:
@@ -72,6 +73,12 @@ class SessionsKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     resume_within: Seconds = Seconds(3600)
 
 
+class PruningKeys(PruningRules, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[pruning]`: what the model is shown of old tool results."""
+
+    ttl: Seconds = Seconds(300)
+
+
 class PluginsKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[plugins]`: the installed plugins that may be loaded, by the names of their entry points."""
 
@@ -99,6 +106,7 @@ class Sections(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     gateway: GatewayKeys = GatewayKeys()
     agent: AgentKeys = AgentKeys()
     sessions: SessionsKeys = SessionsKeys()
+    pruning: PruningKeys = PruningKeys()
     providers: dict[str, dict[str, Any]] = {}
     plugins: PluginsKeys = PluginsKeys()
     people: dict[str, PersonKeys] = {}

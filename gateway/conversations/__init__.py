@@ -6,6 +6,7 @@ makings                what each is made of, and what the configuration says to 
 typed_commands         what is typed after a slash, run and answered; a slow one keeps no other waiting
 inbox                  what waits, and which of it is taken next: the queue modes
 turn, tool_calls       one turn, in a straight line; its calls of tools, each run once
+pruning                before each call of a model: what it is shown less of
 live                   the answer that is being streamed
 instructions           the text before every conversation; workspace_notes: AGENTS.md and SOUL.md
 files, showing         a conversation's files on their way to models: what was refused; what is shown, read once

@@ -17,6 +17,7 @@ from gateway.conversations.files import ConversationFiles
 from gateway.conversations.inbox import Inbox
 from gateway.conversations.instructions import standing_instructions
 from gateway.conversations.live import Live
+from gateway.conversations.pruning import Pruning
 from gateway.conversations.showing import Showing
 from gateway.conversations.turn import Turn, TurnRules
 from gateway.conversations.workspace_notes import WorkspaceNotes
@@ -25,6 +26,7 @@ from gateway.measuring.session_meter import SessionMeter
 from gateway.models.choosing import Models
 from gateway.models.open_providers import OpenProviders
 from plugins.contracts import Clock, Command, Tool
+from plugins.hooks import Hooks
 from sessions.attachments import Attachments
 from sessions.recorder import Recorder
 from sessions.transcript import Waiting
@@ -35,6 +37,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
 
     settings: Settings
     clock: Clock
+    hooks: Hooks
     models: Models
     providers: OpenProviders
     tools: Mapping[str, Tool]
@@ -91,6 +94,7 @@ class Conversations:
             rules=self._turn_rules,
             notes=parts.notes.load,
             clock=parts.clock,
+            prune=Pruning(recorder, parts.hooks, rules=lambda: parts.settings.current.pruning, now=parts.clock.now).prune,
             hold=parts.providers.in_use,
             provider_failed=parts.figures.provider_errors.add,
         )

@@ -94,6 +94,7 @@ class Turn:
         rules: Callable[[], TurnRules],
         notes: Callable[[int | None], Awaitable[tuple[LoadedNote, ...]]],
         clock: Clock,
+        prune: Callable[[int | None, int], Awaitable[None]],
         hold: Callable[[], AbstractContextManager[None]] = nullcontext,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         provider_failed: Callable[[str, str], None] = lambda _provider, _code: None,
@@ -108,6 +109,7 @@ class Turn:
         self._rules = rules
         self._notes = notes
         self._clock = clock
+        self._prune = prune
         self._hold = hold
         self._sleep = sleep
         self._provider_failed = provider_failed
@@ -290,6 +292,7 @@ class Turn:
                 return
 
     async def _stream(self, model: ChosenModel) -> Reply:
+        await self._prune(model.window, self._rules().reserve)
         transcript = self._recorder.transcript
         ordinal = self._open().ordinal
         context = self._before = assemble(transcript, self._before)

@@ -14,11 +14,15 @@ from gateway.conversations.conversation import Conversation, ResumeRules
 from gateway.conversations.files import ConversationFiles
 from gateway.conversations.inbox import Inbox, QueueMode
 from gateway.conversations.live import Live
+from gateway.conversations.pruning import Pruning
 from gateway.conversations.showing import Showing
 from gateway.conversations.turn import Turn, TurnRules
 from gateway.conversations.workspace_notes import WorkspaceNotes
 from gateway.models.choosing import Models
 from plugins.contracts import CallDraft, ChatRequest, Command, Delta, ModelLimits, NoSettings, Reply, ToolContext, ToolOutput
+from plugins.hooks import Hooks
+from plugins.loading import load_plugins
+from plugins.pruning import PruningRules
 from sessions.attachments import Attachments
 from sessions.context import is_paired
 from sessions.events import Event
@@ -130,6 +134,8 @@ class Stage:
         rounds: int = 5,
         queue: QueueMode = "followup",
         workspace: Path | None = None,
+        pruning: PruningRules = PruningRules(),  # noqa: B008 - it is frozen
+        hooks: Hooks | None = None,
     ) -> None:
         self.clock = SetClock()
         self.log = MemoryLog()
@@ -160,6 +166,7 @@ class Stage:
             rules=lambda: TurnRules(instructions="Be brief.", parameters={}, rounds=rounds, reserve=0),
             notes=WorkspaceNotes(workspace or Path("unused")).load,
             clock=self.clock,
+            prune=Pruning(self.recorder, hooks or load_plugins(()), rules=lambda: pruning, now=self.clock.now).prune,
             sleep=self._sleep,
         )
         self.conversation = Conversation(

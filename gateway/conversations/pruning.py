@@ -1,0 +1,76 @@
+"""Pruning before a model's call: the oversize rule, then the plugins; what is new goes into the log and so into the view."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from types import MappingProxyType
+
+from plugins.hooks import Hooks
+from plugins.pruning import PruningBudget, PruningContext, PruningRules
+from sessions.admitting import joined
+from sessions.events import ContextPruned
+from sessions.oversize import oversize
+from sessions.pruning import Edit
+from sessions.recorder import Recorder
+from sessions.tally import Tally
+from sessions.transcript import open_turn
+
+
+class Pruning:
+    """Keeps one session's view small. `now` is the time of day, in UTC. What was counted of the view, and found to be of a
+    bearable size, is not looked at again."""
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        hooks: Hooks,
+        *,
+        rules: Callable[[], PruningRules],
+        now: Callable[[], datetime],
+    ) -> None:
+        self._recorder = recorder
+        self._hooks = hooks
+        self._rules = rules
+        self._now = now
+        self._tally = Tally()
+        self._window = 0
+        """The window that all of the tally's messages are known to be bearable for."""
+
+    async def prune(self, window: int | None, reserve: int) -> None:
+        """Note what the next request of the open turn shows less of, at a window and a reserve of so many tokens. Where the
+        window is not known nothing is too long for it."""
+        fresh = self._tally.follow(tuple(self._recorder.transcript.messages))
+        if window is None:
+            self._window = 0
+            return
+        if self._window == 0 or window < self._window:
+            fresh = 0
+        view = self._recorder.transcript.view
+        self._note(joined(view, oversize(view, window, fresh)))
+        self._window = window
+        context, budget = self._context(), PruningBudget(window=window, reserve=reserve, rules=self._rules())
+        proposed = await self._hooks.propose_prunes(self._recorder.transcript.view, context, budget, self._now())
+        for failure in proposed.failures:
+            self._recorder.note(failure, turn=self._ordinal)
+        self._note(proposed.edits)
+
+    def _context(self) -> PruningContext:
+        transcript, tally = self._recorder.transcript, self._tally
+        tally.follow(tuple(transcript.messages))
+        return PruningContext(
+            messages=tally.messages,
+            sources=tuple(transcript.view.sources),
+            sizes=tuple(tally.sizes),
+            characters=tally.characters,
+            edited=MappingProxyType(transcript.view.edited),
+            asked_at=datetime.fromisoformat(transcript.asked_at) if transcript.asked_at else None,
+        )
+
+    def _note(self, edits: tuple[Edit, ...]) -> None:
+        if edits:
+            self._recorder.note(ContextPruned(edits=edits), turn=self._ordinal)
+
+    @property
+    def _ordinal(self) -> int:
+        return open_turn(self._recorder.transcript).ordinal

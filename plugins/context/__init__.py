@@ -1,0 +1,4 @@
+"""What keeps the context small: the built-in decisions about it.
+
+tool_pruning    old tool results are shortened, then cleared, by the figures of `[pruning]`
+"""

@@ -1,0 +1,38 @@
+"""How many characters a view shows, kept along: each message is counted once."""
+
+from __future__ import annotations
+
+from sessions.messages import AssistantMessage, Message
+
+
+class Tally:
+    """The `sizes` of a view's messages in characters, and their sum. `follow` it with the view before it is asked."""
+
+    def __init__(self) -> None:
+        self.messages: tuple[Message, ...] = ()
+        self.sizes: list[int] = []
+        self.characters = 0
+
+    def follow(self, messages: tuple[Message, ...]) -> int:
+        """Count what is not what was there before; returns the index of the first such message."""
+        known = _common(messages, self.messages)
+        self.characters -= sum(self.sizes[known:])
+        self.sizes[known:] = fresh = [characters(message) for message in messages[known:]]
+        self.characters += sum(fresh)
+        self.messages = messages
+        return known
+
+
+def characters(message: Message) -> int:
+    """Characters that a message shows to the model."""
+    if isinstance(message, AssistantMessage):
+        return len(message.text) + len(message.opaque or "") + sum(len(call.arguments) for call in message.calls)
+    return len(message.text)
+
+
+def _common(messages: tuple[Message, ...], before: tuple[Message, ...]) -> int:
+    """How many messages both begin with. Mostly all of those before: that, tuples of the very same values see at once."""
+    if messages[: len(before)] == before:
+        return len(before)
+    pairs = enumerate(zip(messages, before, strict=False))
+    return next((index for index, (one, other) in pairs if one is not other), len(messages))

@@ -1,0 +1,194 @@
+"""Asking plugins what to prune: whatever a stranger's does, the others are heard and nothing raises."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from exuvia import Clear, PruningBudget, PruningContext, PruningRules, Trim, hookimpl
+from plugins.deciding import IN_A_ROW, SECONDS
+from plugins.hooks import Hooks, Proposed
+from sessions.events import PluginFailed
+from sessions.messages import AssistantMessage, ToolMessage, UserMessage
+from sessions.pruning import Edited
+from sessions.tally import Tally
+from sessions.view import View
+from tests.stories import NOON
+
+VIEW = (
+    View()
+    .grown(UserMessage(text="hi"), 3, 2)
+    .grown(AssistantMessage(text=""), 4)
+    .grown(ToolMessage(id="c", tool="read", text="x" * 99), 5)
+)
+BUDGET = PruningBudget(window=1000, reserve=0, rules=PruningRules())
+CLEARED = Clear(of=5, note="gone", by="sharp", saved=95)
+NOTHING = Proposed(edits=(), failures=())
+
+
+def context() -> PruningContext:
+    tally = Tally()
+    tally.follow(tuple(VIEW.messages))
+    return PruningContext(
+        messages=tally.messages, sources=tuple(VIEW.sources), sizes=tuple(tally.sizes), characters=tally.characters
+    )
+
+
+class Sharp:
+    """A plugin as an author writes it: clears every result."""
+
+    @hookimpl
+    def propose_prunes(self, context: PruningContext) -> list[Clear]:
+        pairs = zip(context.sources, context.messages, strict=True)
+        return [Clear(of=of, note="gone", by="me") for of, message in pairs if isinstance(message, ToolMessage)]
+
+
+class Does:
+    """A plugin that does what the test says."""
+
+    def __init__(self, act: Callable[[PruningContext], Any]) -> None:
+        self._act = act
+
+    @hookimpl
+    def propose_prunes(self, context: PruningContext, budget: PruningBudget, now: Any) -> Any:
+        return self._act(context)
+
+
+def hooks_with(plugins: Mapping[str, object], seconds: float = SECONDS) -> Hooks:
+    hooks = Hooks(seconds)
+    for name, plugin in plugins.items():
+        assert hooks.register(name, plugin), hooks.refused
+    return hooks
+
+
+async def ask(hooks: Hooks) -> Proposed:
+    return await hooks.propose_prunes(VIEW, context(), BUDGET, NOON)
+
+
+def raises(error: BaseException) -> Callable[[PruningContext], Any]:
+    def act(_: PruningContext) -> Any:
+        raise error
+
+    return act
+
+
+def alters(context: PruningContext) -> Any:
+    context.edited[5] = Edited(edit=CLEARED, size=0)  # type: ignore[index]
+
+
+async def test_a_plugin_proposes_and_who_and_how_much_are_ours_to_say() -> None:
+    assert await ask(hooks_with({"sharp": Sharp()})) == Proposed(edits=(CLEARED,), failures=())
+
+
+async def test_nobody_who_is_asked_is_nothing_proposed() -> None:
+    assert await ask(Hooks()) == NOTHING
+
+
+@pytest.mark.parametrize(
+    ("act", "sentence"),
+    [
+        (raises(ValueError("too hot")), "ValueError: too hot"),
+        (raises(SystemExit(3)), "SystemExit: 3"),
+        (raises(KeyboardInterrupt()), "KeyboardInterrupt"),
+        (raises(asyncio.CancelledError()), "CancelledError"),
+        (raises(GeneratorExit()), "GeneratorExit"),
+        (lambda _: None, "it returned NoneType where a list was promised"),
+        (lambda _: (edit for edit in [CLEARED]), "it returned generator where a list was promised"),
+        (lambda _: ["nonsense"], "it proposed what is no edit: str is neither a Trim nor a Clear"),
+        (lambda _: [Trim(of=4, head=1, tail=1)], "there is no tool result at seq 4 to be pruned"),
+        (alters, "TypeError: 'mappingproxy' object does not support item assignment"),
+    ],
+)
+@pytest.mark.parametrize("first", [True, False])
+async def test_what_fails_is_named_and_the_others_are_heard(
+    act: Callable[[PruningContext], Any], sentence: str, first: bool
+) -> None:
+    plugins = {"odd": Does(act), "sharp": Sharp()}
+    hooks = hooks_with(dict(sorted(plugins.items(), reverse=first)))
+    failure = PluginFailed(plugin="odd", hook="propose_prunes", sentence=sentence)
+    assert await ask(hooks) == Proposed(edits=(CLEARED,), failures=(failure,))
+
+
+async def test_what_can_be_done_of_a_proposal_is_done_and_the_rest_is_named_in_part() -> None:
+    wanted = [*(Clear(of=100 + n, note="") for n in range(5)), Clear(of=5, note="gone")]
+    proposed = await ask(hooks_with({"sharp": Does(lambda _: wanted)}))
+    assert proposed.edits == (CLEARED,)
+    (failure,) = proposed.failures
+    assert failure.sentence.startswith("there is no tool result at seq 100 to be pruned; there")
+    assert failure.sentence.endswith(" (and 2 more)")
+
+
+async def test_edits_of_several_plugins_meet_whoever_is_asked_first() -> None:
+    plugins = {
+        "mild": Does(lambda _: [Trim(of=5, head=20, tail=5)]),
+        "other": Does(lambda _: [Trim(of=5, head=5, tail=20)]),
+    }
+    answers = {(await ask(hooks_with(dict(order)))).edits for order in (plugins.items(), reversed(plugins.items()))}
+    assert answers == {(Trim(of=5, head=5, tail=5, by="mild", saved=99 - 15),)}
+    assert (await ask(hooks_with({**plugins, "sharp": Sharp()}))).edits == (CLEARED,)
+
+
+async def test_three_failures_in_a_row_switch_a_hook_off_and_a_success_between_forgives() -> None:
+    acts = iter([0, 0, 1, 0, 0, 0])
+
+    def act(_: PruningContext) -> Any:
+        if next(acts):
+            return []
+        raise ValueError("too hot")
+
+    hooks = hooks_with({"odd": Does(act)})
+    told = [[failure.off for failure in (await ask(hooks)).failures] for _ in range(6)]
+    assert told == [[False], [False], [], [False], [False], [True]]
+    assert await ask(hooks) == NOTHING
+    (refusal,) = hooks.refused
+    assert (refusal.plugin, refusal.hook) == ("odd", "propose_prunes")
+    assert refusal.sentence.endswith(" is not used: it is switched off until a restart (ValueError: too hot).")
+    assert IN_A_ROW == 3
+
+
+async def test_one_that_does_not_return_is_lost_at_once_and_holds_nobody_up() -> None:
+    hang = threading.Event()
+    hooks = hooks_with({"slow": Does(lambda _: hang.wait() and []), "sharp": Sharp()}, 0.05)
+    proposed = await ask(hooks)
+    failure = PluginFailed(plugin="slow", hook="propose_prunes", sentence="it did not return within 0.05 seconds", off=True)
+    assert proposed == Proposed(edits=(CLEARED,), failures=(failure,))
+    assert await ask(hooks) == Proposed(edits=(CLEARED,), failures=())
+    assert len(hooks.refused) == 1
+    hang.set()
+    await asyncio.sleep(0.05)  # its late answer meets nobody
+
+
+async def test_two_sessions_that_lose_the_same_plugin_at_once_switch_it_off_once() -> None:
+    hang = threading.Event()
+    hooks = hooks_with({"slow": Does(lambda _: hang.wait() and [])}, 0.05)
+    answers = await asyncio.gather(ask(hooks), ask(hooks))
+    assert [failure.off for answer in answers for failure in answer.failures] == [True, True]
+    assert len(hooks.refused) == 1
+    hang.set()
+
+
+async def test_a_stranger_runs_beside_the_event_loop_and_a_built_in_on_it() -> None:
+    threads = []
+
+    def act(_: PruningContext) -> Any:
+        threads.append(threading.current_thread())
+        return []
+
+    hooks = Hooks()
+    hooks.register("stranger", Does(act))
+    hooks.register("ours", Does(act), ours=True)
+    await ask(hooks)
+    (stranger,) = [thread for thread in threads if thread is not threading.main_thread()]
+    assert len(threads) == 2
+    assert stranger.daemon  # one that never returns does not keep the gateway from ending
+
+
+async def test_a_built_in_that_fails_is_named_like_a_stranger() -> None:
+    hooks = Hooks()
+    hooks.register("ours", Does(raises(ValueError("too hot"))), ours=True)
+    (failure,) = (await ask(hooks)).failures
+    assert failure.sentence == "ValueError: too hot"
