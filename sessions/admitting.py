@@ -92,7 +92,7 @@ def _sound(offer: object) -> Edit:
     """The offer as an edit, its fields of the types that they promise and within bounds."""
     if type(offer) not in (Trim, Clear):
         raise TypeError(f"{type(offer).__name__} is neither a Trim nor a Clear")
-    edit: Edit = msgspec.convert(msgspec.to_builtins(offer), type(offer))
+    edit: Edit = msgspec.convert(msgspec.to_builtins(offer), Edit)
     counts = (edit.of, edit.head, edit.tail) if isinstance(edit, Trim) else (edit.of,)
     if not all(0 <= count <= MOST for count in counts):
         raise ValueError("it has a number that cannot be")

@@ -6,8 +6,10 @@ import asyncio
 import hashlib
 import json
 import os
+import random
 import re
 import sys
+import types
 from pathlib import Path
 from typing import Any, get_args
 
@@ -16,8 +18,11 @@ import pytest
 
 from gateway.door.frames import ATTACHMENTS, ClientFrame, SentAttachment, parse
 from gateway.terminal.frames import read_frame
+from plugins.hooks import Hooks
+from plugins.pruning import PruningRules
 from sessions.context import assemble, canonical, canonical_head
 from sessions.events import KINDS
+from sessions.messages import ToolMessage
 from sessions.store import START
 from sessions.transcript import project
 from sessions.verifying import verify_journal
@@ -25,6 +30,7 @@ from sessions.wire import FIRST, decode, encode, verify
 from tests.docs.verifier import verify as verify_by_the_page
 from tests.docs.view import request_by_the_page
 from tests.gateway.gateways import TOKEN, gateway
+from tests.gateway.stage import Instrument, Model, Stage, says
 
 DOCS = Path(__file__).parents[2] / "docs"
 EVENTS = (DOCS / "events.md").read_text(encoding="utf-8")
@@ -150,6 +156,36 @@ async def test_a_real_gateways_journal_verifies_by_the_page_and_its_requests_can
     sent = [line for line in lines if line["kind"] == "request_sent"]
     assert len(sent) == 3
     assert [request["sha256"] for request in sent] == [hash_by_the_page(lines[: line["seq"] - 1]) for line in sent]
+
+
+async def test_pruned_requests_can_be_computed_by_the_page() -> None:
+    chance = random.Random(7)
+    tool = Instrument("tool", lambda: chance.choice("aé日😀") * chance.randint(10, 9000))
+    rules = PruningRules(mode="always", min_prunable_chars=1000)
+    stage = Stage(Model(*(says("", "tool", "tool"), says("done")) * 20), tool, pruning=rules)
+    async with stage.playing():
+        for number in range(20):
+            stage.hear("go " + "x" * chance.randint(0, 3000), f"m{number}")
+            await stage.until_settled()
+    lines = [json.loads(line) for line in stage.log.written]
+    assert {edit["how"] for line in lines if line["kind"] == "context_pruned" for edit in line["edits"]} == {"trim", "clear"}
+    sent = [line for line in lines if line["kind"] == "request_sent"]
+    assert [request["sha256"] for request in sent] == [hash_by_the_page(lines[: line["seq"] - 1]) for line in sent]
+
+
+async def test_the_page_s_plugin_prunes_what_it_says() -> None:
+    plugin = types.ModuleType("plugin")
+    exec(block((DOCS / "pruning.md").read_text(encoding="utf-8"), "python"), plugin.__dict__)  # our own page
+    hooks = Hooks()
+    assert hooks.register("hiding", plugin), hooks.refused
+    model = Model(says("", "secrets", "other"), says("I see."), says("Again?"))
+    stage = Stage(model, Instrument("secrets", lambda: "s" * 99), Instrument("other"), hooks=hooks)
+    async with stage.playing():
+        for text in ("go", "and?"):
+            stage.hear(text, text)
+            await stage.until_settled()
+    shown = [[m.text for m in r.context.messages if isinstance(m, ToolMessage)] for r in model.requests]
+    assert shown == [[], ["s" * 99, "done"], ["[hidden]", "done"]]
 
 
 def hash_by_the_page(lines: list[Frame]) -> str:

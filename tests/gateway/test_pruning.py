@@ -1,0 +1,276 @@
+"""Pruning in the turn: before each call of a model, in the log before the request, the same bytes ever after."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from exuvia import Clear, PruningContext, hookimpl
+from gateway.conversations.conversation import ResumeRules
+from plugins.contracts import CallDraft, ChatRequest, Delta, ModelLimits, Reply
+from plugins.hooks import Hooks
+from plugins.pruning import PruningRules
+from sessions.context import Gauge, assemble
+from sessions.events import ContextPruned, PluginFailed, RequestSent, ToolReturned
+from sessions.messages import ToolMessage, UserMessage
+from sessions.oversize import RESULT_SHARE
+from sessions.pruning import Trim
+from sessions.tokens import estimate
+from sessions.transcript import Transcript, evolve
+from sessions.verifying import verify_journal
+from sessions.wire import decode
+from tests.gateway.stage import Answer, Instrument, Model, Stage, hangs_after, says
+
+OFF = PruningRules(mode="off")
+ALWAYS = PruningRules(mode="always")
+
+
+class Windowed(Model):
+    """A model with a window of so many tokens."""
+
+    def __init__(self, window: int | None, *answers: Answer) -> None:
+        super().__init__(*answers)
+        self.window = window
+
+    def limits(self, model: str) -> ModelLimits:
+        return ModelLimits(window=self.window)
+
+
+def works(*tools: str) -> Answer:
+    """A model that answers each message of a person with calls of these tools, and their results with a word."""
+
+    async def answer(request: ChatRequest) -> AsyncIterator[Delta | Reply]:
+        asks = isinstance(request.context.messages[-1], UserMessage)
+        calls = tuple(CallDraft(id="c", tool=tool, arguments="{}") for tool in tools) if asks else ()
+        if not asks:
+            yield Delta("done")
+        yield Reply(text="" if asks else "done", model=request.model, stop="calls" if calls else "end", calls=calls)
+
+    return answer
+
+
+def results(request: ChatRequest) -> list[str]:
+    return [message.text for message in request.context.messages if isinstance(message, ToolMessage)]
+
+
+def reproduced(lines: list[bytes]) -> int:
+    """How many requests the journal's lines rebuild to the hash that they name; fails at one that they do not."""
+    transcript, before, gauge, count = Transcript(), None, Gauge(), 0
+    for line in lines:
+        recorded = decode(line)
+        if isinstance(recorded.event, RequestSent):
+            before = assemble(transcript, before)
+            assert gauge.measure(before).sha256 == recorded.event.sha256, recorded.seq
+            count += 1
+        transcript = evolve(transcript, recorded)
+    return count
+
+
+@pytest.mark.parametrize("rules", [OFF, PruningRules(), ALWAYS])
+async def test_a_result_that_is_too_large_is_cut_before_the_next_call_of_the_same_turn(rules: PruningRules) -> None:
+    model = Windowed(1000, works("tool"))
+    stage = Stage(model, Instrument("tool", lambda: "a" * 50_000 + "z" * 50_000), pruning=rules)
+    async with stage.playing():
+        stage.hear("go")
+        await stage.until_settled()
+    (text,) = results(model.requests[1])
+    assert estimate(text) <= RESULT_SHARE * 1000
+    assert text.startswith("aaa")
+    assert "100,000 characters" in text
+    (returned,) = stage.told(ToolReturned)
+    assert len(returned.output) == 100_000
+    kinds = [kind for kind in stage.kinds if kind in ("tool_returned", "context_pruned", "request_sent")]
+    assert kinds == ["request_sent", "tool_returned", "context_pruned", "request_sent"]
+    assert reproduced(stage.log.written) == 2
+
+
+async def test_a_message_that_is_too_large_for_the_window_is_shown_as_head_and_tail() -> None:
+    model = Windowed(1000, says("well"))
+    stage = Stage(model)
+    async with stage.playing():
+        stage.hear("a" * 99_999 + "z")
+        await stage.until_settled()
+        stage.hear("and?", "m2")
+        await stage.until_settled()
+    (first, *_), (again, *_) = (request.context.messages for request in model.requests)
+    assert estimate(first.text) <= 500
+    assert "100,000 characters" in first.text
+    assert again == first
+    assert len(stage.told(ContextPruned)) == 1
+
+
+async def test_without_a_known_window_nothing_is_cut() -> None:
+    model = Windowed(None, works("tool"))
+    stage = Stage(model, Instrument("tool", lambda: "x" * 100_000), pruning=ALWAYS)
+    async with stage.playing():
+        for number in range(5):
+            stage.hear("go", f"m{number}")
+            await stage.until_settled()
+    assert stage.told(ContextPruned) == []
+
+
+async def test_old_results_are_pruned_once_the_cache_is_cold_and_stay_so() -> None:
+    model = Windowed(4000, works("tool"))
+    stage = Stage(model, Instrument("tool", lambda: "x" * 4500))
+    async with stage.playing():
+        for number in range(6):
+            stage.hear("go", f"m{number}")
+            await stage.until_settled()
+        assert stage.told(ContextPruned) == []
+        stage.clock.move(301)
+        stage.hear("later", "cold")
+        await stage.until_settled()
+        first_after = results(model.requests[-2])
+        stage.hear("at once", "warm")
+        await stage.until_settled()
+    (pruned,) = stage.told(ContextPruned)
+    # the third-last assistant message is the last word on the fifth result
+    assert [len(text) > 4000 for text in first_after] == [False] * 5 + [True]
+    assert {edit.by for edit in pruned.edits} == {"tool_pruning"}
+    assert results(model.requests[-1])[:6] == first_after
+    assert reproduced(stage.log.written) == 16
+
+
+async def test_a_restart_sends_the_same_bytes() -> None:
+    model = Windowed(4000, works("tool"))
+    stage = Stage(model, Instrument("tool", lambda: "x" * 4500), pruning=ALWAYS)
+    async with stage.playing():
+        for number in range(6):
+            stage.hear("go", f"m{number}")
+            await stage.until_settled()
+    again = Windowed(4000, says("back"))
+    restarted = Stage(again, lines=list(stage.log.written), pruning=OFF)
+    async with restarted.playing():
+        restarted.hear("still there?", "after")
+        await restarted.until_settled()
+    last, first = model.requests[-1].context.messages, again.requests[0].context.messages
+    assert first[: len(last)] == last
+    assert stage.told(ContextPruned) != []
+
+
+async def test_a_turn_that_is_resumed_prunes_what_its_tool_returned_before_the_crash() -> None:
+    model = Windowed(1000, says("", "tool"), hangs_after(""))
+    stage = Stage(model, Instrument("tool", lambda: "x" * 90_000), pruning=OFF)
+    async with stage.playing():
+        stage.hear("go")
+        await stage.until(lambda: len(model.requests) == 2)
+    cut = next(n for n, line in enumerate(stage.log.written) if b'"kind":"tool_returned"' in line)
+    again = Windowed(1000, says("back"))
+    resume = ResumeRules(mode="auto", within=timedelta(hours=1))
+    restarted = Stage(again, lines=stage.log.written[: cut + 1], pruning=OFF, resume=resume)
+    async with restarted.playing():
+        await restarted.until_settled()
+    assert estimate(results(again.requests[0])[0]) <= RESULT_SHARE * 1000
+
+
+# --- plugins ----------------------------------------------------------------------------------------------------------
+
+
+class Tidy:
+    """A stranger that clears every result of the tool `secret`."""
+
+    @hookimpl
+    def propose_prunes(self, context: PruningContext) -> list[Clear]:
+        pairs = zip(context.sources, context.messages, strict=True)
+        return [Clear(of=of, note="[withheld]") for of, message in pairs if isinstance(message, ToolMessage)]
+
+
+class Broken:
+    """A stranger that fails in its own way each time."""
+
+    def __init__(self, *answers: Any) -> None:
+        self._answers = list(answers)
+
+    @hookimpl
+    def propose_prunes(self, context: PruningContext) -> Any:
+        answer = self._answers.pop(0) if self._answers else []
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+
+async def test_a_stranger_s_edits_and_failures_stand_in_the_log_and_the_turn_goes_on() -> None:
+    hooks = Hooks()
+    nonsense = [Clear(of=10**6, note=""), Trim(of=1, head=-3, tail=0), "?"]
+    hooks.register("broken", Broken(SystemExit(1), nonsense, KeyboardInterrupt()))
+    hooks.register("tidy", Tidy())
+    model = Windowed(1000, works("tool"))
+    stage = Stage(model, Instrument("tool", lambda: "secret " * 20), hooks=hooks)
+    async with stage.playing():
+        for number in range(3):
+            stage.hear("go", f"m{number}")
+            await stage.until_settled()
+    assert results(model.requests[-1]) == ["[withheld]"] * 3
+    failures = stage.told(PluginFailed)
+    assert [(failed.plugin, failed.hook, failed.off) for failed in failures] == [
+        ("broken", "propose_prunes", False),
+        ("broken", "propose_prunes", False),
+        ("broken", "propose_prunes", True),
+    ]
+    assert failures[0].sentence == "SystemExit: 1"
+    assert len(hooks.refused) == 1
+    assert {edit.by for event in stage.told(ContextPruned) for edit in event.edits} == {"tidy"}
+    assert reproduced(stage.log.written) == 6
+
+
+async def test_cancelling_a_turn_does_not_wait_for_a_stranger() -> None:
+    hang, hooks = threading.Event(), Hooks()
+
+    class Slow:
+        @hookimpl
+        def propose_prunes(self) -> list[Clear]:
+            hang.wait()
+            return []
+
+    hooks.register("slow", Slow())
+    stage = Stage(Windowed(1000, says("hi")), hooks=hooks)
+    async with stage.playing():
+        stage.hear("go")
+        await stage.until(lambda: stage.turn.running)
+        await asyncio.sleep(0.02)
+        assert stage.turn.cancel()
+        await stage.until_settled()
+    hang.set()
+    assert stage.told(RequestSent) == []
+
+
+# --- long sessions ----------------------------------------------------------------------------------------------------
+
+
+TURNS = 150
+
+
+@pytest.mark.parametrize("rules", [PruningRules(), ALWAYS], ids=["cache-ttl", "always"])
+@pytest.mark.parametrize("window", [4000, 8000, 200_000])
+async def test_hundreds_of_turns_with_huge_results_keep_what_pruning_promises(
+    tmp_path: Path, window: int, rules: PruningRules
+) -> None:
+    chance = random.Random(f"{window}{rules.mode}")
+    model = Windowed(window, works("a", "b"))
+
+    def output() -> str:
+        return "y" * int(10 ** chance.uniform(1, 5.3))  # up to 200,000 characters
+
+    stage = Stage(model, Instrument("a", output), Instrument("b", output), pruning=rules)
+    async with stage.playing():
+        for number in range(TURNS):
+            stage.clock.move(chance.choice([1, 1, 1, 1000]))
+            stage.hear("go", f"m{number}")
+            await stage.until_settled()
+            for request in model.requests:
+                assert max(map(estimate, results(request)), default=0) <= RESULT_SHARE * window
+            model.requests.clear()
+    path = tmp_path / "20261121-120000-aaaaaa.jsonl"
+    path.write_bytes(b"".join(stage.log.written))
+    assert verify_journal(path).events == len(stage.log.written)
+    assert reproduced(stage.log.written) == 2 * TURNS
+    edits = [edit for event in stage.told(ContextPruned) for edit in event.edits]
+    assert {edit.by for edit in edits} == {"oversize", "tool_pruning"} if window < 200_000 else {"tool_pruning"}
+    assert all(edit.saved > 0 for edit in edits)
