@@ -5,7 +5,7 @@ importing one module of this floor never pays for the others.
 
 What an author meets:
 
-    contracts    what a plugin may provide, and the `House` it is given
+    contracts    what a plugin may provide, and the `House` it is given; summaries: the same for compactions
     errors       what a plugin may raise
     hookspecs    the hooks, each with its promise
     pruning      what a decision about pruning is given
@@ -76,6 +76,14 @@ if TYPE_CHECKING:
     from plugins.pruning import PruningContext as PruningContext
     from plugins.pruning import PruningRules as PruningRules
     from plugins.secrets import Secret as Secret
+    from plugins.summaries import Answered as Answered
+    from plugins.summaries import Ask as Ask
+    from plugins.summaries import Flush as Flush
+    from plugins.summaries import Flushed as Flushed
+    from plugins.summaries import FlushRules as FlushRules
+    from plugins.summaries import Leaving as Leaving
+    from plugins.summaries import Summarizer as Summarizer
+    from plugins.summaries import Summary as Summary
     from sessions.context import Context as Context
     from sessions.messages import AssistantMessage as AssistantMessage
     from sessions.messages import Attachment as Attachment
@@ -98,6 +106,7 @@ _NAMES = {
     "plugins.hookspecs": "hookimpl",
     "plugins.pruning": "PruningBudget PruningContext PruningRules",
     "plugins.secrets": "Secret",
+    "plugins.summaries": "Answered Ask Flush FlushRules Flushed Leaving Summarizer Summary",
     "sessions.context": "Context",
     "sessions.messages": "AssistantMessage Attachment Message ToolCall ToolDefinition ToolMessage Usage UserMessage",
     "sessions.pruning": "Clear Edit Trim",

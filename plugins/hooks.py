@@ -20,6 +20,7 @@ from plugins.contracts import ChatProvider, Command, Tool
 from plugins.deciding import SECONDS, Decision, Implementation
 from plugins.pruning import PruningBudget, PruningContext
 from plugins.strangers import StrangerFailed, attempt
+from plugins.summaries import Flush, Summarizer
 from plugins.validation import Unfit
 from sessions.admitting import admitted, joined
 from sessions.events import PluginFailed
@@ -59,6 +60,8 @@ class Hooks:
         self._ours: set[str] = set()
         self._seconds = seconds
         self._decisions: dict[str, Decision] = {}
+        self._summarizers: dict[str, type[Summarizer]] = {}
+        self._flushes: dict[str, type[Flush]] = {}
 
     def register(self, name: str, plugin: object, *, ours: bool = False) -> bool:
         """Take in a plugin, a module or an object with hook implementations, and ask it what it provides. `ours`: its
@@ -76,6 +79,8 @@ class Hooks:
         self._collect(name, "register_chat_providers", validation.chat_provider, self._chat_providers)
         self._collect(name, "register_tools", validation.tool, self._tools)
         self._collect(name, "register_commands", validation.command, self._commands)
+        self._collect(name, "register_summarizers", validation.summarizer, self._summarizers)
+        self._collect(name, "register_flushes", validation.flush, self._flushes)
         return True
 
     def refuse(self, plugin: str, hook: str, reason: str) -> None:
@@ -127,6 +132,14 @@ class Hooks:
                 seconds=self._seconds,
             )
         return self._decisions[hook]
+
+    def summarizers(self) -> Mapping[str, type[Summarizer]]:
+        """The summarizers by name."""
+        return dict(self._summarizers)
+
+    def flushes(self) -> Mapping[str, type[Flush]]:
+        """The flushes by name."""
+        return dict(self._flushes)
 
     def _take_in(self, name: str, plugin: object) -> None:
         if self._pluggy.has_plugin(name):

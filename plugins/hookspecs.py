@@ -17,6 +17,7 @@ import pluggy
 
 from plugins.contracts import ChatProvider, Command, Tool
 from plugins.pruning import PruningBudget, PruningContext
+from plugins.summaries import Flush, Summarizer
 from sessions.pruning import Edit
 
 GROUP = "exuvia"
@@ -49,4 +50,18 @@ def propose_prunes(context: PruningContext, budget: PruningBudget, now: datetime
     """Return which tool results the next request should show less of: `Trim` and `Clear` edits, asked for before each call
     of a model. Each names its result by `context.sources[index]`. What all plugins propose is done, the stronger of two
     edits of one result; an edit stays for ever, and one that is in force already need not be proposed again."""
+    raise AssertionError
+
+
+@hookspec
+def register_summarizers() -> Sequence[type[Summarizer]]:
+    """Return the classes of the summarizers that this plugin adds; `compaction.summarizer` names the one in use. Each is
+    made without arguments."""
+    raise AssertionError
+
+
+@hookspec
+def register_flushes() -> Sequence[type[Flush]]:
+    """Return the classes of the flushes that this plugin adds; `compaction.memory_flush.by` names the one in use. Each is
+    made without arguments."""
     raise AssertionError

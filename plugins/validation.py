@@ -11,6 +11,7 @@ import msgspec
 
 from plugins.contracts import ChatProvider, Command, CommandTime, Tool
 from plugins.strangers import StrangerFailed
+from plugins.summaries import Flush, Summarizer
 from sessions.messages import ToolDefinition
 
 _WORD = re.compile(r"[a-z][a-z0-9_]{0,31}")
@@ -61,6 +62,20 @@ def command(offered: object) -> str:
         raise Unfit(f"{kind.__name__}.when is neither 'now' nor 'between_turns'")
     _coroutine(kind, "run")
     return name
+
+
+def summarizer(offered: object) -> str:
+    """The name of a summarizer's class."""
+    kind = _class(offered, Summarizer, ("summarize",))
+    _coroutine(kind, "summarize")
+    return _text(kind, "name", _WORD)
+
+
+def flush(offered: object) -> str:
+    """The name of a flush's class."""
+    kind = _class(offered, Flush, ("flush",))
+    _coroutine(kind, "flush")
+    return _text(kind, "name", _WORD)
 
 
 def _class(offered: object, promised: type, methods: tuple[str, ...]) -> type:
