@@ -14,7 +14,7 @@ from plugins.contracts import House, ToolContext, ToolOutput
 from plugins.errors import ToolFailed
 from plugins.tools.beneath import NotBeneath
 from plugins.tools.file_place import LARGEST, FileChanged, FilePlace, file_place, writable_parts
-from plugins.tools.seen_files import seen_files
+from plugins.tools.seen_files import Known, lines_in, seen_files
 
 T = TypeVar("T")
 
@@ -26,15 +26,13 @@ class GivenUp(Exception):
 
 
 class Change:
-    """A file that is about to be changed. `before` are its bytes, None where there is no file; `known` is whether the
-    session has seen just those, None where it has seen nothing of the file."""
+    """A file that is about to be changed. `before` are its bytes, None where there is no file; `known` is what the session
+    has seen of it."""
 
-    def __init__(
-        self, path: str, place: FilePlace, known: Callable[[bytes], bool | None], go_on: Callable[[], None]
-    ) -> None:
+    def __init__(self, path: str, place: FilePlace, known: Known | None, go_on: Callable[[], None]) -> None:
         self.path = path
         self.before = place.content()
-        self.known = None if self.before is None else known(self.before)
+        self.known = known
         self.after = self.before
         self._place = place
         self._go_on = go_on
@@ -80,11 +78,12 @@ class Changes:
             parts = writable_parts(self._workspace, path, self._protected())
             with self._seen.changing, file_place(self._workspace, parts, make=new) as place:
                 go_on()
-                wanted = Change("/".join(parts), place, lambda found: self._seen.known(session, parts, found), go_on)
+                wanted = Change("/".join(parts), place, self._seen.known(session, parts), go_on)
                 said = change(wanted)
-                # An appended note is no reason to believe that the session knows the rest.
-                if wanted.after is not None and (wanted.known or wanted.before is None):
-                    self._seen.note(session, parts, wanted.after)
+                if wanted.before is None and wanted.after is not None:
+                    self._seen.note(session, parts, wanted.after, (1, lines_in(wanted.after) + 1))
+                elif wanted.before is not None and wanted.after is not None:
+                    self._seen.note_change(session, parts, wanted.before, wanted.after)
                 return said
         except (NotBeneath, GivenUp) as error:
             raise ToolFailed(str(error)) from error
@@ -116,7 +115,7 @@ def encoded(text: str) -> bytes:
 
 def size(content: bytes) -> str:
     """`1,234 bytes, 20 lines`."""
-    lines = content.count(b"\n") + (not content.endswith(b"\n") and bool(content))
+    lines = lines_in(content)
     return f"{len(content):,} byte{'s' * (len(content) != 1)}, {lines:,} line{'s' * (lines != 1)}"
 
 

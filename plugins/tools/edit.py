@@ -92,7 +92,11 @@ def _edit(file: Change, wanted: EditArguments) -> str:
     file.replace(encoded(edited))
     places = f"{count:,} place{'s' * (count != 1)}"
     # The passage was found all the same, so nothing was overwritten blindly.
-    changed = "" if file.known is not False else " The rest of the file has changed since it was read here."
+    changed = (
+        ""
+        if file.known is None or file.known.is_of(file.before)
+        else " The rest of the file has changed since it was read here."
+    )
     return f"Edited {file.path} in {places}.{changed}\n{_shown(edited, text.index(old), new)}"
 
 

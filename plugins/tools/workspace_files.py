@@ -85,11 +85,11 @@ class Read:
                 return _listing(opened)
             with open(opened, "rb", buffering=_BLOCK, closefd=False) as file:
                 if os.fstat(opened).st_size > LARGEST:
-                    return _text(file, wanted)
+                    return _text(file, wanted)[0]
                 # What is shown and what is remembered as seen are the same bytes.
                 content = file.read()
-            text = _text(io.BytesIO(content), wanted)
-            self._seen.note(session, components(self._workspace, wanted.path), content)
+            text, following = _text(io.BytesIO(content), wanted)
+            self._seen.note(session, components(self._workspace, wanted.path), content, (wanted.offset, following))
             return text
         except OSError as error:
             raise ToolFailed(f"It cannot be read: {error.strerror}.") from error
@@ -97,7 +97,8 @@ class Read:
             os.close(opened)
 
 
-def _text(file: IO[bytes], wanted: ReadArguments) -> str:
+def _text(file: IO[bytes], wanted: ReadArguments) -> tuple[str, int]:
+    """What is answered, and the first line that is not shown whole."""
     if b"\0" in file.read(_FIRST):
         raise ToolFailed(BINARY)
     file.seek(0)
@@ -108,16 +109,16 @@ def _text(file: IO[bytes], wanted: ReadArguments) -> str:
         # A byte more than fits, so that a line that just fits and one that is too long can be told apart.
         piece = file.readline(room + 1)
         if not piece:
-            return _whole(lines, wanted)
+            return _whole(lines, wanted), number
         if b"\0" in piece:
             raise ToolFailed(BINARY)
         text = piece.decode("utf-8", "replace")
         size = len(text.encode())
         if size > room:
-            return _cut_line(text, number) if not lines else _with_note(lines, number)
+            return _cut_line(text, number) if not lines else _with_note(lines, number), number
         lines.append(text)
         room, number = room - size, number + 1
-    return _with_note(lines, number) if file.read(1) else _whole(lines, wanted)
+    return _with_note(lines, number) if file.read(1) else _whole(lines, wanted), number
 
 
 def _pass_over(file: IO[bytes], lines: int) -> None:

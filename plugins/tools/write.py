@@ -10,6 +10,7 @@ import msgspec
 from plugins.contracts import House, ToolContext, ToolOutput
 from plugins.errors import ToolFailed
 from plugins.tools.changing import Change, Changes, convert, encoded, size
+from plugins.tools.workspace_files import MOST_TEXT
 from sessions.messages import ToolDefinition
 
 
@@ -39,8 +40,8 @@ class Write:
                     "enum": ["create", "replace", "append"],
                     "description": (
                         "`create` (the default) makes a new file; `replace` puts the text in the place of all that is in"
-                        " the file, which must have been read before; `append` adds it at the end, on a line of its own,"
-                        " and makes the file if there is none."
+                        " the file, which must have been read before, to its end; `append` adds it at the end, on a line of"
+                        " its own, and makes the file if there is none."
                     ),
                 },
             },
@@ -74,10 +75,19 @@ def _replace(file: Change, content: bytes) -> str:
         return _create(file, content)
     if file.known is None:
         raise ToolFailed("The file exists and was not read in this session; read it first.")
-    if not file.known:
+    if not file.known.is_of(file.before):
         raise ToolFailed("The file has changed since it was read here; read it again first.")
+    if unseen := file.known.unseen(file.before):
+        raise ToolFailed(_unseen(file.before, *unseen))
     file.replace(content)
     return f"Replaced {file.path}: now {size(content)}, before {size(file.before)}."
+
+
+def _unseen(content: bytes, first: int, last: int) -> str:
+    which = f"line {first:,} was" if first == last else f"lines {first:,} to {last:,} were"
+    if len(content.split(b"\n", first)[first - 1]) > MOST_TEXT:
+        return f"Line {first:,} of this file is too long to be read whole; use edit, or write to another file."
+    return f"Of this file {which} not read in this session; read on with offset {first} first, or use edit."
 
 
 def _append(file: Change, content: bytes) -> str:

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from exuvia import Tool, ToolFailed
 from plugins.tools import file_place
 from plugins.tools.file_place import FilePlace
+from plugins.tools.seen_files import SeenFiles
 from tests.plugins.test_workspace_files import swapping
 from tests.plugins.workspaces import CANARY, Workspace
 
@@ -66,6 +67,80 @@ async def test_a_file_is_replaced_only_by_a_session_that_read_it_as_it_is(worksp
     assert (workspace.text("a.md"), file.stat().st_mode & 0o777) == ("second\n", 0o640)
     assert await workspace.do("write", "a.md", content="third\n", mode="replace")  # what it wrote itself it knows
     assert workspace.names() == {"a.md"}
+
+
+async def test_a_file_of_which_only_a_part_was_read_is_not_replaced(workspace: Workspace) -> None:
+    workspace.put("a.md", "one\ntwo\nthree\nfour\nfive")
+    wanted: dict[str, Any] = {"content": "new\n", "mode": "replace"}
+
+    await workspace.do("read", "a.md", limit=2)
+    assert await workspace.refusal("write", "a.md", **wanted) == (
+        "Of this file lines 3 to 5 were not read in this session; read on with offset 3 first, or use edit."
+    )
+    await workspace.do("read", "a.md", offset=4)
+    assert "line 3 was not read" in await workspace.refusal("write", "a.md", **wanted)
+    await workspace.do("read", "a.md", offset=3, limit=1)
+    assert "Replaced" in await workspace.do("write", "a.md", **wanted)
+
+
+async def test_a_long_file_is_replaced_once_it_was_read_to_its_end(workspace: Workspace) -> None:
+    workspace.put("a.md", "".join(f"line {n}\n" for n in range(50_000)))
+    following, said = 1, "[There is more"
+    while "[There is more" in said:
+        assert " not read in this session" in await workspace.refusal("write", "a.md", content="", mode="replace")
+        said = await workspace.do("read", "a.md", offset=following)
+        following += said.count("\n")
+    assert "Replaced" in await workspace.do("write", "a.md", content="", mode="replace")
+    await workspace.do("read", "a.md")
+    assert "Replaced" in await workspace.do("write", "a.md", content="from empty\n", mode="replace")
+
+
+async def test_a_line_that_is_too_long_to_be_shown_is_never_taken_for_seen(workspace: Workspace) -> None:
+    workspace.put("a.md", "one\n" + "x" * 300_000 + "\nthree\n")
+    await workspace.do("read", "a.md")
+    assert "is longer than this" in await workspace.do("read", "a.md", offset=2)
+    await workspace.do("read", "a.md", offset=3)
+    said = await workspace.refusal("write", "a.md", content="", mode="replace")
+    assert said == "Line 2 of this file is too long to be read whole; use edit, or write to another file."
+
+
+async def test_an_edit_of_a_file_that_was_read_in_part_leaves_known_what_stands_before_it(workspace: Workspace) -> None:
+    workspace.put("a.md", "one\ntwo\nthree\nfour\nfive\n")
+    await workspace.do("read", "a.md", limit=3)
+    await workspace.do("edit", "a.md", old="two", new="2\n2")
+    assert "lines 2 to 6 were" in await workspace.refusal("write", "a.md", content="", mode="replace")
+    await workspace.do("read", "a.md", offset=2)
+    await workspace.do("edit", "a.md", old="four", new="4")
+    assert "Replaced" in await workspace.do("write", "a.md", content="", mode="replace")
+
+
+TEXTS = st.lists(st.sampled_from([b"a", b"b", b"\n"]), max_size=9).map(b"".join)
+
+
+@given(before=TEXTS, after=TEXTS, pieces=st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1))
+def test_what_is_known_of_a_file_is_what_was_shown_of_it(before: bytes, after: bytes, pieces: list[tuple[int, int]]) -> None:
+    old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
+    seen = SeenFiles()
+    seen.note("s", ("a",), b"another version", (1, 9))
+    for piece in pieces:
+        seen.note("s", ("a",), before, piece)
+    shown = {n for start, end in pieces for n in range(start, end)}
+    missing = [n for n in range(1, len(old) + 1) if n not in shown]
+    assert first_unseen(seen, before) == (missing[0] if missing else None)
+
+    seen.note_change("s", ("a",), before, after)
+
+    same = next((n for n, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), min(len(old), len(new)))
+    lost = [n for n in range(1, len(new) + 1) if n > same or n not in shown] if missing else []
+    assert first_unseen(seen, after) == (lost[0] if lost else None)
+
+
+def first_unseen(seen: SeenFiles, content: bytes) -> int | None:
+    known = seen.known("s", ("a",))
+    assert known is not None
+    assert known.is_of(content)
+    unseen = known.unseen(content)
+    return unseen[0] if unseen else None
 
 
 async def test_appending_begins_a_line_and_needs_no_reading(workspace: Workspace) -> None:
