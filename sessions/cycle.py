@@ -14,6 +14,7 @@ from sessions.events import (
     ContextCompacted,
     FlushOutcome,
     MemoryFlushed,
+    NoteAppended,
     Recorded,
     Trigger,
 )
@@ -38,12 +39,22 @@ class FlushMark(msgspec.Struct, frozen=True, kw_only=True):
     path: str
 
 
+class Owed(msgspec.Struct, frozen=True, kw_only=True):
+    """A section that is to stand in a note and of which the log does not say yet that it does: the seq of the event that has
+    its text, and the note's path."""
+
+    of: int
+    path: str
+
+
 class Cycle(msgspec.Struct, frozen=True, kw_only=True):
     """Where the session stands between two compactions. `compaction` is the number of the last cycle that began, 0 if none
     did; `began` whether it is open now, and with which `trigger`.
 
     `flush` is the newest flush; `covered` the last seq that a flush of this cycle covered, 0 if none did. `failures` counts
     what went wrong in a row, `failed_at` when it last did. `compactions` counts those that were made, the last `at`.
+    `owed` are the sections that the notes may lack; `flushed_bytes` how long the journal was at the newest flush or
+    compaction.
     """
 
     compaction: int = 0
@@ -58,6 +69,8 @@ class Cycle(msgspec.Struct, frozen=True, kw_only=True):
     failed_at: str = ""
     compactions: int = 0
     at: str = ""
+    owed: tuple[Owed, ...] = ()
+    flushed_bytes: int = 0
 
     @property
     def next(self) -> int:
@@ -78,8 +91,8 @@ def began(cycle: Cycle, event: CompactionBegan) -> Cycle:
     )
 
 
-def flushed(cycle: Cycle, recorded: Recorded, event: MemoryFlushed) -> Cycle:
-    """What leaves was flushed, whatever came of it."""
+def flushed(cycle: Cycle, recorded: Recorded, event: MemoryFlushed, size: int) -> Cycle:
+    """What leaves was flushed, whatever came of it, when the journal had `size` bytes."""
     mark = FlushMark(
         seq=recorded.seq,
         at=recorded.at,
@@ -88,11 +101,18 @@ def flushed(cycle: Cycle, recorded: Recorded, event: MemoryFlushed) -> Cycle:
         covers_to=event.covers_to,
         path=event.path,
     )
-    return msgspec.structs.replace(cycle, flush=mark, covered=max(cycle.covered, event.covers_to))
+    return msgspec.structs.replace(
+        cycle,
+        flush=mark,
+        covered=max(cycle.covered, event.covers_to),
+        flushed_bytes=size,
+        owed=_owing(cycle, recorded.seq, event.path if event.outcome == "written" else ""),
+    )
 
 
-def compacted(cycle: Cycle, recorded: Recorded, event: ContextCompacted) -> Cycle:
-    """The cycle is closed. A summary of the model's own ends a row of failures; one that it could not give is another."""
+def compacted(cycle: Cycle, recorded: Recorded, event: ContextCompacted, size: int) -> Cycle:
+    """The cycle is closed, when the journal had `size` bytes. A summary of the model's own ends a row of failures; one that
+    it could not give is another."""
     return msgspec.structs.replace(
         cycle,
         compaction=event.compaction,
@@ -102,6 +122,8 @@ def compacted(cycle: Cycle, recorded: Recorded, event: ContextCompacted) -> Cycl
         covered=0,
         compactions=cycle.compactions + 1,
         at=recorded.at,
+        flushed_bytes=size,
+        owed=_owing(cycle, recorded.seq, event.path),
         **_counted(cycle, recorded, bool(event.failed), settled=bool(event.model) and not event.failed),
     )
 
@@ -110,6 +132,15 @@ def abandoned(cycle: Cycle, recorded: Recorded, event: CompactionAbandoned) -> C
     """The cycle is closed, and the view stayed as it was."""
     counted = _counted(cycle, recorded, event.failed, settled=False)
     return msgspec.structs.replace(cycle, compaction=event.compaction, open=False, trigger=None, focus="", **counted)
+
+
+def appended(cycle: Cycle, event: NoteAppended) -> Cycle:
+    """A section is no longer owed."""
+    return msgspec.structs.replace(cycle, owed=tuple(owed for owed in cycle.owed if owed.of != event.of))
+
+
+def _owing(cycle: Cycle, seq: int, path: str) -> tuple[Owed, ...]:
+    return (*cycle.owed, Owed(of=seq, path=path)) if path else cycle.owed
 
 
 def _counted(cycle: Cycle, recorded: Recorded, failed: bool, *, settled: bool) -> dict[str, object]:

@@ -239,7 +239,8 @@ class MemoryFlushed(_Kind, tag="memory_flushed", frozen=True, kw_only=True):
 class ContextCompacted(_Kind, tag="context_compacted", frozen=True, kw_only=True):
     """The messages before `keep_from` have left the view, and `summary` stands in their place. `by` names who wrote it,
     `checks` says what was found wrong with it or with an earlier try, `failed` why the model's own was not taken. `kept` and
-    `lost` are identifiers of what left that the summary names, or does not. `usage` is that of `model`."""
+    `lost` are identifiers of what left that the summary names, or does not. `usage` is that of `model`. `path` is the note
+    that the summary is appended to as well, empty for none."""
 
     compaction: int
     keep_from: int
@@ -254,6 +255,16 @@ class ContextCompacted(_Kind, tag="context_compacted", frozen=True, kw_only=True
     lost: tuple[str, ...] = ()
     model: str = ""
     usage: Usage | None = None
+    path: str = ""
+
+
+class NoteAppended(_Kind, tag="note_appended", frozen=True, kw_only=True):
+    """What the event `of` (a `memory_flushed` or `context_compacted`) had for the note at `path` stands there, or cannot:
+    `reason` says why not, as a sentence."""
+
+    of: int
+    path: str
+    reason: str = ""
 
 
 class CompactionAbandoned(_Kind, tag="compaction_abandoned", frozen=True, kw_only=True):
@@ -340,6 +351,7 @@ Event: TypeAlias = (
     | CompactionBegan
     | MemoryFlushed
     | ContextCompacted
+    | NoteAppended
     | CompactionAbandoned
     | CompactionReverted
     | SessionForked

@@ -36,7 +36,7 @@ class _Fold:
         self.transcript = transcript
 
     def __call__(self, line: bytes) -> None:
-        self.transcript = evolve(self.transcript, decode(line))
+        self.transcript = evolve(self.transcript, decode(line), len(line))
 
 
 async def open_session(journals: Journals, catalog: Catalog, session: str) -> OpenedSession:

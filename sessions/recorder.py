@@ -80,7 +80,7 @@ class Recorder:
             raise LineTooLong(f"an event of {len(line)} bytes is too large for the log")
         self.log.append(line, urgent=urgent)
         self._seq, self._sum = recorded.seq, digest
-        self.transcript = evolve(self.transcript, recorded)
+        self.transcript = evolve(self.transcript, recorded, len(line))
         self._pending.append((_Line(recorded.seq, self.log.end, line), digest, self.transcript))
         for reader in self._readers:
             reader(recorded)

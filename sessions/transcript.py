@@ -11,7 +11,7 @@ from typing import assert_never, get_args
 
 import msgspec
 
-from sessions.cycle import Cut, Cycle, abandoned, began, compacted, flushed
+from sessions.cycle import Cut, Cycle, abandoned, appended, began, compacted, flushed
 from sessions.errors import SessionsError
 from sessions.events import (
     AttachmentsWithheld,
@@ -28,6 +28,7 @@ from sessions.events import (
     MemoryFlushed,
     MessageReceived,
     ModelReplied,
+    NoteAppended,
     PluginFailed,
     Recorded,
     RequestSent,
@@ -49,7 +50,7 @@ from sessions.messages import AssistantMessage, Message, ToolCall, ToolMessage, 
 from sessions.view import View
 from sessions.wire import decode
 
-FOLD = 5
+FOLD = 6
 """The version of this fold. A checkpoint of another version is not used."""
 
 
@@ -109,6 +110,8 @@ class Transcript(msgspec.Struct, frozen=True, kw_only=True):
     opened_at: str = ""
     succeeds: Succession | None = None
     head: int = 0
+    bytes: int = 0
+    """How long the journal is."""
     at: str = ""
     turn: int = 0
     open_turn: OpenTurn | None = None
@@ -159,14 +162,14 @@ def project(lines: Iterable[bytes], transcript: Transcript | None = None) -> Tra
     """Fold lines, already verified, into a transcript; `transcript` is where to go on from."""
     folded = transcript or Transcript()
     for line in lines:
-        folded = evolve(folded, decode(line))
+        folded = evolve(folded, decode(line), len(line))
     return folded
 
 
-def evolve(transcript: Transcript, recorded: Recorded) -> Transcript:
-    """The transcript after one more event. Events of unknown kinds change nothing but `head`."""
+def evolve(transcript: Transcript, recorded: Recorded, size: int = 0) -> Transcript:
+    """The transcript after one more event, whose line has `size` bytes. Those of unknown kinds only count."""
     changes = _changes(transcript, recorded, recorded.event)
-    return msgspec.structs.replace(transcript, head=recorded.seq, at=recorded.at, **changes)
+    return msgspec.structs.replace(transcript, head=recorded.seq, at=recorded.at, bytes=transcript.bytes + size, **changes)
 
 
 def _changes(  # noqa: PLR0911, PLR0912 - one arm for each kind
@@ -216,9 +219,11 @@ def _changes(  # noqa: PLR0911, PLR0912 - one arm for each kind
         case CompactionBegan():
             return {"cycle": began(t.cycle, event)}
         case MemoryFlushed():
-            return {"cycle": flushed(t.cycle, recorded, event), **_paid(t, "flush", event.model, event.usage)}
+            return {"cycle": flushed(t.cycle, recorded, event, t.bytes), **_paid(t, "flush", event.model, event.usage)}
         case ContextCompacted():
             return {**_compacted(t, recorded, event), **_paid(t, "summary", event.model, event.usage)}
+        case NoteAppended():
+            return {"cycle": appended(t.cycle, event)}
         case CompactionAbandoned():
             return {"cycle": abandoned(t.cycle, recorded, event)}
         case CompactionReverted():
@@ -320,7 +325,7 @@ _UNCOUNTED: dict[str, object] = {"last_usage": None, "last_usage_messages": 0}
 
 def _compacted(t: Transcript, recorded: Recorded, event: ContextCompacted) -> dict[str, object]:
     changes: dict[str, object] = {
-        "cycle": compacted(t.cycle, recorded, event),
+        "cycle": compacted(t.cycle, recorded, event, t.bytes),
         "cuts": (*t.cuts, Cut(seq=recorded.seq, compaction=event.compaction, keep_from=event.keep_from)),
         "cut": event.compaction,
     }

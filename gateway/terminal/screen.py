@@ -24,6 +24,7 @@ from sessions.events import (
     MemoryFlushed,
     MessageReceived,
     ModelReplied,
+    NoteAppended,
     PluginFailed,
     RequestSent,
     SessionClosed,
@@ -168,6 +169,7 @@ class Screen:
                 | CompactionBegan()
                 | CompactionAbandoned()
                 | MemoryFlushed()
+                | NoteAppended()
                 | InstructionsSet()
                 | TurnStarted()
                 | TurnJoined()
