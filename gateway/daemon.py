@@ -290,7 +290,12 @@ class Daemon:
     async def _listen(self, app: web.Application) -> web.AppRunner:
         gateway = self.config.gateway
         runner = web.AppRunner(
-            app, access_log=None, handle_signals=False, shutdown_timeout=2.0, keepalive_timeout=REQUEST_SECONDS
+            app,
+            access_log=None,
+            handle_signals=False,
+            shutdown_timeout=2.0,
+            keepalive_timeout=REQUEST_SECONDS,
+            auto_decompress=False,  # a small body could unpack to fill the memory before anybody looks at it
         )
         await runner.setup()
         try:

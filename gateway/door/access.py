@@ -53,16 +53,16 @@ class Access:
     # --- people -------------------------------------------------------------------------------------------------------
 
     def admit(self, token: str, address: str) -> Admission:
-        """Whose token this is, which came from an IP address; NotAdmitted if it is nobody's. While an address must wait its
-        tokens are not looked at."""
+        """Whose token this is, which came from an IP address; NotAdmitted if it is nobody's. Only wrong tokens make an
+        address wait, and only for those: behind one address there may be many, and one who guesses must not lock the
+        others out. What keeps a guesser out is the length of the tokens."""
+        if (admission := self._people.admit(token)) is not None:
+            return admission
         self._refuse_waiting(address)
-        admission = self._people.admit(token)
-        if admission is None:
-            if token:
-                self._attempts.wrong(address, mark_of(token))
-            self._refuse_waiting(address)
-            raise NotAdmitted("The token is not this gateway's.")
-        return admission
+        if token:
+            self._attempts.wrong(address, mark_of(token))
+        self._refuse_waiting(address)
+        raise NotAdmitted("The token is not this gateway's.")
 
     def admit_by_header(self, authorization: str, address: str) -> Admission:
         """As `admit`, by the header `Authorization`."""

@@ -1,7 +1,7 @@
 """Attempts with wrong tokens: how long an address must wait after them.
 
-Guessing gets slower for whoever guesses, and for nobody else: only the address that was wrong waits, and a program that goes
-on with its one old token after a rotation is wrong once, however often it comes.
+Whoever guesses is told to wait, and nobody else: only the address that was wrong, only with wrong tokens, and a program that
+goes on with its one old token after a rotation is wrong once, however often it comes.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Attempts:
         return len(self._records)
 
     def wait(self, address: str) -> float:
-        """Seconds until a token from this address is looked at again; 0 if it is now."""
+        """Seconds that this address should wait before it tries another token; 0 if none."""
         record = self._records.get(place_of(address))
         return 0.0 if record is None else max(0.0, record.until - self._now())
 

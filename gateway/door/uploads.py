@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path, PurePath
 from time import time
+from typing import ParamSpec, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -31,8 +33,14 @@ PIECE_BYTES = 256 * 1024
 PIECE_SECONDS, UPLOAD_SECONDS = 30.0, 900.0
 """An upload that brings nothing for so long, or lasts longer as a whole, is ended."""
 
-AT_ONCE = 4
-"""Uploads that are taken at the same time. Each holds a thread of the loop's while it writes, and those are five or more."""
+SLOWEST = 8 * 1024
+"""Bytes that an upload must bring for each second it lasts beyond the first PIECE_SECONDS: a drip must not hold a place."""
+
+OF_ONE_PERSON, AT_ONCE = 4, 16
+"""Uploads that are taken at the same time."""
+
+WRITING = 4
+"""Of these, how many write at the same time. Each holds a thread of the loop's meanwhile, and those are five or more."""
 
 ORPHAN_SECONDS = 24 * 3600.0
 """How long an upload waits for a message to name it."""
@@ -42,6 +50,9 @@ NAME_CHARACTERS = 200
 
 _UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 """Characters that would let a name be more than one line, or read as another."""
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 log = structlog.get_logger("exuvia.uploads")
 
@@ -64,7 +75,8 @@ class Uploads:
         self.limit = limit
         self._attachments = attachments
         self._refuses = refuses
-        self._running = 0
+        self._running: Counter[str] = Counter()
+        self._writing = asyncio.Semaphore(WRITING)
 
     # --- in a message -------------------------------------------------------------------------------------------------
 
@@ -100,38 +112,59 @@ class Uploads:
 
     # --- over HTTP ----------------------------------------------------------------------------------------------------
 
-    async def receive(self, request: web.Request, person: str) -> web.Response:
-        """Take the body of a request as a file; the answer says what it is and comes once it is durable."""
-        if (reason := self._refuses()) is not None:
-            return refusal(503, "storage_failed" if isinstance(reason, StorageFailed) else "busy", sentence_of(reason))
-        if (request.content_length or 0) > self.limit():
-            return self._too_large()
-        if self._running >= AT_ONCE:
-            return refusal(503, "busy", f"{AT_ONCE} uploads are running; try again shortly.")
-        self._running += 1
+    async def receive(self, request: web.Request, person: str, admitted: Callable[[], bool]) -> web.Response:
+        """Take the body of a request as a file; the answer says what it is and comes once it is durable. `admitted` says
+        whether the person's token is still theirs: nothing is kept of an upload that outlives it."""
+        if (refused := self._refused(request, person)) is not None:
+            return refused
+        self._running[person] += 1
         try:
             async with asyncio.timeout(UPLOAD_SECONDS):
-                return await self._receive(request, person)
+                return await self._receive(request, person, admitted)
         except SessionsError as error:
             log.error("upload_failed", person=person, reason=sentence_of(error))
             return refusal(503, "storage_failed", sentence_of(error))
         except TimeoutError:
             return refusal(408, "bad_request", "The upload stood still or took too long, and was ended.")
+        except (ConnectionError, web.RequestPayloadError) as error:  # nobody is there any more to read an answer
+            log.info("upload_cut", person=person, reason=sentence_of(error))
+            return refusal(400, "bad_request", "The upload broke off; nothing of it was kept.")
         finally:
-            self._running -= 1
+            self._running[person] -= 1
+            self._running = +self._running
 
-    async def _receive(self, request: web.Request, person: str) -> web.Response:
-        draft = await asyncio.to_thread(Draft, self._attachments)
+    def _refused(self, request: web.Request, person: str) -> web.Response | None:
+        """Why an upload is not even begun."""
+        if (reason := self._refuses()) is not None:
+            return refusal(503, "storage_failed" if isinstance(reason, StorageFailed) else "busy", sentence_of(reason))
+        if request.headers.get("Content-Encoding", "identity").strip().lower() not in ("", "identity"):
+            return refusal(415, "bad_request", "Send the file as it is: a Content-Encoding is not unpacked here.")
+        if (request.content_length or 0) > self.limit():
+            return self._too_large()
+        if self._running[person] >= OF_ONE_PERSON or self._running.total() >= AT_ONCE:
+            whose = "of yours" if self._running[person] >= OF_ONE_PERSON else "of others"
+            return refusal(503, "busy", f"Too many uploads {whose} are running; try again shortly.")
+        return None
+
+    async def _receive(self, request: web.Request, person: str, admitted: Callable[[], bool]) -> web.Response:
+        began = asyncio.get_running_loop().time()
+        draft = await self._write(Draft, self._attachments)
         try:
-            while piece := await _next_piece(request):
+            while piece := await _next_piece(request, began, draft.size):
                 if draft.size + len(piece) > self.limit():
                     return self._too_large()
-                await asyncio.to_thread(draft.write, piece)
+                await self._write(draft.write, piece)
+            if not admitted():
+                return refusal(401, "unauthorized", "The token of this upload is not valid any more; nothing was kept.")
             claimed, name = request.headers.get("Content-Type", ""), harmless_name(request.query.get("name", ""))
-            kept = await asyncio.to_thread(draft.keep, person, claimed=claimed, name=name)
+            kept = await self._write(draft.keep, person, claimed=claimed, name=name)
         finally:
             await asyncio.to_thread(draft.close)
         return answer(201, kept)
+
+    async def _write(self, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+        async with self._writing:
+            return await asyncio.to_thread(work, *arguments, **named)
 
     async def give(self, request: web.Request, person: str) -> web.StreamResponse:
         """A file that this person sent or was made for; 404 for every other hash, whether or not there is such a file."""
@@ -163,8 +196,10 @@ class Uploads:
                     log.info("orphans_removed", files=removed)
 
 
-async def _next_piece(request: web.Request) -> bytes:
-    async with asyncio.timeout(PIECE_SECONDS):
+async def _next_piece(request: web.Request, began: float, size: int) -> bytes:
+    """What comes next of an upload that began then, on the loop's clock, and has brought `size` bytes. TimeoutError."""
+    now = asyncio.get_running_loop().time()
+    async with asyncio.timeout_at(min(now, began + size / SLOWEST) + PIECE_SECONDS):
         return await request.content.read(PIECE_BYTES)
 
 

@@ -9,7 +9,7 @@ from aiohttp import web
 from gateway.door.access import Access, NotAdmitted
 from gateway.door.answers import HEADERS, answer, refusal
 from gateway.door.greeting import not_admitted
-from gateway.door.people import OWNER
+from gateway.door.people import OWNER, Admission
 from gateway.door.uploads import Uploads
 from gateway.door.websocket import WebsocketDoor
 from gateway.measuring.instruments import Instruments
@@ -59,23 +59,23 @@ def application(
     async def websocket(request: web.Request) -> web.StreamResponse:
         return await door().enter(request)
 
-    def by_person(give: Callable[[web.Request, str], Awaitable[web.StreamResponse]]) -> Handler:
+    def by_admission(give: Callable[[web.Request, Admission], Awaitable[web.StreamResponse]]) -> Handler:
         async def answer_known(request: web.Request) -> web.StreamResponse:
             try:
                 admission = access().admit_by_header(request.headers.get("Authorization", ""), request.remote or "")
             except NotAdmitted as error:
                 return not_admitted(error)
-            return await give(request, admission.person.id)
+            return await give(request, admission)
 
         return answer_known
 
     def by_owner(give: Callable[[], web.Response]) -> Handler:
-        async def give_owner(_: web.Request, person: str) -> web.Response:
-            if person != OWNER:
+        async def give_owner(_: web.Request, admission: Admission) -> web.Response:
+            if admission.person.id != OWNER:
                 return refusal(403, "forbidden", "Only the owner's token opens this: it tells of everybody's use.")
             return give()
 
-        return by_person(give_owner)
+        return by_admission(give_owner)
 
     def metrics() -> web.Response:
         text = instruments.metrics(door().connections)
@@ -84,12 +84,18 @@ def application(
     def status() -> web.Response:
         return answer(200, instruments.overview(door().connections))
 
+    async def receive(request: web.Request, admission: Admission) -> web.StreamResponse:
+        return await uploads.receive(request, admission.person.id, lambda: access().still_admits(admission))
+
+    async def give_file(request: web.Request, admission: Admission) -> web.StreamResponse:
+        return await uploads.give(request, admission.person.id)
+
     app = web.Application(middlewares=[only_ours], client_max_size=1024 * 1024)
     app.router.add_get("/healthz", healthz)
     app.router.add_get("/readyz", readyz)
     app.router.add_get("/ws", websocket)
     app.router.add_get("/metrics", by_owner(metrics))
     app.router.add_get("/status.json", by_owner(status))
-    app.router.add_post("/attachments", by_person(uploads.receive))
-    app.router.add_get("/attachments/{sha256}", by_person(uploads.give))
+    app.router.add_post("/attachments", by_admission(receive))
+    app.router.add_get("/attachments/{sha256}", by_admission(give_file))
     return app

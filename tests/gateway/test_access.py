@@ -58,8 +58,19 @@ def test_who_guesses_waits_and_nobody_else_does() -> None:
         rules.admit("one more", HOME)
     assert waiting.value.retry_after == 1
     with pytest.raises(NotAdmitted, match="try again in 1 s"):
-        rules.admit(TOKEN, HOME)
-    assert rules.admit(TOKEN, "192.0.2.2").person.id == OWNER
+        rules.admit("and another", HOME)
+    with pytest.raises(NotAdmitted, match="not this gateway's"):
+        rules.admit("one from elsewhere", "192.0.2.2")
+
+
+def test_the_right_token_is_let_in_while_its_address_waits_for_anothers_guesses() -> None:
+    rules = access()
+    for number in range(FREE + 20):
+        with pytest.raises(NotAdmitted):
+            rules.admit(f"guess {number}", HOME)
+    assert rules.admit(TOKEN, HOME).person.id == OWNER
+    with pytest.raises(NotAdmitted, match="try again"):
+        rules.admit("a guess again", HOME)  # which the right one did not make cheaper
 
 
 def test_a_missing_token_is_no_guess() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 from base64 import b64encode
 from collections.abc import AsyncIterator
@@ -14,11 +15,13 @@ from typing import Any
 
 import pytest
 
+from gateway import logs
 from gateway.door import uploads
 from tests.gateway.gateways import TOKEN, Client, Frame, Gateway, gateway
 from tests.pictures import png
 from tests.servers import openai_server
 
+ANA = "a-token-for-ana-that-is-long-enough"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
 
 
@@ -32,11 +35,13 @@ async def upload(g: Gateway, content: bytes, *, name: str = "", media: str = "")
 
 
 @asynccontextmanager
-async def begun(g: Gateway, length: int) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+async def begun(
+    g: Gateway, length: int, token: str = TOKEN
+) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     """An upload of which only the head was sent."""
     host, port = g.url.removeprefix("http://").split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
-    head = f"POST /attachments HTTP/1.1\r\nHost: {host}:{port}\r\nAuthorization: Bearer {TOKEN}\r\n"
+    head = f"POST /attachments HTTP/1.1\r\nHost: {host}:{port}\r\nAuthorization: Bearer {token}\r\n"
     writer.write(f"{head}Content-Length: {length}\r\n\r\n".encode())
     try:
         yield reader, writer
@@ -144,8 +149,8 @@ async def test_an_upload_that_stands_still_is_ended_and_makes_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
     async with gateway(tmp_path) as g, AsyncExitStack() as stack, asyncio.timeout(10):
-        slow = [await stack.enter_async_context(begun(g, 1000)) for _ in range(uploads.AT_ONCE)]
-        while len(list((tmp_path / "attachments").glob(".draft*"))) < uploads.AT_ONCE:
+        slow = [await stack.enter_async_context(begun(g, 1000)) for _ in range(uploads.OF_ONE_PERSON)]
+        while len(list((tmp_path / "attachments").glob(".draft*"))) < uploads.OF_ONE_PERSON:
             await asyncio.sleep(0.005)
         async with g.http.post(f"{g.url}/attachments", data=b"x", headers=BEARER) as response:
             assert (response.status, (await response.json())["code"]) == (503, "busy")
@@ -159,6 +164,75 @@ async def test_an_upload_that_stands_still_is_ended_and_makes_room(
         monkeypatch.undo()
         assert (await upload(g, b"x"))["bytes"] == 1
         assert not list((tmp_path / "attachments").glob(".draft*"))
+
+
+async def test_an_upload_that_drips_is_ended_though_it_never_stands_still(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uploads, "PIECE_SECONDS", 0.3)
+    async with gateway(tmp_path) as g, begun(g, 1000) as (reader, writer), asyncio.timeout(10):
+        answered = asyncio.create_task(reader.readline())
+        while not answered.done():
+            writer.write(b"x")
+            await asyncio.sleep(0.05)
+        assert answered.result().startswith(b"HTTP/1.1 408 ")
+        assert not list((tmp_path / "attachments").glob(".draft*"))
+
+
+async def test_slow_uploads_of_one_person_leave_room_for_those_of_another(tmp_path: Path) -> None:
+    people = f'[agent]\nmodel = "scripted:echo"\n[people.ana]\ntoken = "{ANA}"\n'
+    async with gateway(tmp_path, file=people) as g, AsyncExitStack() as stack, asyncio.timeout(10):
+        for _ in range(uploads.OF_ONE_PERSON):
+            await stack.enter_async_context(begun(g, 1000))
+        while len(list((tmp_path / "attachments").glob(".draft*"))) < uploads.OF_ONE_PERSON:
+            await asyncio.sleep(0.005)
+        async with g.http.post(f"{g.url}/attachments", data=b"x", headers=BEARER) as response:
+            assert (response.status, (await response.json())["code"]) == (503, "busy")
+        headers = {"Authorization": f"Bearer {ANA}"}
+        async with g.http.post(f"{g.url}/attachments", data=b"hello", headers=headers) as response:
+            assert response.status == 201, await response.text()
+
+
+async def test_an_upload_whose_token_was_taken_away_meanwhile_is_not_kept(tmp_path: Path) -> None:
+    echo = '[agent]\nmodel = "scripted:echo"\n'
+    async with gateway(tmp_path, file=f'{echo}[people.ana]\ntoken = "{ANA}"\n') as g, asyncio.timeout(10):
+        ana = await g.connect(ANA)
+        async with begun(g, 10, ANA) as (reader, writer):
+            writer.write(b"hello")
+            while not list((tmp_path / "attachments").glob(".draft*")):
+                await asyncio.sleep(0.005)
+            (tmp_path / "config.toml").write_text(echo)
+            assert await ana.closed() == 4401
+            writer.write(b"world")
+            assert (await reader.readline()).startswith(b"HTTP/1.1 401 ")
+        assert list((tmp_path / "attachments").iterdir()) == []
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "zstd"])
+async def test_a_compressed_upload_is_refused_before_anything_is_unpacked(tmp_path: Path, encoding: str) -> None:
+    headers = BEARER | {"Content-Encoding": encoding}
+    async with gateway(tmp_path) as g:
+        async with g.http.post(f"{g.url}/attachments", data=b"\x1f\x8b no matter", headers=headers) as response:
+            assert (response.status, (await response.json())["code"]) == (415, "bad_request")
+        for path in ("/healthz", "/status.json"):  # nowhere else either
+            async with g.http.get(f"{g.url}{path}", data=b"no gzip at all", headers=headers) as response:
+                assert response.status == 200
+        assert not (tmp_path / "attachments").exists()
+
+
+async def test_an_upload_that_is_cut_is_one_line_in_the_log(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as g:
+        output = io.StringIO()
+        logs.configure("info", "json", output)
+        async with asyncio.timeout(5):
+            async with begun(g, 1000) as (_, writer):
+                writer.write(b"hello")
+                while not list((tmp_path / "attachments").glob(".draft*")):
+                    await asyncio.sleep(0.005)
+            while not output.getvalue():
+                await asyncio.sleep(0.005)
+        [line] = [json.loads(line) for line in output.getvalue().splitlines()]
+    assert (line["event"], line["level"], line["person"], "exception" in line) == ("upload_cut", "info", "owner", False)
 
 
 async def test_large_uploads_do_not_hold_up_the_others(tmp_path: Path) -> None:
