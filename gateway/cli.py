@@ -124,6 +124,22 @@ def verify_sessions(session: str | None, home: Path | None, as_json: bool) -> No
     _end(lambda: session_commands.verify_sessions(_folder(home), session, sys.stdout, as_json=as_json))
 
 
+@cli.command()
+@click.argument("session")
+@home_option
+@json_option
+@click.option("--turn", type=click.IntRange(min=1), help="Which turn [the last].")
+@click.option("--call", type=click.IntRange(min=1), help="Which of the turn's calls of a model alone.")
+def context(session: str, home: Path | None, as_json: bool, turn: int | None, call: int | None) -> None:
+    """Rebuild what the model was shown in a turn of SESSION, and check that it is what was sent. Exit code 1 if not."""
+    from gateway import context_command  # noqa: PLC0415 - for quick help
+
+    def show() -> int:
+        return context_command.show_context(_folder(home), session, sys.stdout, turn=turn, call=call, as_json=as_json)
+
+    _end(show)
+
+
 @cli.group()
 def config() -> None:
     """Write, check and show the configuration."""

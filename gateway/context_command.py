@@ -1,0 +1,133 @@
+"""`exuvia context`: what a model was shown in a past turn, rebuilt from the journal, and whether that is what was sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TextIO
+
+import msgspec
+
+from gateway.session_commands import WELL, WRONG, print_json
+from gateway.session_files import SessionUnknown, find_journal, recorded
+from gateway.terminal.printable import one_line
+from sessions.context import Context, Gauge, assemble
+from sessions.events import Recorded, RequestSent
+from sessions.messages import AssistantMessage, Message
+from sessions.transcript import Transcript, Unfolding, evolve
+
+BEGINNING = 100
+"""Characters of a message that are printed; `--json` has all of it."""
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """A call of a model, the turn's `call`th: the `sha256` that the journal names, whether that of the `context` that was
+    rebuilt `agrees`, and how large it was then."""
+
+    call: int
+    seq: int
+    at: str
+    sha256: str
+    agrees: bool
+    messages: int
+    tokens: int
+    context: Context
+
+
+class Rebuilt(msgspec.Struct, frozen=True, kw_only=True):
+    """A turn's requests for its answer, in order."""
+
+    session: str
+    turn: int
+    requests: tuple[Request, ...]
+
+
+def show_context(folder: Path, name: str, out: TextIO, *, turn: int | None, call: int | None, as_json: bool) -> int:
+    """Rebuild the requests of a turn, by default of the last one that asked a model, or its `call`th alone; SessionUnknown
+    if there was none. The exit code is 1 where one is not what was sent."""
+    path = find_journal(folder, name)
+    asked = _asked(path, turn)
+    if not asked:
+        which = "No turn" if turn is None else f"Turn {turn}"
+        raise SessionUnknown(f"{which} of {path.stem} asked a model.")
+    rebuilt = _rebuilt(path.stem, asked)
+    if call is not None:
+        if call > len(asked):
+            raise SessionUnknown(f"Turn {rebuilt.turn} of {path.stem} asked a model {len(asked)} times.")
+        rebuilt = msgspec.structs.replace(rebuilt, requests=rebuilt.requests[call - 1 : call])
+    if as_json:
+        print_json(rebuilt, out)
+    else:
+        out.writelines(f"{line}\n" for line in _lines(rebuilt))
+    return WELL if all(request.agrees for request in rebuilt.requests) else WRONG
+
+
+def _asked(path: Path, turn: int | None) -> list[tuple[Recorded, Transcript]]:
+    """The requests of the turn, or of the last one, each with the transcript before it."""
+    transcript, asked = Transcript(), list[tuple[Recorded, Transcript]]()
+    for event in recorded(path):
+        is_request = isinstance(event.event, RequestSent) and event.event.purpose == "answer"
+        if is_request and turn in (None, event.turn):
+            if asked and asked[-1][0].turn != event.turn:
+                asked.clear()
+            asked.append((event, transcript))
+        transcript = evolve(transcript, event)
+        if transcript.stale is not None:
+            transcript = _unfolded(path, transcript.stale)
+    return asked
+
+
+def _unfolded(path: Path, unfolding: Unfolding) -> Transcript:
+    """The transcript up to an event that made the view larger again."""
+    transcript = Transcript(unfolding=unfolding)
+    for event in recorded(path):
+        transcript = evolve(transcript, event)
+        if event.seq == unfolding.until:
+            break
+    return transcript
+
+
+def _rebuilt(session: str, asked: list[tuple[Recorded, Transcript]]) -> Rebuilt:
+    gauge, requests = Gauge(), list[Request]()
+    for call, (event, transcript) in enumerate(asked, 1):
+        sent = event.event
+        assert isinstance(sent, RequestSent)
+        context = assemble(transcript)
+        request = Request(
+            call=call,
+            seq=event.seq,
+            at=event.at,
+            sha256=sent.sha256,
+            agrees=gauge.measure(context).sha256 == sent.sha256,
+            messages=sent.messages,
+            tokens=sent.tokens,
+            context=context,
+        )
+        requests.append(request)
+    return Rebuilt(session=session, turn=asked[-1][0].turn or 0, requests=tuple(requests))
+
+
+def _lines(rebuilt: Rebuilt) -> Iterator[str]:
+    """All requests with their verdicts, and what the last of them held."""
+    yield f"Turn {rebuilt.turn} of {rebuilt.session}"
+    for request in rebuilt.requests:
+        verdict = "agrees" if request.agrees else "DOES NOT AGREE with what this journal rebuilds"
+        yield f"{request.call}. #{request.seq} {request.at}: {request.messages} messages, about {request.tokens:,} tokens"
+        yield f"   sha256 {request.sha256} {verdict}"
+    last = rebuilt.requests[-1]
+    yield ""
+    yield f"What {last.call}. held, {len(last.context.tools)} tools offered:"
+    yield _line("instructions", last.context.instructions)
+    for message in last.context.messages:
+        yield _line(*_told(message))
+
+
+def _told(message: Message) -> tuple[str, str]:
+    if isinstance(message, AssistantMessage):
+        calls = [f"→ {call.tool} {call.arguments}" for call in message.calls]
+        return "assistant", "\n".join(filter(None, [message.text, *calls]))
+    return str(message.__struct_config__.tag), message.text
+
+
+def _line(who: str, text: str) -> str:
+    return f"{who:<12} {len(text):>9,}  {one_line(text, BEGINNING)}"
