@@ -238,6 +238,14 @@ class ContextItem(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
+class PrunedReport(msgspec.Struct, frozen=True, kw_only=True):
+    """How many messages of the next request are trimmed, how many cleared, and how many characters that saves."""
+
+    trimmed: int = 0
+    cleared: int = 0
+    saved: int = 0
+
+
 class ContextReport(msgspec.Struct, frozen=True, kw_only=True):
     """What the next request holds, in the order in which the model reads it. `window` is in tokens, `counted` what the
     provider counted for the last request; None where unknown."""
@@ -245,6 +253,7 @@ class ContextReport(msgspec.Struct, frozen=True, kw_only=True):
     items: tuple[ContextItem, ...]
     window: int | None
     counted: int | None
+    pruned: PrunedReport = PrunedReport()
 
 
 class ConversationView(Protocol):

@@ -185,7 +185,8 @@ class View:
         except GatewayError:
             window, sight = None, None
         counted = transcript.last_usage.input if transcript.last_usage else None
-        work = partial(report, transcript.instructions, assemble(transcript), sight=sight, window=window, counted=counted)
+        context, view = assemble(transcript), transcript.view
+        work = partial(report, transcript.instructions, context, view=view, sight=sight, window=window, counted=counted)
         return await asyncio.to_thread(work)
 
     def stop_turn(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from plugins.commands.markdown import code, one_line
-from plugins.contracts import CommandFailed, CommandTime, ContextItem, ContextReport, ConversationView
+from plugins.contracts import CommandFailed, CommandTime, ContextItem, ContextReport, ConversationView, PrunedReport
 
 LARGEST = 20
 """How many items `/context detail` shows."""
@@ -27,10 +27,8 @@ class Context:
         if argument not in ("", "list", "detail"):
             raise CommandFailed("Write /context, /context list or /context detail.")
         report = await conversation.context()
-        if argument == "detail":
-            return "\n".join([_head(report), "", *_details(report)])
-        names = argument == "list"
-        return "\n".join([_head(report), "", *_sums(report, names=names)])
+        rows = _details(report) if argument == "detail" else _sums(report, names=argument == "list")
+        return "\n".join([_head(report), *_pruned(report.pruned), "", *rows])
 
 
 def _head(report: ContextReport) -> str:
@@ -38,6 +36,15 @@ def _head(report: ContextReport) -> str:
     window = f" of {report.window:,} ({100 * total / report.window:.0f} %)" if report.window else "; its window is unknown"
     counted = f". The provider counted {report.counted:,} for the last request" if report.counted is not None else ""
     return f"**Context**: about {total:,} tokens{window}{counted}."
+
+
+def _pruned(pruned: PrunedReport) -> list[str]:
+    if not pruned.saved:
+        return []
+    return [
+        f"Pruned: {pruned.trimmed:,} trimmed, {pruned.cleared:,} cleared, which saves {pruned.saved:,} characters;"
+        " the log keeps them."
+    ]
 
 
 def _sums(report: ContextReport, *, names: bool) -> list[str]:

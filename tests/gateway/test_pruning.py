@@ -10,9 +10,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from exuvia import Clear, PruningContext, hookimpl
+from gateway.commands.context_report import pruned
 from gateway.conversations.conversation import ResumeRules
 from plugins.contracts import CallDraft, ChatRequest, Delta, ModelLimits, Reply
 from plugins.hooks import Hooks
@@ -274,3 +276,17 @@ async def test_hundreds_of_turns_with_huge_results_keep_what_pruning_promises(
     edits = [edit for event in stage.told(ContextPruned) for edit in event.edits]
     assert {edit.by for edit in edits} == {"oversize", "tool_pruning"} if window < 200_000 else {"tool_pruning"}
     assert all(edit.saved > 0 for edit in edits)
+
+
+async def test_the_report_of_the_context_counts_what_is_trimmed_and_cleared() -> None:
+    tool = Instrument("tool", lambda: "x" * 4500)
+    stage = Stage(Windowed(4000, works("tool")), tool, pruning=msgspec.structs.replace(ALWAYS, min_prunable_chars=10_000))
+    async with stage.playing():
+        for number in range(8):
+            stage.hear("go", f"m{number}")
+            await stage.until_settled()
+    told = pruned(stage.recorder.transcript.view)
+    shown = results(stage.model.requests[-1])
+    assert told.cleared == sum(text.startswith("[Old") for text in shown) > 0
+    assert told.trimmed == sum(text.startswith("x") and len(text) < 4500 for text in shown) > 0
+    assert told.saved == 8 * 4500 - sum(map(len, shown))

@@ -17,7 +17,7 @@ from plugins.commands.status import Status, Whoami
 from plugins.commands.stop import Stop
 from plugins.commands.usage import Usage
 from plugins.commands.verbose import Verbose
-from plugins.contracts import ContextItem, ContextReport, QueueState
+from plugins.contracts import ContextItem, ContextReport, PrunedReport, QueueState
 from sessions.messages import Usage as Tokens
 
 ALL: list[Command] = [
@@ -53,6 +53,7 @@ class Conversation:
         self.is_verbose = False
         self.tokens: Mapping[str, Mapping[str, Tokens]] = {}
         self.items: tuple[ContextItem, ...] = ()
+        self.pruned = PrunedReport()
         self.window: int | None = 1000
         self.counted: int | None = None
 
@@ -95,7 +96,7 @@ class Conversation:
         return self.tokens
 
     async def context(self) -> ContextReport:
-        return ContextReport(items=self.items, window=self.window, counted=self.counted)
+        return ContextReport(items=self.items, window=self.window, counted=self.counted, pruned=self.pruned)
 
     def stop_turn(self) -> bool:
         return self.running
@@ -305,3 +306,10 @@ async def test_context_sums_by_part_by_name_and_shows_the_largest() -> None:
     assert detail[4] == "| 300 | Tool results: `read` | a ¦ b c |"
     with pytest.raises(CommandFailed):
         await Context().run("all", conversation)
+
+
+async def test_context_says_what_pruning_saved() -> None:
+    conversation = Conversation()
+    conversation.pruned = PrunedReport(trimmed=12, cleared=3, saved=480_000)
+    line = (await Context().run("", conversation)).splitlines()[1]
+    assert line == "Pruned: 12 trimmed, 3 cleared, which saves 480,000 characters; the log keeps them."
