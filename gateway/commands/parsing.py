@@ -25,6 +25,11 @@ class Typed(msgspec.Struct, frozen=True):
         """Whether later messages belong to the key's next session."""
         return self.name in _OPENS_SESSION
 
+    @property
+    def is_urgent(self) -> bool:
+        """Whether it is answered before any other: who stops something has waited long enough."""
+        return self.name == "stop"
+
 
 def listed(commands: Mapping[str, Command]) -> list[CommandHelp]:
     """All commands as `/help` and clients list them, by name."""

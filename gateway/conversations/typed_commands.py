@@ -1,7 +1,8 @@
 """The commands that are typed in a conversation: each is run once its message is durable, and answered in the log.
 
-Those that run `now` run beside the turn and beside each other, so that none keeps `/stop` waiting. Of one name each waits
-for the one before it, so that of two `/model` the later counts. One that runs between turns can be stopped as a turn can.
+Those that run `now` run beside the turn, one after the other. One of them that takes long keeps only those of its own name
+waiting, so that of two `/model` the later counts; and `/stop` waits for none. One that runs between turns can be stopped, as
+a turn can.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ from sessions.wire import carriable
 
 NOW_SECONDS = 30.0
 """After this time a command that runs `now` and has not answered is stopped."""
+
+PATIENCE = 0.25
+"""Seconds after which a command no longer waits for another one that came before it."""
 
 ANSWER_LIMIT = 256 * 1024
 """Bytes of a command's answer that stand in the log."""
@@ -53,18 +57,24 @@ class TypedCommands:
 
     async def answer_now(self) -> None:
         """Answer what is `put`, for ever."""
-        last: dict[str, asyncio.Task[None]] = {}
+        last: asyncio.Task[None] | None = None
+        of_name: dict[str, asyncio.Task[None]] = {}
         async with asyncio.TaskGroup() as answering:
             while True:
                 waiting = await self._now.get()
                 typed = _typed(waiting)
                 name = "" if typed.opens_session else typed.name  # a session has one successor, whatever asked for it
-                last = {other: task for other, task in last.items() if not task.done()}
-                last[name] = answering.create_task(self._answer_behind(last.get(name), waiting))
+                of_name = {other: task for other, task in of_name.items() if not task.done()}
+                before = None if typed.is_urgent else last
+                last = of_name[name] = answering.create_task(self._answer_behind(before, of_name.get(name), waiting))
 
-    async def _answer_behind(self, before: asyncio.Task[None] | None, waiting: Waiting) -> None:
+    async def _answer_behind(
+        self, before: asyncio.Task[None] | None, of_its_name: asyncio.Task[None] | None, waiting: Waiting
+    ) -> None:
+        if of_its_name is not None:
+            await asyncio.wait([of_its_name])
         if before is not None:
-            await asyncio.wait([before])
+            await asyncio.wait([before], timeout=PATIENCE)
         with suppress(StorageFailed):  # which the conversation itself ends with
             await self._recorder.until_durable(waiting.seq)
             await self._record(waiting, *await self._result(waiting, self._within_time))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any, ClassVar
 
 import pytest
@@ -23,6 +24,20 @@ class Misbehaving:
 
     async def run(self, argument: str, conversation: Any) -> str:
         return await self._act()  # type: ignore[no-any-return]
+
+
+async def hanging() -> str:
+    await asyncio.Event().wait()
+    return "never"
+
+
+async def fine() -> str:
+    return "well"
+
+
+def typed(**acts: Any) -> dict[str, Any]:
+    """Commands that run now, by their names."""
+    return {name: Misbehaving(name, act) for name, act in acts.items()}
 
 
 async def test_a_provider_whose_choice_raises_fails_the_turn_and_not_the_conversation() -> None:
@@ -51,10 +66,7 @@ async def test_a_command_that_is_cancelled_by_itself_does_not_silence_all_later_
         await task
         return "never"
 
-    async def fine() -> str:
-        return "well"
-
-    stage = Stage(Model(says("x")), commands={"bad": Misbehaving("bad", cancelled), "good": Misbehaving("good", fine)})  # type: ignore[dict-item]
+    stage = Stage(Model(says("x")), commands=typed(bad=cancelled, good=fine))
     async with stage.playing():
         stage.hear("/bad", "1")
         await asyncio.sleep(0.1)
@@ -63,21 +75,38 @@ async def test_a_command_that_is_cancelled_by_itself_does_not_silence_all_later_
         assert [e.answer for e in stage.told(CommandAnswered)][-1:] == ["well"]
 
 
-async def hanging() -> str:
-    await asyncio.Event().wait()
-    return "never"
-
-
-async def test_a_command_that_hangs_keeps_no_other_waiting() -> None:
-    async def fine() -> str:
-        return "stopped"
-
-    stage = Stage(Model(says("x")), commands={"hang": Misbehaving("hang", hanging), "stop": Misbehaving("stop", fine)})  # type: ignore[dict-item]
+async def test_a_command_that_hangs_keeps_no_stop_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(typed_commands, "PATIENCE", 3600)
+    stage = Stage(Model(says("x")), commands=typed(hang=hanging, stop=fine))
     async with stage.playing():
         stage.hear("/hang", "1")
         seq = stage.hear("/stop", "2")
         await stage.until(lambda: bool(stage.told(CommandAnswered)))
-    assert stage.told(CommandAnswered) == [CommandAnswered(answers=seq, answer="stopped", failed=False)]
+    assert stage.told(CommandAnswered) == [CommandAnswered(answers=seq, answer="well", failed=False)]
+
+
+async def test_a_command_that_takes_long_keeps_others_waiting_for_a_moment_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(typed_commands, "PATIENCE", 0.01)
+    stage = Stage(Model(says("x")), commands=typed(hang=hanging, good=fine))
+    async with stage.playing():
+        stage.hear("/hang", "1")
+        seq = stage.hear("/good", "2")
+        await stage.until(lambda: bool(stage.told(CommandAnswered)))
+    assert [event.answers for event in stage.told(CommandAnswered)] == [seq]
+
+
+async def test_commands_that_answer_soon_are_answered_in_their_order() -> None:
+    async def after(steps: int) -> str:
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        return "well"
+
+    names = [f"c{steps}" for steps in (30, 0, 20, 1)]
+    stage = Stage(Model(says("x")), commands=typed(**{name: partial(after, int(name[1:])) for name in names}))
+    async with stage.playing():
+        asked = [stage.hear(f"/{name}", name) for name in [*names, "nonsense"]]
+        await stage.until_settled()
+    assert [event.answers for event in stage.told(CommandAnswered)] == asked
 
 
 async def test_a_command_that_hangs_is_stopped_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,7 +120,8 @@ async def test_a_command_that_hangs_is_stopped_and_says_so(monkeypatch: pytest.M
     assert [event.plugin for event in stage.told(PluginFailed)] == ["hang"]
 
 
-async def test_commands_of_one_name_are_answered_in_their_order() -> None:
+async def test_commands_of_one_name_are_answered_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(typed_commands, "PATIENCE", 0)
     gate = asyncio.Event()
 
     class Slow(Misbehaving):
@@ -127,9 +157,6 @@ async def test_a_command_between_turns_that_hangs_is_stopped_as_a_turn_is() -> N
 
 
 async def test_a_command_that_a_stop_of_the_gateway_cuts_off_is_answered_at_the_next_start() -> None:
-    async def fine() -> str:
-        return "well"
-
     for when in ("now", "between_turns"):
         command = Misbehaving("x", hanging)
         command.when = when  # type: ignore[misc]
