@@ -35,7 +35,10 @@ class Live:
         self._changed = changed
 
     def begin(self, turn: int, reply: int, after: int) -> None:
-        """A model call starts; its predecessor's pieces are no longer offered."""
+        """A model call starts; its predecessor's pieces are no longer offered. Nobody reads its own before the event that
+        holds the predecessor's: whoever saw a later text first would have to take the earlier one for given up."""
+        if self.current is not None:
+            after = max(after, self.current.after, self.current.confirmed or 0)
         self.current = LiveReply(turn, reply, after)
 
     def add(self, text: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from sessions.events import CommandAnswered, MessageReceived, Recorded, TurnEnded, TurnStarted
+from sessions.events import CommandAnswered, MessageReceived, Recorded, TurnEnded, TurnJoined, TurnStarted
 
 
 class Outstanding:
@@ -60,9 +60,9 @@ class Outstanding:
             case MessageReceived(id=message_id):
                 if message_id in self._ends:
                     self._places[session_id, recorded.seq] = message_id
-            case TurnStarted(takes=takes):
+            case TurnStarted(takes=takes) | TurnJoined(takes=takes):
                 ids = [self._places.pop((session_id, seq)) for seq in takes if (session_id, seq) in self._places]
-                self._turns[session_id, recorded.turn] = ids
+                self._turns.setdefault((session_id, recorded.turn), []).extend(ids)
             case TurnEnded(outcome=outcome):
                 for message_id in self._turns.pop((session_id, recorded.turn), ()):
                     self.finish(message_id, well=outcome in ("replied", "silent"))

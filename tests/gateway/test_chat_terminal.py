@@ -41,6 +41,17 @@ async def test_once_says_why_there_is_no_answer(tmp_path: Path) -> None:
         assert await chat(g.url, "hi", "--once") == (1, "", "exuvia: The script says bad_request.\n")
 
 
+async def test_once_prints_the_answer_of_the_turn_that_its_message_joined(tmp_path: Path) -> None:
+    looking = {"text": "Let me look first.", "delay_ms": 300, "calls": [{"tool": "read", "arguments": {"path": "."}}]}
+    settings = {"sessions.queue": "steer"}
+    async with gateway(tmp_path, script=[looking, {"text": "All of that."}], settings=settings) as g:
+        other = await g.connect()
+        await other.send("one")
+        await other.until_type("delta")
+        async with asyncio.timeout(10):
+            assert await chat(g.url, "two", "--once") == (0, "All of that.\n", "")
+
+
 async def test_once_without_input_sends_nothing(tmp_path: Path) -> None:
     async with gateway(tmp_path) as g:
         code, out, complaints = await chat(g.url, " \n", "--once")

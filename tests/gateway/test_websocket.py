@@ -38,6 +38,20 @@ async def test_a_message_is_accepted_then_shown_then_streamed_then_answered(tmp_
         assert events == [{k: v for k, v in line.items() if k != "sum"} for line in journal[accepted["seq"] - 1 :]]
 
 
+async def test_no_piece_of_an_answer_comes_before_the_event_of_the_one_before_it(tmp_path: Path) -> None:
+    looking = {"text": "Let me look.", "calls": [{"tool": "read", "arguments": {"path": "."}}]}
+    async with gateway(tmp_path, script=[looking] * 20 + [{"text": "Well."}]) as g:
+        client = await g.connect()
+        await client.chat("go")
+    seen = 0
+    for frame in client.frames:
+        if frame["type"] == "event" and frame["event"]["kind"] == "model_replied":
+            seen = frame["event"]["reply"]
+        elif frame["type"] == "delta":
+            assert frame["reply"] == seen + 1
+    assert seen == 21
+
+
 async def test_the_first_frame_may_bring_the_token(tmp_path: Path) -> None:
     async with gateway(tmp_path) as g:
         client = await g.connect(None)
