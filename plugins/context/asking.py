@@ -1,0 +1,70 @@
+"""Asking a model about a record that may be longer than what it takes in: piece by piece, and never without end."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+
+import msgspec
+
+from plugins.context.fencing import ABOUT, Entry, divided, fenced
+from plugins.errors import ContextOverflow
+from plugins.summaries import Answered, Ask
+from sessions.messages import Usage
+from sessions.tokens import estimate
+
+MARGIN = 0.7
+"""The share of the free window that is filled: estimates err, on digits and odd scripts by more than a quarter."""
+
+HALVINGS = 4
+"""How often the pieces are made half as large, when the provider says that one was too long after all."""
+
+LEAST_ROOM = 64
+"""Tokens of the record in a request, whatever the window."""
+
+OVERHEAD = 32
+"""Tokens of a request beside its texts."""
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked about each piece: `system` says who is asked, `text` what is wanted, and stands behind the record.
+    `limit` is how many tokens an answer may have, `window` how many the model takes in."""
+
+    system: str
+    text: str
+    limit: int
+    window: int
+
+    @property
+    def room(self) -> int:
+        """Estimated tokens of the record that one request may carry."""
+        beside = self.limit + estimate(ABOUT) + estimate(self.system) + estimate(self.text) + OVERHEAD
+        return max(LEAST_ROOM, int((self.window - beside) * MARGIN))
+
+
+async def ask_in_pieces(record: Sequence[Entry], question: Question, ask: Ask) -> AsyncIterator[Answered]:
+    """One answer for each piece of the record, in order. Where a piece is too long for the provider, it and those behind it
+    are divided anew, into smaller ones. Raises ProviderError; ContextOverflow when even the smallest is too long."""
+    room, halvings = question.room, 0
+    waiting = divided(record, room)
+    while waiting:
+        try:
+            answer = await _ask(waiting[0], question, ask)
+        except ContextOverflow:
+            if halvings == HALVINGS:
+                raise
+            halvings, room = halvings + 1, max(LEAST_ROOM, room // 2)
+            waiting = divided([entry for piece in waiting for entry in piece], room)
+        else:
+            del waiting[0]
+            yield answer
+
+
+def spent(answers: Sequence[Answered]) -> Usage | None:
+    """What all the answers cost; None where the provider counted none of them."""
+    counted = [answer.usage for answer in answers if answer.usage is not None]
+    return sum(counted, Usage()) if counted else None
+
+
+async def _ask(piece: Sequence[Entry], question: Question, ask: Ask) -> Answered:
+    text = f"{fenced(piece)}\n\n{question.text}"
+    return await ask(system=f"{question.system}\n\n{ABOUT}", text=text, limit=question.limit)
