@@ -5,4 +5,5 @@ silent          the answer `NO_REPLY`, which nobody is shown
 fencing         what leaves, as data between marks, in pieces that fit
 asking          asking a model about it, piece by piece
 memory_flush    what of it must last, for the day's note
+sections        the form of a summary
 """
