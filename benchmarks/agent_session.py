@@ -1,0 +1,78 @@
+"""A real coding agent's session, where somebody has put one beside the repository, played again with pruning.
+
+The format is that of badlogic/pi-mono's sessions: one JSON object a line. What the agent's own compactions removed leaves
+the view at the same place, with the same summary.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from benchmarks.process import ROOT
+from benchmarks.pruned_session import BEGAN, PrunedSession
+from plugins.pruning import Mode, PruningRules
+from sessions.events import CallRef, RequestedCall
+
+DATA = ROOT.parent / "shared" / "data" / "agent-session.jsonl"
+
+WINDOW = 200_000
+"""Tokens that the agent's model took in."""
+
+
+def lines_of(path: Path) -> list[dict[str, Any]]:
+    """The lines of a recorded session."""
+    return [msgspec.json.decode(line) for line in path.read_bytes().splitlines()]
+
+
+async def replay(lines: list[dict[str, Any]], mode: Mode) -> PrunedSession:
+    """The recorded session, each of its requests pruned by the mode."""
+    playing = _Playing(PrunedSession(PruningRules(mode=mode), WINDOW))
+    for index, line in enumerate(lines):
+        await playing.take(index, line)
+    return playing.session
+
+
+class _Playing:
+    """Remembers at which seq each recorded line stands, and which calls have no result yet."""
+
+    def __init__(self, session: PrunedSession) -> None:
+        self.session = session
+        self._began: datetime | None = None
+        self._seqs: dict[int, int] = {}
+        self._calls: dict[str, CallRef] = {}
+
+    async def take(self, index: int, line: dict[str, Any]) -> None:
+        match line["type"]:
+            case "compaction":
+                kept = (seq for at, seq in self._seqs.items() if at >= line["firstKeptEntryIndex"])
+                self.session.compact(next(kept), line["summary"])
+            case "message":
+                at = datetime.fromisoformat(line["timestamp"])
+                self._began = self._began or at
+                self.session.now = max(self.session.now + timedelta(milliseconds=1), BEGAN + (at - self._began))
+                await self._message(index, line["message"])
+
+    async def _message(self, index: int, message: dict[str, Any]) -> None:
+        match message["role"]:
+            case "user":
+                self._seqs[index] = self.session.hear(_text(message))
+            case "assistant":
+                await self.session.send()
+                calls = [
+                    RequestedCall(id=part["id"], tool=part["name"], arguments=msgspec.json.encode(part["arguments"]).decode())
+                    for part in message["content"]
+                    if part["type"] == "toolCall"
+                ]
+                refs = self.session.reply(_text(message), *calls)
+                self._calls |= {call.id: ref for call, ref in zip(calls, refs, strict=True)}
+            case "toolResult" if message["toolCallId"] in self._calls:
+                self.session.give(self._calls.pop(message["toolCallId"]), _text(message))
+
+
+def _text(message: dict[str, Any]) -> str:
+    content = message["content"]
+    return content if isinstance(content, str) else "".join(part["text"] for part in content if part["type"] == "text")

@@ -1,0 +1,162 @@
+"""A session as the gateway keeps it, without a gateway: events in, pruned requests out, each measured."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+from gateway.conversations.pruning import Pruning
+from plugins.loading import load_plugins
+from plugins.pruning import PruningRules
+from sessions.context import Context, Gauge, assemble, canonical
+from sessions.events import (
+    CallRef,
+    ContextCompacted,
+    ContextPruned,
+    Event,
+    InstructionsSet,
+    MessageReceived,
+    ModelReplied,
+    Recorded,
+    RequestedCall,
+    RequestSent,
+    SessionOpened,
+    ToolReturned,
+    TurnEnded,
+    TurnStarted,
+)
+from sessions.pruning import Edit
+from sessions.recorder import Recorder
+from sessions.store import START
+from sessions.transcript import Transcript
+
+BEGAN = datetime(2026, 11, 21, 3, 0, tzinfo=UTC)
+
+COLD = timedelta(minutes=5)
+"""After so long without a request a provider's cache has forgotten the conversation."""
+
+
+class Sent(msgspec.Struct, frozen=True, kw_only=True):
+    """A request: its estimated tokens, its bytes, how many of these repeat the beginning of the request before and are
+    still in the provider's cache, and the milliseconds that it took to be pruned, assembled and measured."""
+
+    tokens: int
+    bytes: int
+    repeated: int
+    millis: float
+
+    @property
+    def fresh(self) -> float:
+        """The tokens that the provider has to read anew."""
+        return self.tokens * (1 - self.repeated / self.bytes)
+
+
+class _Nowhere:
+    """A log that keeps nothing and fails never."""
+
+    def __init__(self) -> None:
+        self.end = self.durable = 0
+        self._settled: Callable[[int], None] = lambda _: None
+
+    def append(self, line: bytes, *, urgent: bool) -> None:
+        self._settled(self.end)  # all before this line: the recorder does not know of it yet
+        self.durable, self.end = self.end, self.end + len(line)
+
+    def listen(self, durable: Callable[[int], None], failed: object) -> None:
+        self._settled = durable
+
+    async def lines(self, first: int, *, limit: int) -> list[bytes]:
+        return []
+
+    async def close(self) -> None:
+        return
+
+
+class PrunedSession:
+    """Takes what people, models and tools said, and sends requests. `now` may be moved forward; `window` is in tokens."""
+
+    def __init__(self, rules: PruningRules, window: int) -> None:
+        self.sent: list[Sent] = []
+        self.edits: list[Edit] = []
+        self.now = BEGAN
+        self.window = window
+        self.rules = rules
+        self.recorder = Recorder(_Nowhere(), START, Transcript(), lambda: self.now)
+        self.recorder.read_along(self._remember)
+        self._pruning = Pruning(self.recorder, load_plugins(()), rules=lambda: self.rules, now=lambda: self.now)
+        self._gauge = Gauge()
+        self._before: Context | None = None
+        self._asked = BEGAN
+        self._note(SessionOpened(format=1, session="20261121-030000-pruned", key="main", person="owner"))
+        self._note(InstructionsSet(text="You are brief.", tools=(), notes=(), parameters={}))
+
+    def hear(self, text: str) -> int:
+        """A person writes, and a turn takes it; returns the seq from which on a compaction keeps it."""
+        if self.recorder.transcript.open_turn is not None:
+            self._note(TurnEnded(outcome="replied", millis=1))
+        seq = self._note(
+            MessageReceived(
+                id="m", client="benchmark", sender="owner", channel="websocket", chat="private", text=text, attachments=()
+            )
+        )
+        return self._note(TurnStarted(takes=(seq,), provider="benchmark", model="model", window=self.window, reserve=0))
+
+    def reply(self, text: str, *calls: RequestedCall) -> list[CallRef]:
+        """The model answers; returns the calls that it asks for."""
+        seq = self._note(
+            ModelReplied(reply=1, model="model", text=text, calls=calls, stop="calls" if calls else "end", usage=None)
+        )
+        return [CallRef(of=seq, index=index) for index in range(len(calls))]
+
+    def give(self, call: CallRef, output: str) -> None:
+        """A tool returns."""
+        self._note(ToolReturned(call=call, outcome="returned", output=output))
+
+    def compact(self, keep_from: int, summary: str) -> None:
+        """What stands before a seq gives way to a summary."""
+        number = self.recorder.transcript.cut + 1
+        self._note(
+            ContextCompacted(
+                compaction=number, keep_from=keep_from, summary=summary, by="benchmark", tokens_before=0, tokens_after=0
+            )
+        )
+
+    async def send(self) -> Sent:
+        """Prune, assemble and measure a request, as a turn does."""
+        began = time.perf_counter()
+        await self._pruning.prune(self.window, 0)
+        context = assemble(self.recorder.transcript, self._before)
+        measured = self._gauge.measure(context)
+        millis = (time.perf_counter() - began) * 1000
+        self._note(
+            RequestSent(purpose="answer", sha256=measured.sha256, messages=len(context.messages), tokens=measured.tokens)
+        )
+        size, repeated = repeats(context, self._before)
+        is_warm = self.now - self._asked < COLD
+        self._before, self._asked = context, self.now
+        self.sent.append(Sent(tokens=measured.tokens, bytes=size, repeated=repeated if is_warm else 0, millis=millis))
+        return self.sent[-1]
+
+    def _note(self, event: Event) -> int:
+        self.now += timedelta(milliseconds=1)
+        return self.recorder.note(event, turn=1)
+
+    def _remember(self, recorded: Recorded) -> None:
+        if isinstance(recorded.event, ContextPruned):
+            self.edits += recorded.event.edits
+
+
+def repeats(context: Context, before: Context | None) -> tuple[int, int]:
+    """Bytes of a request's messages, and how many of them stood at the same place in the request before, up to the first
+    message that differs."""
+    size = repeated = 0
+    same = before is not None
+    for index, message in enumerate(context.messages):
+        length = len(canonical(message))
+        same = same and before is not None and index < len(before.messages) and before.messages[index] == message
+        size += length
+        repeated += length * same
+    return size, repeated

@@ -1,0 +1,101 @@
+"""What pruning saves, what it leaves of a provider's cache, and what it costs."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+from collections.abc import Iterator
+from typing import get_args
+
+from benchmarks.agent_session import DATA, lines_of, replay
+from benchmarks.figures import Figure, figure
+from benchmarks.pruned_session import PrunedSession, Sent
+from benchmarks.setting import Setting
+from plugins.pruning import Mode, PruningRules
+from sessions.events import RequestedCall
+
+BAR_MILLIS = 15.0
+BAR_REPEATED = 90.0
+WINDOW = 200_000
+TURNS = 300
+WARM = 30
+"""Requests at the beginning of a session, when there is little to repeat."""
+
+
+def run(setting: Setting) -> list[Figure]:
+    """A busy session, the cost of a large request, and a real agent's session if there is one."""
+    return asyncio.run(_run(setting))
+
+
+async def _run(setting: Setting) -> list[Figure]:
+    figures: list[Figure] = []
+    turns = min(TURNS, setting.turns)
+    for mode in get_args(Mode):
+        figures += _figures(f"{turns} busy turns, {mode}", await busy(mode, turns))
+    for what, window in (("nothing to prune", 10**6), ("much to prune", 150_000)):
+        samples = [await _large(window) for _ in range(setting.runs)]
+        label = f"prune, assemble and measure 200k tokens, {what}"
+        figures.append(figure("pruning", label, "ms", samples, against="bar", reference=BAR_MILLIS))
+    if not DATA.exists():
+        print(f"  {DATA.name} is not there: left out", file=sys.stderr)
+        return figures
+    lines = lines_of(DATA)
+    for mode in get_args(Mode):
+        figures += _figures(f"agent's session, {mode}", await replay(lines, mode))
+    return figures
+
+
+async def busy(mode: Mode, turns: int, window: int = WINDOW) -> PrunedSession:
+    """Turns without a pause, each with one to five calls whose results have 200 to 40,000 characters, most of them few."""
+    chance = random.Random(4)
+    session = PrunedSession(PruningRules(mode=mode), window)
+    for turn in range(turns):
+        session.hear(f"Do the thing number {turn}.")
+        for _ in range(chance.randint(1, 5)):
+            await session.send()
+            call = RequestedCall(id="", tool="read", arguments='{"path":"file.py"}')
+            (ref,) = session.reply("Let me look.", call)
+            session.give(ref, _words(chance, int(10 ** chance.uniform(2.3, 4.6))))
+        await session.send()
+        session.reply("It is done. " * 20)
+    return session
+
+
+def repeated_share(sent: list[Sent]) -> float:
+    """The share, in percent, of the bytes of a session's requests that a provider's cache holds."""
+    return 100 * sum(each.repeated for each in sent[WARM:]) / max(1, sum(each.bytes for each in sent[WARM:]))
+
+
+def _words(chance: random.Random, characters: int) -> str:
+    text = " ".join(chance.choice(("crab", "shell", "moult", "tide", "return", "x=1")) for _ in range(characters // 4))
+    return text[:characters]
+
+
+def _figures(what: str, session: PrunedSession) -> Iterator[Figure]:
+    sent = session.sent
+    yield figure("pruning", f"{what}: a request", "tokens", [float(each.tokens) for each in sent])
+    yield figure("pruning", f"{what}: all requests", "Mtokens", [sum(each.tokens for each in sent) / 1e6])
+    yield figure("pruning", f"{what}: of them not cached", "Mtokens", [sum(each.fresh for each in sent) / 1e6])
+    share = [repeated_share(sent)]
+    yield figure("pruning", f"{what}: cached", "%", share, against="at least", reference=BAR_REPEATED)
+    yield figure("pruning", f"{what}: pruned, assembled, measured", "ms", [each.millis for each in sent])
+    saved: dict[str, list[float]] = {}
+    for edit in session.edits:
+        saved.setdefault(f"{edit.by}, {type(edit).__name__.lower()}", []).append(float(edit.saved))
+    for name, each in sorted(saved.items()):
+        yield figure("pruning", f"{what}: an edit of {name} saved", "chars", each)
+
+
+async def _large(window: int) -> float:
+    """Milliseconds that a view of 200,000 tokens, in results of 2,000 characters, takes before one more request."""
+    session = PrunedSession(PruningRules(mode="off"), window)
+    session.hear("Go.")
+    for number in range(380):
+        (ref,) = session.reply("", RequestedCall(id="", tool="read", arguments="{}"))
+        session.give(ref, f"{number} " + "shell " * 330)
+    await session.send()
+    session.rules = PruningRules(mode="always")
+    (ref,) = session.reply("", RequestedCall(id="", tool="read", arguments="{}"))
+    session.give(ref, "shell " * 330)
+    return (await session.send()).millis
