@@ -4,9 +4,9 @@ Three processes take part, on one machine: the gateway, as `python -m exuvia run
 costs almost nothing; and the client, which is this program. They share the cores, so each figure says what the three
 together reach, and the table names the processor time of each.
 
-`start`, `memory`, `latency`, `throughput`, `restart`, `opening` and `pruning` each measure one thing, to be read alone. `floor` is what
-a turn cannot be cheaper than. `gateway_process`, `model_server`, `echo_server`, `client` and `websocket_client` are what
-they measure with, `figures` is what they return, `setting` how large they are, `journals` writes the logs that they open,
-`process` reads what one uses. `pruned_session` is a session without a gateway, `agent_session` a recorded one,
-`pruning_picture` draws what pruning makes of that.
+`start`, `memory`, `latency`, `throughput`, `restart`, `opening` and `pruning` each measure one thing, to be read alone.
+`floor` is what a turn cannot be cheaper than. `gateway_process`, `model_server`, `echo_server`, `client` and
+`websocket_client` are what they measure with, `figures` is what they return, `setting` how large they are, `journals` writes
+the logs that they open, `process` reads what one uses. `pruned_session` is a session without a gateway, `agent_session` a
+recorded one, `pruning_picture` draws what pruning makes of that.
 """

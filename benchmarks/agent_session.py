@@ -63,7 +63,9 @@ class _Playing:
             case "assistant":
                 await self.session.send()
                 calls = [
-                    RequestedCall(id=part["id"], tool=part["name"], arguments=msgspec.json.encode(part["arguments"]).decode())
+                    RequestedCall(
+                        id=part["id"], tool=part["name"], arguments=msgspec.json.encode(part["arguments"]).decode()
+                    )
                     for part in message["content"]
                     if part["type"] == "toolCall"
                 ]
@@ -71,6 +73,11 @@ class _Playing:
                 self._calls |= {call.id: ref for call, ref in zip(calls, refs, strict=True)}
             case "toolResult" if message["toolCallId"] in self._calls:
                 self.session.give(self._calls.pop(message["toolCallId"]), _text(message))
+
+
+def _call(part: dict[str, Any]) -> RequestedCall:
+    arguments = msgspec.json.encode(part["arguments"]).decode()
+    return RequestedCall(id=part["id"], tool=part["name"], arguments=arguments)
 
 
 def _text(message: dict[str, Any]) -> str:

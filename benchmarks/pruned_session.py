@@ -80,7 +80,8 @@ class PrunedSession:
 
     def __init__(self, rules: PruningRules, window: int) -> None:
         self.sent: list[Sent] = []
-        self.edits: list[Edit] = []
+        self.edits: list[tuple[int, Edit]] = []
+        """Each edit with the request, counted from 0, before which it was made."""
         self.now = BEGAN
         self.window = window
         self.rules = rules
@@ -146,7 +147,7 @@ class PrunedSession:
 
     def _remember(self, recorded: Recorded) -> None:
         if isinstance(recorded.event, ContextPruned):
-            self.edits += recorded.event.edits
+            self.edits += [(len(self.sent), edit) for edit in recorded.event.edits]
 
 
 def repeats(context: Context, before: Context | None) -> tuple[int, int]:

@@ -81,7 +81,7 @@ def _figures(what: str, session: PrunedSession) -> Iterator[Figure]:
     yield figure("pruning", f"{what}: cached", "%", share, against="at least", reference=BAR_REPEATED)
     yield figure("pruning", f"{what}: pruned, assembled, measured", "ms", [each.millis for each in sent])
     saved: dict[str, list[float]] = {}
-    for edit in session.edits:
+    for _, edit in session.edits:
         saved.setdefault(f"{edit.by}, {type(edit).__name__.lower()}", []).append(float(edit.saved))
     for name, each in sorted(saved.items()):
         yield figure("pruning", f"{what}: an edit of {name} saved", "chars", each)

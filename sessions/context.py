@@ -101,8 +101,20 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int
 
 
+MARKED = 32
+"""A gauge remembers where it stood after each so many messages."""
+
+
+class _Mark(msgspec.Struct, frozen=True, kw_only=True):
+    """What was measured of the first so many messages."""
+
+    messages: int
+    state: Any  # hashlib's own type has no name while running
+    tokens: int
+
+
 class Gauge:
-    """Measures contexts at a cost of only what is new since the one measured before.
+    """Measures contexts at a cost of only what is new, or stands behind a change, since the one measured before.
 
     The canonical JSON is the array `[head, message, message, …]`, with `head` an object of `instructions`, `parameters`
     and `tools`: keys sorted, no white space, UTF-8, no escapes that JSON does not demand.
@@ -111,24 +123,41 @@ class Gauge:
     def __init__(self) -> None:
         self._head = b""
         self._messages: tuple[Message, ...] = ()
-        self._state = hashlib.sha256()
-        self._tokens = 0
+        self._marks: list[_Mark] = []
 
     def measure(self, context: Context) -> Measured:
         """The context's hash and size."""
-        head = canonical_head(context)
-        known = len(self._messages)
-        if head != self._head or not continues(context.messages, self._messages):
-            self._state = hashlib.sha256(b"[" + head)
-            self._head, known, self._tokens = head, 0, estimate(head.decode())
-        for message in context.messages[known:]:
+        known = self._known(canonical_head(context), context.messages)
+        state, tokens = known.state.copy(), known.tokens
+        for count, message in enumerate(context.messages[known.messages :], known.messages + 1):
             piece = canonical(message)
-            self._state.update(b"," + piece)
-            self._tokens += MESSAGE + estimate(piece.decode())
+            state.update(b"," + piece)
+            tokens += MESSAGE + estimate(piece.decode())
+            if count % MARKED == 0 or count == len(context.messages):
+                if self._marks[-1].messages % MARKED:
+                    self._marks.pop()  # the one at the end, which moves on
+                self._marks.append(_Mark(messages=count, state=state.copy(), tokens=tokens))
         self._messages = context.messages
-        whole = self._state.copy()
-        whole.update(b"]")
-        return Measured(sha256=whole.hexdigest(), tokens=self._tokens)
+        state.update(b"]")
+        return Measured(sha256=state.hexdigest(), tokens=tokens)
+
+    def _known(self, head: bytes, messages: tuple[Message, ...]) -> _Mark:
+        """The last mark that holds for these messages. Those behind it are forgotten."""
+        if head != self._head:
+            self._head, self._messages = head, ()
+            self._marks = [_Mark(messages=0, state=hashlib.sha256(b"[" + head), tokens=estimate(head.decode()))]
+        common = common_beginning(messages, self._messages)
+        while self._marks[-1].messages > common:
+            self._marks.pop()
+        return self._marks[-1]
+
+
+def common_beginning(messages: tuple[Message, ...], before: tuple[Message, ...]) -> int:
+    """How many messages both begin with."""
+    if continues(messages, before):
+        return len(before)
+    pairs = enumerate(zip(messages, before, strict=False))
+    return next((index for index, (one, other) in pairs if one is not other and one != other), len(messages))
 
 
 def canonical(value: object) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sessions.context import common_beginning
 from sessions.messages import AssistantMessage, Message
 
 
@@ -15,7 +16,7 @@ class Tally:
 
     def follow(self, messages: tuple[Message, ...]) -> int:
         """Count what is not what was there before; returns the index of the first such message."""
-        known = _common(messages, self.messages)
+        known = common_beginning(messages, self.messages)
         self.characters -= sum(self.sizes[known:])
         self.sizes[known:] = fresh = [characters(message) for message in messages[known:]]
         self.characters += sum(fresh)
@@ -28,11 +29,3 @@ def characters(message: Message) -> int:
     if isinstance(message, AssistantMessage):
         return len(message.text) + len(message.opaque or "") + sum(len(call.arguments) for call in message.calls)
     return len(message.text)
-
-
-def _common(messages: tuple[Message, ...], before: tuple[Message, ...]) -> int:
-    """How many messages both begin with. Mostly all of those before: that, tuples of the very same values see at once."""
-    if messages[: len(before)] == before:
-        return len(before)
-    pairs = enumerate(zip(messages, before, strict=False))
-    return next((index for index, (one, other) in pairs if one is not other), len(messages))

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from aiohttp import web
@@ -17,6 +18,8 @@ from benchmarks.figures import figure, percentile_95, table
 from benchmarks.journals import EVENTS_A_TURN, write_journal
 from benchmarks.model_server import STREAM
 from benchmarks.process import ROOT, cpu_seconds, file_system, resident_mb, serving
+from benchmarks.pruning import busy
+from benchmarks.pruning_picture import COLOURS, picture
 from benchmarks.setting import Setting
 from benchmarks.websocket_client import Gone
 from sessions.transcript import project
@@ -159,6 +162,14 @@ def test_the_table_holds_median_and_95th_percentile_and_ratio() -> None:
         "| start | ready | 50.5 s | 95.0 | 100 | bar 101 | 0.50 |",
         "| start | once | 0.12 ms |  | 1 |  |  |",
     ]
+
+
+async def test_the_picture_of_pruning_is_whole_and_has_a_line_for_each_mode() -> None:
+    sessions = {mode: await busy(mode, 12, window=20_000) for mode in COLOURS}
+    root = ElementTree.fromstring(picture(sessions))
+    lines = root.findall("{http://www.w3.org/2000/svg}polyline")
+    assert [len(line.attrib["points"].split()) for line in lines] == [len(each.sent) for each in sessions.values()]
+    assert sessions["always"].edits
 
 
 def test_of_few_samples_the_95th_percentile_is_the_largest() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from benchmarks.pruned_session import repeats
 from exuvia import Clear, PruningContext, hookimpl
 from gateway.commands.context_report import pruned
 from gateway.conversations.conversation import ResumeRules
@@ -276,6 +277,21 @@ async def test_hundreds_of_turns_with_huge_results_keep_what_pruning_promises(
     edits = [edit for event in stage.told(ContextPruned) for edit in event.edits]
     assert {edit.by for edit in edits} == {"oversize", "tool_pruning"} if window < 200_000 else {"tool_pruning"}
     assert all(edit.saved > 0 for edit in edits)
+
+
+async def test_a_session_that_never_rests_sends_mostly_what_it_sent_before() -> None:
+    chance = random.Random(4)
+    model = Windowed(20_000, works("tool"))
+    tool = Instrument("tool", lambda: "y" * int(10 ** chance.uniform(2, 4)))
+    stage = Stage(model, tool, pruning=msgspec.structs.replace(ALWAYS, min_prunable_chars=10_000))
+    async with stage.playing():
+        for number in range(100):
+            stage.hear("go", f"m{number}")
+            await stage.until_settled()
+    assert {type(edit) for event in stage.told(ContextPruned) for edit in event.edits} == {Trim, Clear}
+    pairs = zip(model.requests, model.requests[1:], strict=False)
+    shares = [repeats(request.context, before.context) for before, request in pairs]
+    assert sum(repeated for _, repeated in shares) >= 0.9 * sum(size for size, _ in shares)
 
 
 async def test_the_report_of_the_context_counts_what_is_trimmed_and_cleared() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import random
 from typing import Any
 
 import msgspec
@@ -123,3 +124,16 @@ def test_the_context_is_the_instructions_in_force_and_the_view() -> None:
     assert assemble(transcript) == Context(
         instructions="Be brief.", tools=(tool,), parameters={"temperature": 1}, messages=(UserMessage(text="hi"),)
     )
+
+
+def test_a_gauge_that_follows_edits_and_cuts_measures_what_one_that_begins_anew_does() -> None:
+    chance, gauge = random.Random(5), Gauge()
+    messages: list[Message] = []
+    for step in range(400):
+        if messages and step % 7 == 0:
+            messages[chance.randrange(len(messages))] = UserMessage(text=f"edited {step}")
+        if step % 97 == 96:
+            del messages[: len(messages) // 2]
+        messages += [UserMessage(text=f"{step} {'x' * chance.randint(0, 9)}")] * (step % 3)
+        context = Context(instructions="", tools=(), parameters={}, messages=tuple(messages))
+        assert gauge.measure(context) == Gauge().measure(context)
