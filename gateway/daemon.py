@@ -141,7 +141,9 @@ class Daemon:
         providers = await stack.enter_async_context(OpenProviders(kinds, house))
         await providers.fit(self.config)
         models = Models(providers, now=self.clock.monotonic, **self._wishes())
-        troubles = Troubles(catalog, self._figures, lag, models.breakers, misnamed=models.misnamed)
+        troubles = Troubles(
+            catalog, self._figures, lag, models.breakers, misnamed=models.misnamed, unopened=providers.troubles
+        )
         commands = {name: command() for name, command in hooks.commands().items()}
         parts = Parts(
             settings=self.settings,
@@ -191,7 +193,12 @@ class Daemon:
                 asyncio.create_task(models.keep_looking()),
                 asyncio.create_task(switchboard.resume_all()),
                 asyncio.create_task(door.uploads.sweep(self.home.sessions)),
-                asyncio.create_task(reloading.run(lambda config: self._take(config, providers, models, door.access))),
+                asyncio.create_task(
+                    reloading.run(
+                        admit=lambda config: self._admit(config, door.access),
+                        take=lambda config: self._take(config, providers, models),
+                    )
+                ),
             ]
             try:
                 return await self._until_stopped(committer, switchboard)
@@ -321,13 +328,14 @@ class Daemon:
             return web.SockSite(runner, self._passed)
         return web.TCPSite(runner, self.config.gateway.host, self.config.gateway.port)
 
-    async def _take(self, config: Config, providers: OpenProviders, models: Models, access: Access) -> set[str]:
-        """Put a changed configuration into force, for turns that begin from now on, and for who may speak at once; returns
-        the keys that changed."""
-        people = await asyncio.to_thread(self._people, config)
+    async def _admit(self, config: Config, access: Access) -> None:
+        """Have those speak who may by a changed configuration, at once."""
+        access.replace(await asyncio.to_thread(self._people, config))
+
+    async def _take(self, config: Config, providers: OpenProviders, models: Models) -> set[str]:
+        """Put the rest of it into force, for turns that begin from now on; returns the keys that changed."""
         reopened = await providers.fit(config)
         changed = self.settings.offer(config)
-        access.replace(people)
         models.reconfigure(**self._wishes())
         if changed & {"log.level", "log.format"}:
             logs.configure(self.config.log.level, self.config.log.format)

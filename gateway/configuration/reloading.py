@@ -10,14 +10,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
+import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
 import structlog
 
-from gateway.configuration.keys import Config, load_config
+from gateway.configuration.keys import Config, fit_config, load_config
+from gateway.configuration.secret_references import References
 from gateway.configuration.settings import Settings, waiting_sentence
+from gateway.configuration.sources import merge
 from gateway.errors import ConfigRefused, sentence_of
 
 QUIET = 0.15
@@ -39,30 +42,38 @@ class Reloading:
     def __init__(self, settings: Settings, *, check: Callable[[Config], None]) -> None:
         self._settings = settings
         self._check = check
-        self._offered = settings.current
+        self._usable = settings.current
+        """The newest configuration that could be used, whether it is in force yet or not."""
+        self._fault: str | None = None
+        """Why what the files say now cannot be used."""
+        self._wanted: Config | None = None
+        """A configuration on its way into force."""
+        self._arrived = asyncio.Event()
         self._seen = stamps(self._files())
         if _text_of(settings.current) != settings.current.sources.text:
             self._seen = {}  # it was saved between being read and now
 
-    async def run(self, take: Callable[[Config], Awaitable[set[str]]]) -> None:
-        """Until it is cancelled. `take` puts a configuration into force, offering it to the settings, and returns what
-        changed by it; ConfigRefused if it cannot after all."""
-        async with contextlib.aclosing(self._news()) as news:
+    async def run(self, admit: Callable[[Config], Awaitable[None]], take: Callable[[Config], Awaitable[set[str]]]) -> None:
+        """Until it is cancelled. `admit` has those speak who may by a configuration and the tokens as they are now; it waits
+        for nothing else. `take` puts the rest into force, offering it to the settings, and returns what changed by it; it
+        may take its time. Both raise ConfigRefused where they cannot."""
+        async with asyncio.TaskGroup() as tasks, contextlib.aclosing(self._news()) as news:
+            tasks.create_task(self._keep_taking(take))
             async for _ in news:
                 try:
-                    await self._look(take)
+                    await self._look(admit)
                 except Exception as error:
                     self._refuse(f"The reload failed: {sentence_of(error)}", error)
 
     # --- noticing -----------------------------------------------------------------------------------------------------
 
     def _files(self) -> list[Path]:
-        sources, references = self._offered.sources, self._offered.references
+        sources, references = self._usable.sources, self._usable.references
         return [*([] if sources.path is None else [sources.path]), *sorted(references.files)]
 
     def _folders(self) -> set[Path]:
         """The folders in which the files' names stand, and those that links lead to."""
-        places = {place for path in self._files() for place in (path.parent, path.resolve().parent)}
+        places = {place for path in self._files() for place in (path.parent, _behind_links(path).parent)}
         return {place for place in places if place.is_dir()}
 
     async def _news(self) -> AsyncGenerator[None, None]:
@@ -71,8 +82,8 @@ class Reloading:
         awatch = (await asyncio.to_thread(importlib.import_module, "watchfiles")).awatch
         told = False
         while True:
-            folders = await asyncio.to_thread(self._folders)
             try:
+                folders = await asyncio.to_thread(self._folders)
                 watch = awatch(
                     *folders,
                     watch_filter=None,
@@ -85,17 +96,17 @@ class Reloading:
                         yield
                         if await asyncio.to_thread(self._folders) != folders:
                             break
-            except (OSError, RuntimeError) as error:  # a limit of the system; which of them depends on the limit
+            except Exception as error:  # a limit of the system, or the library's own; looking goes on, whatever it is
                 if not told:
                     log.warning("configuration_not_watched", reason=sentence_of(error), seconds_between_looks=BETWEEN_LOOKS)
                 told = True
                 await asyncio.sleep(BETWEEN_LOOKS)
                 yield
 
-    async def _look(self, take: Callable[[Config], Awaitable[set[str]]]) -> None:
+    async def _look(self, admit: Callable[[Config], Awaitable[None]]) -> None:
         """Read the files if they are not what was read last, or if that was no use."""
         now = await asyncio.to_thread(stamps, self._files())
-        if now == self._seen and self._settings.fault is None:
+        if now == self._seen and (self._settings.fault is None or self._wanted is not None):
             return
         while now != self._seen:
             self._seen = now
@@ -103,28 +114,63 @@ class Reloading:
             now = await asyncio.to_thread(stamps, self._files())
         try:
             config = await asyncio.to_thread(self._read)
-            mended, waited = self._settings.fault is not None, self._settings.waiting
-            changed = await take(config)
+            await admit(config)
         except ConfigRefused as error:
-            self._refuse(str(error))
+            self._fault = await self._admit_again(admit, str(error))
+            self._refuse(self._fault)
             return
+        self._fault = None
         await self._remember(config)
+        self._wanted = config
+        self._arrived.set()
+
+    async def _admit_again(self, admit: Callable[[Config], Awaitable[None]], fault: str) -> str:
+        """Have a token that was changed count at once, though the configuration has a fault; returns the fault, with what
+        the tokens add to it."""
+        try:
+            await admit(await asyncio.to_thread(_resolved_anew, self._usable))
+        except ConfigRefused as error:
+            return fault if str(error) in fault else f"{fault} {error}"
+        return fault
+
+    # --- taking -------------------------------------------------------------------------------------------------------
+
+    async def _keep_taking(self, take: Callable[[Config], Awaitable[set[str]]]) -> None:
+        """Put the newest usable configuration into force, one at a time: a provider may be slow to open."""
+        while True:
+            await self._arrived.wait()
+            self._arrived.clear()
+            config = self._wanted
+            if config is None:
+                continue
+            mended, waited = self._settings.fault is not None, self._settings.waiting
+            try:
+                changed = await take(config)
+            except ConfigRefused as error:
+                self._refuse(str(error))
+            except Exception as error:
+                self._refuse(f"The reload failed: {sentence_of(error)}", error)
+            else:
+                self._settings.fault = self._fault  # one that was saved meanwhile may have one
+                self._tell(config, changed, mended=mended, waited=waited)
+            if self._wanted is config:
+                self._wanted = None
+
+    def _tell(self, config: Config, changed: set[str], *, mended: bool, waited: tuple[str, ...]) -> None:
         for warning in config.warnings:
             log.warning("configuration", warning=warning)
         log.info("configuration_reloaded", changed=sorted(changed), **({"mended": True} if mended else {}))
         if self._settings.waiting not in ((), waited):
             log.warning("configuration_waits", reason=waiting_sentence(self._settings.waiting))
 
-    # --- taking -------------------------------------------------------------------------------------------------------
-
     def _read(self) -> Config:
         """What the files say now, checked whole. Blocks."""
-        sources, references = self._offered.sources, self._offered.references
+        sources, references = self._usable.sources, self._usable.references
         path = sources.path
-        if path is not None and sources.text and not path.exists():
-            raise ConfigRefused(f"{path} is gone.")
         config = load_config(path, environment=references.environment, overrides=sources.overrides)
         if sources.text and not config.sources.text.strip():
+            if path is not None and not os.path.lexists(path):
+                raise ConfigRefused(f"{path} is gone.")
             # What a truncating editor leaves for a moment, and a full disk for good.
             raise ConfigRefused(f"{path} is empty; to have the defaults, delete it and restart.")
         self._check(config)
@@ -138,7 +184,7 @@ class Reloading:
     async def _remember(self, config: Config) -> None:
         """Watch the files of this configuration. One that changed after it was read keeps the stamp from before, and is read
         again at the next look."""
-        self._offered = config
+        self._usable = config
         now = await asyncio.to_thread(stamps, self._files())
         self._seen = {path: self._seen.get(path, stamp) for path, stamp in now.items()}
 
@@ -154,6 +200,21 @@ def stamps(files: Iterable[Path]) -> _Stamps:
         else:
             found[path] = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
     return found
+
+
+def _resolved_anew(config: Config) -> Config:
+    """The same configuration, with what its references name now. Blocks; raises ConfigRefused."""
+    sources, references = config.sources, config.references
+    merged = merge(sources.path, references.environment, sources.overrides, text=sources.text)
+    return fit_config(merged, References(references.environment, references.folder))
+
+
+def _behind_links(path: Path) -> Path:
+    """Where a path leads; itself where that is in a circle."""
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError):
+        return path
 
 
 def _text_of(config: Config) -> str:

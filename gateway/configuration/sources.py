@@ -69,9 +69,13 @@ class Sources(msgspec.Struct, frozen=True):
         return origin if line is None else f"{origin}, line {line}"
 
 
-def merge(path: Path | None, environment: Mapping[str, str], overrides: Mapping[str, Any]) -> Sources:
-    """All that was given; later sources win key by key. ConfigRefused if the file cannot be parsed."""
-    text = "" if path is None else _read(path)
+def merge(
+    path: Path | None, environment: Mapping[str, str], overrides: Mapping[str, Any], *, text: str | None = None
+) -> Sources:
+    """All that was given; later sources win key by key. `text` stands for what the file holds, as it was read before.
+    ConfigRefused if the file cannot be parsed."""
+    if text is None:
+        text = "" if path is None else _read(path)
     tree = {} if path is None else _parsed(path, text)
     sources = Sources(tree, {}, "the configuration" if path is None else str(path), text, path, overrides)
     for name, keys, value in _of_environment(environment):

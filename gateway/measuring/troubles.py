@@ -37,6 +37,7 @@ class Troubles:
         breakers: Callable[[], Mapping[str, BreakerView]],
         *,
         misnamed: Callable[[], Sequence[str]] = tuple,
+        unopened: Callable[[], Sequence[str]] = tuple,
         clock: Callable[[], float] = perf_counter,
     ) -> None:
         self._catalog = catalog
@@ -44,6 +45,7 @@ class Troubles:
         self._lag = lag
         self._breakers = breakers
         self._misnamed = misnamed
+        self._unopened = unopened
         self._clock = clock
 
     def sentences(self) -> list[str]:
@@ -65,6 +67,7 @@ class Troubles:
             yield f"{count} journal{'s' * (count > 1)} could not be read; `exuvia sessions verify` names the place."
 
     def _providers(self) -> Iterator[str]:
+        yield from self._unopened()
         yield from (f"{sentence}; correct it or take it out." for sentence in self._misnamed())
         for name, breaker in self._breakers().items():
             failed = f"{name} failed {breaker.failures} times in a row"

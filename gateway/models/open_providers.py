@@ -16,12 +16,23 @@ from gateway.configuration.keys import Config, provider_settings
 from gateway.errors import sentence_of
 from plugins.contracts import ChatProvider, House
 
+OPEN_SECONDS, CLOSE_SECONDS = 10.0, 5.0
+"""A provider that is not open, or not closed, after so long is given up: it may be a stranger's."""
+
+LAST_SECONDS = 1.0
+"""So long one that was given up may take to notice it when the gateway ends."""
+
 log = structlog.get_logger("exuvia")
+
+
+class NotOpened(Exception):
+    """A provider cannot be had; the text says why."""
 
 
 class _Opened(msgspec.Struct, frozen=True, eq=False):
     """One open provider. Setting `done` closes it, in the task that opened it."""
 
+    name: str
     provider: ChatProvider
     settings: Any
     done: asyncio.Event
@@ -42,6 +53,8 @@ class OpenProviders(Mapping[str, ChatProvider]):
         self._generation = 0
         self._users: Counter[int] = Counter()
         self._replaced: list[tuple[int, _Opened]] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._troubles: dict[str, str] = {}
 
     async def __aenter__(self) -> Self:
         return self
@@ -49,10 +62,14 @@ class OpenProviders(Mapping[str, ChatProvider]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        opened = [*(opened for _, opened in self._replaced), *self._open.values()]
-        for each in opened:
-            each.done.set()
-        await asyncio.gather(*(each.task for each in opened))
+        for each in (*(replaced for _, replaced in self._replaced), *self._open.values()):
+            self._close(each)
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=CLOSE_SECONDS + LAST_SECONDS)
+
+    def troubles(self) -> list[str]:
+        """What could not be opened or closed, as sentences."""
+        return list(self._troubles.values())
 
     def __getitem__(self, name: str) -> ChatProvider:
         return self._open[name].provider
@@ -65,14 +82,16 @@ class OpenProviders(Mapping[str, ChatProvider]):
 
     async def fit(self, config: Config) -> list[str]:
         """Open what is not open with the settings that the configuration has for it, in the place of what is; returns the
-        names. One that cannot be opened is named in the log, and what was open before stays. Raises ConfigRefused before
-        anything is changed."""
+        names. One that cannot be opened is named in the log and in `troubles`, and what was open before stays. Raises
+        ConfigRefused before anything is changed."""
         wanted: dict[str, Any] = {name: provider_settings(config, name, kind.Settings) for name, kind in self._kinds.items()}
         changed = [name for name in wanted if name not in self._open or self._open[name].settings != wanted[name]]
-        opened = {name: each for name in changed if (each := await self._opened(name, wanted[name])) is not None}
+        self._troubles.clear()
+        found = await asyncio.gather(*(self._opened(name, wanted[name]) for name in changed))
+        opened = {each.name: each for each in found if each is not None}
         retired = [self._open[name] for name in opened if name in self._open]
-        found = self._open | opened
-        self._open = {name: found[name] for name in self._kinds if name in found}
+        standing = self._open | opened
+        self._open = {name: standing[name] for name in self._kinds if name in standing}
         self._replaced += [(self._generation, each) for each in retired]
         self._generation += 1
         self._let_go()
@@ -95,33 +114,58 @@ class OpenProviders(Mapping[str, ChatProvider]):
         oldest = min(self._users, default=self._generation)
         for generation, each in self._replaced:
             if generation < oldest:
-                each.done.set()
+                self._close(each)
         self._replaced = [(generation, each) for generation, each in self._replaced if not each.task.done()]
 
     async def _opened(self, name: str, settings: Any) -> _Opened | None:
-        try:
-            provider = self._kinds[name](self._house(name, settings))
-        except Exception as error:
-            log.error("provider_not_opened", provider=name, reason=sentence_of(error))
-            return None
         ready, done = asyncio.get_running_loop().create_future(), asyncio.Event()
-        task = asyncio.create_task(_keep_open(name, provider, ready, done))
+        task = asyncio.create_task(self._keep_open(name, settings, ready, done))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
         try:
-            return _Opened(provider, settings, done, task) if await ready else None
+            async with asyncio.timeout(OPEN_SECONDS):
+                return _Opened(name, await ready, settings, done, task)
+        except NotOpened as error:
+            self._note("provider_not_opened", name, str(error))
+        except TimeoutError:
+            task.cancel()
+            self._note("provider_not_opened", name, f"It was not open after {OPEN_SECONDS:g} s.")
         except asyncio.CancelledError:
             task.cancel()
             raise
+        return None
 
+    async def _keep_open(self, name: str, settings: Any, ready: asyncio.Future[ChatProvider], done: asyncio.Event) -> None:
+        """Open, tell, wait, close: in one task, as a provider with a task group of its own needs. One that wants to end the
+        process ends only itself."""
+        try:
+            provider = self._kinds[name](self._house(name, settings))
+            async with provider:
+                if ready.done():  # it was given up
+                    return
+                ready.set_result(provider)
+                await done.wait()
+        except (Exception, SystemExit) as error:
+            if not ready.done():
+                ready.set_exception(NotOpened(sentence_of(error)))
+            elif not ready.cancelled():
+                self._note("provider_not_closed", name, sentence_of(error))
+        finally:
+            if not ready.done():
+                ready.set_exception(NotOpened("It gave itself up."))
 
-async def _keep_open(name: str, provider: ChatProvider, ready: asyncio.Future[bool], done: asyncio.Event) -> None:
-    """Open, tell whether that went well, wait, close: in one task, as a provider with a task group of its own needs."""
-    try:
-        async with provider:
-            if not ready.cancelled():
-                ready.set_result(True)
-            await done.wait()
-    except Exception as error:
-        log.error("provider_not_closed" if ready.done() else "provider_not_opened", provider=name, reason=sentence_of(error))
-    finally:
-        if not ready.done():
-            ready.set_result(False)
+    def _close(self, each: _Opened) -> None:
+        """Begin to close one, and give it up after a while."""
+        if not each.done.is_set():
+            each.done.set()
+            asyncio.get_running_loop().call_later(CLOSE_SECONDS, self._give_up, each)
+
+    def _give_up(self, each: _Opened) -> None:
+        if not each.task.done():
+            self._note("provider_not_closed", each.name, f"It was not closed after {CLOSE_SECONDS:g} s.")
+            each.task.cancel()
+
+    def _note(self, event: str, name: str, reason: str) -> None:
+        log.error(event, provider=name, reason=reason)
+        verb = "opened" if event == "provider_not_opened" else "closed"
+        self._troubles[name] = f"The provider {name} could not be {verb}: {reason}"

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import msgspec
+import pytest
 
 from gateway.clock import SystemClock
 from gateway.configuration.keys import Config, load_config
+from gateway.models import open_providers
 from gateway.models.open_providers import OpenProviders
 from plugins.contracts import ChatProvider, House
 from plugins.transport import Transport
@@ -126,3 +128,71 @@ async def test_what_is_still_used_when_the_gateway_ends_is_closed() -> None:
             await heard()
             await providers.__aexit__(None, None, None)
             assert sorted(await heard()) == ["closed notes 1", "closed notes 2", "closed others "]
+
+
+class Stubborn(Notes):
+    """A stranger's, which ends and hangs as its key says."""
+
+    name: ClassVar[str] = "stubborn"
+
+    def __init__(self, house: House) -> None:
+        super().__init__(house)
+        if self.key == "exits when made":
+            raise SystemExit("a library is missing")
+
+    async def __aenter__(self) -> Self:
+        if self.key == "exits":
+            raise SystemExit("a library is missing")
+        if self.key == "cancels":
+            raise asyncio.CancelledError
+        if self.key == "never opens":
+            await asyncio.Event().wait()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self.key == "never closes":
+            await asyncio.Event().wait()
+        if self.key == "exits at its end":
+            raise SystemExit("enough")
+
+
+def stubborn() -> OpenProviders:
+    kinds: dict[str, type[ChatProvider]] = {"stubborn": Stubborn, "notes": Notes}
+    return OpenProviders(kinds, house)
+
+
+@pytest.mark.parametrize(
+    ("key", "reason"),
+    [
+        ("exits when made", "a library is missing"),
+        ("exits", "a library is missing"),
+        ("cancels", "It gave itself up."),
+        ("never opens", "It was not open after 0.1 s."),
+    ],
+)
+async def test_a_provider_that_exits_or_hangs_as_it_is_opened_is_named_and_left_out(
+    key: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(open_providers, "OPEN_SECONDS", 0.1)
+    async with asyncio.timeout(5), stubborn() as providers:
+        assert await providers.fit(config(stubborn={"key": key})) == ["notes"]
+        assert providers.troubles() == [f"The provider stubborn could not be opened: {reason}"]
+        assert await providers.fit(config(stubborn={"key": "well"})) == ["stubborn"]
+        assert (list(providers), providers.troubles()) == (["stubborn", "notes"], [])
+
+
+@pytest.mark.parametrize("key", ["never closes", "exits at its end"])
+async def test_a_provider_that_exits_or_hangs_as_it_is_closed_keeps_nobody_from_ending(
+    key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(open_providers, "CLOSE_SECONDS", 0.1)
+    async with asyncio.timeout(5):
+        async with stubborn() as providers:
+            await providers.fit(config(stubborn={"key": key}))
+            await providers.fit(config(stubborn={"key": "well"}))  # one that is replaced, too
+            while not providers.troubles():
+                await asyncio.sleep(0.01)
+            await providers.fit(config(stubborn={"key": key}))
+        [sentence] = providers.troubles()
+    assert sentence.startswith("The provider stubborn could not be closed: ")
+    assert len(asyncio.all_tasks()) == 1

@@ -7,6 +7,7 @@ import contextlib
 import io
 import json
 import os
+import socket
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
@@ -193,6 +194,35 @@ async def test_a_deleted_file_and_one_that_cannot_be_read_keep_the_old_configura
         assert on.fault is None
 
 
+def put_loop(path: Path) -> None:
+    path.unlink()
+    path.symlink_to(path)
+
+
+def put_socket(path: Path) -> None:
+    path.unlink()
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(path))
+
+
+def put_link_into_a_loop(path: Path) -> None:
+    (path.parent / "loop").symlink_to(path.parent / "loop")
+    path.unlink()
+    path.symlink_to(path.parent / "loop" / "config.toml")
+
+
+@pytest.mark.parametrize("put", [put_loop, put_socket, put_link_into_a_loop])
+async def test_what_cannot_be_followed_or_opened_is_said_and_the_file_is_watched_on(
+    put: Callable[[Path], None], tmp_path: Path
+) -> None:
+    async with stage(tmp_path, ECHO) as on:
+        assert f"{on.file} cannot be read: " in await on.refused(lambda: put(on.file))
+        assert await on.client.chat("hello") == "hello"
+        assert await on.reloaded(lambda: rename_over(on.file, ECHO + "tool_rounds = 3\n")) == {"agent.tool_rounds"}
+        assert on.fault is None
+        assert not on.logged("configuration_not_watched")
+
+
 async def test_a_pipe_in_the_place_of_the_file_keeps_nobody_waiting(tmp_path: Path) -> None:
     async with stage(tmp_path, ECHO) as on:
 
@@ -294,6 +324,61 @@ async def test_a_secret_in_a_file_is_rotated(tmp_path: Path) -> None:
             assert f"{secret} cannot be read" in await on.refused(secret.unlink)
             assert await on.client.chat("still") == "still"
             await on.reloaded(lambda: secret.write_text(KEY))
+
+
+# --- who may speak ----------------------------------------------------------------------------------------------------
+
+OLD, NEW = "the-old-token-of-somebody-4711", "the-new-token-of-somebody-0815"
+
+
+def with_people(secret: Path) -> str:
+    return f'{ECHO}[people.ana]\ntoken = "file:{secret}"\n'
+
+
+async def test_a_token_is_changed_at_once_though_the_configuration_has_a_fault(tmp_path: Path) -> None:
+    secret = tmp_path / "ana"
+    secret.write_text(OLD)
+    async with stage(tmp_path / "home", with_people(secret)) as on:
+        ana = await on.running.connect(OLD)
+        await on.refused(lambda: on.file.write_text(with_people(secret) + "[agent]\nmoddel = 1\n"))  # somebody is editing
+        rename_over(secret, NEW)
+        assert await ana.closed() == 4401
+        assert await (await on.running.connect(NEW)).chat("hi") == "hi"
+        assert await on.client.chat("the owner's connection stays") == "the owner's connection stays"
+        assert on.fault is not None
+        rename_over(secret, "short")
+        await on.until(lambda: "people.ana.token is shorter than 24 characters" in str(on.fault))
+        assert await (await on.running.connect(NEW)).chat("still") == "still"
+
+
+async def test_a_person_is_shut_out_and_a_token_changed_while_a_provider_hangs_as_it_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = tmp_path / "ben"
+    secret.write_text(OLD)
+    ana = f'[people.ana]\ntoken = "{NEW}"\n'
+    release = asyncio.Event()
+
+    async def hang(provider: Scripted) -> Scripted:
+        await release.wait()
+        return provider
+
+    text = with_people(secret).replace("ana", "ben")
+    async with stage(tmp_path / "home", text + ana) as on:
+        ben, ana_s = await on.running.connect(OLD), await on.running.connect(NEW)
+        monkeypatch.setattr(Scripted, "__aenter__", hang)
+        script = story(tmp_path, "script", {"text": "from the script"})
+        changed = text + f'[providers.scripted]\nscript = "{script}"\n'
+        on.file.write_text(changed)
+        assert await ana_s.closed() == 4401
+        rename_over(secret, NEW)  # and the next change comes while it still hangs
+        assert await ben.closed() == 4401
+        on.file.write_text(changed + "[agnet]\n")
+        await on.until(lambda: bool(on.logged("configuration_refused")))
+        release.set()
+        await on.until(lambda: bool(on.logged("configuration_reloaded")))
+        assert "agnet" in str(on.fault)  # the fault that came meanwhile is not forgotten
+        assert await on.reloaded(lambda: on.file.write_text(text)) >= {"providers.scripted"}
 
 
 async def test_a_file_behind_a_link_is_watched_where_it_lies(tmp_path: Path) -> None:
