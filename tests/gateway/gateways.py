@@ -123,6 +123,7 @@ class Gateway:
         found = {
             path.stem: [json.loads(line) for line in path.read_bytes().splitlines()]
             for path in sorted((self.home / "sessions").glob("*.jsonl"))
+            if path.stat().st_size  # one that is just being made says nothing yet
         }
 
         def generation(session: str) -> int:
