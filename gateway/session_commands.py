@@ -4,15 +4,17 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
 import msgspec
 
 from gateway.home import Home
-from gateway.session_files import Entry, entry_of, find_journal, journals, listings, recorded
+from gateway.session_files import SUFFIX, Entry, entry_of, find_journal, journals, listings, recorded
 from gateway.terminal.printable import one_line, printable
-from sessions.errors import JournalDamaged, StorageFailed
+from sessions.acknowledged import acknowledged
+from sessions.errors import JournalDamaged, StorageFailed, UnknownSession
 from sessions.naming import Fault, faults_in
 from sessions.verifying import verify_journal
 
@@ -81,12 +83,15 @@ def export_session(folder: Path, name: str, out: BinaryIO, *, markdown: bool) ->
 def verify_sessions(folder: Path, name: str | None, out: TextIO, *, as_json: bool) -> int:
     """Check sequence and sums of one journal or of all, and the attachments that they name: file, line and reason are told
     where something is not as it was written."""
-    paths = [find_journal(folder, name)] if name is not None else journals(folder)
+    home = Home(folder.parent)
+    heads, unread = _acknowledged(home.catalog)  # before the journals, which may be growing
+    paths = [find_journal(folder, name)] if name is not None else _expected(folder, heads)
     verdicts = []
     known: dict[str, str] = {}
     for path in paths:
-        faults = tuple(faults_in(path, Home(folder.parent).attachments, known))
-        verdicts.append(msgspec.structs.replace(_verdict(path), attachments=faults))
+        faults = tuple(faults_in(path, home.attachments, known)) if path.exists() else ()
+        verdict = _against(heads.get(path.stem, 0), _verdict(path))
+        verdicts.append(msgspec.structs.replace(verdict, attachments=faults))
         if not as_json:
             out.writelines(f"{line}\n" for line in (_verdict_line(verdicts[-1]), *map(_fault_line, faults)))
     damaged = sum(not verdict.whole for verdict in verdicts)
@@ -95,13 +100,47 @@ def verify_sessions(folder: Path, name: str | None, out: TextIO, *, as_json: boo
         print_json(verdicts, out)
     else:
         attachments = f" Attachments: {len(known)} checked, {lost} missing or altered." if known else ""
-        out.write(f"{len(verdicts)} checked, {damaged} damaged.{attachments}\n")
+        out.write(f"{len(verdicts)} checked, {damaged} damaged.{attachments}{unread}\n")
     return WRONG if damaged or lost else WELL
+
+
+def _acknowledged(catalog: Path) -> tuple[dict[str, int], str]:
+    """How far each session went by the catalog, and what to say if that cannot be read."""
+    try:
+        return acknowledged(catalog), ""
+    except StorageFailed as error:
+        return {}, f" {error} Whether a journal lost its end could not be told."
+
+
+def _expected(folder: Path, heads: Mapping[str, int]) -> list[Path]:
+    """The journals that are there, and those that should be."""
+    found = journals(folder)
+    return sorted({*found, *(folder / f"{session}{SUFFIX}" for session in heads)})
+
+
+def _against(head: int, verdict: Verdict) -> Verdict:
+    """The verdict, unless the journal is whole but ends before what was acknowledged."""
+    if not verdict.whole or verdict.events >= head:
+        return verdict
+    if verdict.events:
+        ends, without = (
+            f"it ends with event {verdict.events}",
+            "stop the gateway and delete catalog.sqlite, then it goes on from here",
+        )
+    else:
+        ends, without = "it is gone", "restart the gateway, then the session is forgotten"
+    reason = (
+        f"acknowledged events are missing: {ends}, and event {head} was on the disk."
+        f" Put back a newer copy of the file; without one, {without}"
+    )
+    return msgspec.structs.replace(verdict, whole=False, line=verdict.events + 1, reason=reason)
 
 
 def _verdict(path: Path) -> Verdict:
     try:
         verified = verify_journal(path)
+    except UnknownSession:  # of which only the catalog knows
+        return Verdict(session=path.stem, file=str(path), whole=True)
     except JournalDamaged as damage:
         return Verdict(
             session=path.stem,

@@ -32,6 +32,7 @@ What touches the disk:
     home_lock    one process a home
     disk         what a sync is on each platform
     catalog      sessions, checkpoints, ids; derived; with catalog_file, checkpoints, receipt_batches, seals, survey
+    acknowledged how far each session was on the disk, by the catalog at rest
     backwards    the lines of a file, last first
     sqlite       which copy of SQLite is used
 """

@@ -42,3 +42,8 @@ def connect(path: Path, *, patience: float) -> aiosqlite.Connection:
     """A connection, to be entered with `async with`, in which transactions are begun and ended by hand. It waits `patience`
     seconds for another's lock before it raises `Unavailable`."""
     return aiosqlite.Connection(lambda: _copy.connect(str(path), timeout=patience, isolation_level=None), iter_chunk_size=64)
+
+
+def reading(path: Path, *, patience: float = 2.0) -> Any:
+    """A connection that can only read, for programs that look at a file beside the gateway; it blocks."""
+    return _copy.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=patience, isolation_level=None)

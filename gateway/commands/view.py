@@ -15,6 +15,7 @@ from gateway.commands.status import SessionStatus, describe
 from gateway.conversations import inbox
 from gateway.conversations.chat import Chat
 from gateway.conversations.conversation import VERBOSE, Conversation
+from gateway.door.people import OWNER
 from gateway.errors import Conflict, GatewayError
 from gateway.measuring.session_meter import SessionMeter
 from gateway.models.choosing import Models
@@ -97,6 +98,7 @@ class View:
         """What `/status` shows."""
         transcript = self._transcript
         around = self._around
+        refused, notes, troubles = self._not_well()
         try:
             chosen = around.models.choose(transcript.settings.get("model"))
             model, name, window = chosen.why, chosen.name, chosen.window
@@ -120,13 +122,22 @@ class View:
                 waiting=sum(w.seq != self._waiting.seq for w in transcript.waiting),
                 queue_limit=around.queue_limit(),
                 running=transcript.open_turn is not None,
-                refused=around.refused(),
-                notes=around.notes(),
-                troubles=around.troubles(),
+                refused=refused,
+                notes=notes,
+                troubles=troubles,
                 last_error=self._meter.last_error,
                 mode=self._conversation.inbox.mode,
             )
         )
+
+    def _not_well(self) -> tuple[Sequence[str], Sequence[str], Sequence[str]]:
+        """What was refused, what is to be noted and what is wrong: of paths, people and providers, which are the owner's
+        business. Others learn that there is something."""
+        around = self._around
+        told = around.refused(), around.notes(), around.troubles()
+        if self.person == OWNER or not any(told):
+            return told
+        return (), (), ["Something is not well with the gateway; its owner is told what."]
 
     def model(self) -> str:
         """The model in use and why."""

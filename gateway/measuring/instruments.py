@@ -121,8 +121,8 @@ class Instruments:
         yield gauge("exuvia_waiting_messages", "Messages and commands that wait, in all open sessions.", load.waiting)
         yield gauge("exuvia_websockets", "Connected clients.", websockets)
         yield gauge("exuvia_subscriptions", "Sessions that clients follow.", load.subscriptions)
-        longest = self._lag.longest()
-        yield gauge("exuvia_event_loop_lag_max_seconds", "The longest lag since this page was read last.", longest)
+        longest = self._lag.lately
+        yield gauge("exuvia_event_loop_lag_max_seconds", "The longest lag of the last minute.", longest)
 
     def _breakers(self) -> Family:
         samples = [

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 
 from gateway.measuring.metrics import Histogram
 
 EVERY = 0.25
 """Seconds between two looks."""
 
-RECENTLY = 300.0
-"""Seconds that `recent` looks back at least; twice as long at most."""
+LATELY, RECENTLY = 60.0, 300.0
+"""Seconds that `lately` and `recent` look back. Whoever asks changes nothing for others who ask."""
 
 
 class LoopLag:
@@ -18,16 +19,12 @@ class LoopLag:
 
     def __init__(self, observed: Histogram) -> None:
         self._observed = observed
-        self._since_asked = 0.0
-        self._now = self._before = 0.0
-        """The longest delay of this stretch of `RECENTLY` seconds, and of the one before."""
-        self._stretch_ends = 0.0
+        self._lately, self._recent = Longest(LATELY), Longest(RECENTLY)
         self._loop: asyncio.AbstractEventLoop
         self._timer: asyncio.TimerHandle | None = None
 
     def __enter__(self) -> LoopLag:
         self._loop = asyncio.get_running_loop()
-        self._stretch_ends = self._loop.time() + RECENTLY
         self._wind()
         return self
 
@@ -36,14 +33,14 @@ class LoopLag:
             self._timer.cancel()
 
     @property
+    def lately(self) -> float:
+        """The longest delay of the last minute, in seconds."""
+        return self._lately.value
+
+    @property
     def recent(self) -> float:
         """The longest delay of the last minutes, in seconds."""
-        return max(self._now, self._before)
-
-    def longest(self) -> float:
-        """The longest delay since this was asked last, in seconds."""
-        longest, self._since_asked = self._since_asked, 0.0
-        return longest
+        return self._recent.value
 
     def _wind(self) -> None:
         due = self._loop.time() + EVERY
@@ -52,10 +49,29 @@ class LoopLag:
     def _look(self, due: float) -> None:
         now = self._loop.time()
         delay = max(0.0, now - due)
-        if now > self._stretch_ends:
-            self._before, self._now = self._now, 0.0
-            self._stretch_ends = now + RECENTLY
         self._observed.observe(delay)
-        self._since_asked = max(self._since_asked, delay)
-        self._now = max(self._now, delay)
+        for longest in (self._lately, self._recent):
+            longest.add(now, delay)
         self._wind()
+
+
+class Longest:
+    """The longest delay within a window of so many seconds that slides along."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._peaks: deque[tuple[float, float]] = deque()
+        """When each came and how long it was. Each is longer than all after it: the others can never be the longest."""
+
+    @property
+    def value(self) -> float:
+        """The longest, when the last was added; 0 where there is none."""
+        return self._peaks[0][1] if self._peaks else 0.0
+
+    def add(self, now: float, delay: float) -> None:
+        """One more, in the order of time."""
+        while self._peaks and self._peaks[-1][1] <= delay:
+            self._peaks.pop()
+        self._peaks.append((now, delay))
+        while self._peaks[0][0] <= now - self._seconds:
+            self._peaks.popleft()

@@ -237,6 +237,52 @@ async def test_everything_works_beside_a_running_gateway(tmp_path: Path) -> None
         assert json.loads(sessions(tmp_path, "list", "--json").stdout)[0]["key"] == "main"
 
 
+async def test_a_whole_journal_that_ends_before_what_was_acknowledged_is_told(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as g:
+        client = await g.connect()
+        await client.chat("one")
+        await client.chat("two")
+    assert sessions(tmp_path, "verify").exit_code == 0
+    [journal] = (tmp_path / "sessions").glob("*.jsonl")
+    whole = journal.read_bytes()
+    lines = whole.splitlines(keepends=True)
+
+    def verdict() -> tuple[int, str]:
+        result = sessions(tmp_path, "verify")
+        return result.exit_code, result.output
+
+    journal.write_bytes(b"".join(lines[:-1]))
+    code, said = verdict()
+    assert (code, said.splitlines()[-1]) == (1, "1 checked, 1 damaged.")
+    assert (
+        f"DAMAGED {journal}, line {len(lines)}: acknowledged events are missing: it ends with event {len(lines) - 1}" in said
+    )
+    assert "Put back a newer copy of the file; without one, stop the gateway and delete catalog.sqlite" in said
+
+    journal.unlink()
+    code, said = verdict()
+    assert (code, f"DAMAGED {journal}, line 1: acknowledged events are missing: it is gone" in said) == (1, True)
+
+    journal.write_bytes(whole)
+    assert verdict()[0] == 0
+    journal.write_bytes(b"".join(lines[:-1]))
+    (tmp_path / "catalog.sqlite").write_bytes(b"this is no database, whatever its name says" * 100)
+    code, said = verdict()
+    assert (code, "Whether a journal lost its end could not be told." in said) == (0, True)
+    (tmp_path / "catalog.sqlite").unlink()
+    assert verdict() == (0, said.replace(said[said.index(" catalog.sqlite") : -1], ""))
+
+
+async def test_a_journal_that_was_cut_is_told_after_another_start_too(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as g:
+        await (await g.connect()).chat("one")
+    [journal] = (tmp_path / "sessions").glob("*.jsonl")
+    journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:-1]))
+    async with gateway(tmp_path):
+        result = sessions(tmp_path, "verify")  # beside the gateway, which writes the catalog
+        assert (result.exit_code, "acknowledged events are missing" in result.output) == (1, True)
+
+
 def test_a_reader_who_has_enough_ends_an_export_quietly(home: Path) -> None:
     write(home, OTHER, 21, [opened(OTHER, "work"), *(said("x" * 10_000) for _ in range(100))])
     command = f"{sys.executable} -m exuvia sessions export work --home {home} | head -c 10"

@@ -283,13 +283,19 @@ async def test_a_token_that_is_taken_away_closes_its_connections_and_no_other(tm
         assert "before" in json.dumps(await again.until_type("history"))
 
 
-async def test_a_configuration_with_a_weak_token_keeps_everybody(tmp_path: Path) -> None:
-    async with gateway(tmp_path, file=people_file(ana=ANA)) as g:
-        ana = await g.connect(ANA)
-        (tmp_path / "config.toml").write_text(people_file(ana="short"))
+async def test_a_configuration_with_a_weak_token_keeps_everybody_and_only_the_owner_is_told_why(tmp_path: Path) -> None:
+    async with gateway(tmp_path, file=people_file(ana=ANA, ben=BEN)) as g:
+        owner, ana, ben = await g.connect(), await g.connect(ANA), await g.connect(BEN)
+        assert "all is well" in await ben.command("/status")
+        (tmp_path / "config.toml").write_text(people_file(ana="short", ben=BEN))
         async with asyncio.timeout(10):
-            while "people.ana.token is shorter" not in await ana.command("/status"):
+            while "people.ana.token is shorter" not in await owner.command("/status"):
                 await asyncio.sleep(0.05)
+        told = await ben.command("/status")
+        assert told.endswith("\n- Trouble: Something is not well with the gateway; its owner is told what.")
+        assert "all is well" not in told
+        assert not [word for word in ("ana", "config", str(tmp_path)) if word in told]
+        assert "all is well" not in await ana.command("/status")
 
 
 async def test_a_rotated_token_is_followed_by_a_running_gateway(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
