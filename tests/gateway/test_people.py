@@ -294,7 +294,7 @@ async def test_a_configuration_with_a_weak_token_keeps_everybody_and_only_the_ow
         told = await ben.command("/status")
         assert told.endswith("\n- Trouble: Something is not well with the gateway; its owner is told what.")
         assert "all is well" not in told
-        assert not [word for word in ("ana", "config", str(tmp_path)) if word in told]
+        assert not [word for word in ("people", "shorter", str(tmp_path)) if word in told]
         assert "all is well" not in await ana.command("/status")
 
 
