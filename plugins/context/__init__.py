@@ -6,4 +6,5 @@ fencing         what leaves, as data between marks, in pieces that fit
 asking          asking a model about it, piece by piece
 memory_flush    what of it must last, for the day's note
 sections        the form of a summary
+identifiers     what must be kept letter by letter
 """
