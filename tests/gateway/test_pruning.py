@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import random
 import threading
 from collections.abc import AsyncIterator
@@ -16,6 +17,7 @@ import pytest
 from benchmarks.pruned_session import repeats
 from exuvia import Clear, PruningContext, hookimpl
 from gateway.commands.context_report import pruned
+from gateway.context_command import show_context
 from gateway.conversations.conversation import ResumeRules
 from plugins.contracts import CallDraft, ChatRequest, Delta, ModelLimits, Reply
 from plugins.hooks import Hooks
@@ -107,6 +109,22 @@ async def test_a_message_that_is_too_large_for_the_window_is_shown_as_head_and_t
     assert "100,000 characters" in first.text
     assert again == first
     assert len(stage.told(ContextPruned)) == 1
+
+
+async def test_a_model_with_a_smaller_window_is_shown_less_of_what_the_other_was_shown_whole() -> None:
+    model = Windowed(None, works("tool"))
+    stage = Stage(model, Instrument("tool", lambda: "x" * 6000), pruning=OFF)
+    longest = []
+    async with stage.playing():
+        for number, window in enumerate((None, 10_000, 2000, None, 10_000, 1000)):
+            model.window = window
+            stage.hear("go", f"m{number}")
+            await stage.until_settled()
+            longest.append([estimate(text) for text in results(model.requests[-1])])
+    first = [sizes[0] for sizes in longest]
+    assert first == [1500, 1500, 600, 600, 600, 300]
+    assert longest[-1] == [300] * 6
+    assert longest[-2] == [600] * 3 + [1500] * 2
 
 
 async def test_without_a_known_window_nothing_is_cut() -> None:
@@ -274,6 +292,8 @@ async def test_hundreds_of_turns_with_huge_results_keep_what_pruning_promises(
     path.write_bytes(b"".join(stage.log.written))
     assert verify_journal(path).events == len(stage.log.written)
     assert reproduced(stage.log.written) == 2 * TURNS
+    for turn in range(TURNS, 0, -TURNS // 6):
+        assert show_context(tmp_path, "main", io.StringIO(), turn=turn, call=None, as_json=False) == 0
     edits = [edit for event in stage.told(ContextPruned) for edit in event.edits]
     assert {edit.by for edit in edits} == {"oversize", "tool_pruning"} if window < 200_000 else {"tool_pruning"}
     assert all(edit.saved > 0 for edit in edits)

@@ -192,3 +192,10 @@ async def test_a_built_in_that_fails_is_named_like_a_stranger() -> None:
     hooks.register("ours", Does(raises(ValueError("too hot"))), ours=True)
     (failure,) = (await ask(hooks)).failures
     assert failure.sentence == "ValueError: too hot"
+
+
+async def test_a_plugin_that_comes_later_is_asked_too() -> None:
+    hooks = Hooks()
+    assert await ask(hooks) == NOTHING
+    hooks.register("sharp", Sharp())
+    assert (await ask(hooks)).edits == (CLEARED,)
