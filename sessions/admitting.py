@@ -74,7 +74,7 @@ class Places:
 
     def __init__(self, view: View) -> None:
         self._view = view
-        self._index = {source: index for index, source in enumerate(view.sources) if source}
+        self._index = {source: index for index, source in enumerate(view.sources)}
 
     def message(self, of: int) -> Message | None:
         """The message from this source; None if it is not shown."""

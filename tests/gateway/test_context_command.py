@@ -129,7 +129,7 @@ class Story:
         self.events: list[tuple[Event, int]] = [(opened(SESSION), 0), (instructions, 0)]
 
     def turn(self, number: int) -> None:
-        """Somebody says something and is answered: five events."""
+        """Somebody says something and is answered: six events, one of them a request beside the conversation."""
         self.events.append((received(f"message {number} " + "x" * 50, f"m{number}"), 0))
         start = TurnStarted(takes=(len(self.events),), provider="p", model="m", window=1000, reserve=0)
         self.events.append((start, number))
@@ -138,6 +138,7 @@ class Story:
         digest = hashlib.sha256(text.encode()).hexdigest()
         reply = ModelReplied(reply=1, model="m", text=f"answer {number}", calls=(), stop="end", usage=None)
         self.events += [
+            (RequestSent(purpose="flush", sha256="0" * 64, messages=1, tokens=1), number),
             (RequestSent(purpose="answer", sha256=digest, messages=len(request) - 1, tokens=1), number),
             (reply, number),
             (TurnEnded(outcome="replied", millis=1), number),
@@ -158,12 +159,12 @@ def test_requests_before_and_behind_compactions_and_reverts_are_rebuilt(tmp_path
     story = Story()
     for number in (1, 2, 3):
         story.turn(number)
-    story.then(compacted(1, keep_from=14))  # the beginning of the third turn
+    story.then(compacted(1, keep_from=16))  # the beginning of the third turn
     story.turn(4)
-    story.then(compacted(2, keep_from=20))  # that of the fourth
+    story.then(compacted(2, keep_from=23))  # that of the fourth
     story.turn(5)
-    story.then(ContextPruned(edits=(Trim(of=19, head=1, tail=1),)))
-    story.then(CompactionReverted(to=1, keep_from=14))
+    story.then(ContextPruned(edits=(Trim(of=22, head=1, tail=1),)))
+    story.then(CompactionReverted(to=1, keep_from=16))
     story.turn(6)
     story.then(CompactionReverted(to=0, keep_from=1))
     story.turn(7)

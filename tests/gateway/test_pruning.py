@@ -116,15 +116,15 @@ async def test_a_model_with_a_smaller_window_is_shown_less_of_what_the_other_was
     stage = Stage(model, Instrument("tool", lambda: "x" * 6000), pruning=OFF)
     longest = []
     async with stage.playing():
-        for number, window in enumerate((None, 10_000, 2000, None, 10_000, 1000)):
+        for number, window in enumerate((None, 10_000, 2000, None, 2000, 10_000, 1000)):
             model.window = window
             stage.hear("go", f"m{number}")
             await stage.until_settled()
             longest.append([estimate(text) for text in results(model.requests[-1])])
     first = [sizes[0] for sizes in longest]
-    assert first == [1500, 1500, 600, 600, 600, 300]
-    assert longest[-1] == [300] * 6
-    assert longest[-2] == [600] * 3 + [1500] * 2
+    assert first == [1500, 1500, 600, 600, 600, 600, 300]
+    assert longest[-1] == [300] * 7
+    assert longest[-2] == [600] * 5 + [1500]
 
 
 async def test_without_a_known_window_nothing_is_cut() -> None:

@@ -160,6 +160,18 @@ def test_clearing_needs_fifty_thousand_characters_that_can_be_cleared(size: int,
     assert bool(proposed(view(*rounds(*[size] * 20, 10, 10, 9000)))) == cleared
 
 
+def test_what_is_shorter_than_its_placeholder_is_not_cleared_and_a_trim_that_spares_nothing_is_not_made() -> None:
+    rules = PruningRules(
+        mode="always",
+        min_prunable_chars=0,
+        soft_trim=SoftTrim(max_chars=100, head_chars=90, tail_chars=90),
+        hard_clear_ratio=0.3,
+    )
+    context = view(*rounds(*[10] * 30, 150, 150, 1000, 10, 10, 10))
+    assert what(proposed(context, rules, window=1000)) == [("Trim", 67)]
+    assert what(proposed(context, rules, window=250)) == [("Clear", 63), ("Clear", 65), ("Clear", 67)]
+
+
 def test_what_is_trimmed_first_may_make_clearing_needless() -> None:
     context = view(*rounds(*[10_000] * 6, 10, 10, 10))
     rules = msgspec.structs.replace(ALWAYS, min_prunable_chars=0)

@@ -11,7 +11,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions.context import LOST_RESULT, Context, Gauge, assemble, is_paired, paired
+from sessions.context import LOST_RESULT, MARKED, Context, Gauge, assemble, is_paired, paired
 from sessions.events import InstructionsSet
 from sessions.growing import Growing
 from sessions.messages import AssistantMessage, Message, ToolCall, ToolDefinition, ToolMessage, UserMessage
@@ -137,3 +137,4 @@ def test_a_gauge_that_follows_edits_and_cuts_measures_what_one_that_begins_anew_
         messages += [UserMessage(text=f"{step} {'x' * chance.randint(0, 9)}")] * (step % 3)
         context = Context(instructions="", tools=(), parameters={}, messages=tuple(messages))
         assert gauge.measure(context) == Gauge().measure(context)
+        assert len(gauge._marks) <= len(messages) // MARKED + 2
