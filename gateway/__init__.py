@@ -3,7 +3,7 @@ come back through the door.
 
     cli              the command line; each command is one of the modules below
     daemon           the only place where things are put together; start, serve, stop in order
-    home             its folder
+    home             its folder; whereabouts: where the gateway of a home listens
     logs, clock      how it speaks to operators; what time it is
     next_steps       what `make run` says to type next
     supervision      systemd: ready, watchdog, a socket that was opened before; service: `exuvia service`

@@ -5,6 +5,7 @@ Each command imports what it needs when it runs, so that `exuvia --help` costs c
 
 from __future__ import annotations
 
+import importlib
 import io
 import os
 import sys
@@ -30,6 +31,19 @@ def cli() -> None:
     """Exuvia, a chat gateway that never loses what it acknowledged."""
 
 
+def _import_without(extra: str, module: str) -> None:
+    """Import a module as where the library that it would take in addition is not installed. structlog takes rich, which
+    draws tracebacks that `logs` writes itself: a tenth of the start."""
+    if extra in sys.modules or module in sys.modules:
+        return
+    known: dict[str, Any] = sys.modules
+    known[extra] = None  # Python's way to say that there is none
+    try:
+        importlib.import_module(module)
+    finally:
+        del known[extra]
+
+
 @cli.command()
 @home_option
 @click.option("--config", type=click.Path(path_type=Path, dir_okay=False), help="The configuration [HOME/config.toml].")
@@ -37,6 +51,7 @@ def cli() -> None:
 @click.option("--port", type=click.IntRange(0, 65535), help="The port to listen on [7117].")
 def run(home: Path | None, config: Path | None, host: str | None, port: int | None) -> None:
     """Run the gateway in the foreground until it is told to stop."""
+    _import_without("rich", "structlog")
     from gateway import daemon  # noqa: PLC0415 - the whole gateway, which no other command needs
 
     given = {"host": host, "port": port}

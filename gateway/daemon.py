@@ -16,7 +16,7 @@ from typing import Any
 import structlog
 from aiohttp import web
 
-from gateway import logs
+from gateway import logs, whereabouts
 from gateway.clock import SystemClock
 from gateway.commands.parsing import listed
 from gateway.commands.view import Surroundings
@@ -289,7 +289,8 @@ class Daemon:
         )
         doors.append(door)
         try:
-            yield door
+            with whereabouts.noted(self.home.address, *self.address):
+                yield door
         finally:
             await door.close()
             await runner.cleanup()

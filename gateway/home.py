@@ -12,7 +12,18 @@ from gateway.errors import StartRefused
 from sessions.disk import make_folder
 
 _OURS = frozenset(
-    ("config.toml", "token", "lock", "sessions", "quarantine", "attachments", "plugins", "workspace", "catalog.sqlite")
+    [
+        "config.toml",
+        "token",
+        "lock",
+        "address",
+        "sessions",
+        "quarantine",
+        "attachments",
+        "plugins",
+        "workspace",
+        "catalog.sqlite",
+    ]
 )
 
 
@@ -41,6 +52,11 @@ class Home(msgspec.Struct, frozen=True):
     def lock(self) -> Path:
         """Held by the gateway that runs on this home."""
         return self.root / "lock"
+
+    @property
+    def address(self) -> Path:
+        """Where the gateway that runs on this home listens."""
+        return self.root / "address"
 
     @property
     def sessions(self) -> Path:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from gateway import whereabouts
 from gateway.configuration.keys import load_config
 from gateway.errors import GatewayError
 from gateway.home import Home
@@ -25,10 +26,13 @@ class FrontDoor(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find(home: Home, environment: Mapping[str, str], *, url: str | None, token: str | None) -> FrontDoor:
-    """The gateway of a home. What is given goes before what the gateway itself would read: the environment, then the home's
-    configuration, then its token. TokenMissing if there is none anywhere; ConfigRefused if the configuration is wrong."""
+    """The gateway of a home: at what is given, else where the one that runs says that it listens, else where it would by the
+    environment and the home's configuration; with the token that it would read itself. TokenMissing if there is none
+    anywhere; ConfigRefused if the configuration is wrong."""
     config = load_config(home.config, environment=environment, overrides={})
-    address = f"ws://{_reachable(config.gateway.host.strip('[]'))}:{config.gateway.port}/ws"
+    running = whereabouts.found(home.address)
+    host, port = (config.gateway.host, config.gateway.port) if running is None else (running.host, running.port)
+    address = f"ws://{_reachable(host.strip('[]'))}:{port}/ws"
     if not token:
         token = config.gateway.token.reveal() if config.gateway.token else _read_token(home.token)
     return FrontDoor(url=url or address, token=token.strip())

@@ -281,6 +281,8 @@ async def test_a_journal_that_was_cut_is_told_after_another_start_too(tmp_path: 
     async with gateway(tmp_path):
         result = sessions(tmp_path, "verify")  # beside the gateway, which writes the catalog
         assert (result.exit_code, "acknowledged events are missing" in result.output) == (1, True)
+    result = sessions(tmp_path, "verify")
+    assert (result.exit_code, "acknowledged events are missing" in result.output) == (1, True)
 
 
 def test_a_reader_who_has_enough_ends_an_export_quietly(home: Path) -> None:
@@ -298,6 +300,18 @@ def test_help_imports_nothing_but_the_command_line() -> None:
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False, text=True)
     assert (result.returncode, result.stderr) == (0, "")
     assert all(word in result.stdout for word in ("run", "chat", "sessions"))
+
+
+def test_the_gateway_starts_without_what_only_draws(tmp_path: Path) -> None:
+    program = (
+        "import sys; from gateway.cli import cli\n"
+        f"try: cli(['run', '--home', {str(tmp_path)!r}, '--host', '192.0.2.1'])\n"  # which it refuses, once all is there
+        "except SystemExit as end: drawing = {'rich', 'rich.console', 'rich.traceback'} & set(sys.modules)\n"
+        "assert 'gateway.daemon' in sys.modules; print(sorted(drawing))"
+    )
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False, text=True)
+    assert (result.returncode, result.stdout) == (0, "[]\n"), result.stderr
+    assert "no token is set on purpose" in result.stderr
 
 
 def test_run_refuses_a_bad_port_before_anything_is_started(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from gateway import whereabouts
 from gateway.commands.status import SessionStatus, context_used, describe, span
 from gateway.errors import GatewayError
 from gateway.home import Home
@@ -24,6 +25,7 @@ from gateway.measuring.loop_lag import LoopLag
 from gateway.measuring.overview import Overview, Storage, describe_overview, is_well
 from gateway.measuring.troubles import Troubles
 from gateway.models.breaker import BreakerView
+from gateway.terminal import front_door
 from gateway.terminal.front_door import TokenMissing
 from sessions.catalog import Catalog
 from sessions.events import Failure
@@ -365,3 +367,43 @@ async def test_a_gateway_that_hangs_is_said_to(tmp_path: Path, monkeypatch: pyte
         code, words = await asked(tmp_path, url)
     assert code == 1
     assert words == f"The gateway at {url} does not answer within 0 seconds: it hangs, or is out of reach.\n"
+
+
+# --- where it listens -------------------------------------------------------------------------------------------------
+
+
+async def test_a_gateway_on_another_port_is_found_by_itself(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as on:  # on a port that no configuration names
+        assert (tmp_path / "address").stat().st_mode & 0o777 == 0o600
+        code, words = await asked(tmp_path, None)
+        assert (code, on.url in words) == (0, True)
+    assert not (tmp_path / "address").exists()
+
+
+@pytest.mark.parametrize(
+    "left",
+    [
+        '{"host": "192.0.2.1", "port": 7, "process": 4194305}',  # of a process that cannot be
+        '{"host": "192.0.2.1", "port": 7}',
+        '{"host": "192.0.2.1", "port": 7, "process": 99999999999999999999999}',
+        "",
+        "x" * 10_000,
+    ],
+)
+def test_a_note_that_a_killed_gateway_left_is_not_believed(tmp_path: Path, left: str) -> None:
+    (tmp_path / "address").write_text(left)
+    door = front_door.find(Home(tmp_path), {"EXUVIA_PORT": "7200"}, url=None, token=TOKEN)
+    assert door.url == "ws://127.0.0.1:7200/ws"
+
+
+def test_a_note_of_a_gateway_on_all_addresses_leads_to_this_machine(tmp_path: Path) -> None:
+    for host, url in (("0.0.0.0", "ws://127.0.0.1:7201/ws"), ("::", "ws://[::1]:7201/ws"), ("::1", "ws://[::1]:7201/ws")):
+        with whereabouts.noted(tmp_path / "address", host, 7201):
+            assert front_door.find(Home(tmp_path), {"EXUVIA_PORT": "7200"}, url=None, token=TOKEN).url == url
+
+
+def test_a_note_that_cannot_be_written_keeps_no_gateway_from_serving(tmp_path: Path) -> None:
+    (tmp_path / "address").mkdir()
+    (tmp_path / "address" / "somebody's").touch()
+    with whereabouts.noted(tmp_path / "address", "127.0.0.1", 7201):
+        assert whereabouts.found(tmp_path / "address") is None

@@ -1,0 +1,60 @@
+"""Where a home's gateway listens: a note for programs on this machine, as `exuvia status` and `exuvia chat`.
+
+It is derived, written at each start and removed at the end. One that a killed gateway left is not believed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from gateway.configuration.small_files import read_at_most
+from gateway.errors import sentence_of
+
+LONGEST = 4096
+"""Bytes of a note; more is none of ours."""
+
+log = structlog.get_logger("exuvia")
+
+
+class Whereabouts(msgspec.Struct, frozen=True):
+    """`host` and `port` that are listened on, and the number of the process that does."""
+
+    host: str
+    port: int
+    process: int
+
+
+@contextlib.contextmanager
+def noted(path: Path, host: str, port: int) -> Iterator[None]:
+    """Leave a note that this process listens there, as long as the block runs. If it cannot be written the gateway serves
+    all the same, and programs ask where the configuration says."""
+    note = Whereabouts(host, port, os.getpid())
+    new = path.with_name(f"{path.name}.new")
+    try:
+        new.touch(mode=0o600)
+        new.write_bytes(msgspec.json.encode(note) + b"\n")
+        new.replace(path)
+    except OSError as error:
+        log.warning("address_not_noted", reason=sentence_of(error))
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
+
+
+def found(path: Path) -> Whereabouts | None:
+    """What the note says, if its process still lives; None otherwise."""
+    try:
+        content = read_at_most(path, LONGEST)
+        note = msgspec.json.decode(content or b"", type=Whereabouts)
+        os.kill(note.process, 0)
+    except (OSError, OverflowError, msgspec.MsgspecError):
+        return None
+    return note
