@@ -16,7 +16,7 @@ from plugins.commands.usage import Usage
 from plugins.commands.verbose import Verbose
 from plugins.contracts import ChatProvider, Command, Tool
 from plugins.hookspecs import hookimpl
-from plugins.summaries import Flush
+from plugins.summaries import Flush, Summarizer
 from plugins.tools.edit import Edit
 from plugins.tools.workspace_files import Read
 from plugins.tools.write import Write
@@ -47,6 +47,14 @@ def register_tools() -> Sequence[type[Tool]]:
 def register_commands() -> Sequence[type[Command]]:
     """What a person may type."""
     return [Context, Help, History, Model, New, Queue, Reset, Status, Stop, Usage, Verbose, Whoami]
+
+
+@hookimpl
+def register_summarizers() -> Sequence[type[Summarizer]]:
+    """Who may summarise what leaves in a compaction."""
+    from plugins.context.model_summary import ModelSummary  # noqa: PLC0415 - needed only once something leaves
+
+    return [ModelSummary]
 
 
 @hookimpl

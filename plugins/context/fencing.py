@@ -100,6 +100,13 @@ def harmless(text: str) -> str:
     return _CONTROL.sub("\ufffd", _TEMPLATE.sub(_spaced, text.replace("\r\n", "\n")))
 
 
+def unwrapped(answer: str) -> str:
+    """A model's answer without white space, and without a Markdown fence, around the whole of it."""
+    answer = answer.strip()
+    fence = re.fullmatch(r"```\w*\n(.*?)\n?```", answer, re.DOTALL)
+    return fence[1].strip() if fence else answer
+
+
 def _spaced(found: re.Match[str]) -> str:
     return f" {found[0]}" if found[0] == ">" else f"{found[0]} "
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from plugins.context.asking import Question, ask_in_pieces, spent
-from plugins.context.fencing import entries, harmless
+from plugins.context.fencing import entries, harmless, unwrapped
 from plugins.context.silent import NO_REPLY
 from plugins.errors import ProviderError
 from plugins.summaries import Answered, Ask, Flushed, FlushRules, Leaving
@@ -75,7 +75,7 @@ class MemoryFlush:
 def notes_in(answer: str) -> str:
     """The notes in a model's answer, "" where it has none: `NO_REPLY` by itself, or on the first line, whatever comes behind
     it, or on the last, behind anything that is no list."""
-    lines = [line.rstrip() for line in _unwrapped(harmless(answer[:LARGEST]).strip()).splitlines()]
+    lines = [line.rstrip() for line in unwrapped(harmless(answer[:LARGEST])).splitlines()]
     plain = [line.strip("*_`. \t") for line in lines]  # NO_REPLY loses no letter by this
     if not lines or plain[0] == NO_REPLY:
         return ""
@@ -123,9 +123,3 @@ def _once(notes: Iterator[str]) -> Iterator[str]:
             yield line
         if _LIST.match(line):
             seen.add(same)
-
-
-def _unwrapped(answer: str) -> str:
-    """The answer without a Markdown fence around the whole of it."""
-    fence = re.fullmatch(r"```\w*\n(.*?)\n?```", answer, re.DOTALL)
-    return fence[1].strip() if fence else answer

@@ -19,18 +19,22 @@ IDENTIFIERS = "Exact Identifiers"
 SECTIONS = (GOALS, CONSTRAINTS, PROGRESS, DECISIONS, NEXT, CONTEXT, IDENTIFIERS)
 """The sections in their order. `Progress` has the parts `STATES`."""
 
+TURN = "The Turn So Far"
+"""A section of its own, last, where the beginning of a turn leaves that goes on."""
+
 STATES = ("Done", "In Progress", "Blocked")
 
 EMPTY = "(none)"
 """What stands below a heading where there is nothing to say."""
 
 _HEADING = re.compile(r"^[ \t]{0,3}(?:#{1,6}[ \t]*|\*\*)([^\n#*]{1,80})[#*:： \t]*$", re.MULTILINE)
-_NAMES = {name.casefold(): name for name in SECTIONS} | {"constraints and preferences": CONSTRAINTS}
+_NAMES = {name.casefold(): name for name in (*SECTIONS, TURN)} | {"constraints and preferences": CONSTRAINTS}
 
 
 def written(sections: Mapping[str, str]) -> str:
-    """The summary with these texts below its headings, all headings in their order."""
-    return "\n\n".join(f"## {name}\n{sections.get(name, '').strip() or EMPTY}" for name in SECTIONS)
+    """The summary with these texts below its headings, all headings in their order; `TURN` only where it has a text."""
+    names = (*SECTIONS, TURN) if sections.get(TURN) else SECTIONS
+    return "\n\n".join(f"## {name}\n{sections.get(name, '').strip() or EMPTY}" for name in names)
 
 
 def parsed(summary: str) -> dict[str, str]:

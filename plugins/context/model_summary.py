@@ -1,0 +1,138 @@
+"""The built-in summarizer: a model writes the summary; it is checked, mended once by the model and then by hand, or else
+replaced by the extract, which asks nobody."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import ClassVar
+
+import msgspec
+
+from plugins.context.asking import Question, ask_in_pieces, spent
+from plugins.context.completing import completed
+from plugins.context.fencing import Entry, divided, entries, harmless, unwrapped
+from plugins.context.summary_checks import Checked, accounted, check, is_excuse, last_ask
+from plugins.context.summary_prompts import SYSTEM, mending, merging, question
+from plugins.errors import ContextOverflow, ProviderError
+from plugins.summaries import Answered, Ask, Leaving, Summary
+from sessions.tokens import estimate
+
+ROUNDS = 3
+"""How often summaries of pieces are merged; eight pieces at first make that enough for all that fit at all."""
+
+CHARACTERS = 6
+"""Characters that are read of an answer for each token that it may have."""
+
+
+class _Tried(msgspec.Struct, frozen=True, kw_only=True):
+    """A try: the text, what is wrong with it, and the record and question that it came of."""
+
+    text: str
+    checked: Checked
+    record: Sequence[Entry]
+    asked: str
+
+
+class _NoSummary(Exception):
+    """The model does not give one; `str(error)` says how."""
+
+
+class ModelSummary:
+    """Asks the model, piece by piece where it must, and merges what it says of the pieces."""
+
+    name: ClassVar[str] = "model_summary"
+
+    async def summarize(self, leaving: Leaving, ask: Ask) -> Summary:
+        """The model's summary, or the extract where the model gives none that can be taken. Raises a ProviderError when it
+        cannot be asked at all."""
+        writing = _Writing(leaving, ask)
+        try:
+            text, by, failed = await writing.write(), self.name, ""
+        except (ContextOverflow, _NoSummary) as error:
+            text, by, failed = await asyncio.to_thread(_extracted, leaving), "extract", str(error)
+        kept, lost = await asyncio.to_thread(accounted, text, leaving)
+        answers = writing.answers
+        return Summary(
+            text=text,
+            by=by,
+            checks=tuple(writing.checks),
+            failed=failed,
+            kept=kept,
+            lost=lost,
+            model=answers[-1].model if answers else "",
+            usage=spent(answers),
+        )
+
+
+class _Writing:
+    """The writing of one summary; `answers` and `checks` grow as it goes on."""
+
+    def __init__(self, leaving: Leaving, ask: Ask) -> None:
+        self._leaving = leaving
+        self._ask = ask
+        self.answers: list[Answered] = []
+        self.checks: list[str] = []
+
+    async def write(self) -> str:
+        """The summary. Raises _NoSummary, or a ProviderError of the first try; one of the second only ends the mending."""
+        tried = await self._first()
+        self.checks += (f"First try: {sentence}" for sentence in tried.checked.sentences)
+        if tried.checked.sentences:
+            tried = await self._mended(tried)
+            self.checks += (f"Second try: {sentence}" for sentence in tried.checked.sentences)
+        if not tried.checked.mendable:
+            raise _NoSummary(tried.checked.sentences[0])
+        text = await asyncio.to_thread(_completed, tried, self._leaving)
+        if (size := estimate(text)) > self._leaving.limit:
+            raise _NoSummary(f"With what it left out it has about {size} tokens; it may have {self._leaving.limit}.")
+        return text
+
+    async def _first(self) -> _Tried:
+        record, asked = entries(self._leaving.messages, self._leaving.summary), question(self._leaving)
+        for _ in range(1 + ROUNDS):
+            texts = await self._asked_about(record, asked)
+            if len(texts) == 1:
+                return await self._checked(texts[0], record, asked)
+            if any(map(is_excuse, texts)):
+                raise _NoSummary("The model did not summarise a part of what leaves.")
+            record = [Entry(who=f"summary {number} of {len(texts)}", text=text) for number, text in enumerate(texts, 1)]
+            asked = merging(self._leaving)
+        raise _NoSummary("The summaries of the parts are too long to be merged.")
+
+    async def _mended(self, tried: _Tried) -> _Tried:
+        asked = mending(tried.asked, tried.text, tried.checked.sentences)
+        latest = divided(tried.record, self._question(asked).room)[-1]
+        try:
+            texts = await self._asked_about(latest, asked)
+        except ProviderError as error:
+            self.checks.append(f"It could not be mended: {error}")
+            return tried
+        again = await self._checked(texts[-1], tried.record, tried.asked)
+        # A second try may be the worse one.
+        return tried if tried.checked.mendable and not again.checked.mendable else again
+
+    async def _asked_about(self, record: Sequence[Entry], asked: str) -> list[str]:
+        texts = []
+        async for answer in ask_in_pieces(record, self._question(asked), self._ask):
+            self.answers.append(answer)
+            texts.append(harmless(unwrapped(answer.text[: self._leaving.limit * CHARACTERS])))
+        return texts
+
+    async def _checked(self, text: str, record: Sequence[Entry], asked: str) -> _Tried:
+        # What leaves may be megabytes, and is read through: not on the event loop.
+        checked = await asyncio.to_thread(check, text, self._leaving)
+        return _Tried(text=text, checked=checked, record=record, asked=asked)
+
+    def _question(self, asked: str) -> Question:
+        return Question(system=SYSTEM, text=asked, limit=self._leaving.limit, window=self._leaving.window)
+
+
+def _completed(tried: _Tried, leaving: Leaving) -> str:
+    _, lost = accounted(tried.text, leaving)
+    return completed(tried.text, leaving, tried.checked, lost)
+
+
+def _extracted(leaving: Leaving) -> str:
+    _, lost = accounted("", leaving)
+    return completed("", leaving, Checked(unasked=last_ask(leaving.messages)), lost)
