@@ -212,14 +212,14 @@ def token() -> None:
 @click.option("--config", "file", type=click.Path(path_type=Path, dir_okay=False), help="The file [HOME/config.toml].")
 def rotate(home: Path | None, file: Path | None) -> None:
     """Make a new token. A running gateway takes it at once, and closes the connections that the old one opened."""
-    from gateway.configuration.keys import load_config  # noqa: PLC0415 - for quick help
+    from gateway.configuration.sources import merge  # noqa: PLC0415 - for quick help
     from gateway.door.token import rotate_token  # noqa: PLC0415
 
     def make() -> int:
         place = _home(home)
         if not place.root.is_dir():
             raise click.ClickException(f"There is no home at {place.root}; `exuvia run` makes one.")
-        rotate_token(place, load_config(file or place.config, environment=os.environ, overrides={}), os.environ)
+        rotate_token(place, merge(file or place.config, os.environ, {}), os.environ)
         click.echo(f"{place.token} holds a new token; the old one is valid no more.")
         return 0
 

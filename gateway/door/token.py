@@ -12,6 +12,7 @@ import structlog
 from gateway import logs
 from gateway.configuration.keys import Config
 from gateway.configuration.secret_references import read_credential, read_secret_file
+from gateway.configuration.sources import Sources
 from gateway.errors import ConfigRefused, StartRefused
 from gateway.home import Home
 from plugins.secrets import Secret
@@ -50,14 +51,16 @@ def gateway_token(home: Home, config: Config, environment: Mapping[str, str]) ->
     return token
 
 
-def rotate_token(home: Home, config: Config, environment: Mapping[str, str]) -> None:
+def rotate_token(home: Home, sources: Sources, environment: Mapping[str, str]) -> None:
     """Put a new random token into `HOME/token`, whole or not at all; a running gateway follows within seconds. StartRefused
-    if that file is not where the token comes from; OSError."""
-    for chosen, place in (
-        (config.gateway.token, config.sources.place("gateway.token")),
-        (_credential(environment), "$CREDENTIALS_DIRECTORY"),
+    if that file is not where the token comes from; OSError. Whether the configuration can be used does not matter."""
+    gateway = sources.tree.get("gateway")
+    chosen = isinstance(gateway, dict) and "token" in gateway
+    for elsewhere, place in (
+        (chosen, sources.place("gateway.token")),
+        (_credential(environment) is not None, "$CREDENTIALS_DIRECTORY"),
     ):
-        if chosen is not None:
+        if elsewhere:
             raise StartRefused(f"The token comes from {place}, not from {home.token}: change it there.")
     new = home.token.with_name(f".{home.token.name}.{secrets.token_hex(4)}")
     write_new(new, [secrets.token_urlsafe(32).encode() + b"\n"])

@@ -298,12 +298,20 @@ async def test_a_configuration_with_a_weak_token_keeps_everybody_and_only_the_ow
         assert "all is well" not in await ana.command("/status")
 
 
-async def test_a_rotated_token_is_followed_by_a_running_gateway(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("fault", ["", "[agent]\nmodle = 3\n"])
+async def test_a_rotated_token_is_followed_by_a_running_gateway_whatever_is_in_its_configuration(
+    fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("EXUVIA_TOKEN", "CREDENTIALS_DIRECTORY"):
         monkeypatch.delenv(name, raising=False)
     async with gateway(tmp_path, file=FILE, settings={"gateway.token": None}) as g:
         old = (tmp_path / "token").read_text().strip()
         client = await g.connect(old)
+        if fault:  # somebody is editing
+            (tmp_path / "config.toml").write_text(fault)
+            async with asyncio.timeout(10):
+                while g.daemon.settings.fault is None:
+                    await asyncio.sleep(0.05)
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "exuvia", "token", "rotate", "--home", str(tmp_path)),
             stdout=asyncio.subprocess.PIPE,

@@ -139,7 +139,7 @@ def test_this_machines_own_addresses_need_none(host: str) -> None:
 def test_a_rotation_replaces_the_file_whole_and_only_where_the_token_comes_from_there(home: Home, tmp_path: Path) -> None:
     before = token(home)
     config = load_config(home.config, environment={}, overrides={})
-    rotate_token(home, config, {})
+    rotate_token(home, config.sources, {})
     assert token(home) != before
     assert (mode(home.token), sorted(path.name for path in home.root.glob("*token*"))) == (0o600, ["token"])
     kept = home.token.read_text()
@@ -147,5 +147,5 @@ def test_a_rotation_replaces_the_file_whole_and_only_where_the_token_comes_from_
     elsewhere = load_config(home.config, environment={"EXUVIA_TOKEN": GOOD}, overrides={})
     for refused, environment in ((elsewhere, {}), (config, {"CREDENTIALS_DIRECTORY": str(tmp_path)})):
         with pytest.raises(StartRefused, match=r"The token comes from (EXUVIA_TOKEN|.CREDENTIALS_DIRECTORY), not from"):
-            rotate_token(home, refused, environment)
+            rotate_token(home, refused.sources, environment)
     assert home.token.read_text() == kept
