@@ -8,11 +8,14 @@ import random
 import threading
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from benchmarks.pruned_session import repeats
 from exuvia import Clear, PruningContext, hookimpl
@@ -21,14 +24,14 @@ from gateway.context_command import show_context
 from gateway.conversations.conversation import ResumeRules
 from plugins.contracts import CallDraft, ChatRequest, Delta, ModelLimits, Reply
 from plugins.hooks import Hooks
-from plugins.pruning import PruningRules
+from plugins.pruning import HardClear, PrunedTools, PruningRules, SoftTrim
 from sessions.context import Gauge, assemble
 from sessions.events import ContextPruned, PluginFailed, RequestSent, ToolReturned
 from sessions.messages import ToolMessage, UserMessage
 from sessions.oversize import RESULT_SHARE
 from sessions.pruning import Trim
 from sessions.tokens import estimate
-from sessions.transcript import Transcript, evolve
+from sessions.transcript import Transcript, evolve, project
 from sessions.verifying import verify_journal
 from sessions.wire import decode
 from tests.gateway.stage import Answer, Instrument, Model, Stage, hangs_after, says
@@ -260,6 +263,54 @@ async def test_cancelling_a_turn_does_not_wait_for_a_stranger() -> None:
         await stage.until_settled()
     hang.set()
     assert stage.told(RequestSent) == []
+
+
+# --- any session -------------------------------------------------------------------------------------------------------
+
+
+RULES = st.builds(
+    PruningRules,
+    mode=st.sampled_from(["off", "cache-ttl", "always"]),
+    ttl=st.sampled_from([0.0, 60.0, 300.0]),
+    keep_last_assistants=st.integers(0, 4),
+    soft_trim_ratio=st.floats(0, 1),
+    hard_clear_ratio=st.floats(0, 1),
+    min_prunable_chars=st.integers(0, 5000),
+    soft_trim=st.builds(
+        SoftTrim, max_chars=st.integers(0, 900), head_chars=st.integers(0, 900), tail_chars=st.integers(0, 900)
+    ),
+    hard_clear=st.builds(HardClear, enabled=st.booleans(), placeholder=st.text(st.characters(codec="utf-8"), max_size=40)),
+    tools=st.builds(PrunedTools, deny=st.sampled_from([(), ("a",), ("*",)])),
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(RULES, st.sampled_from([256, 1000, 4000]), st.lists(st.tuples(st.integers(0, 5000), st.sampled_from("aé日😀"))))
+def test_whatever_the_rules_a_replay_sees_what_was_sent_and_a_view_only_ever_shrinks(
+    rules: PruningRules, window: int, outputs: list[tuple[int, str]]
+) -> None:
+    asyncio.run(_played(rules, window, outputs))
+
+
+async def _played(rules: PruningRules, window: int, outputs: list[tuple[int, str]]) -> None:
+    sizes = iter(outputs)
+    model = Windowed(window, works("a", "b"))
+
+    def output() -> str:
+        size, letter = next(sizes, (10, "x"))
+        return letter * size
+
+    stage = Stage(model, Instrument("a", output), Instrument("b", output), pruning=rules)
+    async with stage.playing():
+        for number in range(1 + len(outputs) // 2):
+            stage.clock.move(100)
+            stage.hear("go" * 20 * (number % 3), f"m{number}")
+            await stage.until_settled()
+    assert project(stage.log.written) == stage.recorder.transcript
+    assert reproduced(stage.log.written) == len(model.requests)
+    for before, after in pairwise(model.requests):
+        pairs = zip(before.context.messages, after.context.messages, strict=False)
+        assert all(len(one.text) >= len(other.text) for one, other in pairs)
 
 
 # --- long sessions ----------------------------------------------------------------------------------------------------
