@@ -14,7 +14,7 @@ Values and pure functions:
     pruning      edits of what the model is shown, and how they meet
     context      one request's messages, paired, and their hash
     tokens       how many tokens a text is
-    oversize     no single text takes the window for itself
+    oversize     nothing that cannot be parted takes the window for itself
     admitting    which proposed edits become part of the log
     tally        how many characters a view shows
     receipts     which message ids a key has seen

@@ -1,40 +1,80 @@
-"""The oversize rule: no single text takes the window for itself.
+"""The oversize rule: nothing that cannot be parted takes the window for itself.
 
-Whatever the mode of pruning, and wherever it stands, a tool result of more than 30 % of the window, or a person's message of
-more than half of it, is shown as its head and tail.
+Whatever the mode of pruning, and wherever it stands, a tool result of more than 30 % of the window is shown as its head and
+tail. So are the largest of what must stay together, the results of one reply or the messages that one turn took, until all
+of them fit half of what the reserve leaves of the window. The rest of it is for the instructions and a summary: so a
+compaction always finds a place to cut.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from sessions.messages import AssistantMessage, ToolMessage
+from sessions.messages import ToolMessage, UserMessage
 from sessions.pruning import Trim, applied
 from sessions.tokens import estimate
 from sessions.view import View
 
 RESULT_SHARE = 0.3
-MESSAGE_SHARE = 0.5
+"""Of the window, for one result."""
+
+TOGETHER_SHARE = 0.5
+"""Of what the reserve leaves of the window, for what stays together."""
 
 BY = "oversize"
 """Who proposes these, as the log has it."""
 
 
-def oversize(view: View, window: int, start: int = 0) -> Iterator[Trim]:
-    """The trims that the rule demands at a window of so many tokens, each as mild as fits its share. Messages before the
-    index `start` are not looked at."""
-    for index, message in enumerate(view.messages[start:], start):
-        if isinstance(message, AssistantMessage):
-            continue  # what a model wrote was bounded by its own window
-        limit = window * (RESULT_SHARE if isinstance(message, ToolMessage) else MESSAGE_SHARE)
-        if view.sources[index] and estimate(message.text) > limit:
-            yield _trim(view, index, limit)
+def oversize(view: View, window: int, reserve: int = 0, start: int = 0) -> Iterator[Trim]:
+    """The trims that the rule demands at a window and a reserve of so many tokens, each as mild as can be. Messages before
+    the index `start` are not looked at."""
+    for indexes in _together(view, start):
+        sizes = [estimate(view.messages[index].text) for index in indexes]
+        limit = level(sizes, TOGETHER_SHARE * (window - reserve))
+        if isinstance(view.messages[indexes[0]], ToolMessage):
+            limit = min(limit, RESULT_SHARE * window)
+        for index, size in zip(indexes, sizes, strict=True):
+            if size > limit:
+                yield _trim(view, index, limit)
+
+
+def level(sizes: Sequence[int], room: float) -> float:
+    """To what the largest of the sizes must be cut so that all together fit the room; infinite where they do."""
+    for rank, size in enumerate(ordered := sorted(sizes)):
+        share = room / (len(ordered) - rank)
+        if size > share:
+            return share
+        room -= size
+    return float("inf")
 
 
 def shortened(size: int) -> str:
     """The note below a text whose middle is left out; true also where edits meet."""
     return f"[Shortened: it had {size:,} characters.]"
+
+
+def _together(view: View, start: int) -> Iterator[list[int]]:
+    """The indexes of the results of each reply, and of the messages that were taken at once. What a model wrote is not
+    among them, which was bounded by its own window, nor is a summary."""
+    group: list[int] = []
+    of: tuple[type, int] | None = None
+    for index, message in enumerate(view.messages[start:], start):
+        this = _unit(view, index) if isinstance(message, ToolMessage | UserMessage) and view.sources[index] else None
+        if this != of and group:
+            yield group
+            group = []
+        if this is not None:
+            group.append(index)
+        of = this
+    if group:
+        yield group
+
+
+def _unit(view: View, index: int) -> tuple[type, int]:
+    """What a message stays together with. Results of different replies have a reply between them."""
+    message = view.messages[index]
+    return type(message), view.placed[index] if isinstance(message, UserMessage) else 0
 
 
 def _trim(view: View, index: int, limit: float) -> Trim:

@@ -34,21 +34,22 @@ class Pruning:
         self._rules = rules
         self._now = now
         self._tally = Tally()
-        self._window = 0
-        """The window that all of the tally's messages are known to be bearable for."""
+        self._bearable: tuple[int, int] | None = None
+        """The window, and what the reserve leaves of it, that nothing in the tally is too large for."""
 
     async def prune(self, window: int | None, reserve: int) -> None:
         """Note what the next request of the open turn shows less of, at a window and a reserve of so many tokens. Where the
         window is not known nothing is too long for it."""
         fresh = self._tally.follow(tuple(self._recorder.transcript.messages))
         if window is None:
-            self._window = 0
+            self._bearable = None
             return
-        if self._window == 0 or window < self._window:
+        room = window - reserve
+        if self._bearable is None or window < self._bearable[0] or room < self._bearable[1]:
             fresh = 0
         view = self._recorder.transcript.view
-        self._note(joined(view, oversize(view, window, fresh)))
-        self._window = window
+        self._note(joined(view, oversize(view, window, reserve, fresh)))
+        self._bearable = window, room
         context, budget = self._context(), PruningBudget(window=window, reserve=reserve, rules=self._rules())
         proposed = await self._hooks.propose_prunes(self._recorder.transcript.view, context, budget, self._now())
         for failure in proposed.failures:

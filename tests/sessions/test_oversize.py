@@ -5,10 +5,12 @@ from __future__ import annotations
 import random
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sessions.admitting import joined
 from sessions.messages import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
-from sessions.oversize import MESSAGE_SHARE, RESULT_SHARE, oversize
+from sessions.oversize import RESULT_SHARE, TOGETHER_SHARE, level, oversize
 from sessions.tally import Tally, characters
 from sessions.tokens import estimate
 from sessions.view import View
@@ -24,7 +26,7 @@ def large(text: str) -> View:
 
 
 def after(view: View, window: int, start: int = 0) -> View:
-    return view.pruned(joined(view, oversize(view, window, start)))
+    return view.pruned(joined(view, oversize(view, window, 0, start)))
 
 
 @pytest.mark.parametrize("window", [256, 4000, 8000, 200_000])
@@ -33,7 +35,7 @@ def test_one_text_that_is_too_large_is_cut_to_its_share_and_not_far_below(window
     view = large(letters * (1 + 8 * window // len(letters)))
     person, model, tool = after(view, window).messages
     assert model == view.messages[1]
-    for message, share in ((person, MESSAGE_SHARE), (tool, RESULT_SHARE)):
+    for message, share in ((person, TOGETHER_SHARE), (tool, RESULT_SHARE)):
         assert 0.9 < estimate(message.text) / (window * share) <= 1
 
 
@@ -51,13 +53,45 @@ def test_what_fits_its_share_stays_whole_and_a_smaller_window_cuts_deeper() -> N
 def test_what_was_looked_at_before_is_not_looked_at_again() -> None:
     view = large("x" * 10_000)
     assert [trim.of for trim in oversize(view, 4000)] == [2, 5]
-    assert [trim.of for trim in oversize(view, 4000, 1)] == [5]
-    assert list(oversize(view, 4000, 3)) == []
+    assert [trim.of for trim in oversize(view, 4000, 0, 1)] == [5]
+    assert list(oversize(view, 4000, 0, 3)) == []
 
 
 def test_the_summary_of_a_compaction_is_left_alone() -> None:
     view = large("hi").cut(4, "x" * 100_000)
     assert list(oversize(view, 4000)) == []
+
+
+def tokens_of(view: View, kind: type) -> list[int]:
+    return [estimate(message.text) for message in view.messages if isinstance(message, kind)]
+
+
+def test_results_of_one_reply_fit_together_into_half_of_what_the_reserve_leaves() -> None:
+    view = View().grown(UserMessage(text="go"), 3, 2).grown(AssistantMessage(text=""), 4)
+    for index, size in enumerate([400, 1000, 4000, 4000, 2000]):
+        view = view.grown(ToolMessage(id=f"call_4_{index}", tool="read", text="x" * size), 5 + index)
+    left = view.pruned(joined(view, oversize(view, 4000, 1000)))
+    assert sum(tokens_of(left, ToolMessage)) <= TOGETHER_SHARE * 3000
+    assert tokens_of(left, ToolMessage) == [100, 250, 383, 383, 383]
+    assert list(oversize(left, 4000, 1000)) == []
+    other = left.grown(AssistantMessage(text=""), 10).grown(ToolMessage(id="call_10_0", tool="read", text="x" * 4000), 11)
+    assert list(oversize(other, 4000, 1000)) == []  # those of another reply can be parted from these
+
+
+def test_messages_that_a_turn_took_at_once_fit_together_and_others_are_others() -> None:
+    view = View()
+    for number in range(6):
+        view = view.grown(UserMessage(text="x" * 4000), 10 + number // 4 * 10, 2 + number)
+    left = after(view, 4000)
+    assert tokens_of(left, UserMessage) == [500] * 4 + [1000] * 2
+
+
+@given(st.lists(st.integers(0, 1000), min_size=1), st.integers(1, 3000))
+def test_the_level_cuts_the_largest_and_no_more_than_must_be(sizes: list[int], room: int) -> None:
+    limit = level(sizes, room)
+    left = [min(size, limit) for size in sizes]
+    assert sum(left) <= room * 1.000001
+    assert limit == float("inf") or sum(left) >= room * 0.999999
 
 
 def test_a_tally_that_follows_a_view_says_what_one_that_counts_anew_does() -> None:
