@@ -32,7 +32,7 @@ from gateway.door.attempts import Attempts
 from gateway.door.people import People, people_of
 from gateway.door.token import gateway_token
 from gateway.door.uploads import Uploads
-from gateway.door.web import application
+from gateway.door.web import application, runner_of
 from gateway.door.websocket import WebsocketDoor
 from gateway.errors import Busy, ConfigRefused, GatewayError, StartRefused, sentence_of
 from gateway.home import Home
@@ -56,9 +56,6 @@ from sessions.home_lock import HomeLock
 from sessions.journal import Journals
 
 VERSION = "0.1.0"
-
-REQUEST_SECONDS = 10.0
-"""A connection must have brought a whole request within this time, also after the one before."""
 
 LOOK_SECONDS = 0.3
 """So long the start waits at most for a look at the model servers of this machine; closed ports answer at once."""
@@ -297,14 +294,7 @@ class Daemon:
 
     async def _listen(self, app: web.Application) -> web.AppRunner:
         gateway = self.config.gateway
-        runner = web.AppRunner(
-            app,
-            access_log=None,
-            handle_signals=False,
-            shutdown_timeout=2.0,
-            keepalive_timeout=REQUEST_SECONDS,
-            auto_decompress=False,  # a small body could unpack to fill the memory before anybody looks at it
-        )
+        runner = runner_of(app)
         await runner.setup()
         try:
             await self._site(runner).start()

@@ -18,6 +18,9 @@ from gateway.measuring.readiness import Readiness
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
+REQUEST_SECONDS = 10.0
+"""A connection must have brought a whole request within this time, also after the one before."""
+
 ONCE = ("Host", "Origin", "Authorization")
 """Headers that decide who comes in: of two, a proxy before us might have believed the other."""
 
@@ -99,3 +102,14 @@ def application(
     app.router.add_post("/attachments", by_admission(receive))
     app.router.add_get("/attachments/{sha256}", by_admission(give_file))
     return app
+
+
+def runner_of(app: web.Application) -> web.AppRunner:
+    """What serves the application, with its bounds."""
+    return web.AppRunner(
+        app,
+        access_log=None,
+        shutdown_timeout=2.0,
+        keepalive_timeout=REQUEST_SECONDS,
+        auto_decompress=False,  # a small body could unpack to fill the memory before anybody looks at it
+    )

@@ -15,10 +15,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway import daemon
 from gateway.configuration.checking import check
 from gateway.configuration.keys import load_config
-from gateway.door import greeting, websocket
+from gateway.door import greeting, web, websocket
 from gateway.door.outbox import WAITING_BYTES, Outbox
 from gateway.door.people import OWNER, people_of
 from gateway.errors import ConfigRefused
@@ -377,7 +376,7 @@ async def raw(g: Gateway, data: bytes) -> bytes:
 
 
 async def test_a_request_that_does_not_come_whole_in_time_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(daemon, "REQUEST_SECONDS", 0.3)
+    monkeypatch.setattr(web, "REQUEST_SECONDS", 0.3)
     async with gateway(tmp_path) as g:
         assert await raw(g, b"") == b""
         assert await raw(g, b"GET /ws HTTP/1.1\r\nHost: x\r\nX-Slow: ") == b""
