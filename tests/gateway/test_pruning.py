@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import random
+import re
 import threading
 from collections.abc import AsyncIterator
 from datetime import timedelta
@@ -34,7 +35,9 @@ from sessions.tokens import estimate
 from sessions.transcript import Transcript, evolve, project
 from sessions.verifying import verify_journal
 from sessions.wire import decode
+from tests.gateway.gateways import gateway
 from tests.gateway.stage import Answer, Instrument, Model, Stage, hangs_after, says
+from tests.plugins.test_loading import Shelf
 
 OFF = PruningRules(mode="off")
 ALWAYS = PruningRules(mode="always")
@@ -263,6 +266,48 @@ async def test_cancelling_a_turn_does_not_wait_for_a_stranger() -> None:
         await stage.until_settled()
     hang.set()
     assert stage.told(RequestSent) == []
+
+
+FAILING = """
+from exuvia import hookimpl
+
+@hookimpl
+def propose_prunes(context):
+    raise RuntimeError("too hot")
+"""
+
+
+async def test_a_real_gateway_prunes_as_configured_and_says_what_it_saved_and_which_plugin_is_let_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shelf = Shelf(tmp_path, monkeypatch)
+    shelf.install("failing_package", "failing", FAILING)
+    asks: dict[str, Any] = {"text": "", "calls": [{"tool": "read", "arguments": {"path": "big.txt"}}]}
+    settings = {
+        "plugins.allow": ["failing"],
+        "agent.context_window": 12_000,
+        "pruning.mode": "always",
+        "pruning.min_prunable_chars": 0,
+        "pruning.hard_clear.placeholder": "[gone]",
+    }
+    home = tmp_path / "home"
+    (home / "workspace").mkdir(parents=True)
+    (home / "workspace" / "big.txt").write_text("a line of text\n" * 800)
+    async with gateway(home, script=[asks, {"text": "Seen."}] * 6, settings=settings) as running:
+        client = await running.connect()
+        for number in range(6):
+            assert await client.chat(f"look {number}") == ""  # the first reply only asks for the tool
+        told = await client.command("/context")
+        status = await client.command("/status")
+    assert re.search(r"^Pruned: \d trimmed, [1-9] cleared, which saves \d\d,\d{3} characters", told, re.MULTILINE)
+    assert "'failing' (propose_prunes) is not used: it is switched off until a restart (RuntimeError: too hot)." in status
+    (journal,) = (home / "sessions").iterdir()
+    events = [decode(line).event for line in journal.read_bytes().splitlines(keepends=True)]
+    assert [event.off for event in events if isinstance(event, PluginFailed)] == [False, False, True]
+    edits = [edit for event in events if isinstance(event, ContextPruned) for edit in event.edits]
+    assert {edit.note for edit in edits if isinstance(edit, Clear)} == {"[gone]"}
+    for turn in range(1, 7):
+        assert show_context(home / "sessions", "main", io.StringIO(), turn=turn, call=None, as_json=False) == 0
 
 
 # --- any session -------------------------------------------------------------------------------------------------------
