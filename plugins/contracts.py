@@ -196,7 +196,7 @@ class Tool(Protocol):
 
     async def run(self, arguments: dict[str, Any], call: ToolContext) -> ToolOutput:
         """Do it. `arguments` is a JSON object that was not checked against the schema. Raises ToolFailed, whose sentence
-        the model is shown. May be cancelled at any await."""
+        the model is shown. May be cancelled at any await; it then has five seconds to end."""
         ...
 
 

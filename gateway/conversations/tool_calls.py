@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping
 
 import msgspec
+import structlog
 
 from gateway.errors import sentence_of
 from plugins.contracts import Tool, ToolContext
@@ -22,6 +23,11 @@ OUTPUT_LIMIT = 256 * 1024
 TOOL_SECONDS = 300.0
 """After this time a tool that has not returned is stopped."""
 
+STOP_SECONDS = 5.0
+"""So long a tool that is stopped may take to end."""
+
+log = structlog.get_logger("exuvia.tools")
+
 
 class ToolCalls:
     """Runs the calls of a session's open turn."""
@@ -30,6 +36,7 @@ class ToolCalls:
         self._recorder = recorder
         self._tools = tools
         self._attachments = attachments
+        self._stopping: set[asyncio.Task[str | BaseException]] = set()
 
     async def run(self) -> None:
         """Run each call that has no result yet, one after the other; what comes of it is noted."""
@@ -57,6 +64,7 @@ class ToolCalls:
         await self._return(call, outcome, output)
 
     async def _output(self, tool: Tool, arguments: dict[str, object], call: OpenCall, ordinal: int) -> tuple[Outcome, str]:
+        """What comes of a tool in its time."""
         transcript = self._recorder.transcript
         context = ToolContext(
             session=transcript.session,
@@ -64,17 +72,32 @@ class ToolCalls:
             turn=ordinal,
             call=f"{transcript.session}/{call.ref.of}/{call.ref.index}",
         )
+        running = asyncio.create_task(_run_tool(tool, arguments, context))
         try:
-            async with asyncio.timeout(TOOL_SECONDS) as limit:
-                output = await tool.run(arguments, context)
-            return "returned", carriable(output.text)
-        except ToolFailed as error:
-            return "failed", sentence_of(error)
-        except (Exception, SystemExit) as error:
-            if isinstance(error, TimeoutError) and limit.expired():
+            await asyncio.wait([running], timeout=TOOL_SECONDS)
+            if not running.done():
+                await self._stop(running, call.tool)
                 return "failed", f"The tool did not return within {TOOL_SECONDS:.0f} seconds and was stopped."
-            note_plugin_failure(self._recorder, call.tool, "run", error)
-            return "failed", f"The tool failed: {sentence_of(error)}"
+        except asyncio.CancelledError:
+            await self._stop(running, call.tool)
+            raise
+        match running.result():
+            case ToolFailed() as error:
+                return "failed", sentence_of(error)
+            case BaseException() as error:
+                note_plugin_failure(self._recorder, call.tool, "run", error)
+                return "failed", f"The tool failed: {sentence_of(error)}"
+            case output:
+                return "returned", output
+
+    async def _stop(self, running: asyncio.Task[str | BaseException], tool: str) -> None:
+        """Stop a tool. One that does not end is left behind: it keeps nobody waiting, and its result counts no more."""
+        self._stopping.add(running)
+        running.add_done_callback(self._stopping.discard)
+        running.cancel()
+        await asyncio.wait([running], timeout=STOP_SECONDS)
+        if not running.done():
+            log.error("tool_does_not_stop", tool=tool)
 
     async def _return(self, call: OpenCall, outcome: Outcome, output: str) -> None:
         encoded = output.encode()
@@ -106,6 +129,14 @@ class ToolCalls:
                 self.note(call, "unknown", "This was stopped while it ran; how it ended is not known.")
             else:
                 self.note(call, "refused", "The turn ended before this ran.")
+
+
+async def _run_tool(tool: Tool, arguments: dict[str, object], context: ToolContext) -> str | BaseException:
+    """What a tool returned or raised: as a task's own exception, SystemExit would end the process."""
+    try:
+        return carriable((await tool.run(arguments, context)).text)
+    except (Exception, SystemExit) as error:
+        return error
 
 
 def note_plugin_failure(recorder: Recorder, plugin: str, hook: str, error: BaseException) -> None:

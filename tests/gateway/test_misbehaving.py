@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from functools import partial
 from typing import Any, ClassVar
 
 import pytest
 
-from gateway.conversations import typed_commands
-from sessions.events import CommandAnswered, PluginFailed, TurnEnded
-from tests.gateway.stage import Model, Stage, hangs_after, says
+from gateway.conversations import tool_calls, typed_commands
+from sessions.events import CommandAnswered, PluginFailed, ToolReturned, TurnEnded
+from tests.gateway.stage import Instrument, Model, Stage, hangs_after, says
 
 
 class Misbehaving:
@@ -226,3 +227,57 @@ async def test_stop_reaches_a_turn_whose_notes_are_being_read() -> None:
         await reading.wait()
         assert stage.turn.cancel()
         read.set()
+
+
+async def test_a_tool_that_does_not_let_itself_be_stopped_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tool_calls, "STOP_SECONDS", 0.01)
+    entered, end = asyncio.Event(), asyncio.Event()
+
+    async def stubborn() -> str:
+        while not end.is_set():
+            entered.set()
+            with suppress(asyncio.CancelledError):
+                await end.wait()
+        return "much too late"
+
+    stage = Stage(Model(says("", "tool"), says("well")), Instrument("tool", stubborn))
+    async with stage.playing():
+        stage.hear("go", "1")
+        await entered.wait()
+        stage.hear("and now?", "2")
+        assert stage.conversation.stop()
+        try:
+            await stage.until_settled()
+        finally:
+            end.set()
+            await asyncio.sleep(0.01)
+    assert [event.outcome for event in stage.told(TurnEnded)] == ["cancelled", "replied"]
+    assert [event.outcome for event in stage.told(ToolReturned)] == ["unknown"]
+
+
+async def test_a_tool_that_does_not_return_is_stopped_and_the_model_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tool_calls, "TOOL_SECONDS", 0.01)
+    stage = Stage(Model(says("", "tool"), says("well")), Instrument("tool", hanging))
+    async with stage.playing():
+        stage.hear("go")
+        await stage.until_settled()
+    assert [(event.outcome, event.output) for event in stage.told(ToolReturned)] == [
+        ("failed", "The tool did not return within 0 seconds and was stopped.")
+    ]
+    assert stage.told(PluginFailed) == []
+
+
+@pytest.mark.parametrize("error", [SystemExit("a missing library"), TimeoutError("of its own"), asyncio.CancelledError()])
+async def test_what_a_tool_raises_ends_no_more_than_its_turn(error: BaseException) -> None:
+    async def raises() -> str:
+        raise error
+
+    stage = Stage(Model(says("", "tool"), says("well")), Instrument("tool", raises))
+    async with stage.playing():
+        stage.hear("go", "1")
+        await stage.until_settled()
+        stage.hear("again", "2")
+        await stage.until_settled()
+    stray = isinstance(error, asyncio.CancelledError)
+    assert [event.outcome for event in stage.told(TurnEnded)] == ["failed" if stray else "replied", "replied"]
+    assert [event.outcome for event in stage.told(ToolReturned)] == ["unknown" if stray else "failed"]
