@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from plugins.strangers import StrangerFailed, attempt
+from plugins.strangers import StrangerFailed, attempt, words_of
 from sessions.events import PluginFailed
 
 T = TypeVar("T")
@@ -76,9 +76,11 @@ class Decision:
         try:
             value, complaint = call() if asked.ours else await in_thread(call, self._seconds)
         except StrangerFailed as failed:
-            return Decided(failure=self._failed(asked, str(failed), off=isinstance(failed, Lost)))
+            return Decided(
+                failure=self._failed(asked, words_of(failed) or "it failed without a word", off=isinstance(failed, Lost))
+            )
         if complaint:
-            return Decided(value=value, failure=self._failed(asked, complaint))
+            return Decided(value=value, failure=self._failed(asked, words_of(StrangerFailed(complaint))))
         self._failures.pop(asked.plugin, None)
         return Decided(value=value)
 

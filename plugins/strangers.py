@@ -29,11 +29,16 @@ def attempt(call: Callable[[], T]) -> T:
         raise StrangerFailed(_described(error)) from error
 
 
-def _described(error: BaseException) -> str:
+def words_of(error: BaseException) -> str:
+    """What an error says, on one line and not long; empty where it says nothing or cannot even do that."""
     try:
-        text = str(error)
+        text = str(error)[: 10 * SENTENCE]
     except BaseException:
-        text = ""
+        return ""
     printable = "".join(character if character.isprintable() else " " for character in text)
-    words = " ".join(printable.split())[:SENTENCE]
-    return f"{type(error).__name__}: {words}" if words else type(error).__name__
+    return " ".join(printable.split())[:SENTENCE]
+
+
+def _described(error: BaseException) -> str:
+    words, name = words_of(error), type(error).__name__[:SENTENCE]
+    return f"{name}: {words}" if words else name

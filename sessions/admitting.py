@@ -92,11 +92,11 @@ def _sound(offer: object) -> Edit:
     """The offer as an edit, its fields of the types that they promise and within bounds."""
     if type(offer) not in (Trim, Clear):
         raise TypeError(f"{type(offer).__name__} is neither a Trim nor a Clear")
-    edit: Edit = msgspec.convert(msgspec.to_builtins(offer), Edit)
+    # Through JSON and back: what comes out is made of plain numbers and texts, whatever a stranger's own kinds of them do.
+    edit: Edit = msgspec.json.decode(msgspec.json.encode(offer), type=Edit)
     counts = (edit.of, edit.head, edit.tail) if isinstance(edit, Trim) else (edit.of,)
     if not all(0 <= count <= MOST for count in counts):
         raise ValueError("it has a number that cannot be")
     if len(edit.note) > NOTE:
         raise ValueError(f"its note has more than {NOTE} characters")
-    edit.note.encode()  # a lone surrogate fits no line
     return edit

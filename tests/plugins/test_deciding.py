@@ -12,6 +12,7 @@ import pytest
 from exuvia import Clear, PruningBudget, PruningContext, PruningRules, Trim, hookimpl
 from plugins.deciding import IN_A_ROW, SECONDS
 from plugins.hooks import Hooks, Proposed
+from plugins.strangers import StrangerFailed
 from sessions.events import PluginFailed
 from sessions.messages import AssistantMessage, ToolMessage, UserMessage
 from sessions.pruning import Edited
@@ -69,6 +70,16 @@ async def ask(hooks: Hooks) -> Proposed:
     return await hooks.propose_prunes(VIEW, context(), BUDGET, NOON)
 
 
+class Mute(StrangerFailed):
+    """An error that fails to say what it is."""
+
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+Huge = type("H" * 10_000, (), {})
+
+
 def raises(error: BaseException) -> Callable[[PruningContext], Any]:
     def act(_: PruningContext) -> Any:
         raise error
@@ -100,6 +111,8 @@ async def test_nobody_who_is_asked_is_nothing_proposed() -> None:
         (lambda _: (edit for edit in [CLEARED]), "it returned generator where a list was promised"),
         (lambda _: ["nonsense"], "it proposed what is no edit: str is neither a Trim nor a Clear"),
         (lambda _: [Trim(of=4, head=1, tail=1)], "there is no tool result at seq 4 to be pruned"),
+        (raises(Mute()), "it failed without a word"),
+        (lambda _: Huge(), f"it returned {'H' * 10_000}"[:300]),
         (alters, "TypeError: 'mappingproxy' object does not support item assignment"),
     ],
 )

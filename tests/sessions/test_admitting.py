@@ -64,10 +64,31 @@ class _Odd(Trim, frozen=True, kw_only=True):
     """A stranger's own kind."""
 
 
+class _Number(int):
+    """A stranger's own kind of number, which is in order only as long as it is looked at."""
+
+    def __le__(self, other: object) -> bool:
+        return True
+
+    def __hash__(self) -> int:
+        raise RuntimeError
+
+
+class _Text(str):
+    """A stranger's own kind of text."""
+
+    __slots__ = ()
+
+    def __len__(self) -> int:
+        return 0
+
+
 @pytest.mark.parametrize(
     "offer",
     [
         None,
+        Trim(of=_Number(5), head=_Number(-5), tail=3),
+        Clear(of=5, note=_Text("x" * (NOTE + 1))),
         "clear everything",
         {"of": 5, "how": "clear", "note": ""},
         _Odd(of=5, head=0, tail=0),
