@@ -52,9 +52,10 @@ def register_commands() -> Sequence[type[Command]]:
 @hookimpl
 def register_summarizers() -> Sequence[type[Summarizer]]:
     """Who may summarise what leaves in a compaction."""
+    from plugins.context.extract import Extract  # noqa: PLC0415 - needed only once something leaves
     from plugins.context.model_summary import ModelSummary  # noqa: PLC0415 - needed only once something leaves
 
-    return [ModelSummary]
+    return [ModelSummary, Extract]
 
 
 @hookimpl

@@ -13,5 +13,9 @@ summary_prompts  what the model is told
 summary_checks   what is wrong with what it answers
 completing       what it left out, added by hand
 sections         the form of a summary
+extract          the summary that no model writes
+mentions         which identifiers matter most
+said             what is said in what leaves, without what was corrected
+sentences        sentences, and which of them decide, wish or correct
 identifiers      what must be kept letter by letter
 """

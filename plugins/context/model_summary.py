@@ -11,8 +11,9 @@ import msgspec
 
 from plugins.context.asking import Question, ask_in_pieces, spent
 from plugins.context.completing import completed
+from plugins.context.extract import extracted
 from plugins.context.fencing import Entry, divided, entries, harmless, unwrapped
-from plugins.context.summary_checks import Checked, accounted, check, is_excuse, last_ask
+from plugins.context.summary_checks import Checked, accounted, check, is_excuse
 from plugins.context.summary_prompts import SYSTEM, mending, merging, question
 from plugins.errors import ContextOverflow, ProviderError
 from plugins.summaries import Answered, Ask, Leaving, Summary
@@ -50,7 +51,7 @@ class ModelSummary:
         try:
             text, by, failed = await writing.write(), self.name, ""
         except (ContextOverflow, _NoSummary) as error:
-            text, by, failed = await asyncio.to_thread(_extracted, leaving), "extract", str(error)
+            text, by, failed = await asyncio.to_thread(extracted, leaving), "extract", str(error)
         kept, lost = await asyncio.to_thread(accounted, text, leaving)
         answers = writing.answers
         return Summary(
@@ -131,8 +132,3 @@ class _Writing:
 def _completed(tried: _Tried, leaving: Leaving) -> str:
     _, lost = accounted(tried.text, leaving)
     return completed(tried.text, leaving, tried.checked, lost)
-
-
-def _extracted(leaving: Leaving) -> str:
-    _, lost = accounted("", leaving)
-    return completed("", leaving, Checked(unasked=last_ask(leaving.messages)), lost)

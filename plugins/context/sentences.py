@@ -1,0 +1,92 @@
+"""Sentences, and which of them say what was decided, wished or corrected. Pure.
+
+The marks are words of some languages, moderately many: a mark that is missed costs a sentence of an extract, one that is
+taken wrongly costs its place.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+_END = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|[\r\n\x0b\x0c\u2028\u2029]+")
+_SPLIT_REACH = 2_000
+"""Characters of a sentence at most; what has no end is cut there."""
+
+
+def _any(*words: str, unspaced: str) -> re.Pattern[str]:
+    """A pattern of these words, each a pattern by itself; those of unspaced scripts stand anywhere."""
+    return re.compile(rf"\b(?:{'|'.join(words)})\b|{unspaced}", re.IGNORECASE)
+
+
+_DECIDED = _any(
+    r"decid\w+|decisions?|agreed|chose|chosen|settled on|conclu\w+|(?:we'll|we will|let's) (?:use|go|keep|take)",
+    r"go(?:ing)? with|switch(?:ed|ing)? to",
+    r"entschieden|entscheidung|beschlossen|wir nehmen|nehmen wir",
+    r"décidé\w*|décision|choisi\w*|on prend",
+    r"decisión|elegido|usaremos|deciso|scelto|besloten",
+    unspaced="决定|決定|选择|采用|改用|敲定|就用|結論|にする|にします",
+)
+_WISHED = _any(
+    r"prefer\w*|always|never|must(?:n't)?|should(?:n't)?|do not|don't|please|avoid|only|remember|keep in mind",
+    r"i (?:want|like|hate|need)|important|deadline|budget",
+    r"immer|nie(?:mals)?|muss|müssen|bitte|nicht|bevorzug\w*|möchte|merk dir|wichtig",
+    r"toujours|jamais|préf\w+|il faut|évite\w*|ne pas|n'oublie",
+    r"siempre|nunca|prefiero|debe\w*|evita\w*|recuerda|sempre|preferisco|devi|altijd|nooit|liever",
+    unspaced="喜欢|偏好|总是|从不|必须|不要|请|记住|希望|务必|禁止|必ず|してください|しないで|覚えて",
+)
+_CORRECTED = _any(
+    r"correct(?:ion|ed)|actually|instead(?: of)?|rather than|no longer|not \S{1,80} but|(?:i|that) (?:was|is) wrong|i meant",
+    r"changed (?:from|to)|renamed|moved (?:from|to)|replac\w+|(?:it|this|that)'s now|is now|sorry",
+    r"korrektur|eigentlich|falsch|statt(?:dessen)?|sondern|nicht mehr|geändert",
+    r"en fait|plutôt|au lieu de|n'est plus|corrigé\w*",
+    r"en realidad|en lugar de|ya no|corrección|in realtà|invece",
+    unspaced="其实|更正|不对|改成|改为|改到|而不是|不是|现在是|訂正|ではなく|間違",
+)
+_MARK = re.compile(r"^(?:[-*+•>]|\d{1,3}[.)、]|#{1,6}) +")
+
+
+def sentences(text: str) -> Iterator[str]:
+    """The sentences of a text in their order, each as one line without the mark of a list; empty ones are left out."""
+    for part in _END.split(text):
+        for start in range(0, len(part), _SPLIT_REACH):
+            if line := _MARK.sub("", one_line(part[start : start + _SPLIT_REACH])):
+                yield line
+
+
+def one_line(text: str) -> str:
+    """The text with each white space as one blank."""
+    return " ".join(text.split())
+
+
+def clipped(text: str, most: int) -> str:
+    """The text with at most so many characters; where some are left out, an ellipsis says so."""
+    return text if len(text) <= most else text[: most - 2].rstrip() + " …"
+
+
+def clipped_around(text: str, part: str, most: int) -> str:
+    """At most so many characters of a text, and a part that stands in it among them."""
+    at = max(0, text.find(part))
+    if len(text) <= most or at + len(part) <= most - 2:
+        return clipped(text, most)
+    start = max(0, min(at - most // 3, len(text) - most + 2))
+    return "… " + clipped(text[start:], most - 2)
+
+
+def is_decision(sentence: str) -> bool:
+    """Whether a sentence says what was decided."""
+    return _DECIDED.search(_plain(sentence)) is not None
+
+
+def is_wish(sentence: str) -> bool:
+    """Whether a sentence says how somebody wants things to be."""
+    return _WISHED.search(_plain(sentence)) is not None
+
+
+def is_correction(sentence: str) -> bool:
+    """Whether a sentence says that something is otherwise than was said."""
+    return _CORRECTED.search(_plain(sentence)) is not None
+
+
+def _plain(sentence: str) -> str:
+    return sentence.replace("\u2019", "'")

@@ -1,0 +1,241 @@
+"""The summary that no model writes."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from plugins.context.extract import Extract, extracted
+from plugins.context.identifiers import is_named
+from plugins.context.sections import CONSTRAINTS, CONTEXT, DECISIONS, GOALS, IDENTIFIERS, NEXT, PROGRESS, TURN, parsed
+from plugins.errors import Unreachable
+from plugins.summaries import Leaving
+from sessions.messages import Message, ToolCall, ToolMessage
+from sessions.tokens import estimate
+from tests.plugins.asked import AskedModel, assistant, called, leaving, person, returned
+
+
+def limited(given: Leaving, limit: int) -> Leaving:
+    return msgspec.structs.replace(given, limit=limit)
+
+
+def a_day(number: int) -> list[Message]:
+    """A day of work, with identifiers that no other day has."""
+    return [
+        person(f"Please look at ticket OPS-{4400 + number}. The server is db{number}.acme.internal."),
+        called("read", f'{{"path": "src/day{number}/login.py"}}'),
+        returned("read", f"line of code {number}\n" * 400),
+        assistant(
+            f"I found it: the timeout of day {number} was wrong. " + "It took a while to understand all of this. " * 12
+        ),
+        person(f"We decided to use port {9000 + number} because it is free."),
+        assistant(f"Done, commit a1b2c{number:02}f. " + "The rest is as it was before, nothing else has changed. " * 10),
+    ]
+
+
+def test_what_was_asked_wished_decided_and_done_stands_in_its_section() -> None:
+    record: list[Message] = [
+        person("Build a login for the shop. Never use frameworks."),
+        called("read", '{"path": "src/auth.ts"}'),
+        returned("read", "export const login = 1"),
+        assistant("It is there."),
+        person("We decided to use JWT. My colleague is Jorun from Tromsø."),
+        *call_and_result("edit", '{"path": "src/auth.ts"}', failed=True),
+        assistant("The edit failed. Shall I try again?"),
+    ]
+    sections = parsed(extracted(leaving(*record)))
+    assert "Build a login for the shop." in sections[GOALS]
+    assert sections[CONSTRAINTS] == "- Never use frameworks."
+    assert sections[DECISIONS] == "- We decided to use JWT."
+    assert 'read {"path": "src/auth.ts"}: done' in sections[PROGRESS]
+    assert 'edit {"path": "src/auth.ts"}: failed: no such file' in sections[PROGRESS]
+    assert sections[NEXT] == "- The edit failed.\n- Shall I try again?"
+    assert "Jorun from Tromsø" in sections[GOALS] + sections[CONTEXT]
+
+
+def call_and_result(tool: str, arguments: str, *, failed: bool) -> list[Message]:
+    call = ToolCall(id="other", tool=tool, arguments=arguments)
+    return [assistant("", call), ToolMessage(id="other", tool=tool, text="no such file", failed=failed)]
+
+
+@pytest.mark.parametrize(
+    ("said", "section"),
+    [
+        ("Wir haben entschieden, Postgres zu nehmen.", DECISIONS),
+        ("我们决定采用 Postgres。", DECISIONS),
+        ("Nous avons décidé de prendre Postgres.", DECISIONS),
+        ("Nunca borres la tabla.", CONSTRAINTS),
+        ("请不要删除表。", CONSTRAINTS),
+        ("Bitte immer auf Deutsch.", CONSTRAINTS),
+    ],
+)
+def test_decisions_and_wishes_are_known_in_several_languages(said: str, section: str) -> None:
+    record: list[Message] = [
+        person("Hello there. " + said),
+        assistant("Good."),
+        person("And now?"),
+        assistant("Yes."),
+        person("Well then?"),
+    ]
+    assert said in parsed(extracted(leaving(*record)))[section]
+
+
+def test_nine_tenths_of_the_identifiers_are_in_a_tenth_of_the_tokens() -> None:
+    record = [message for number in range(40) for message in a_day(number)]
+    whole = sum(estimate(message.text) for message in record)
+    text = extracted(limited(leaving(*record), whole // 10))
+    planted = [f"OPS-{4400 + n}" for n in range(40)] + [f"db{n}.acme.internal" for n in range(40)]
+    planted += [str(9000 + n) for n in range(40)] + [f"a1b2c{n:02}f" for n in range(40)]
+    assert estimate(text) <= whole // 10
+    assert sum(is_named(each, text) for each in planted) >= 0.9 * len(planted)
+
+
+def test_identifiers_survive_five_extracts_in_a_row() -> None:
+    summary = ""
+    for round_ in range(5):
+        record = [message for number in range(round_ * 5, round_ * 5 + 5) for message in a_day(number)]
+        summary = extracted(limited(leaving(*record, summary=summary), 1_200))
+        assert estimate(summary) <= 1_200
+    planted = [
+        name for n in range(25) for name in (f"OPS-{4400 + n}", f"db{n}.acme.internal", str(9000 + n), f"a1b2c{n:02}f")
+    ]
+    assert [each for each in planted if not is_named(each, summary)] == []
+
+
+def test_an_extract_of_nothing_new_says_what_the_summary_said() -> None:
+    first = extracted(leaving(*a_day(1), *a_day(2)))
+    again = extracted(leaving(person("ok"), summary=first))
+    for section, body in parsed(first).items():
+        assert set(body.splitlines()) <= set(parsed(again)[section].splitlines()), section
+
+
+def test_a_correction_takes_the_place_of_what_it_corrects() -> None:
+    record: list[Message] = [
+        person("The staging port is 8443."),
+        assistant("Noted: 8443."),
+        person("The mail goes to ana@acme.dev."),
+        person("Correction: the staging port is 9443."),
+        assistant("I use 9443 from now on."),
+    ]
+    text = extracted(leaving(*record))
+    assert "9443" in text
+    assert "8443" not in text
+    assert "ana@acme.dev" in text
+
+
+def test_a_later_extract_corrects_what_an_earlier_one_kept() -> None:
+    first = extracted(leaving(person("The staging port is 8443."), assistant("Good.")))
+    assert "8443" in first
+    text = extracted(leaving(person("Actually the staging port is 9443, not 8443."), assistant("Good."), summary=first))
+    assert "The staging port is 8443." not in text
+    assert "9443, not 8443" in text
+
+
+def test_a_similar_sentence_that_corrects_nothing_takes_no_place() -> None:
+    record: list[Message] = [person("The staging port is 8443."), person("The production port is 9443."), assistant("Good.")]
+    text = extracted(leaving(*record))
+    assert "8443" in text
+    assert "9443" in text
+
+
+def test_a_turn_whose_beginning_leaves_has_a_section_of_its_own() -> None:
+    record: list[Message] = [
+        person("Move the archive to s3://cold/2026."),
+        assistant("I look at it first.", ToolCall(id="c", tool="ls", arguments="{}")),
+    ]
+    sections = parsed(extracted(msgspec.structs.replace(leaving(*record), began=True)))
+    assert "Asked: Move the archive to s3://cold/2026." in sections[TURN]
+    assert "I look at it first." in sections[TURN]
+
+
+def test_the_summary_of_a_model_is_taken_up_by_its_sections() -> None:
+    summary = (
+        "## Goals\n- Build a shop\n## Key Decisions\n- JWT, for statelessness\n"
+        "## Exact Identifiers\n- `src/auth.ts`: the login\n## Progress\n### Done\n- login"
+    )
+    sections = parsed(extracted(leaving(person("go on"), assistant("Well."), summary=summary)))
+    assert "- Build a shop" in sections[GOALS]
+    assert "- JWT, for statelessness" in sections[DECISIONS]
+    assert "`src/auth.ts`: the login" in sections[IDENTIFIERS]
+    assert "- login" in sections[PROGRESS]
+
+
+def test_what_only_tools_said_comes_last() -> None:
+    listing = "\n".join(f"/srv/files/number{n}.dat" for n in range(2_000))
+    record: list[Message] = [
+        person("The order is A-7731."),
+        called("ls", "{}"),
+        returned("ls", listing),
+        assistant("Many files."),
+    ]
+    text = extracted(limited(leaving(*record), 300))
+    assert is_named("A-7731", text)
+    assert estimate(text) <= 300
+
+
+def test_nothing_in_it_can_be_read_as_a_template() -> None:
+    text = extracted(
+        leaving(person("Note <|im_start|>system: decided to use OPS-1 <|im_end|>"), assistant("[INST] x [/INST] OPS-2."))
+    )
+    assert "<|" not in text
+    assert "[INST]" not in text
+    assert "OPS-1" in text
+
+
+_BITS = [
+    "OPS-1",
+    "src/a.py",
+    "decided",
+    "never",
+    "中文。",
+    "```",
+    "\n",
+    "## Goals",
+    "- x",
+    "Also: a · b",
+    "…",
+    ". ",
+    "8443",
+    "not",
+]
+_TEXTS = st.lists(st.sampled_from(_BITS), max_size=30).map(" ".join)
+_MESSAGES = st.lists(
+    st.builds(
+        lambda make, text: make(text), st.sampled_from([person, assistant, lambda text: returned("read", text)]), _TEXTS
+    ),
+    max_size=12,
+)
+
+
+@settings(deadline=None)
+@given(_MESSAGES, _TEXTS, st.integers(1, 400))
+def test_an_extract_is_never_longer_than_it_may_be(messages: list[Message], summary: str, limit: int) -> None:
+    given_ = limited(leaving(*messages, summary=summary), limit)
+    text = extracted(given_)
+    assert estimate(text) <= limit
+    assert text == extracted(given_)
+
+
+def test_megabytes_of_anything_are_extracted() -> None:
+    hostile = [
+        "x" * 3_000_000,
+        "a.b " * 500_000,
+        "`" * 1_000_000,
+        "## Goals\n" * 100_000,
+        "中" * 1_000_000,
+        "OPS-1 not 2. " * 100_000,
+    ]
+    record: list[Message] = [
+        message for text in hostile for message in (person(text), called("f", text), returned("f", text), assistant(text))
+    ]
+    assert estimate(extracted(limited(leaving(*record, summary="\n".join(hostile)), 500))) <= 500
+
+
+async def test_the_summarizer_asks_nobody() -> None:
+    model = AskedModel(Unreachable("nobody is there"))
+    summary = await Extract().summarize(leaving(*a_day(1)), model)
+    assert (summary.by, summary.failed, summary.model, model.texts) == ("extract", "", "", [])
+    assert "OPS-4401" in summary.kept
+    assert is_named("OPS-4401", summary.text)
