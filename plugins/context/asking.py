@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 
 import msgspec
@@ -45,7 +46,7 @@ async def ask_in_pieces(record: Sequence[Entry], question: Question, ask: Ask) -
     """One answer for each piece of the record, in order. Where a piece is too long for the provider, it and those behind it
     are divided anew, into smaller ones. Raises ProviderError; ContextOverflow when even the smallest is too long."""
     room, halvings = question.room, 0
-    waiting = divided(record, room)
+    waiting = await asyncio.to_thread(divided, record, room)  # megabytes perhaps: not on the event loop
     while waiting:
         try:
             answer = await _ask(waiting[0], question, ask)
@@ -53,7 +54,7 @@ async def ask_in_pieces(record: Sequence[Entry], question: Question, ask: Ask) -
             if halvings == HALVINGS:
                 raise
             halvings, room = halvings + 1, max(LEAST_ROOM, room // 2)
-            waiting = divided([entry for piece in waiting for entry in piece], room)
+            waiting = await asyncio.to_thread(divided, [entry for piece in waiting for entry in piece], room)
         else:
             del waiting[0]
             yield answer

@@ -5,6 +5,7 @@ It has no tools: what it answers, the daemon appends to the day's note. `NO_REPL
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
@@ -65,7 +66,8 @@ class MemoryFlush:
         answers: list[Answered] = []
         reason = ""
         try:
-            async for answer in ask_in_pieces(entries(leaving.messages), _question(leaving, rules), ask):
+            record = await asyncio.to_thread(entries, leaving.messages)
+            async for answer in ask_in_pieces(record, _question(leaving, rules), ask):
                 answers.append(answer)
         except ProviderError as error:
             reason = str(error) or type(error).__name__

@@ -90,7 +90,8 @@ class _Writing:
         return text
 
     async def _first(self) -> _Tried:
-        record, asked = entries(self._leaving.messages, self._leaving.summary), question(self._leaving)
+        record = await asyncio.to_thread(entries, self._leaving.messages, self._leaving.summary)
+        asked = question(self._leaving)
         for _ in range(1 + ROUNDS):
             texts = await self._asked_about(record, asked)
             if len(texts) == 1:
@@ -103,7 +104,7 @@ class _Writing:
 
     async def _mended(self, tried: _Tried) -> _Tried:
         asked = mending(tried.asked, tried.text, tried.checked.sentences)
-        latest = divided(tried.record, self._question(asked).room)[-1]
+        latest = (await asyncio.to_thread(divided, tried.record, self._question(asked).room))[-1]
         try:
             texts = await self._asked_about(latest, asked)
         except ProviderError as error:

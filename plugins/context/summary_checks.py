@@ -28,6 +28,12 @@ MOST_ABSENT = 3
 MOST_ACCOUNTED = 200
 """Identifiers that an account of what was kept and lost names, the latest of each."""
 
+MOST_FOUND = 5_000
+"""After so many identifiers earlier ones are not looked for."""
+
+READ = 20_000
+"""Characters that are looked at of each end of what somebody said."""
+
 ARGUMENTS = 400
 """Characters of a call's arguments that are looked at: behind them stands what is written into files."""
 
@@ -105,7 +111,8 @@ def accounted(summary: str, leaving: Leaving) -> tuple[tuple[str, ...], tuple[st
     are not counted."""
     found: dict[str, None] = {}
     for text in (*spoken_texts(leaving), leaving.summary):
-        found |= dict.fromkeys(each.text for each in identifiers(text) if each.kind == "exact")
+        if len(found) < MOST_FOUND:
+            found |= dict.fromkeys(each.text for each in identifiers(text) if each.kind == "exact")
     kept = [each for each in found if is_named(each, summary)]
     named = set(kept)
     lost = [each for each in found if each not in named]
@@ -168,6 +175,10 @@ def texts_of(message: Message) -> Iterator[str]:
 
 def spoken_texts(leaving: Leaving) -> list[str]:
     """What persons and the assistant said in the messages that leave, and the beginning of what tools were called with, one
-    text for each message, the latest first."""
+    text for each message, the latest first. Of a very long one head and tail."""
     spoken = [list(texts_of(each)) for each in reversed(leaving.messages) if not isinstance(each, ToolMessage)]
-    return ["\n".join([text, *(call[:ARGUMENTS] for call in calls)]) for text, *calls in spoken]
+    return ["\n".join([_ends(text), *(call[:ARGUMENTS] for call in calls)]) for text, *calls in spoken]
+
+
+def _ends(text: str) -> str:
+    return text if len(text) <= 2 * READ else f"{text[:READ]}\n{text[-READ:]}"
