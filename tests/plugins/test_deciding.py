@@ -113,6 +113,7 @@ async def test_nobody_who_is_asked_is_nothing_proposed() -> None:
         (lambda _: [Trim(of=4, head=1, tail=1)], "there is no tool result at seq 4 to be pruned"),
         (raises(Mute()), "it failed without a word"),
         (lambda _: Huge(), f"it returned {'H' * 10_000}"[:300]),
+        (lambda _: [Huge()], f"it proposed what is no edit: {'H' * 10_000}"[:300]),
         (alters, "TypeError: 'mappingproxy' object does not support item assignment"),
     ],
 )
