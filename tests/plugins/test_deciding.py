@@ -213,3 +213,29 @@ async def test_a_plugin_that_comes_later_is_asked_too() -> None:
     assert await ask(hooks) == NOTHING
     hooks.register("sharp", Sharp())
     assert (await ask(hooks)).edits == (CLEARED,)
+
+
+class Awaited:
+    @hookimpl
+    async def propose_prunes(self, context: PruningContext) -> list[Clear]:
+        return []
+
+
+class Curious:
+    @hookimpl
+    def propose_prunes(self, transcript: Any) -> list[Clear]:
+        return []
+
+
+@pytest.mark.parametrize(
+    ("plugin", "reason"),
+    [(Awaited(), "propose_prunes must be a plain function"), (Curious(), "pluggy refuses it")],
+)
+async def test_a_decision_that_is_no_plain_function_of_what_is_promised_is_refused_at_the_door(
+    plugin: object, reason: str
+) -> None:
+    hooks = Hooks()
+    assert not hooks.register("odd", plugin)
+    (refusal,) = hooks.refused
+    assert reason in refusal.sentence
+    assert await ask(hooks) == NOTHING
