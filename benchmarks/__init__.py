@@ -9,4 +9,6 @@ together reach, and the table names the processor time of each.
 `websocket_client` are what they measure with, `figures` is what they return, `setting` how large they are, `journals` writes
 the logs that they open, `process` reads what one uses. `pruned_session` is a session without a gateway, `agent_session` a
 recorded one, `pruning_picture` draws what pruning makes of that.
+
+`compaction` asks what is still known after compactions of sessions in which things are `planted`; no process is started.
 """

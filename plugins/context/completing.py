@@ -21,9 +21,6 @@ ASK = 400
 AROUND = 160
 """Characters of what was said around an identifier."""
 
-SHARE = 3
-"""Identifiers that nobody demands are added until they take one part in so many of what the summary may have."""
-
 _SENTENCE_ENDS = re.compile(r"[\n。！？]|[.!?](?=\s)")
 
 
@@ -35,7 +32,7 @@ def completed(summary: str, leaving: Leaving, checked: Checked, lost: Sequence[s
         _add(sections, GOALS, [f"- Asked last: {_line(checked.unasked, ASK)}"])
     _add(sections, IDENTIFIERS, _told(checked.missing, leaving))
     if leaving.identifier_policy == "strict":
-        room = min(leaving.limit - estimate(written(sections)), leaving.limit // SHARE)
+        room = leaving.limit - estimate(written(sections))
         others = [each for each in lost if each not in checked.missing]
         _add(sections, IDENTIFIERS, _fitting(_told(others, leaving), room))
     return written(sections)

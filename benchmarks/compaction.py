@@ -1,0 +1,190 @@
+"""What is still known after compactions: sessions with planted things, cut where the gateway cuts, by each way to summarise.
+
+`decisions` are known where the choice stands beside what it is about, `corrections` where the new value does and the old one
+not after it. Only what was said in messages that are no longer shown is asked for. A summary may have a tenth of the tokens
+of all that has left, and never more than the gateway would give it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from benchmarks.figures import Figure, figure
+from benchmarks.planted import KINDS, Planted, session
+from benchmarks.setting import Setting
+from plugins.context.model_summary import ModelSummary
+from plugins.context.sections import CONTEXT, DECISIONS, GOALS, IDENTIFIERS, written
+from plugins.summaries import Answered, IdentifierPolicy, Leaving, Summarizer
+from sessions.compaction import Budget, CompactionPlan, Rules, Sizes, budget, due, leaving, plan
+from sessions.messages import AssistantMessage, Message
+from sessions.tokens import MESSAGE, estimate
+from sessions.view import View
+
+WINDOW = 32_000
+HEAD = 1_500
+"""Tokens of instructions and tools."""
+
+AFTER = (1, 3, 5)
+"""The compactions after which it is asked what is known."""
+
+BAR = 90.0
+SHARE = 10
+"""A summary has at most one part in so many of the tokens that left."""
+
+
+class Good:
+    """A model that copies what matters: it finds in the record whatever was planted, and leaves out the rest."""
+
+    def __init__(self, planted: list[Planted]) -> None:
+        self._planted = planted
+
+    async def __call__(self, *, system: str, text: str, limit: int) -> Answered:
+        told: dict[str, list[str]] = {"identifiers": [], "decisions": [], "corrections": []}
+        for each in self._planted:
+            if each.sentence in text:
+                told[each.kind].append(f"- {each.sentence}")
+        sections = {IDENTIFIERS: told["identifiers"], DECISIONS: told["decisions"], CONTEXT: told["corrections"]}
+        lines = {name: "\n".join(_latest(lines, limit // 4)) for name, lines in sections.items()}
+        return Answered(text=written({GOALS: "- To go on with what was asked."} | lines), model="scripted:good")
+
+
+class Sloppy:
+    """A model that says that there was something, and not what."""
+
+    def __init__(self, planted: list[Planted]) -> None:
+        del planted
+
+    async def __call__(self, *, system: str, text: str, limit: int) -> Answered:
+        vague = {GOALS: "- Several changes were discussed.", CONTEXT: "- Files, tickets and dates were named."}
+        return Answered(text=written(vague), model="scripted:sloppy")
+
+
+class Useless:
+    """A model that answers with an excuse."""
+
+    def __init__(self, planted: list[Planted]) -> None:
+        del planted
+
+    async def __call__(self, *, system: str, text: str, limit: int) -> Answered:
+        return Answered(text="Summary unavailable.", model="scripted:useless")
+
+
+class _Way(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    by: Callable[[], Summarizer]
+    model: Callable[[list[Planted]], Any]
+    policy: IdentifierPolicy = "strict"
+
+
+WAYS = (
+    _Way(name="no usable model", by=ModelSummary, model=Useless),
+    _Way(name="good model, strict", by=ModelSummary, model=Good),
+    _Way(name="good model, off", by=ModelSummary, model=Good, policy="off"),
+    _Way(name="sloppy model, strict", by=ModelSummary, model=Sloppy),
+    _Way(name="sloppy model, off", by=ModelSummary, model=Sloppy, policy="off"),
+)
+
+
+def run(setting: Setting) -> list[Figure]:
+    """`setting.runs` sessions for each way to summarise."""
+    return [line for way in WAYS for line in _lines(way, [asyncio.run(_known(way, seed)) for seed in range(setting.runs)])]
+
+
+def _lines(way: _Way, runs: list[dict[str, float]]) -> list[Figure]:
+    lines = []
+    for measure in runs[0]:
+        samples = [known[measure] for known in runs]
+        bar = 100 / SHARE if measure.startswith("tokens") else BAR
+        lines.append(figure("compaction", f"{way.name}: {measure}", "%", samples, against="bar", reference=bar))
+    return lines
+
+
+async def _known(way: _Way, seed: int) -> dict[str, float]:
+    """Percentages by what they are of, for one session."""
+    simulated = _Simulated(way)
+    for each in session(seed):
+        await simulated.add(each.messages, each.planted)
+        if simulated.compactions >= AFTER[-1]:
+            return simulated.known
+    raise AssertionError
+
+
+class _Simulated:
+    """A session whose view is cut whenever the gateway would."""
+
+    def __init__(self, way: _Way) -> None:
+        self._way = way
+        self._summarizer = way.by()
+        self._view, self._seq = View(), 0
+        self._sizes: list[int] = []
+        self._planted: list[tuple[int, Planted]] = []
+        self._summary, self._left = "", 0
+        self.compactions = 0
+        self.known: dict[str, float] = {}
+
+    async def add(self, messages: tuple[Message, ...], planted: tuple[Planted, ...]) -> None:
+        for message in messages:
+            self._seq += 1
+            self._view = self._view.grown(message, self._seq)
+            self._sizes.append(_size(message))
+        self._planted += ((self._seq, each) for each in planted)
+        window, sizes = budget(WINDOW, Rules()), Sizes(head=HEAD, messages=tuple(self._sizes))
+        if due(sizes.total, self._view, sizes, window, Rules()):
+            await self._compact(window, sizes)
+
+    async def _compact(self, window: Budget, sizes: Sizes) -> None:
+        cut = plan(self._view, sizes, window, Rules(), below=window.flush_at)
+        assert cut is not None
+        going = tuple(leaving(self._view, cut))
+        self._left += sum(map(_size, going))
+        ask = self._way.model([each for _, each in self._planted])
+        summary = await self._summarizer.summarize(self._leaving(going, cut), ask)
+        self._summary = summary.text
+        self._view = self._view.cut(cut.keep_from, summary.text)
+        self._sizes = [_size(message) for message in self._view.messages]
+        self.compactions += 1
+        if self.compactions in AFTER:
+            self._ask_what_is_known(cut.keep_from)
+
+    def _leaving(self, going: tuple[Message, ...], cut: CompactionPlan) -> Leaving:
+        return Leaving(
+            messages=going,
+            kept=tuple(self._view.messages[cut.first :]),
+            summary=self._summary,
+            focus="",
+            window=WINDOW,
+            limit=min(cut.summary, self._left // SHARE),
+            language="en",
+            day="2026-11-21",
+            identifier_policy=self._way.policy,
+        )
+
+    def _ask_what_is_known(self, keep_from: int) -> None:
+        view = "\n".join(message.text for message in self._view.messages)
+        gone = [each for seq, each in self._planted if seq < keep_from]
+        for kind in KINDS:
+            asked = [each for each in gone if each.kind == kind]
+            self.known[f"{kind} after {self.compactions}"] = (
+                100 * sum(each.is_known(view) for each in asked) / max(1, len(asked))
+            )
+        self.known[f"tokens of what left after {self.compactions}"] = 100 * estimate(self._summary) / self._left
+
+
+def _size(message: Message) -> int:
+    calls = message.calls if isinstance(message, AssistantMessage) else ()
+    return MESSAGE + estimate(message.text) + sum(estimate(call.arguments) + MESSAGE for call in calls)
+
+
+def _latest(lines: list[str], room: int) -> list[str]:
+    """As many of the latest lines as have room, in their order."""
+    taken: list[str] = []
+    for line in reversed(lines):
+        room -= estimate(line) + 1
+        if room < 0:
+            break
+        taken.append(line)
+    return taken[::-1]
