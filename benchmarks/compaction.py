@@ -16,6 +16,7 @@ import msgspec
 from benchmarks.figures import Figure, figure
 from benchmarks.planted import KINDS, Planted, session
 from benchmarks.setting import Setting
+from plugins.context.extract import Extract
 from plugins.context.model_summary import ModelSummary
 from plugins.context.sections import CONTEXT, DECISIONS, GOALS, IDENTIFIERS, written
 from plugins.summaries import Answered, IdentifierPolicy, Leaving, Summarizer
@@ -81,7 +82,8 @@ class _Way(msgspec.Struct, frozen=True, kw_only=True):
 
 
 WAYS = (
-    _Way(name="no usable model", by=ModelSummary, model=Useless),
+    _Way(name="extract", by=Extract, model=Useless),
+    _Way(name="no usable model, strict", by=ModelSummary, model=Useless),
     _Way(name="good model, strict", by=ModelSummary, model=Good),
     _Way(name="good model, off", by=ModelSummary, model=Good, policy="off"),
     _Way(name="sloppy model, strict", by=ModelSummary, model=Sloppy),
