@@ -20,9 +20,10 @@ from gateway import logs, whereabouts
 from gateway.clock import SystemClock
 from gateway.commands.parsing import listed
 from gateway.commands.view import Surroundings
-from gateway.configuration.keys import Config, check_providers, load_config
+from gateway.configuration.keys import Config, check_condensers, check_providers, load_config
 from gateway.configuration.reloading import Reloading
 from gateway.configuration.settings import Settings
+from gateway.conversations.day_notes import DayNotes
 from gateway.conversations.makings import Conversations, Parts
 from gateway.conversations.offered_tools import OfferedTools
 from gateway.conversations.switchboard import Switchboard
@@ -120,6 +121,12 @@ class Daemon:
         """The configuration in force."""
         return self.settings.current
 
+    @staticmethod
+    def _check(config: Config, hooks: Hooks) -> None:
+        """ConfigRefused where a configuration asks for what no plugin provides."""
+        check_providers(config, hooks.chat_providers())
+        check_condensers(config, hooks.summarizers(), hooks.flushes())
+
     def stop(self) -> None:
         """Ask the gateway to end; asked again, it waits for no turn any longer."""
         (self._hurry if self._stop.is_set() else self._stop).set()
@@ -133,7 +140,7 @@ class Daemon:
         committer, journals, catalog = await self._open_storage(stack)
         hooks = self._load_plugins()
         kinds = hooks.chat_providers()
-        check_providers(self.config, kinds)
+        self._check(self.config, hooks)
         house = functools.partial(self._house, transport=await stack.enter_async_context(Transport()))
         providers = await stack.enter_async_context(OpenProviders(kinds, house))
         await providers.fit(self.config)
@@ -142,6 +149,7 @@ class Daemon:
             catalog, self._figures, lag, models.breakers, misnamed=models.misnamed, unopened=providers.troubles
         )
         commands = {name: command() for name, command in hooks.commands().items()}
+        workspace = self.home.workspace(self.config.agent.workspace)
         parts = Parts(
             settings=self.settings,
             clock=self.clock,
@@ -151,7 +159,10 @@ class Daemon:
             tools=OfferedTools(self._open_tools(hooks, house), lambda: self.config.agent.workspace_access),
             commands=commands,
             attachments=Attachments(self.home.attachments),
-            notes=WorkspaceNotes(self.home.workspace(self.config.agent.workspace)),
+            notes=WorkspaceNotes(workspace),
+            day_notes=DayNotes(workspace),
+            summarizers={name: kind() for name, kind in hooks.summarizers().items()},
+            flushes={name: kind() for name, kind in hooks.flushes().items()},
             figures=self._figures,
             around=self._surroundings(hooks, models, commands, troubles),
         )
@@ -179,7 +190,7 @@ class Daemon:
             switchboard=switchboard,
             models=models,
         )
-        reloading = Reloading(self.settings, check=lambda config: check_providers(config, kinds))
+        reloading = Reloading(self.settings, check=lambda config: self._check(config, hooks))
         async with self._door(switchboard, parts, people, instruments) as door:
             with contextlib.suppress(TimeoutError):  # so that the first message knows the models of this machine
                 async with asyncio.timeout(LOOK_SECONDS):

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from plugins.contracts import CommandFailed as CommandFailed
     from plugins.contracts import CommandHelp as CommandHelp
     from plugins.contracts import CommandTime as CommandTime
+    from plugins.contracts import CompactionEntry as CompactionEntry
     from plugins.contracts import ConversationView as ConversationView
     from plugins.contracts import Delta as Delta
     from plugins.contracts import HistoryEntry as HistoryEntry
@@ -100,7 +101,7 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "plugins.contracts": "CallDraft ChatProvider ChatRequest Clock Command CommandFailed CommandHelp CommandTime"
-    " ConversationView Delta HistoryEntry House ModelLimits NoSettings Reply Tool ToolContext ToolOutput",
+    " CompactionEntry ConversationView Delta HistoryEntry House ModelLimits NoSettings Reply Tool ToolContext ToolOutput",
     "plugins.errors": "BadAnswer BadRequest ContextOverflow CredentialsRefused NoSuchModel PluginError ProviderError"
     " RateLimited SettingsRefused StreamCut ToolFailed Unreachable",
     "plugins.hookspecs": "hookimpl",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from plugins.commands.compact import Compact, Compactions, Revert
 from plugins.commands.context import Context
 from plugins.commands.help import Help
 from plugins.commands.history import History
@@ -46,7 +47,23 @@ def register_tools() -> Sequence[type[Tool]]:
 @hookimpl
 def register_commands() -> Sequence[type[Command]]:
     """What a person may type."""
-    return [Context, Help, History, Model, New, Queue, Reset, Status, Stop, Usage, Verbose, Whoami]
+    return [
+        Compact,
+        Compactions,
+        Context,
+        Help,
+        History,
+        Model,
+        New,
+        Queue,
+        Reset,
+        Revert,
+        Status,
+        Stop,
+        Usage,
+        Verbose,
+        Whoami,
+    ]
 
 
 @hookimpl

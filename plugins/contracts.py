@@ -256,6 +256,26 @@ class ContextReport(msgspec.Struct, frozen=True, kw_only=True):
     pruned: PrunedReport = PrunedReport()
 
 
+class CompactionEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A compaction: its number, when (RFC 3339) and why it was made, how many messages it removed, the estimated size of the
+    next request before and after in tokens, who wrote the summary, the identifiers that it names or lost, what was found
+    wrong. `noted` says that the summary goes into the day's note, `in_force` that it was not taken back."""
+
+    number: int
+    at: str
+    why: str
+    messages: int
+    tokens_before: int
+    tokens_after: int
+    by: str
+    summary: str
+    kept: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
+    checks: tuple[str, ...] = ()
+    noted: bool = False
+    in_force: bool = True
+
+
 class ConversationView(Protocol):
     """What a command may know and do of the conversation that it was typed in."""
 
@@ -317,6 +337,19 @@ class ConversationView(Protocol):
 
     async def context(self) -> ContextReport:
         """What the next request would hold if it were sent now."""
+        ...
+
+    async def compact(self, focus: str) -> CompactionEntry:
+        """Summarise all but the newest messages; CommandFailed with a sentence where nothing was changed."""
+        ...
+
+    async def compactions(self, count: int) -> Sequence[CompactionEntry]:
+        """The last `count` compactions, the newest last."""
+        ...
+
+    async def revert(self, number: int) -> int:
+        """Take back a compaction and those on top of it; returns the estimated tokens of the next request, CommandFailed
+        with a sentence where that cannot be done."""
         ...
 
     def stop_turn(self) -> bool:

@@ -76,7 +76,7 @@ class Summarizer(Protocol):
 
 
 class FlushRules(msgspec.Struct, frozen=True, kw_only=True):
-    """`[compaction.memory_flush]`: the prompts."""
+    """`[compaction.memory_flush]`: the prompts, "" where the flush's own are wanted."""
 
     system_prompt: str
     prompt: str
@@ -84,9 +84,9 @@ class FlushRules(msgspec.Struct, frozen=True, kw_only=True):
 
 class Flushed(msgspec.Struct, frozen=True, kw_only=True):
     """What must last of what leaves: Markdown in `text` where the outcome is `written`; `reason` is a sentence where it
-    failed."""
+    failed or was skipped."""
 
-    outcome: Literal["written", "nothing", "failed"]
+    outcome: Literal["written", "nothing", "skipped", "failed"]
     text: str = ""
     reason: str = ""
     model: str = ""

@@ -13,7 +13,7 @@ Values and pure functions:
     compaction   when a conversation must be shortened, and where it is cut
     pruning      edits of what the model is shown, and how they meet
     context      one request's messages, paired, and their hash
-    tokens       how many tokens a text is
+    tokens       how many tokens a text is; sizing: how many a view has, message by message
     oversize     nothing that cannot be parted takes the window for itself
     admitting    which proposed edits become part of the log
     tally        how many characters a view shows

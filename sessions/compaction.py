@@ -116,10 +116,17 @@ def plan(
     later = [index for index in places if index >= wanted]
     # Nothing lies at or behind what is recent: the last place there is, so that something leaves.
     for index in later or places[-1:]:
-        room = below - 1 - sizes.head - FRAME - kept[index]
-        if room >= SMALLEST_SUMMARY:
+        if (room := below - 1 - sizes.head - FRAME - kept[index]) >= SMALLEST_SUMMARY:
             return CompactionPlan(keep_from=view.placed[index], first=index, summary=min(room, window.summary))
     return None
+
+
+def plan_at(view: View, sizes: Sizes, window: Budget, index: int, *, below: int) -> CompactionPlan | None:
+    """The plan that cuts just there; None if it may not be cut there, or the view would not get below `below` tokens."""
+    room = below - 1 - sizes.head - FRAME - sum(sizes.messages[index:])
+    if room < SMALLEST_SUMMARY or index not in boundaries(view):
+        return None
+    return CompactionPlan(keep_from=view.placed[index], first=index, summary=min(room, window.summary))
 
 
 def boundaries(view: View) -> list[int]:

@@ -21,11 +21,14 @@ from sessions.events import (
 
 
 class Cut(msgspec.Struct, frozen=True, kw_only=True):
-    """A compaction that was made: the seq of its `context_compacted`, its number, and from where on messages stayed."""
+    """A compaction that was made: the seq of its `context_compacted`, its number, from where on messages stayed, and the
+    compaction that it was made `under` (0: none), to which taking it back returns."""
 
     seq: int
     compaction: int
     keep_from: int
+    under: int
+    trigger: Trigger | None
 
 
 class FlushMark(msgspec.Struct, frozen=True, kw_only=True):

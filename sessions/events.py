@@ -259,12 +259,10 @@ class ContextCompacted(_Kind, tag="context_compacted", frozen=True, kw_only=True
 
 
 class NoteAppended(_Kind, tag="note_appended", frozen=True, kw_only=True):
-    """What the event `of` (a `memory_flushed` or `context_compacted`) had for the note at `path` stands there, or cannot:
-    `reason` says why not, as a sentence."""
+    """What the event `of` (a `memory_flushed` or `context_compacted`) had for the note at `path` stands there."""
 
     of: int
     path: str
-    reason: str = ""
 
 
 class CompactionAbandoned(_Kind, tag="compaction_abandoned", frozen=True, kw_only=True):

@@ -69,18 +69,19 @@ class Recorder:
         """Have `reader` called with each event as soon as it is noted, before it is durable; it must not raise."""
         self._readers.append(reader)
 
-    def note(self, event: Event, *, turn: int | None = None, urgent: bool = False) -> int:
+    def note(self, event: Event, *, turn: int | None = None, urgent: bool = False, onto: Transcript | None = None) -> int:
         """Put an event into the log's queue and the transcript; returns its seq. Raises StorageFailed or LineTooLong and
-        then changes nothing."""
+        then changes nothing. `onto` is another fold of the same events, which takes the transcript's place."""
         if self.failure is not None:
             raise self.failure
+        assert onto is None or onto.head == self._seq
         recorded = Recorded(seq=self._seq + 1, at=stamp(self._now()), turn=turn, event=event)
         line, digest = encode(recorded, self._sum)
         if len(line) > LONGEST_LINE:
             raise LineTooLong(f"an event of {len(line)} bytes is too large for the log")
         self.log.append(line, urgent=urgent)
         self._seq, self._sum = recorded.seq, digest
-        self.transcript = evolve(self.transcript, recorded, len(line))
+        self.transcript = evolve(onto or self.transcript, recorded, len(line))
         self._pending.append((_Line(recorded.seq, self.log.end, line), digest, self.transcript))
         for reader in self._readers:
             reader(recorded)

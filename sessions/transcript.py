@@ -50,7 +50,7 @@ from sessions.messages import AssistantMessage, Message, ToolCall, ToolMessage, 
 from sessions.view import View
 from sessions.wire import decode
 
-FOLD = 6
+FOLD = 8
 """The version of this fold. A checkpoint of another version is not used."""
 
 
@@ -122,6 +122,8 @@ class Transcript(msgspec.Struct, frozen=True, kw_only=True):
     """Every compaction, the newest last; those that were reverted too."""
     cut: int = 0
     """The compaction whose summary stands in the view; 0 if none."""
+    summary: str = ""
+    """That summary."""
     unfolding: Unfolding | None = None
     """Only while a whole journal is folded for a view that a revert made larger."""
     stale: Unfolding | None = None
@@ -326,13 +328,23 @@ _UNCOUNTED: dict[str, object] = {"last_usage": None, "last_usage_messages": 0}
 def _compacted(t: Transcript, recorded: Recorded, event: ContextCompacted) -> dict[str, object]:
     changes: dict[str, object] = {
         "cycle": compacted(t.cycle, recorded, event, t.bytes),
-        "cuts": (*t.cuts, Cut(seq=recorded.seq, compaction=event.compaction, keep_from=event.keep_from)),
+        "cuts": (*t.cuts, _cut(t, recorded, event)),
         "cut": event.compaction,
     }
     if t.unfolding is not None:
         wanted = event.compaction == t.unfolding.to
         return {**changes, "unfolding": msgspec.structs.replace(t.unfolding, summary=event.summary)} if wanted else changes
-    return {**changes, "view": t.view.cut(event.keep_from, event.summary), **_UNCOUNTED}
+    return {**changes, "summary": event.summary, "view": t.view.cut(event.keep_from, event.summary), **_UNCOUNTED}
+
+
+def _cut(t: Transcript, recorded: Recorded, event: ContextCompacted) -> Cut:
+    return Cut(
+        seq=recorded.seq,
+        compaction=event.compaction,
+        keep_from=event.keep_from,
+        under=t.cut,
+        trigger=t.cycle.trigger,
+    )
 
 
 def _reverted(t: Transcript, recorded: Recorded, event: CompactionReverted) -> dict[str, object]:
@@ -342,7 +354,8 @@ def _reverted(t: Transcript, recorded: Recorded, event: CompactionReverted) -> d
         return {**changes, "stale": Unfolding(until=recorded.seq, to=event.to, keep_from=event.keep_from)}
     if recorded.seq != known.until:
         return changes  # an earlier one, which the last makes void
-    return {**changes, "unfolding": None, "view": t.view.cut(event.keep_from, known.summary)}
+    view = t.view.cut(event.keep_from, known.summary)
+    return {**changes, "unfolding": None, "summary": known.summary, "view": view}
 
 
 def _spent(t: Transcript, purpose: str, model: str, usage: Usage) -> dict[str, dict[str, Usage]]:

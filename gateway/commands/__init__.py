@@ -2,6 +2,7 @@
 
 parsing, view    which text is a command; what it sees of its conversation, and may do
 status           `/status` in words
+compactions      what was compacted, for people
 context_report   what the next request would hold, for `/context`
 sentences        sentences that stand in more than one place
 """

@@ -13,6 +13,7 @@ from sessions.messages import Usage
 class SessionStatus(msgspec.Struct, frozen=True, kw_only=True):
     """What `/status` shows. `uptime` and `age` are seconds, `window` and `context` tokens, None where unknown.
     `answers` is the `provider:model` that answers, None if none can. `last_error` is that of the newest turn,
+    `flush` the last one in words, `notes_owed` how many sections the notes still lack and `notes_trouble` why,
     `troubles` what is wrong with the gateway, `refused` what plugins may not do."""
 
     version: str
@@ -33,6 +34,9 @@ class SessionStatus(msgspec.Struct, frozen=True, kw_only=True):
     running: bool
     last_error: Failure | None
     compactions: int = 0
+    flush: str = "none yet"
+    notes_owed: int = 0
+    notes_trouble: str = ""
     refused: Sequence[str] = ()
     notes: Sequence[str] = ()
     troubles: Sequence[str] = ()
@@ -46,7 +50,9 @@ def describe(status: SessionStatus) -> str:
         f"- Model: {status.model}",
         f"- Tokens: {status.usage.input:,} in ({status.usage.cached:,} cached), {status.usage.output:,} out",
         f"- Context: {context_used(status.context, status.window)}{_unsized(status)}",
-        f"- Compactions: {status.compactions}",
+        f"- 🧹 Compactions: {status.compactions}",
+        f"- Last flush: {status.flush}",
+        *_owed(status),
         f"- Session: `{status.key}` ({status.session}), {span(status.age)} old, {count_of(status.turns, 'turn')},"
         f" {count_of(status.events, 'event')}",
         f"- Queue: {status.mode}, {status.waiting} waiting of {status.queue_limit}"
@@ -68,6 +74,13 @@ def context_used(context: int | None, window: int | None) -> str:
     if context is None:
         return f"unknown of {window:,} tokens"
     return f"{used} of {window:,} tokens ({100 * context / window:.0f} %)"
+
+
+def _owed(status: SessionStatus) -> list[str]:
+    """What the background task has still to write into the notes."""
+    if not status.notes_owed:
+        return ["- Summary task: done"] if status.compactions else []
+    return [f"- Summary task: {status.notes_trouble or 'running'} ({count_of(status.notes_owed, 'section')} to write)"]
 
 
 def _unsized(status: SessionStatus) -> str:

@@ -3,26 +3,39 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
 
 import msgspec
 
+from gateway.commands.compactions import entry_of_cut
 from gateway.commands.context_report import report
 from gateway.commands.parsing import listed
-from gateway.commands.status import SessionStatus, describe
+from gateway.commands.status import SessionStatus, describe, span
 from gateway.conversations import inbox
 from gateway.conversations.chat import Chat
 from gateway.conversations.conversation import VERBOSE, Conversation
 from gateway.door.people import OWNER
-from gateway.errors import Conflict, GatewayError
+from gateway.errors import Conflict, GatewayError, sentence_of
 from gateway.measuring.session_meter import SessionMeter
 from gateway.models.choosing import Models
-from plugins.contracts import Clock, Command, CommandFailed, CommandHelp, ContextReport, HistoryEntry, QueueState
+from plugins.contracts import (
+    Clock,
+    Command,
+    CommandFailed,
+    CommandHelp,
+    CompactionEntry,
+    ContextReport,
+    HistoryEntry,
+    QueueState,
+)
+from plugins.errors import ProviderError
 from sessions.context import assemble
 from sessions.events import (
     CommandAnswered,
+    ContextCompacted,
     MessageReceived,
     ModelReplied,
     Recorded,
@@ -126,6 +139,10 @@ class View:
                 notes=notes,
                 troubles=troubles,
                 last_error=self._meter.last_error,
+                compactions=transcript.cycle.compactions,
+                flush=self._flush(),
+                notes_owed=len(transcript.cycle.owed),
+                notes_trouble=self._conversation.compacting.notes.trouble,
                 mode=self._conversation.inbox.mode,
             )
         )
@@ -138,6 +155,14 @@ class View:
         if self.person == OWNER or not any(told):
             return told
         return (), (), ["Something is not well with the gateway; its owner is told what."]
+
+    def _flush(self) -> str:
+        """The last flush in words."""
+        mark = self._transcript.cycle.flush
+        if mark is None:
+            return "none yet"
+        ago = span(time_since(mark.at, self._around.clock))
+        return f"{mark.outcome}{f' to {mark.path}' if mark.path else ''}, {ago} ago"
 
     def model(self) -> str:
         """The model in use and why."""
@@ -200,6 +225,30 @@ class View:
         work = partial(report, transcript.instructions, context, view=view, sight=sight, window=window, counted=counted)
         return await asyncio.to_thread(work)
 
+    async def compact(self, focus: str) -> CompactionEntry:
+        """Summarise all but the newest messages."""
+        with told():
+            made = await self._conversation.compacting.asked(focus, self._window())
+        return entry_of_cut(self._transcript, self._transcript.cuts[-1], made, self._transcript.cycle.at)
+
+    async def compactions(self, count: int) -> Sequence[CompactionEntry]:
+        """The last compactions."""
+        found: list[CompactionEntry] = []
+        for cut in self._transcript.cuts[-count:]:
+            (line, *_) = await self._conversation.recorder.log.lines(cut.seq, limit=1)
+            recorded = decode(line)
+            assert isinstance(recorded.event, ContextCompacted)
+            found.append(entry_of_cut(self._transcript, cut, recorded.event, recorded.at))
+        return found
+
+    async def revert(self, number: int) -> int:
+        """Take back a compaction."""
+        with told():
+            return await self._conversation.compacting.revert(number, self._window())
+
+    def _window(self) -> int | None:
+        return self._around.models.choose(self._transcript.settings.get("model")).window
+
     def stop_turn(self) -> bool:
         """Cancel the running turn of the key's conversations."""
         return self._chat.stop_turns()
@@ -232,6 +281,15 @@ class View:
                 break
             lines += page
         return lines[: before - first]
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """What the gateway or a model refuses is told to the person who typed the command."""
+    try:
+        yield
+    except (GatewayError, ProviderError) as error:
+        raise CommandFailed(sentence_of(error)) from error
 
 
 def entry_of(recorded: Recorded) -> HistoryEntry | None:

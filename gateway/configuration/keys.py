@@ -6,7 +6,7 @@ Sources in order, later ones winning key by key: the defaults here, the file, `E
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
@@ -20,6 +20,7 @@ from gateway.configuration.sources import Sources, merge
 from gateway.errors import ConfigRefused
 from plugins.pruning import PruningRules
 from plugins.secrets import Secret
+from plugins.summaries import IdentifierPolicy
 
 if TYPE_CHECKING:
     from plugins.contracts import ChatProvider
@@ -79,6 +80,36 @@ class PruningKeys(PruningRules, frozen=True, kw_only=True, forbid_unknown_fields
     ttl: Seconds = Seconds(300)
 
 
+class FlushKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[compaction.memory_flush]`: what must last is written into the day's note before it leaves. `force_bytes` is by how
+    much the journal grows until it is done all the same; 0 is never. The prompts None are the shipped ones."""
+
+    enabled: bool = True
+    by: _Text = "memory_flush"
+    soft_threshold_tokens: Annotated[int, msgspec.Meta(ge=0)] = 4000
+    force_bytes: Annotated[int, msgspec.Meta(ge=0)] = 2 * 1024 * 1024
+    system_prompt: _Text | None = None
+    prompt: _Text | None = None
+
+
+class CompactionKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[compaction]`: when the beginning of a conversation is summarised, and how. `threshold_tokens`, `ratio` and
+    `messages` are off at 0; `model` None is the session's own."""
+
+    enabled: bool = True
+    reserve_tokens_floor: Annotated[int, msgspec.Meta(ge=0)] = 20_000
+    keep_recent_tokens: Annotated[int, msgspec.Meta(ge=0)] = 20_000
+    keep_recent_messages: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 3
+    threshold_tokens: Annotated[int, msgspec.Meta(ge=0)] = 0
+    ratio: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
+    messages: Annotated[int, msgspec.Meta(ge=0)] = 0
+    model: _Text | None = None
+    summarizer: _Text = "model_summary"
+    identifier_policy: IdentifierPolicy = "strict"
+    identifier_instructions: str = ""
+    memory_flush: FlushKeys = FlushKeys()
+
+
 class PluginsKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[plugins]`: the installed plugins that may be loaded, by the names of their entry points."""
 
@@ -107,6 +138,7 @@ class Sections(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     agent: AgentKeys = AgentKeys()
     sessions: SessionsKeys = SessionsKeys()
     pruning: PruningKeys = PruningKeys()
+    compaction: CompactionKeys = CompactionKeys()
     providers: dict[str, dict[str, Any]] = {}
     plugins: PluginsKeys = PluginsKeys()
     people: dict[str, PersonKeys] = {}
@@ -171,3 +203,17 @@ def check_providers(config: Config, kinds: Mapping[str, type[ChatProvider]]) -> 
             )
     for name, kind in kinds.items():
         fit_provider(config, name, kind.Settings)
+
+
+def check_condensers(config: Config, summarizers: Collection[str], flushes: Collection[str]) -> None:
+    """ConfigRefused if `[compaction]` names a summarizer or a flush that no plugin provides."""
+    compaction = config.compaction
+    for key, name, known in (
+        ("compaction.summarizer", compaction.summarizer, summarizers),
+        ("compaction.memory_flush.by", compaction.memory_flush.by, flushes),
+    ):
+        if name not in known:
+            there = ", ".join(sorted(known))
+            raise ConfigRefused(
+                f"{config.sources.place(key)}: {key} is {name!r}, which does not exist; there are {there}.", key=key
+            )

@@ -22,8 +22,18 @@ NAMED: dict[str, KeyPath] = {
     "EXUVIA_PORT": ("gateway", "port"),
     "EXUVIA_TOKEN": ("gateway", "token"),
     "EXUVIA_LOG_LEVEL": ("log", "level"),
+    "COPAW_MEMORY_COMPACT_THRESHOLD": ("compaction", "threshold_tokens"),
+    "COPAW_MEMORY_COMPACT_KEEP_RECENT": ("compaction", "keep_recent_messages"),
+    "COPAW_MEMORY_COMPACT_RATIO": ("compaction", "ratio"),
 }
 """The environment variables that have names of their own."""
+
+_TOGETHER = {
+    "COPAW_MEMORY_COMPACT_THRESHOLD": "100000",
+    "COPAW_MEMORY_COMPACT_KEEP_RECENT": "3",
+    "COPAW_MEMORY_COMPACT_RATIO": "0.7",
+}
+"""Variables that somebody brings along from another gateway: when one is set, the others mean what they meant there."""
 
 _PREFIX = "EXUVIA__"
 
@@ -80,6 +90,11 @@ def merge(
     sources = Sources(tree, {}, "the configuration" if path is None else str(path), text, path, overrides)
     for name, keys, value in _of_environment(environment):
         _put(sources, keys, value, name)
+    if any(environment.get(name) for name in _TOGETHER):
+        for name, value in _TOGETHER.items():
+            table = sources.tree.setdefault(NAMED[name][0], {})
+            if not isinstance(table, dict) or NAMED[name][1] not in table:
+                _put(sources, NAMED[name], Given(value), name)
     for keys, value in _leaves(overrides):
         _put(sources, keys, value, "the command line")
     return sources

@@ -7,6 +7,10 @@ typed_commands         what is typed after a slash, run and answered; a slow one
 inbox                  what waits, and which of it is taken next: the queue modes
 turn, tool_calls       one turn, in a straight line; its calls of tools, each run once
 pruning                before each call of a model: what it is shown less of
+reverting              a compaction taken back
+compacting             flush, then compact; with compaction_rules, condensing (flush and summary), asking (a model beside
+                       the conversation)
+day_notes, owed_notes  sections appended to the day's note, each once, whatever stops it meanwhile
 live                   the answer that is being streamed
 instructions           the text before every conversation; workspace_notes: AGENTS.md and SOUL.md
 files, showing         a conversation's files on their way to models: what was refused; what is shown, read once

@@ -15,6 +15,7 @@ from functools import partial
 import msgspec
 
 from gateway.commands.parsing import Typed, parse_command
+from gateway.conversations.compacting import Compacting
 from gateway.conversations.inbox import Inbox
 from gateway.conversations.live import Live
 from gateway.conversations.turn import Turn
@@ -54,6 +55,7 @@ class Conversation:
         *,
         live: Live,
         turn: Turn,
+        compacting: Compacting,
         inbox: Inbox,
         verbose: Callable[[], bool],
         commands: Mapping[str, Command],
@@ -65,6 +67,7 @@ class Conversation:
         self.recorder = recorder
         self.live = live
         self.turn = turn
+        self.compacting = compacting
         self.retired = False
         """Another session of the key has begun: finish what was received, then close."""
         self.inbox = inbox
@@ -132,11 +135,14 @@ class Conversation:
         receiving = asyncio.create_task(self.commands.answer_now())
         forget = self.recorder.watch(self._end_on_failure)
         try:
+            self.compacting.close_cycle()
+            self.compacting.notes.pay_behind()
             await self._take_turns()
         finally:
             forget()
             receiving.cancel()
             await asyncio.wait([receiving])
+            await self.compacting.notes.close()
         if not receiving.cancelled() and (error := receiving.exception()):
             raise error
 
@@ -232,4 +238,5 @@ class Conversation:
 
     async def _close(self) -> None:
         if self.recorder.transcript.closed is None:
+            await self.compacting.at_end()
             await self.recorder.record(SessionClosed(reason="succeeded"))

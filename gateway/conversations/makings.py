@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -12,21 +12,27 @@ from gateway.commands.parsing import Typed
 from gateway.commands.view import Surroundings, View
 from gateway.configuration.settings import Settings
 from gateway.conversations.chat import Chat
+from gateway.conversations.compacting import Compacting
+from gateway.conversations.compaction_rules import CompactionRules, compaction_rules
+from gateway.conversations.condensing import Condensing
 from gateway.conversations.conversation import Conversation, ResumeRules
+from gateway.conversations.day_notes import DayNotes
 from gateway.conversations.files import ConversationFiles
 from gateway.conversations.inbox import Inbox
 from gateway.conversations.instructions import standing_instructions
 from gateway.conversations.live import Live
+from gateway.conversations.owed_notes import OwedNotes
 from gateway.conversations.pruning import Pruning
 from gateway.conversations.showing import Showing
 from gateway.conversations.turn import Turn, TurnRules
 from gateway.conversations.workspace_notes import WorkspaceNotes
 from gateway.measuring.figures import Figures
 from gateway.measuring.session_meter import SessionMeter
-from gateway.models.choosing import Models
+from gateway.models.choosing import ChosenModel, Models
 from gateway.models.open_providers import OpenProviders
 from plugins.contracts import Clock, Command, Tool
 from plugins.hooks import Hooks
+from plugins.summaries import Flush, Summarizer
 from sessions.attachments import Attachments
 from sessions.recorder import Recorder
 from sessions.transcript import Waiting
@@ -44,6 +50,9 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     commands: Mapping[str, Command]
     attachments: Attachments
     notes: WorkspaceNotes
+    day_notes: DayNotes
+    summarizers: Mapping[str, Summarizer]
+    flushes: Mapping[str, Flush]
     figures: Figures
     around: Surroundings
 
@@ -60,11 +69,13 @@ class Conversations:
         parts = self._parts
         meter = SessionMeter(recorder, parts.figures)
         live = Live(meter.listening(chat.news))
+        compacting = self._compacting(recorder)
         inbox = Inbox(recorder, commands=parts.commands, configured=lambda: parts.settings.current.sessions.queue)
 
         async def run_command(conversation: Conversation, command: Command, typed: Typed, waiting: Waiting) -> str:
             try:
-                return await command.run(typed.argument, View(chat, conversation, waiting, parts.around, meter))
+                view = View(chat, conversation, waiting, parts.around, meter)
+                return await command.run(typed.argument, view)
             finally:
                 if typed.opens_session:
                     chat.switched()
@@ -72,7 +83,8 @@ class Conversations:
         return Conversation(
             recorder,
             live=live,
-            turn=self._turn(recorder, live, inbox),
+            turn=self._turn(recorder, live, inbox, compacting),
+            compacting=compacting,
             inbox=inbox,
             verbose=lambda: parts.settings.current.agent.verbose,
             commands=parts.commands,
@@ -81,7 +93,32 @@ class Conversations:
             clock=parts.clock,
         )
 
-    def _turn(self, recorder: Recorder, live: Live, inbox: Inbox) -> Turn:
+    def _compacting(self, recorder: Recorder) -> Compacting:
+        parts = self._parts
+
+        def lines(first: int) -> Awaitable[list[bytes]]:
+            return recorder.log.lines(first, limit=1)
+
+        def choose() -> ChosenModel:
+            wanted = parts.settings.current.compaction.model
+            return parts.models.choose(wanted or recorder.transcript.settings.get("model"))
+
+        notes = OwedNotes(recorder, parts.day_notes, lines)
+        condensing = Condensing(
+            recorder,
+            choose=choose,
+            summarizers=parts.summarizers,
+            flushes=parts.flushes,
+            notes=notes,
+            clock=parts.clock.now,
+        )
+        return Compacting(recorder, rules=self._compaction_rules, condensing=condensing, notes=notes, now=parts.clock.now)
+
+    def _compaction_rules(self) -> CompactionRules:
+        current = self._parts.settings.current
+        return compaction_rules(current.compaction, current.agent, self._today())
+
+    def _turn(self, recorder: Recorder, live: Live, inbox: Inbox, compacting: Compacting) -> Turn:
         parts = self._parts
         return Turn(
             recorder,
@@ -95,6 +132,7 @@ class Conversations:
             notes=parts.notes.load,
             clock=parts.clock,
             prune=Pruning(recorder, parts.hooks, rules=lambda: parts.settings.current.pruning, now=parts.clock.now).prune,
+            compacting=compacting,
             hold=parts.providers.in_use,
             provider_failed=parts.figures.provider_errors.add,
         )

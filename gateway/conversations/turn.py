@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, aclosing, nullcontext, suppress
 
 import msgspec
 
+from gateway.conversations.compacting import Compacting
 from gateway.conversations.files import ConversationFiles
 from gateway.conversations.inbox import Inbox
 from gateway.conversations.live import Live
@@ -19,8 +20,9 @@ from gateway.conversations.tool_calls import ToolCalls, note_plugin_failure
 from gateway.errors import GatewayError, sentence_of
 from gateway.models.choosing import ChosenModel
 from gateway.models.fallback import Line
+from plugins.context.silent import SilenceFilter, is_silent
 from plugins.contracts import ChatRequest, Clock, Reply, Tool
-from plugins.errors import BadAnswer, BadRequest, ProviderError, StreamCut
+from plugins.errors import BadAnswer, BadRequest, ContextOverflow, ProviderError, StreamCut
 from sessions.attachments import Attachments
 from sessions.context import Context, Gauge, assemble
 from sessions.errors import StorageFailed
@@ -52,6 +54,9 @@ CALLS_LIMIT = 128
 
 MOST_TOKENS = 10**9
 """More than any request can have."""
+
+OVERFLOWS = 4
+"""How often in a row a conversation is compacted because a provider refused it as too long. Each time it is half as long."""
 
 CUT_RETRIES = 2
 """How often a model is asked again after its stream was cut."""
@@ -95,6 +100,7 @@ class Turn:
         notes: Callable[[int | None], Awaitable[tuple[LoadedNote, ...]]],
         clock: Clock,
         prune: Callable[[int | None, int], Awaitable[None]],
+        compacting: Compacting,
         hold: Callable[[], AbstractContextManager[None]] = nullcontext,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         provider_failed: Callable[[str, str], None] = lambda _provider, _code: None,
@@ -110,6 +116,7 @@ class Turn:
         self._notes = notes
         self._clock = clock
         self._prune = prune
+        self._compacting = compacting
         self._hold = hold
         self._sleep = sleep
         self._provider_failed = provider_failed
@@ -119,6 +126,8 @@ class Turn:
         self._speaking: ChosenModel | None = None
         self._answering: asyncio.Task[None] | None = None
         self._cancelled = False
+        self._silent = False
+        """The last answer was that there is nothing to say; nobody is shown it."""
 
     @property
     def running(self) -> bool:
@@ -197,11 +206,11 @@ class Turn:
         outcome: TurnOutcome
         failure: Failure | None
         self._began = self._clock.monotonic()
-        self._cancelled = False
+        self._cancelled = self._silent = False
         self._answering = asyncio.ensure_future(work)
         try:
             await self._answering
-            outcome, failure = "replied", None
+            outcome, failure = "silent" if self._silent else "replied", None
         except asyncio.CancelledError:
             current = asyncio.current_task()
             if current is not None and current.cancelling():
@@ -257,7 +266,7 @@ class Turn:
     async def _answer(self, model: ChosenModel) -> None:
         line = Line(model)
         for _ in range(self._rules().rounds):
-            await line.answer(self._ask, self._size)
+            await self._answer_in(line, model)
             if not self._open().calls:
                 return
             await self._calls.run()
@@ -266,6 +275,17 @@ class Turn:
             "too_many_rounds",
             f"The model asked for tools {self._rules().rounds} times in a row and was stopped; say “go on” to let it.",
         )
+
+    async def _answer_in(self, line: Line, model: ChosenModel) -> None:
+        """One answer, after as many compactions as a provider's refusals of a request as too long ask for."""
+        for attempt in range(OVERFLOWS + 1):
+            try:
+                await line.answer(self._ask, self._size)
+            except ContextOverflow:
+                if attempt == OVERFLOWS or not await self._compacting.overflowed(model.window):
+                    raise
+            else:
+                return
 
     async def _join(self) -> None:
         """Take what came meanwhile, where the queue mode says so. Here no call is parted from its result."""
@@ -293,6 +313,7 @@ class Turn:
 
     async def _stream(self, model: ChosenModel) -> Reply:
         await self._prune(model.window, self._rules().reserve)
+        await self._compacting.before_request(model.window)
         transcript = self._recorder.transcript
         ordinal = self._open().ordinal
         context = self._before = assemble(transcript, self._before)
@@ -333,23 +354,28 @@ class Turn:
 
     async def _listen(self, model: ChosenModel, request: ChatRequest) -> Reply:
         """Stream one request; deltas go to `live`, the reply is returned."""
-        size = 0
+        size, silence = 0, SilenceFilter()
         try:
             async with aclosing(model.provider.stream(request)) as stream:  # type: ignore[type-var]
                 async for part in stream:
                     if isinstance(part, Reply):
+                        self._show(silence.end())
                         return sound(part)
                     text = carriable(part.text)
                     size += len(text.encode())
                     if size > REPLY_LIMIT:
                         return Reply(text=self._live.end(), model=model.model, stop="length")
-                    self._live.add(text)
+                    self._show(silence.feed(text))
         except ProviderError:
             raise
         except (Exception, SystemExit) as error:
             note_plugin_failure(self._recorder, model.provider.name, "stream", error)
             raise BadAnswer(f"The provider {model.provider.name} failed: {sentence_of(error)}") from error
         raise StreamCut(f"The answer of {model.name} ended before its end.")
+
+    def _show(self, text: str) -> None:
+        if text:
+            self._live.add(text)
 
     def _note_reply(self, reply: Reply, model: ChosenModel) -> None:
         if len(reply.calls) > CALLS_LIMIT:
@@ -361,11 +387,12 @@ class Turn:
         if sum(len(call.arguments) for call in calls) > REPLY_LIMIT:
             raise BadAnswer("The model asked for tools with more than a megabyte of arguments.")
         turn = self._open()
+        self._silent = is_silent(reply.text) and not calls
         seq = self._recorder.note(
             ModelReplied(
                 reply=turn.replies,
                 model=carriable(reply.model),
-                text=carriable(reply.text),
+                text="" if is_silent(reply.text) else carriable(reply.text),
                 calls=calls,
                 stop=reply.stop,
                 usage=believable(reply.usage),

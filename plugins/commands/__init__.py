@@ -3,6 +3,7 @@
 help, history       what can be typed; what was said
 status, usage       how it is; what it cost in tokens
 model, new          which model answers; a new session
+compact             what was said before, summarised; with /compactions and /revert
 context             what the next request would hold
 queue, verbose      what happens to messages that arrive meanwhile; how much is told
 stop                end the running turn

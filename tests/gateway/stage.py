@@ -10,10 +10,16 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from gateway.commands.parsing import Typed
+from gateway.configuration.keys import AgentKeys, CompactionKeys
+from gateway.conversations.compacting import Compacting
+from gateway.conversations.compaction_rules import CompactionRules, compaction_rules
+from gateway.conversations.condensing import Condensing
 from gateway.conversations.conversation import Conversation, ResumeRules
+from gateway.conversations.day_notes import DayNotes
 from gateway.conversations.files import ConversationFiles
 from gateway.conversations.inbox import Inbox, QueueMode
 from gateway.conversations.live import Live
+from gateway.conversations.owed_notes import OwedNotes
 from gateway.conversations.pruning import Pruning
 from gateway.conversations.showing import Showing
 from gateway.conversations.turn import Turn, TurnRules
@@ -31,9 +37,12 @@ from sessions.recorder import Recorder
 from sessions.store import START
 from sessions.transcript import Transcript, Waiting, project
 from sessions.wire import decode
-from tests.stories import MemoryLog, SetClock, opened, received
+from tests.stories import NOON, MemoryLog, SetClock, opened, received
 
 Answer = Callable[[ChatRequest], AsyncIterator[Delta | Reply]]
+
+
+NO_COMPACTION = compaction_rules(CompactionKeys(enabled=False), AgentKeys(), NOON)
 
 
 def says(text: str, *tools: str) -> Answer:
@@ -136,6 +145,7 @@ class Stage:
         workspace: Path | None = None,
         pruning: PruningRules = PruningRules(),  # noqa: B008 - it is frozen
         hooks: Hooks | None = None,
+        compaction: CompactionRules = NO_COMPACTION,
     ) -> None:
         self.clock = SetClock()
         self.log = MemoryLog()
@@ -155,24 +165,44 @@ class Stage:
         kept = Attachments(attachments or Path("unused"))
         self.queue: QueueMode = queue
         inbox = Inbox(self.recorder, commands=commands or {}, configured=lambda: self.queue)
+        models = Models({"staged": model}, configured="auto", window=None)
+        hooks = hooks or load_plugins(())
+        notes = OwedNotes(self.recorder, DayNotes(workspace or Path("unused")), lambda seq: self.log.lines(seq, limit=1))
+        self.compaction = compaction
+        self.compacting = Compacting(
+            self.recorder,
+            rules=lambda: self.compaction,
+            condensing=Condensing(
+                self.recorder,
+                choose=models.choose,
+                summarizers={name: kind() for name, kind in hooks.summarizers().items()},
+                flushes={name: kind() for name, kind in hooks.flushes().items()},
+                notes=notes,
+                clock=self.clock.now,
+            ),
+            notes=notes,
+            now=self.clock.now,
+        )
         self.turn = Turn(
             self.recorder,
             live=self.live,
             inbox=inbox,
-            choose=Models({"staged": model}, configured="auto", window=None).choose,
+            choose=models.choose,
             tools={tool.definition.name: tool for tool in tools},  # type: ignore[misc]
             attachments=kept,
             files=ConversationFiles(Showing(kept)),
             rules=lambda: TurnRules(instructions="Be brief.", parameters={}, rounds=rounds, reserve=0),
             notes=WorkspaceNotes(workspace or Path("unused")).load,
             clock=self.clock,
-            prune=Pruning(self.recorder, hooks or load_plugins(()), rules=lambda: pruning, now=self.clock.now).prune,
+            prune=Pruning(self.recorder, hooks, rules=lambda: pruning, now=self.clock.now).prune,
+            compacting=self.compacting,
             sleep=self._sleep,
         )
         self.conversation = Conversation(
             self.recorder,
             live=self.live,
             turn=self.turn,
+            compacting=self.compacting,
             inbox=inbox,
             verbose=lambda: False,
             commands=commands or {},

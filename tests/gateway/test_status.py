@@ -60,10 +60,20 @@ def test_status_of_a_healthy_session_is_short() -> None:
         "- Model: a:b, because\n"
         "- Tokens: 12,000 in (4,000 cached), 300 out\n"
         "- Context: 2,500 of 10,000 tokens (25 %)\n"
-        "- Compactions: 0\n"
+        "- 🧹 Compactions: 0\n"
+        "- Last flush: none yet\n"
         "- Session: `main` (20261121-120000-aaaaaa), 1 min 30 s old, 1 turn, 1,100 events\n"
         "- Queue: collect, 1 waiting of 20, a turn is running"
     )
+
+
+def test_after_compactions_it_says_what_the_notes_still_lack() -> None:
+    done = describe(msgspec.structs.replace(STATUS, compactions=3, flush="written to memory/2026-11-21.md, 5 min ago"))
+    assert "- 🧹 Compactions: 3\n- Last flush: written to memory/2026-11-21.md, 5 min ago\n- Summary task: done\n" in done
+    running = describe(msgspec.structs.replace(STATUS, notes_owed=1))
+    assert "- Summary task: running (1 section to write)\n" in running
+    stuck = describe(msgspec.structs.replace(STATUS, notes_owed=2, notes_trouble="The disk is full."))
+    assert "- Summary task: The disk is full. (2 sections to write)\n" in stuck
 
 
 def test_what_is_not_well_is_named_at_the_end() -> None:

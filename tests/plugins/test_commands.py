@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import msgspec
 import pytest
 
 from exuvia import Command, CommandFailed, CommandHelp, HistoryEntry
+from plugins.commands.compact import Compact, Compactions, Revert
 from plugins.commands.context import Context
 from plugins.commands.help import Help
 from plugins.commands.history import History
@@ -17,10 +19,12 @@ from plugins.commands.status import Status, Whoami
 from plugins.commands.stop import Stop
 from plugins.commands.usage import Usage
 from plugins.commands.verbose import Verbose
-from plugins.contracts import ContextItem, ContextReport, PrunedReport, QueueState
+from plugins.contracts import CompactionEntry, ContextItem, ContextReport, PrunedReport, QueueState
 from sessions.messages import Usage as Tokens
 
 ALL: list[Command] = [
+    Compact(),
+    Compactions(),
     Context(),
     Help(),
     History(),
@@ -28,12 +32,28 @@ ALL: list[Command] = [
     New(),
     Queue(),
     Reset(),
+    Revert(),
     Status(),
     Stop(),
     Usage(),
     Verbose(),
     Whoami(),
 ]
+
+
+COMPACTED = CompactionEntry(
+    number=2,
+    at="2026-11-21T12:00:00.000Z",
+    why="asked for",
+    messages=12,
+    tokens_before=9_000,
+    tokens_after=1_000,
+    by="model_summary",
+    summary="## Goals\n\n- Paint the sky.",
+    kept=("src/a.py", "#12"),
+    lost=("v1.2",),
+    checks=("An identifier was missing.",),
+)
 
 
 class Conversation:
@@ -56,6 +76,7 @@ class Conversation:
         self.pruned = PrunedReport()
         self.window: int | None = 1000
         self.counted: int | None = None
+        self.made: tuple[CompactionEntry, ...] = ()
 
     def commands(self) -> Sequence[CommandHelp]:
         return [CommandHelp(name=c.name, usage=c.usage, summary=c.summary) for c in ALL]
@@ -97,6 +118,18 @@ class Conversation:
 
     async def context(self) -> ContextReport:
         return ContextReport(items=self.items, window=self.window, counted=self.counted, pruned=self.pruned)
+
+    async def compact(self, focus: str) -> CompactionEntry:
+        if focus == "nothing":
+            raise CommandFailed("There is nothing to compact.")
+        return msgspec.structs.replace(COMPACTED, noted=self.is_verbose)
+
+    async def compactions(self, count: int) -> Sequence[CompactionEntry]:
+        return self.made[-count:]
+
+    async def revert(self, number: int) -> int:
+        self.done.append(("revert", number))
+        return 12_345
 
     def stop_turn(self) -> bool:
         return self.running
@@ -221,8 +254,8 @@ async def test_whoami_names_person_client_channel_key_and_id() -> None:
     ]
 
 
-def test_only_the_model_waits_for_the_end_of_a_turn() -> None:
-    assert {c.name for c in ALL if c.when == "between_turns"} == {"model"}
+def test_only_what_changes_the_view_or_the_model_waits_for_the_end_of_a_turn() -> None:
+    assert {c.name for c in ALL if c.when == "between_turns"} == {"compact", "model", "revert"}
 
 
 async def test_queue_shows_the_mode_in_force_what_waits_and_the_choice() -> None:
@@ -313,3 +346,45 @@ async def test_context_says_what_pruning_saved() -> None:
     conversation.pruned = PrunedReport(trimmed=12, cleared=3, saved=480_000)
     line = (await Context().run("", conversation)).splitlines()[1]
     assert line == "Pruned: 12 trimmed, 3 cleared, which saves 480,000 characters; the log keeps them."
+
+
+async def test_compact_answers_with_the_summary_in_the_form_that_scripts_rely_on() -> None:
+    conversation = Conversation()
+    conversation.is_verbose = True
+    assert await Compact().run("", conversation) == (
+        "**Compact Complete!**\n\n- Messages compacted: 12\n**Compressed Summary:**\n## Goals\n\n- Paint the sky.\n"
+        "- Summary task started in background"
+    )
+    assert not (await Compact().run("", Conversation())).endswith("background")
+    with pytest.raises(CommandFailed, match="nothing to compact"):
+        await Compact().run("nothing", conversation)
+
+
+async def test_compactions_tells_when_why_how_large_and_which_identifiers() -> None:
+    conversation = Conversation()
+    assert await Compactions().run("", conversation) == "Nothing was compacted in this session yet."
+    conversation.made = (msgspec.structs.replace(COMPACTED, in_force=False), COMPACTED)
+    assert (await Compactions().run("", conversation)).split("\n")[-4:] == [
+        "**2** 2026-11-21T12:00:00.000Z (asked for): 12 messages, 9,000 → 1,000 tokens, by model_summary",
+        "- kept: `src/a.py`, `#12`",
+        "- lost: `v1.2`",
+        "- An identifier was missing.",
+    ]
+    assert "by model_summary, taken back" in await Compactions().run("", conversation)
+    with pytest.raises(CommandFailed):
+        await Compactions().run("3", conversation)
+
+
+@pytest.mark.parametrize("argument", ["", "one", "-1", "1.5", "²", "9999999999"])
+async def test_revert_takes_a_number(argument: str) -> None:
+    conversation = Conversation()
+    with pytest.raises(CommandFailed, match="takes the number of a compaction"):
+        await Revert().run(argument, conversation)
+    assert conversation.done == []
+
+
+async def test_revert_says_how_large_the_next_request_is_then() -> None:
+    conversation = Conversation()
+    answer = await Revert().run("02", conversation)
+    assert answer == "Compaction 2 is taken back: the next request has about 12,345 tokens."
+    assert conversation.done == [("revert", 2)]

@@ -1,0 +1,78 @@
+"""Asking a model something beside the conversation: one text-only request, shown to nobody, told in the log."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import aclosing
+
+from gateway.errors import sentence_of
+from gateway.models.choosing import ChosenModel
+from gateway.models.fallback import Line
+from plugins.contracts import ChatRequest, Reply
+from plugins.errors import BadAnswer, ProviderError, StreamCut, Unreachable
+from plugins.summaries import Answered
+from sessions.context import Context, Gauge
+from sessions.events import RequestSent
+from sessions.messages import UserMessage
+from sessions.recorder import Recorder
+from sessions.wire import carriable
+
+ANSWER_WITHIN = 180.0
+"""Seconds that one answer may take as a whole."""
+
+CHARACTERS = 8
+"""Characters for each token wished, beyond which an answer is not listened to any more."""
+
+
+class Asking:
+    """An `Ask` of one session, for one `purpose`; `choose` says which model, and who answers when it cannot. Raises
+    ProviderError, whatever a provider does."""
+
+    def __init__(self, recorder: Recorder, choose: Callable[[], ChosenModel], purpose: str, turn: int | None) -> None:
+        self._recorder = recorder
+        self._choose = choose
+        self._purpose = purpose
+        self._turn = turn
+
+    async def __call__(self, *, system: str, text: str, limit: int) -> Answered:
+        message = UserMessage(text=carriable(text))
+        context = Context(instructions=carriable(system), tools=(), parameters={}, messages=(message,))
+        measured = Gauge().measure(context)
+        answers: list[Answered] = []
+
+        async def ask(model: ChosenModel) -> None:
+            sent = RequestSent(purpose=self._purpose, sha256=measured.sha256, messages=1, tokens=measured.tokens)
+            self._recorder.note(sent, turn=self._turn)
+            try:
+                async with asyncio.timeout(ANSWER_WITHIN):
+                    answers.append(await self._listen(model, context, limit))
+            except TimeoutError as error:
+                raise Unreachable(f"{model.name} did not answer within {ANSWER_WITHIN:.0f} seconds.") from error
+
+        await Line(self._choose()).answer(ask, lambda: measured.tokens)
+        return answers[-1]
+
+    async def _listen(self, model: ChosenModel, context: Context, limit: int) -> Answered:
+        request = ChatRequest(
+            model=model.model,
+            context=context,
+            purpose=self._purpose,
+            session=self._recorder.transcript.session,
+            window=model.window,
+            others=bool(model.fallbacks),
+        )
+        heard = ""
+        try:
+            async with aclosing(model.provider.stream(request)) as stream:  # type: ignore[type-var]
+                async for part in stream:
+                    if isinstance(part, Reply):
+                        return Answered(text=carriable(part.text), model=model.name, usage=part.usage)
+                    heard += part.text
+                    if len(heard) > 2000 + CHARACTERS * limit:
+                        return Answered(text=carriable(heard), model=model.name)
+        except ProviderError:
+            raise
+        except (Exception, SystemExit) as error:
+            raise BadAnswer(f"The provider {model.provider.name} failed: {sentence_of(error)}") from error
+        raise StreamCut(f"The answer of {model.name} ended before its end.")

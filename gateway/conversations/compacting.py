@@ -1,0 +1,228 @@
+"""Flush, then compact: before a request that would come near the reserve, when a provider refuses one as too long, and when
+a person asks. Every step is in the log before the next begins, so a stop at any moment leaves a session that goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime
+
+import structlog
+
+from gateway.conversations.compaction_rules import Attempt, CompactionRules, paused
+from gateway.conversations.condensing import ANSWER, UNKNOWN_WINDOW, Condensing, why
+from gateway.conversations.day_notes import day_note
+from gateway.conversations.owed_notes import OwedNotes
+from gateway.conversations.reverting import revert
+from gateway.errors import GatewayError
+from plugins.errors import ProviderError
+from plugins.summaries import Summary
+from sessions import compaction
+from sessions.compaction import FRAME, Budget, CompactionPlan, Sizes, budget, due
+from sessions.context import assemble
+from sessions.events import CompactionAbandoned, CompactionBegan, ContextCompacted
+from sessions.oversize import RESULT_SHARE
+from sessions.recorder import Recorder
+from sessions.sizing import Sizing
+from sessions.tokens import estimate
+from sessions.transcript import Transcript
+from sessions.wire import carriable
+
+FOCUS_LIMIT = 800
+"""Characters of `/compact`'s focus."""
+
+log = structlog.get_logger("exuvia.compaction")
+
+
+class NothingToCompact(GatewayError):
+    """There is nothing that could leave the view."""
+
+
+class Compacting:
+    """Keeps one session's view within its model's window. `now` is the time of day in UTC."""
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        *,
+        rules: Callable[[], CompactionRules],
+        condensing: Condensing,
+        notes: OwedNotes,
+        now: Callable[[], datetime],
+    ) -> None:
+        self._recorder = recorder
+        self._rules = rules
+        self._condensing = condensing
+        self.notes = notes
+        self._now = now
+        self._sizing = Sizing()
+
+    @property
+    def _transcript(self) -> Transcript:
+        return self._recorder.transcript
+
+    def sizes(self) -> Sizes:
+        """The next request in tokens."""
+        return self._sizing.sizes(self._transcript, assemble(self._transcript))
+
+    def close_cycle(self) -> None:
+        """End what a stop of the gateway cut off; what was flushed stays so."""
+        if self._transcript.cycle.open:
+            self._abandon("The gateway was stopped meanwhile.")
+
+    async def before_request(self, window: int | None) -> None:
+        """Flush, or flush and compact, if the next request to a model of this window calls for it."""
+        rules = self._rules()
+        if not rules.enabled or window is None:
+            return
+        sizes, allowed = self.sizes(), budget(window, rules.figures)
+        trigger = due(sizes.total, self._transcript.view, sizes, allowed, rules.figures)
+        if trigger is None and await self._flush_early(rules, sizes, allowed):
+            trigger = "budget"
+        if trigger is not None and not (self._paused() and sizes.total + ANSWER < window):
+            below = allowed.flush_at
+            await self._compact(Attempt(trigger=trigger, rules=rules, sizes=sizes, allowed=allowed, below=below))
+
+    async def overflowed(self, window: int | None) -> bool:
+        """A model refused the request as too long: make the view half as large, or more. False if that cannot be done."""
+        rules, sizes = self._rules(), self.sizes()
+        allowed = budget(min(window or sizes.total, sizes.total), rules.figures)
+        below = min(allowed.flush_at, sizes.total // 2)
+        attempt = Attempt(trigger="overflow", rules=rules, sizes=sizes, allowed=allowed, below=below)
+        return (await self._compact(attempt) or await self._let_go(attempt)) is not None
+
+    async def asked(self, focus: str, window: int | None) -> ContextCompacted:
+        """A person wants it. Raises NothingToCompact; GatewayError or ProviderError if no model can summarise now."""
+        rules, sizes = self._rules(), self.sizes()
+        allowed = budget(window or max(sizes.total * 2, UNKNOWN_WINDOW), rules.figures)
+        attempt = Attempt(
+            trigger="command",
+            rules=rules,
+            sizes=sizes,
+            allowed=allowed,
+            below=min(allowed.flush_at, sizes.total),
+            focus=carriable(focus[:FOCUS_LIMIT]),
+        )
+        if (made := await self._compact(attempt)) is None:
+            raise NothingToCompact("There is nothing to compact: what could leave is no larger than a summary of it.")
+        return made
+
+    async def revert(self, number: int, window: int | None) -> int:
+        """Take back a compaction; returns the size of the next request in tokens, raises CannotRevert."""
+        return await revert(self._recorder, number, window, self._rules().figures)
+
+    async def at_end(self) -> None:
+        """The session ends: write down what must last of it."""
+        rules, view = self._rules(), self._transcript.view
+        if rules.enabled and rules.flush_enabled and len(view) > compaction.first_removable(view):
+            await self._condensing.flush(rules, self._transcript.head + 1, "new")
+
+    async def _flush_early(self, rules: CompactionRules, sizes: Sizes, allowed: Budget) -> bool:
+        """The flush of a cycle comes a little before its compaction, or once the journal has grown by much. True if both
+        should come now: where what is kept today and what one more turn can bring would not fit a small window, another
+        flush would be needed then."""
+        cycle, figures = self._transcript.cycle, rules.figures
+        grown = rules.force_bytes and self._transcript.bytes - cycle.flushed_bytes >= rules.force_bytes
+        near = sizes.total >= allowed.flush_at
+        if not rules.flush_enabled or cycle.covered or not (near or grown):
+            return False
+        growth = round(allowed.compact_at - sizes.total + RESULT_SHARE * allowed.window) if near else 0
+        cut = compaction.plan(self._transcript.view, sizes, allowed, figures, below=allowed.flush_at - growth)
+        if cut is not None and sum(sizes.messages[cut.first :]) <= allowed.recent:
+            await self._condensing.flush(rules, cut.keep_from, "budget" if near else "journal")
+            return False
+        return near
+
+    async def _compact(self, attempt: Attempt) -> ContextCompacted | None:
+        """A whole cycle; None if the view stayed as it was."""
+        cut = self._cut(attempt)
+        if cut is None:
+            if attempt.trigger == "budget" and not self._paused():
+                self._begin(attempt, self._transcript.head + 1)
+                self._abandon("Nothing that could leave would make enough room.", failed=True)
+            return None
+        self._begin(attempt, cut.keep_from)
+        try:
+            await self._condensing.flush(attempt.rules, cut.keep_from, attempt.trigger)
+            summary = await self._condensing.summary(attempt, cut)
+        except (asyncio.CancelledError, GatewayError, ProviderError) as error:
+            stopped = isinstance(error, asyncio.CancelledError)
+            self._abandon(why(error), failed=not (stopped or attempt.wanted))
+            if stopped or attempt.wanted:
+                raise
+            log.warning("compaction_abandoned", session=self._transcript.session, reason=why(error))
+            return None
+        return await self._record(attempt, cut, summary)
+
+    async def _let_go(self, attempt: Attempt) -> ContextCompacted | None:
+        """There is not even room for a summary: all but the newest message, or call with its results, leaves without one.
+        The log keeps it, and the flush has seen it. None if there is nothing else."""
+        view = self._transcript.view
+        if not (places := compaction.boundaries(view)) and not view.summarised:
+            return None
+        first = places[-1] if places else compaction.first_removable(view)
+        cut = CompactionPlan(keep_from=view.placed[first], first=first, summary=0)
+        self._begin(attempt, cut.keep_from)
+        await self._condensing.flush(attempt.rules, cut.keep_from, attempt.trigger)
+        nothing = Summary(text="", by="nothing", failed="There was no room for a summary.")
+        return await self._record(attempt, cut, nothing)
+
+    def _cut(self, attempt: Attempt) -> CompactionPlan | None:
+        """Where the flush of this cycle ended, if that is enough; else where the figures say."""
+        view, sizes, allowed = self._transcript.view, attempt.sizes, attempt.allowed
+        if (covered := self._transcript.cycle.covered) and not attempt.wanted:
+            early = compaction.plan_at(view, sizes, allowed, view.first_from(covered + 1), below=attempt.below)
+            if early is not None:
+                return early
+        figures = attempt.rules.figures
+        return compaction.plan(view, sizes, allowed, figures, below=attempt.below, least=attempt.wanted)
+
+    def _begin(self, attempt: Attempt, keep_from: int) -> None:
+        began = CompactionBegan(
+            compaction=self._transcript.cycle.next,
+            trigger=attempt.trigger,
+            keep_from=keep_from,
+            tokens_before=attempt.sizes.total,
+            focus=attempt.focus,
+        )
+        self._recorder.note(began, turn=self._turn)
+
+    def _abandon(self, reason: str, *, failed: bool = False) -> None:
+        number = self._transcript.cycle.compaction
+        self._recorder.note(CompactionAbandoned(compaction=number, reason=reason, failed=failed), turn=self._turn)
+
+    async def _record(self, attempt: Attempt, cut: CompactionPlan, summary: Summary) -> ContextCompacted | None:
+        rules, sizes = attempt.rules, attempt.sizes
+        after = sizes.head + sum(sizes.messages[cut.first :]) + (FRAME + estimate(summary.text) if summary.text else 0)
+        if after >= (attempt.below if summary.text else sizes.total):
+            self._abandon("The view would not have become small enough.", failed=True)
+            return None
+        event = ContextCompacted(
+            compaction=self._transcript.cycle.compaction,
+            keep_from=cut.keep_from,
+            summary=carriable(summary.text),
+            by=summary.by,
+            tokens_before=sizes.total,
+            tokens_after=after,
+            messages=cut.first - compaction.first_removable(self._transcript.view),
+            checks=summary.checks,
+            failed=summary.failed,
+            kept=summary.kept,
+            lost=summary.lost,
+            model=summary.model,
+            usage=summary.usage,
+            path=day_note(f"{rules.today:%Y-%m-%d}") if rules.writable and rules.flush_enabled else "",
+        )
+        await self._recorder.record(event, turn=self._turn)
+        self.notes.pay_behind()
+        log.info("context_compacted", session=self._transcript.session, before=sizes.total, after=after, by=summary.by)
+        return event
+
+    def _paused(self) -> bool:
+        return paused(self._transcript.cycle, self._now())
+
+    @property
+    def _turn(self) -> int | None:
+        turn = self._transcript.open_turn
+        return turn.ordinal if turn else None

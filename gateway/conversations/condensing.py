@@ -1,0 +1,172 @@
+"""What a cycle asks of a model: what must last of what leaves, and what stands in its place."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from datetime import datetime
+
+import msgspec
+import structlog
+
+from gateway.conversations.asking import Asking
+from gateway.conversations.compaction_rules import Attempt, CompactionRules, paused
+from gateway.conversations.day_notes import day_note, digest_of
+from gateway.conversations.owed_notes import OwedNotes
+from gateway.errors import GatewayError, sentence_of
+from gateway.models.choosing import ChosenModel
+from plugins.errors import ProviderError
+from plugins.summaries import Flush, Flushed, Leaving, Summarizer, Summary
+from sessions import compaction
+from sessions.compaction import CompactionPlan
+from sessions.errors import StorageFailed
+from sessions.events import MemoryFlushed, Trigger
+from sessions.messages import AssistantMessage
+from sessions.recorder import Recorder
+from sessions.tokens import estimate
+from sessions.transcript import Transcript
+from sessions.wire import carriable
+
+ANSWER = 256
+"""Tokens that an answer needs at least: a request that leaves fewer does not fit."""
+
+WITHIN = 900.0
+"""Seconds that a flush or a summary may take, all its requests together."""
+
+UNKNOWN_WINDOW = 8192
+"""Tokens of a window that nobody knows: requests of a flush or a summary are kept this small."""
+
+EXTRACT = "extract"
+"""The summarizer that asks no model."""
+
+log = structlog.get_logger("exuvia.compaction")
+
+
+class Condensing:
+    """Flushes and summarises for one session. `choose` says which model is asked, `clock` the time of day in UTC."""
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        *,
+        choose: Callable[[], ChosenModel],
+        summarizers: Mapping[str, Summarizer],
+        flushes: Mapping[str, Flush],
+        notes: OwedNotes,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._recorder = recorder
+        self._choose = choose
+        self._summarizers = summarizers
+        self._flushes = flushes
+        self._notes = notes
+        self._clock = clock
+
+    @property
+    def _transcript(self) -> Transcript:
+        return self._recorder.transcript
+
+    async def flush(self, rules: CompactionRules, keep_from: int, trigger: Trigger) -> None:
+        """Have what leaves and was not flushed yet written down. Whatever comes of it, the compaction goes on."""
+        cycle = self._transcript.cycle
+        if not rules.flush_enabled or cycle.covered >= keep_from - 1:
+            return
+        flushed = await self._flushed(rules, keep_from)
+        event = MemoryFlushed(
+            compaction=cycle.next,
+            outcome=flushed.outcome,
+            covers_to=keep_from - 1,
+            reason=carriable(flushed.reason),
+            model=flushed.model,
+            usage=flushed.usage,
+        )
+        if flushed.outcome == "written":
+            # The day is that on which the flush began, though it ends after midnight.
+            text = carriable(f"## {rules.today:%H:%M} {self._transcript.key}\n\n{flushed.text.strip()}")
+            path = day_note(f"{rules.today:%Y-%m-%d}")
+            event = msgspec.structs.replace(event, path=path, text=text, digest=digest_of(flushed.text))
+        await self._recorder.record(event, turn=self._turn)
+        await self._notes.pay()
+        log.info("memory_flushed", session=self._transcript.session, outcome=flushed.outcome, trigger=trigger)
+
+    async def _flushed(self, rules: CompactionRules, keep_from: int) -> Flushed:
+        view, covered = self._transcript.view, self._transcript.cycle.covered
+        first = max(compaction.first_removable(view), view.first_from(covered + 1))
+        leaving = self._leaving(rules, first, view.first_from(keep_from))
+        if not leaving.messages:
+            return Flushed(outcome="nothing")
+        if not rules.writable:
+            return Flushed(outcome="skipped", reason="The workspace may not be written (agent.workspace_access).")
+        try:
+            async with asyncio.timeout(WITHIN):
+                return await self._flushes[rules.flush_by].flush(leaving, self._asking("flush"), rules.flush_rules)
+        except StorageFailed:
+            raise
+        except (Exception, SystemExit) as error:  # a stranger's code, a provider, a deadline: the compaction goes on
+            return Flushed(outcome="failed", reason=why(error))
+
+    async def summary(self, attempt: Attempt, cut: CompactionPlan) -> Summary:
+        """The summary of what leaves. ProviderError or GatewayError if no model could be asked and there is still room to
+        wait, or a person wants it."""
+        first = compaction.first_removable(self._transcript.view)
+        leaving = self._leaving(attempt.rules, first, cut.first, focus=attempt.focus, limit=cut.summary)
+        if paused(self._transcript.cycle, self._clock()) and not attempt.wanted:
+            return await self._extract(leaving, "")
+        try:
+            async with asyncio.timeout(WITHIN):
+                summary = await self._summarizers[attempt.rules.by].summarize(leaving, self._asking("summary"))
+        except StorageFailed:
+            raise
+        except (ProviderError, GatewayError) as error:
+            if attempt.wanted or (attempt.trigger != "overflow" and attempt.sizes.total + ANSWER < attempt.allowed.window):
+                raise
+            return await self._extract(leaving, why(error))
+        except (Exception, SystemExit) as error:
+            return await self._extract(leaving, why(error))
+        if (size := estimate(summary.text)) > cut.summary or not summary.text.strip():
+            return await self._extract(leaving, f"The summary had {size} tokens where {cut.summary} were free.")
+        return summary
+
+    async def _extract(self, leaving: Leaving, failed: str) -> Summary:
+        """What stands in place of a summary without any model."""
+        summary = await self._summarizers[EXTRACT].summarize(leaving, self._asking("summary"))
+        return msgspec.structs.replace(summary, failed=carriable(failed))
+
+    def _leaving(self, rules: CompactionRules, first: int, end: int, *, focus: str = "", limit: int = 0) -> Leaving:
+        view = self._transcript.view
+        return Leaving(
+            messages=tuple(view.messages[first:end]),
+            kept=tuple(view.messages[end:]),
+            summary=self._transcript.summary if view.summarised else "",
+            focus=focus,
+            window=self._window(),
+            limit=limit,
+            language=rules.language,
+            day=f"{rules.today:%Y-%m-%d}",
+            began=end < len(view) and isinstance(view.messages[end], AssistantMessage),
+            identifier_policy=rules.identifier_policy,
+            identifier_instructions=rules.identifier_instructions,
+        )
+
+    def _window(self) -> int:
+        try:
+            return self._choose().window or UNKNOWN_WINDOW
+        except GatewayError:
+            return UNKNOWN_WINDOW
+
+    def _asking(self, purpose: str) -> Asking:
+        return Asking(self._recorder, self._choose, purpose, self._turn)
+
+    @property
+    def _turn(self) -> int | None:
+        turn = self._transcript.open_turn
+        return turn.ordinal if turn else None
+
+
+def why(error: BaseException) -> str:
+    """Why something did not come about, as a sentence for the log."""
+    if isinstance(error, asyncio.CancelledError):
+        return "It was stopped."
+    if isinstance(error, TimeoutError):
+        return f"It took more than {WITHIN:.0f} seconds."
+    return sentence_of(error)

@@ -1,0 +1,68 @@
+"""Taking a compaction back: the view is folded again from the log, and takes the present one's place if it fits."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+
+from gateway.errors import GatewayError
+from sessions.compaction import Rules, budget
+from sessions.context import assemble
+from sessions.cycle import Cut
+from sessions.events import CompactionReverted, Recorded
+from sessions.recorder import Recorder
+from sessions.sizing import Sizing
+from sessions.transcript import Transcript, Unfolding, evolve, project
+
+PIECE = 1024 * 1024
+"""Bytes of the log that are folded at a time."""
+
+LATER = 2**62
+"""A seq beyond every log: the revert is only considered."""
+
+
+class CannotRevert(GatewayError):
+    """The compaction cannot be taken back."""
+
+
+async def revert(recorder: Recorder, number: int, window: int | None, rules: Rules) -> int:
+    """Take back compaction `number` and what was compacted on top of it; returns the estimated size of the next request in
+    tokens. Raises CannotRevert, also where the larger view would not fit a model of this `window`."""
+    cut = _in_force(recorder.transcript, number)
+    under = next((other for other in recorder.transcript.cuts if other.compaction == cut.under), None)
+    event = CompactionReverted(to=cut.under, keep_from=under.keep_from if under else 1)
+    folded = await _folded(recorder, event)
+    # From here to the note nothing awaits: the log can hold nothing that the fold does not.
+    folded = msgspec.structs.replace(folded, unfolding=_unfolding(folded, folded.head + 1))
+    after = evolve(folded, Recorded(seq=folded.head + 1, at=folded.at, turn=None, event=event))
+    tokens = Sizing().sizes(after, assemble(after)).total
+    if window is not None and tokens >= budget(window, rules).compact_at:
+        raise CannotRevert(f"What was compacted does not fit any more: that would be {tokens:,} tokens of {window:,}.")
+    recorder.note(event, onto=folded, urgent=True)
+    return tokens
+
+
+def _in_force(transcript: Transcript, number: int) -> Cut:
+    cuts = {cut.compaction: cut for cut in transcript.cuts}
+    there = transcript.cut
+    while there:
+        if there == number:
+            return cuts[there]
+        there = cuts[there].under
+    raise CannotRevert(f"Compaction {number} is not in force; /compactions lists those that are.")
+
+
+async def _folded(recorder: Recorder, event: CompactionReverted) -> Transcript:
+    """The whole log, for a view that `event` makes larger."""
+    folded = Transcript(unfolding=Unfolding(until=LATER, to=event.to, keep_from=event.keep_from))
+    while folded.head < recorder.transcript.head:
+        await recorder.until_durable(recorder.transcript.head)
+        lines = await recorder.log.lines(folded.head + 1, limit=PIECE)
+        folded = await asyncio.to_thread(project, lines, folded)
+    return folded
+
+
+def _unfolding(folded: Transcript, until: int) -> Unfolding:
+    assert folded.unfolding is not None
+    return msgspec.structs.replace(folded.unfolding, until=until)

@@ -1,0 +1,80 @@
+"""`/compact`, `/compactions`, `/revert`: what was said before, summarised; what was summarised; and back again."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from plugins.commands.markdown import code
+from plugins.contracts import CommandFailed, CommandTime, CompactionEntry, ConversationView
+
+LISTED = 20
+"""How many compactions are listed."""
+
+
+class Compact:
+    """Summarises all but the newest messages."""
+
+    name: ClassVar[str] = "compact"
+    usage: ClassVar[str] = "/compact [focus]"
+    summary: ClassVar[str] = "Summarise what was said so far; say behind it what matters."
+    when: ClassVar[CommandTime] = "between_turns"
+
+    async def run(self, argument: str, conversation: ConversationView) -> str:
+        """Answer with the summary; CommandFailed where nothing was changed."""
+        made = await conversation.compact(argument)
+        lines = [
+            "**Compact Complete!**",
+            "",
+            f"- Messages compacted: {made.messages}",
+            "**Compressed Summary:**",
+            made.summary,
+        ]
+        return "\n".join([*lines, "- Summary task started in background"] if made.noted else lines)
+
+
+class Compactions:
+    """Lists them, and what is in force."""
+
+    name: ClassVar[str] = "compactions"
+    usage: ClassVar[str] = "/compactions"
+    summary: ClassVar[str] = "List what was summarised, when, why, and what was kept of it."
+    when: ClassVar[CommandTime] = "now"
+
+    async def run(self, argument: str, conversation: ConversationView) -> str:
+        """Answer with the last of them; CommandFailed where anything follows the name."""
+        if argument:
+            raise CommandFailed("/compactions takes nothing after it.")
+        entries = await conversation.compactions(LISTED)
+        if not entries:
+            return "Nothing was compacted in this session yet."
+        return "\n".join(map(_told, entries))
+
+
+class Revert:
+    """Takes one back, and those on top of it."""
+
+    name: ClassVar[str] = "revert"
+    usage: ClassVar[str] = "/revert N"
+    summary: ClassVar[str] = "Show the model again what compaction N had summarised."
+    when: ClassVar[CommandTime] = "between_turns"
+
+    async def run(self, argument: str, conversation: ConversationView) -> str:
+        """Answer with the size of what the model is shown now; CommandFailed where that is not possible."""
+        if not (argument.isascii() and argument.isdecimal()) or len(argument) > 9:
+            raise CommandFailed("/revert takes the number of a compaction; /compactions lists them.")
+        tokens = await conversation.revert(int(argument))
+        return f"Compaction {int(argument)} is taken back: the next request has about {tokens:,} tokens."
+
+
+def _told(entry: CompactionEntry) -> str:
+    lines = [
+        f"**{entry.number}** {entry.at} ({entry.why}): {entry.messages} messages, {entry.tokens_before:,} →"
+        f" {entry.tokens_after:,} tokens, by {entry.by}{'' if entry.in_force else ', taken back'}"
+    ]
+    lines += [f"- {name}: {', '.join(map(code, found))}" for name, found in _identifiers(entry) if found]
+    lines += [f"- {check}" for check in entry.checks]
+    return "\n".join(lines)
+
+
+def _identifiers(entry: CompactionEntry) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    return ("kept", entry.kept), ("lost", entry.lost)

@@ -1,0 +1,524 @@
+"""Flush, then compact, in whole turns: when, in which order, and whatever fails in the middle."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import msgspec
+import pytest
+
+from gateway.configuration.keys import AgentKeys, CompactionKeys, FlushKeys
+from gateway.conversations.compacting import NothingToCompact
+from gateway.conversations.compaction_rules import CompactionRules, compaction_rules
+from gateway.conversations.reverting import CannotRevert
+from plugins.contracts import ChatRequest, Delta, Reply
+from plugins.errors import ContextOverflow, Unreachable
+from plugins.hooks import Hooks
+from plugins.hookspecs import hookimpl
+from plugins.summaries import Ask, Flush, Flushed, FlushRules, Leaving, Summarizer, Summary
+from sessions.compaction import Sizes
+from sessions.context import is_paired
+from sessions.events import (
+    CompactionAbandoned,
+    CompactionBegan,
+    ContextCompacted,
+    MemoryFlushed,
+    ModelReplied,
+    NoteAppended,
+    RequestSent,
+    TurnEnded,
+)
+from sessions.messages import UserMessage
+from sessions.transcript import Transcript, project
+from tests.gateway.stage import Answer, Model, Stage, breaks, hangs_after, says
+from tests.stories import NOON
+
+WORDS = "one two three four five six seven eight nine ten " * 10
+"""About 125 tokens."""
+
+
+class Short:
+    """A summarizer that asks the model, and says what it was given."""
+
+    name: ClassVar[str] = "short"
+    given: ClassVar[list[Leaving]] = []
+
+    async def summarize(self, leaving: Leaving, ask: Ask) -> Summary:
+        self.given.append(leaving)
+        answered = await ask(system="Summarise.", text="what leaves", limit=leaving.limit)
+        return Summary(text=answered.text, by="short", model=answered.model, usage=answered.usage)
+
+
+class Extract:
+    """What stands in for a summary without any model."""
+
+    name: ClassVar[str] = "extract"
+
+    async def summarize(self, leaving: Leaving, ask: Ask) -> Summary:
+        return Summary(text="What was said before.", by="extract")
+
+
+class Asks:
+    """A flush that asks the model."""
+
+    name: ClassVar[str] = "asks"
+
+    async def flush(self, leaving: Leaving, ask: Ask, rules: FlushRules) -> Flushed:
+        texts = "\n".join(message.text for message in leaving.messages)
+        answered = await ask(system="What must last?", text=texts, limit=100)
+        if answered.text == "NO_REPLY":
+            return Flushed(outcome="nothing", model=answered.model)
+        return Flushed(outcome="written", text=answered.text, model=answered.model)
+
+
+class Kit:
+    """The plugin that brings them."""
+
+    @hookimpl
+    def register_summarizers(self) -> Sequence[type[Summarizer]]:
+        return [Short, Extract]
+
+    @hookimpl
+    def register_flushes(self) -> Sequence[type[Flush]]:
+        return [Asks]
+
+
+def rules(**changes: Any) -> CompactionRules:
+    keys = CompactionKeys(summarizer="short", memory_flush=FlushKeys(by="asks"))
+    made = compaction_rules(keys, AgentKeys(), NOON)
+    return msgspec.structs.replace(made, **changes)
+
+
+def answering(answer: Answer, *, flush: Answer | None = None, summary: Answer | None = None) -> Answer:
+    """A model that answers each purpose in its own way."""
+    ways = {"flush": flush or says("- The sky is green."), "summary": summary or says("They talked."), "answer": answer}
+
+    def answer_by_purpose(request: ChatRequest) -> AsyncIterator[Delta | Reply]:
+        return ways[request.purpose](request)
+
+    return answer_by_purpose
+
+
+def stage(tmp_path: Path, *answers: Answer, **given: Any) -> Stage:
+    hooks = Hooks()
+    hooks.register("kit", Kit())
+    Short.given.clear()
+    (tmp_path / "workspace").mkdir(exist_ok=True, parents=True)
+    given.setdefault("compaction", rules())
+    return Stage(Model(*answers), hooks=hooks, workspace=tmp_path / "workspace", **given)
+
+
+async def talk(on: Stage, turns: int, text: str = WORDS) -> None:
+    for turn in range(turns):
+        on.hear(f"{turn} {text}", f"t{turn}-{len(on.log.written)}")
+        await on.until_settled()
+
+
+async def until_compacted(on: Stage) -> None:
+    """Talk until a cycle is over."""
+    for _ in range(12):
+        await talk(on, 1)
+        if on.told(ContextCompacted):
+            await on.until(lambda: not on.recorder.transcript.cycle.owed)
+            return
+    raise AssertionError("nothing was compacted")
+
+
+def size(on: Stage) -> int:
+    return on.compacting.sizes().total
+
+
+def note(tmp_path: Path) -> str:
+    (path,) = (tmp_path / "workspace" / "memory").iterdir()
+    assert path.name == "2026-11-21.md"
+    return path.read_text()
+
+
+async def test_each_cycle_flushes_and_then_compacts_and_no_request_exceeds_the_window(tmp_path: Path) -> None:
+    on = stage(tmp_path, answering(says("yes")))
+    async with on.playing():
+        await talk(on, 30)
+    flushed, compacted = on.told(MemoryFlushed), on.told(ContextCompacted)
+    assert len(compacted) >= 4
+    assert all(event.outcome == "written" for event in flushed)
+    assert all(event.outcome == "replied" for event in on.told(TurnEnded))
+    kinds = [kind for kind in on.kinds if kind in {"memory_flushed", "context_compacted"}]
+    assert kinds == ["memory_flushed", "context_compacted"] * len(compacted)
+    covered = {event.compaction: event.covers_to for event in flushed}
+    assert all(covered[event.compaction] == event.keep_from - 1 for event in compacted)
+    assert all(event.tokens_after < 625 <= event.tokens_before < 1000 for event in compacted)
+    assert all(event.tokens < 1000 for event in on.told(RequestSent) if event.purpose == "answer")
+    assert on.recorder.transcript.cycle.compactions == len(compacted)
+
+
+async def test_the_flush_is_in_the_days_note_once_and_the_summary_behind_it(tmp_path: Path) -> None:
+    on = stage(tmp_path, answering(says("yes"), summary=says("## Goals\n\n- The sky is green.\n- Paint it.")))
+    async with on.playing():
+        await until_compacted(on)
+    text = note(tmp_path)
+    assert len(on.told(ContextCompacted)) == 1
+    assert text.count("The sky is green.") == 1  # which the summary does not repeat
+    assert text.count("Paint it.") == 1
+    assert text.startswith("## 12:00 main\n")
+    assert {event.of for event in on.told(NoteAppended)} == {
+        seq for seq, kind in enumerate(on.kinds, 1) if kind in {"memory_flushed", "context_compacted"}
+    }
+
+
+async def test_what_the_model_is_shown_afterwards_begins_with_the_summary(tmp_path: Path) -> None:
+    on = stage(tmp_path, answering(says("yes")))
+    async with on.playing():
+        await until_compacted(on)
+    first = on.recorder.transcript.messages[0]
+    assert isinstance(first, UserMessage)
+    assert "<summary>\nThey talked.\n</summary>" in first.text
+    (given,) = Short.given
+    assert given.summary == ""
+    assert given.messages[0].text.startswith("0 one two")
+    assert [*given.messages, *given.kept][-1] == on.recorder.transcript.messages[-2]
+
+
+async def test_a_second_summary_replaces_the_first_and_is_given_it(tmp_path: Path) -> None:
+    on = stage(tmp_path, answering(says("yes")))
+    async with on.playing():
+        await talk(on, 14)
+    assert [given.summary for given in Short.given][:2] == ["", "They talked."]
+    assert not any("They talked." in message.text for given in Short.given for message in given.messages)
+
+
+async def test_a_refusal_as_too_long_is_answered_by_a_flush_and_a_compaction_and_the_turn_goes_on(tmp_path: Path) -> None:
+    refusals = iter([ContextOverflow("Too long.")])
+
+    def answer(request: ChatRequest) -> AsyncIterator[Delta | Reply]:
+        if len(request.context.messages) > 5 and (error := next(refusals, None)):
+            return breaks(error)(request)
+        return says("yes")(request)
+
+    on = stage(tmp_path, answering(answer))
+    async with on.playing():
+        await talk(on, 6, "word " * 60)
+    assert [event.trigger for event in on.told(CompactionBegan)] == ["overflow"]
+    assert on.told(TurnEnded)[-1].outcome == "replied"
+    assert len(on.told(MemoryFlushed)) == 1
+
+
+async def test_a_model_that_calls_everything_too_long_ends_the_turn_after_a_few_tries(tmp_path: Path) -> None:
+    refusing = answering(breaks(ContextOverflow("Too long.")))
+    on = stage(tmp_path, says("yes"), says("yes"), says("yes"), refusing)
+    async with on.playing():
+        await talk(on, 4, "word " * 20)
+    assert on.told(TurnEnded)[-1].error.code == "context_overflow"
+    assert len(on.told(CompactionBegan)) <= 4
+    assert is_paired(on.recorder.transcript.messages)
+
+
+async def test_where_not_even_a_summary_fits_what_is_old_leaves_without_one(tmp_path: Path) -> None:
+    def answer(request: ChatRequest) -> AsyncIterator[Delta | Reply]:
+        if len(request.context.messages) > 3:
+            return breaks(ContextOverflow("Too long."))(request)
+        return says("yes")(request)
+
+    on = stage(tmp_path, answering(answer))
+    async with on.playing():
+        await talk(on, 6, "word")
+    assert {event.outcome for event in on.told(TurnEnded)} == {"replied"}
+    made = on.told(ContextCompacted)
+    assert {(event.by, event.summary) for event in made} == {("nothing", "")}
+    assert len(on.told(MemoryFlushed)) == len(made)
+
+
+async def test_a_message_that_speaks_of_overflow_changes_nothing(tmp_path: Path) -> None:
+    on = stage(tmp_path, answering(says("context_length_exceeded: prompt is too long")))
+    async with on.playing():
+        await talk(on, 2, "maximum context length exceeded, ContextOverflow")
+    assert on.told(CompactionBegan) == []
+
+
+async def test_while_no_model_can_summarise_the_turn_goes_on_and_after_three_failures_nothing_is_tried(
+    tmp_path: Path,
+) -> None:
+    broken = breaks(Unreachable("No connection."))
+    on = stage(tmp_path, answering(says("yes"), flush=broken, summary=broken))
+    async with on.playing():
+        await talk(on, 8)
+        failures = on.recorder.transcript.cycle.failures
+        assert {event.reason for event in on.told(CompactionAbandoned)} == {"No connection."}
+        assert {event.outcome for event in on.told(MemoryFlushed)} == {"failed"}
+        await talk(on, 6)
+    assert failures >= 1
+    assert all(event.outcome == "replied" for event in on.told(TurnEnded))
+    made = on.told(ContextCompacted)
+    assert {event.by for event in made} <= {"extract"}
+    assert all(event.tokens < 1000 for event in on.told(RequestSent) if event.purpose == "answer")
+
+
+async def test_after_a_pause_the_model_is_asked_again_and_its_summary_ends_the_row_of_failures(tmp_path: Path) -> None:
+    down = True
+
+    def summary(request: ChatRequest) -> AsyncIterator[Delta | Reply]:
+        return (breaks(Unreachable("No connection.")) if down else says("They talked."))(request)
+
+    on = stage(tmp_path, answering(says("yes"), summary=summary))
+    async with on.playing():
+        while on.recorder.transcript.cycle.failures < 3:
+            await talk(on, 1)
+        asked = sum(request.purpose == "summary" for request in on.model.requests)
+        down = False
+        await talk(on, 5)
+        assert sum(request.purpose == "summary" for request in on.model.requests) == asked
+        on.clock.move(6 * 60)
+        await talk(on, 7)
+    assert on.told(ContextCompacted)[-1].by == "short"
+    assert on.recorder.transcript.cycle.failures == 0
+
+
+@pytest.mark.parametrize("text", ["", "   ", "word " * 4000])
+async def test_a_summary_that_is_empty_or_too_long_is_not_taken(text: str, tmp_path: Path) -> None:
+    on = stage(tmp_path, answering(says("yes"), summary=says(text)))
+    async with on.playing():
+        await until_compacted(on)
+    (made,) = on.told(ContextCompacted)
+    assert made.by == "extract"
+    assert made.failed.startswith("The summary had ")
+
+
+async def test_stopping_a_turn_that_compacts_abandons_the_compaction_and_the_next_turn_does_it(tmp_path: Path) -> None:
+    hanging = True
+
+    def summary(request: ChatRequest) -> AsyncIterator[Delta | Reply]:
+        return (hangs_after("") if hanging else says("They talked."))(request)
+
+    on = stage(tmp_path, answering(says("yes"), summary=summary))
+    async with on.playing():
+        while not on.told(CompactionBegan):
+            on.hear(WORDS, f"m{len(on.log.written)}")
+            await on.until(lambda: on.recorder.transcript.settled or bool(on.told(CompactionBegan)))
+        await on.until(lambda: on.model.requests[-1].purpose == "summary")
+        assert on.conversation.stop()
+        await on.until_settled()
+        assert on.told(TurnEnded)[-1].outcome == "cancelled"
+        assert on.told(CompactionAbandoned)[-1] == CompactionAbandoned(compaction=1, reason="It was stopped.")
+        hanging = False
+        await talk(on, 1)
+    assert on.told(ContextCompacted)[-1].compaction == 2
+    assert len(on.told(MemoryFlushed)) == 2  # the second one covers only what the stopped turn added
+
+
+@pytest.mark.parametrize("access", ["ro", "none"])
+async def test_a_workspace_that_may_not_be_written_skips_the_flush_with_an_event(access: Any, tmp_path: Path) -> None:
+    keys = CompactionKeys(summarizer="short", memory_flush=FlushKeys(by="asks"))
+    given = compaction_rules(keys, AgentKeys(workspace_access=access), NOON)
+    on = stage(tmp_path, answering(says("yes")), compaction=given)
+    async with on.playing():
+        await until_compacted(on)
+    assert [event.outcome for event in on.told(MemoryFlushed)] == ["skipped"]
+    assert len(on.told(ContextCompacted)) == 1
+    assert not (tmp_path / "workspace" / "memory").exists()
+
+
+async def test_the_flush_answers_nothing_and_nothing_is_written(tmp_path: Path) -> None:
+    on = stage(tmp_path, answering(says("yes"), flush=says("NO_REPLY")), compaction=rules())
+    async with on.playing():
+        await until_compacted(on)
+    assert [event.outcome for event in on.told(MemoryFlushed)] == ["nothing"]
+    assert "NO_REPLY" not in b"".join(on.log.written).decode()
+
+
+async def test_the_growth_of_the_journal_asks_for_a_flush_too(tmp_path: Path) -> None:
+    on = stage(tmp_path, answering(says("yes")), compaction=rules(force_bytes=3_000))
+    async with on.playing():
+        await talk(on, 6, "short")
+    assert len(on.told(MemoryFlushed)) == 1
+    assert on.told(CompactionBegan) == []
+
+
+async def test_asked_for_it_compacts_what_there_is_and_says_so_when_there_is_nothing(tmp_path: Path) -> None:
+    on = stage(tmp_path, answering(says("yes")))
+    async with on.playing():
+        with pytest.raises(NothingToCompact):
+            await on.compacting.asked("", 1000)
+        await talk(on, 3)
+        before = size(on)
+        await on.compacting.asked("the sky " * 200, 1000)
+        assert size(on) < before
+        await on.compacting.asked("", 1000)  # of the three messages that stayed, one can still leave
+        with pytest.raises(NothingToCompact):
+            await on.compacting.asked("", 1000)
+    (began, *_) = on.told(CompactionBegan)
+    assert (began.trigger, len(began.focus)) == ("command", 800)
+    assert Short.given[0].focus == began.focus
+
+
+async def test_asked_for_it_a_failure_is_told_and_changes_nothing(tmp_path: Path) -> None:
+    on = stage(tmp_path, answering(says("yes"), summary=breaks(Unreachable("No connection."))))
+    async with on.playing():
+        await talk(on, 3)
+        before = on.recorder.transcript.view
+        with pytest.raises(Unreachable):
+            await on.compacting.asked("", 1000)
+        assert on.recorder.transcript.view == before
+    assert on.recorder.transcript.cycle.failures == 0
+    assert not on.recorder.transcript.cycle.open
+
+
+async def test_a_message_is_acknowledged_at_once_while_a_compaction_runs(tmp_path: Path) -> None:
+    on = stage(tmp_path, answering(says("yes"), summary=hangs_after("")))
+    async with on.playing():
+        while not on.told(CompactionBegan):
+            on.hear(WORDS, f"m{len(on.log.written)}")
+            await on.until(lambda: on.recorder.transcript.settled or bool(on.told(CompactionBegan)))
+        seq = on.hear("are you there?", "later")
+        async with asyncio.timeout(1):
+            await on.recorder.until_durable(seq)
+        on.conversation.stop()
+
+
+# --- stops at every moment --------------------------------------------------------------------------------------------
+
+
+def cuts(lines: list[bytes], told: Callable[[bytes], bool]) -> list[int]:
+    """How many lines of a log there are just before and behind each that is told of."""
+    return sorted({end for index, line in enumerate(lines) if told(line) for end in (index, index + 1)})
+
+
+def of_a_cycle(line: bytes) -> bool:
+    kinds = (b"compaction_", b"memory_flushed", b"context_compacted", b"note_appended", b'"flush"', b'"summary"')
+    return any(kind in line for kind in kinds)
+
+
+async def test_after_a_stop_between_any_two_events_of_a_cycle_it_goes_on_and_no_note_is_lost_or_doubled(
+    tmp_path: Path,
+) -> None:
+    on = stage(tmp_path / "whole", answering(says("yes")))
+    async with on.playing():
+        await until_compacted(on)
+    whole = list(on.log.written)
+    ends = cuts(whole, of_a_cycle)
+    assert len(ends) >= 6
+    for end in ends:
+        for written in (True, False):  # the note was appended just before the stop, or was not
+            folder = tmp_path / f"{end}-{written}"
+            again = await stopped_at(whole[:end], folder, written=written, left=note(tmp_path / "whole"))
+            text = note(folder)
+            assert text.count("The sky is green.") == 1, (end, written)
+            assert again.recorder.transcript.cycle.owed == ()
+            assert not again.recorder.transcript.cycle.open
+            assert again.told(TurnEnded)[-1].outcome == "replied"
+
+
+async def stopped_at(lines: list[bytes], folder: Path, *, written: bool, left: str) -> Stage:
+    """Go on from these lines, with a note that holds what they owe it, or does not yet."""
+    memory = folder / "workspace" / "memory"
+    memory.mkdir(parents=True)
+    flushed = any(b"memory_flushed" in line for line in lines)
+    appended = any(b"note_appended" in line for line in lines)
+    if appended or (flushed and written):
+        head, mark, _ = left.partition(" -->\n")
+        (memory / "2026-11-21.md").write_text(head + mark)
+    again = stage(folder, answering(says("yes")), lines=lines)
+    async with again.playing():
+        await again.until_settled()
+        await talk(again, 4)
+        await again.until(lambda: not again.recorder.transcript.cycle.owed)
+    return again
+
+
+async def test_the_same_flush_text_stands_once_in_a_days_note(tmp_path: Path) -> None:
+    on = stage(tmp_path, answering(says("yes")))
+    async with on.playing():
+        await talk(on, 20)
+        await on.until(lambda: not on.recorder.transcript.cycle.owed)
+    assert len(on.told(MemoryFlushed)) > 2
+    assert note(tmp_path).count("The sky is green.") == 1
+
+
+async def test_an_answer_of_nothing_to_say_is_shown_to_nobody(tmp_path: Path) -> None:
+    on = stage(tmp_path, says("NO_REPLY"), says("NO"))
+    shown: list[str] = []
+    async with on.playing():
+        await talk(on, 1, "hm")
+        shown.append("".join(on.live.current.pieces) if on.live.current else "")
+        await talk(on, 1, "yes or no?")
+    assert shown == [""]
+    assert [event.outcome for event in on.told(TurnEnded)] == ["silent", "replied"]
+    assert [event.text for event in on.told(ModelReplied)] == ["", "NO"]
+
+
+def test_the_rules_are_what_the_configuration_says() -> None:
+    assert rules().figures.floor == 20_000
+    assert isinstance(Sizes(head=1, messages=()).total, int)
+    assert Transcript().cycle.next == 1
+
+
+# --- and back ---------------------------------------------------------------------------------------------------------
+
+
+async def test_taking_a_compaction_back_shows_everything_again_and_survives_a_restart(tmp_path: Path) -> None:
+    on = stage(tmp_path, answering(says("yes")))
+    async with on.playing():
+        await talk(on, 3)
+        whole = list(on.recorder.transcript.messages)
+        await on.compacting.asked("", 1000)
+        assert len(on.recorder.transcript.messages) < len(whole)
+        tokens = await on.compacting.revert(1, 1000)
+        assert list(on.recorder.transcript.messages) == whole
+        assert tokens == size(on)
+        await talk(on, 1, "go on")
+    assert on.recorder.transcript.cut == 0
+    folded = await unfolded_anew(on)
+    assert folded.view == on.recorder.transcript.view
+
+
+async def unfolded_anew(on: Stage) -> Transcript:
+    """What a start folds of the log: once, and again where a revert asks for it."""
+    once = project(on.log.written)
+    assert once.stale is not None
+    return project(on.log.written, Transcript(unfolding=once.stale))
+
+
+async def test_a_revert_goes_back_through_what_was_made_on_top(tmp_path: Path) -> None:
+    on = stage(tmp_path, answering(says("yes")))
+    async with on.playing():
+        await talk(on, 3, "word " * 60)
+        views = [on.recorder.transcript.view]
+        for _ in range(2):
+            await on.compacting.asked("", 1000)
+            views.append(on.recorder.transcript.view)
+            await talk(on, 2, "word " * 60)
+        await on.compacting.asked("", 1000)
+        assert on.recorder.transcript.cut == 3
+        await on.compacting.revert(2, 4000)
+        assert on.recorder.transcript.cut == 1
+        assert list(on.recorder.transcript.messages)[: len(views[1])] == list(views[1].messages)
+        with pytest.raises(CannotRevert, match="Compaction 3 is not in force"):
+            await on.compacting.revert(3, 4000)
+        with pytest.raises(CannotRevert, match="Compaction 7 is not in force"):
+            await on.compacting.revert(7, 4000)
+    assert (await unfolded_anew(on)).view == on.recorder.transcript.view
+
+
+async def test_a_revert_that_would_not_fit_is_refused_and_changes_nothing(tmp_path: Path) -> None:
+    on = stage(tmp_path, answering(says("yes")))
+    async with on.playing():
+        await talk(on, 20)
+        before = on.recorder.transcript
+        with pytest.raises(CannotRevert, match=r"^What was compacted does not fit any more: that would be [0-9,]+ tokens"):
+            await on.compacting.revert(1, 1000)
+        assert on.recorder.transcript == before
+
+
+async def test_a_message_that_comes_while_the_log_is_folded_again_is_not_lost(tmp_path: Path) -> None:
+    on = stage(tmp_path, answering(says("yes")))
+    async with on.playing():
+        await talk(on, 3)
+        await on.compacting.asked("", 1000)
+        reverting = asyncio.create_task(on.compacting.revert(1, 4000))
+        await asyncio.sleep(0)
+        on.hear("meanwhile", "meanwhile")
+        await reverting
+        await on.until_settled()
+    assert "meanwhile" in [message.text for message in on.recorder.transcript.messages]
+    assert (await unfolded_anew(on)).view == on.recorder.transcript.view
