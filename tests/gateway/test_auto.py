@@ -17,7 +17,7 @@ from plugins.chat.ollama import Ollama
 from plugins.chat.openai import OpenAI
 from plugins.chat.servers_nearby import LlamaServer, LMStudio
 from plugins.contracts import ChatProvider
-from plugins.errors import BadRequest
+from plugins.errors import NoSuchModel
 from plugins.secrets import Secret
 from tests.gateway.gateways import gateway
 from tests.plugins.asking import opened
@@ -150,7 +150,7 @@ async def test_no_key_is_ever_shown_to_a_server_that_was_found() -> None:
         opened(LlamaServer, model="gemma.gguf", environment=environment, base_url=llama.url) as asked,
     ):
         await asked.provider.look()
-        with pytest.raises(BadRequest):
+        with pytest.raises(NoSuchModel):
             await asked.ask()
     assert llama.asked == ["GET /v1/models", "POST /v1/chat/completions"]
     assert not any("secret" in value for headers in llama.headers for value in headers.values())
