@@ -32,6 +32,13 @@ class StatusRefused(ProviderError):
         self.retryable = status in RETRIED
 
 
+def in_short(error: ProviderError) -> str:
+    """What was wrong, without the server's own text: that one may quote whoever asked, and is for nobody else."""
+    what = error.code.replace("_", " ")
+    refused = error if isinstance(error, StatusRefused) else error.__cause__
+    return f"{what}, status {refused.status}" if isinstance(refused, StatusRefused) else what
+
+
 def asked_pause(headers: Mapping[str, str], body: bytes, now: float) -> float | None:
     """Seconds that a refusal asks to wait, in its headers or, as Google's do, in its body; `now` is the Unix time."""
     wait = retry_after(headers.get("retry-after"), headers.get("retry-after-ms"), now)

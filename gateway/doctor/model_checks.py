@@ -35,7 +35,15 @@ async def _examined(patient: Patient, config: Config) -> list[Finding]:
         used: list[ChosenModel] = []
         try:
             agent = config.agent
-            models = Models(providers, configured=agent.model, window=agent.context_window, fallbacks=agent.fallback_models)
+            models = Models(
+                providers,
+                configured=agent.model,
+                window=agent.context_window,
+                windows=agent.context_windows,
+                fallbacks=agent.fallback_models,
+            )
+            if not patient.offline:
+                await models.look_around()
             chosen = models.choose()
             findings += _of_window(chosen, config)
             used = [chosen, *chosen.fallbacks]

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from gateway.errors import sentence_of
 from plugins.errors import ProviderError, RateLimited
+from plugins.refusals import in_short
 
 LONGEST_PAUSE = 3600.0
 """Seconds for which a model is left alone at most: whoever raises a limit at the vendor need not restart the gateway."""
@@ -17,7 +17,8 @@ REMEMBERED = 256
 
 
 class Aside(msgspec.Struct, frozen=True, kw_only=True):
-    """A model that could not answer when it was asked last: it is left alone until `until`; `why` is a sentence."""
+    """A model that could not answer when it was asked last: it is left alone until `until`; `why` says in a word or two
+    what was wrong, to whichever session asks next."""
 
     until: float
     why: str
@@ -35,7 +36,7 @@ class Asides:
         that said when it takes requests again is left alone until then."""
         known = self._aside.pop(name, None)
         pause = min(error.retry_after or 0.0, LONGEST_PAUSE) if isinstance(error, RateLimited) else 0.0
-        self._aside[name] = Aside(until=self._now() + pause, why=sentence_of(error))
+        self._aside[name] = Aside(until=self._now() + pause, why=in_short(error))
         if len(self._aside) > REMEMBERED:
             del self._aside[next(iter(self._aside))]
         return known is None

@@ -12,8 +12,8 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from gateway.errors import sentence_of
 from plugins.errors import BadAnswer, ProviderError, StreamCut, Unreachable
+from plugins.refusals import in_short
 
 OPENS_AFTER = 5
 """Failures in a row: each is a whole request with its own retries, so five are no accident."""
@@ -32,7 +32,8 @@ BreakerState: TypeAlias = Literal["closed", "open", "half_open"]
 
 class BreakerView(msgspec.Struct, frozen=True, kw_only=True):
     """How it stands with a provider: `closed` is asked as usual, `open` is left alone for `wait` seconds, `half_open` has
-    its one probe or is ready for it. `failures` were the last ones in a row, `why` is the sentence of the newest."""
+    its one probe or is ready for it. `failures` were the last ones in a row, `why` says in a word or two what the
+    newest was: every session is told it, and a server's own text may hold what another one said."""
 
     state: BreakerState
     failures: int
@@ -69,7 +70,7 @@ class Breaker:
         try:
             yield
         except (Unreachable, StreamCut) as error:
-            self._failed(sentence_of(error))
+            self._failed(in_short(error))
             raise
         except BadAnswer:
             raise  # the server is there and speaks strangely, perhaps to this session only

@@ -28,6 +28,9 @@ _NO_ROOM = "exceed context limit"
 _NO_MONEY = ("credit balance is too low", "reached your specified api usage limits")
 """These come as a status 400."""
 
+_THIS_MODEL = "permission to use the specified resource"
+"""How a 403 says it, after the page on errors; what a request for an answer names is the model."""
+
 _SPENT = "enforced_spend_limit_reached"
 """The detail of a 429 that ends with the month."""
 
@@ -49,7 +52,7 @@ def meaning(  # noqa: PLR0911 - one for each kind
     """What an error status means. `model` is the one that was asked for an answer, `after` how many seconds the server asks
     to wait."""
     words = plain_words(body)
-    if model is not None and status == 404:
+    if model is not None and _is_missing(status, body):
         return NoSuchModel(f"Anthropic has no model {model!r}, or not for this key: {words}")
     if status in (401, 403):
         return CredentialsRefused(f"Anthropic refused the key: {words}")
@@ -90,3 +93,7 @@ def refuses_thoughts(refused: StatusRefused) -> bool:
 
 def _message(body: bytes) -> str:
     return str(error_object(body).get("message", "")).lower()
+
+
+def _is_missing(status: int, body: bytes) -> bool:
+    return openai_errors.is_missing(status, body) or (status == 403 and _THIS_MODEL in _message(body))

@@ -12,7 +12,7 @@ from contextlib import aclosing
 from plugins.chat.copied_key import check_copied
 from plugins.contracts import ChatRequest, Delta, Reply
 from plugins.errors import CredentialsRefused, ProviderError, RateLimited
-from plugins.refusals import StatusRefused
+from plugins.refusals import StatusRefused, in_short
 from plugins.secrets import Secret
 
 LIMITED_REST = 60.0
@@ -109,12 +109,13 @@ class Keys:
         self._rests[place] = self._now() + (usual if error.retry_after is None else error.retry_after), error
 
     def _exhausted(self) -> ProviderError:
-        """What is to be said when every key rests: what the one says that is back first."""
+        """What is to be said when every key rests, of the one that is back first."""
         place = min(range(len(self._keys)), key=lambda each: self._rests[each][0])
         until, error = self._rests[place]
         wait = max(0.0, until - self._now())
         again = f"{self._keys[place][1]} is used again in {wait:.0f} s"
-        sentence = f"All {len(self._keys)} keys of {self.source} rest; {again}: {error}"
+        why = in_short(error) if error is not None else ""
+        sentence = f"All {len(self._keys)} keys of {self.source} rest; {again}: {why}."
         if isinstance(error, RateLimited):
             return RateLimited(sentence, retry_after=wait)
         return CredentialsRefused(sentence)

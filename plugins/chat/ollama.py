@@ -115,6 +115,8 @@ class Ollama:
         from plugins.chat.servers_nearby import listed_nearby  # noqa: PLC0415 - most people name what they use
 
         entries = await listed_nearby(self._transport, self._base, "/api/tags", "models")
+        if entries is None:
+            return
         names = [entry["name"] for entry in entries if isinstance(entry.get("name"), str) and not entry.get("remote_host")]
         self._found = next((name for name in names if not (_in_cloud(name) or "embed" in name)), None)
 

@@ -35,6 +35,8 @@ def meaning(  # noqa: PLR0911 - one for each kind
     words = plain_words(engine_words(body))
     if is_overflow(body) or status == 413:
         return ContextOverflow(f"The conversation is too long for the model: {words}")
+    if model is not None and status == 403 and openai_errors.is_missing(status, body):
+        return NoSuchModel(f"Ollama has no model {model!r}, or not for this key: {words}")
     if status in (401, 403):
         return CredentialsRefused(f"Ollama refuses the key, or wants one: {words}")
     if status in (402, 429):

@@ -60,6 +60,13 @@ _MISSING_WORDS = re.compile(
 """How OpenAI, Mistral, DeepSeek, OpenRouter, Groq, xAI, Google, vLLM and LM Studio say that there is no such model: some
 with a status 400 or 403."""
 
+_BARRED_WORDS = re.compile(
+    r"\bmodel\b.{0,200}?\b(access|allowed|available|enabled|permission|permitted|subscription|upgrade)\b"
+    r"|\b(access|allowed|permission|permitted)\b.{0,200}?\bmodel\b",
+    re.I,
+)
+"""How a status 403 says that the key is good, and not for this model."""
+
 _BLIND_WORDS = "image input"
 
 UNREADABLE = "invalid_encrypted_content"
@@ -117,13 +124,15 @@ def worth_another_attempt(refused: StatusRefused) -> bool:
 
 def missing(who: str, model: str, body: bytes) -> NoSuchModel:
     """The error for a model that is not there; a body that speaks of no model may be that of any server."""
-    what = f"{who} has no model {model!r}" + ("" if says_missing(body) else ", or its address is not the one to ask")
+    what = f"{who} has no model {model!r}"
+    if not says_missing(body):
+        what += ", or not for this key" if _is_barred(body) else ", or its address is not the one to ask"
     return NoSuchModel(f"{what}: {plain_words(body)}")
 
 
 def is_missing(status: int, body: bytes) -> bool:
-    """Whether a request for a model's answer was refused because the model is not there."""
-    return status == 404 or (400 <= status < 500 and says_missing(body))
+    """Whether a request for a model's answer was refused because the model is not there, or not for this key."""
+    return status == 404 or (status == 403 and _is_barred(body)) or (400 <= status < 500 and says_missing(body))
 
 
 def says_missing(body: bytes) -> bool:
@@ -131,6 +140,10 @@ def says_missing(body: bytes) -> bool:
     error = error_object(body)
     codes = {str(error.get("code")), str(error.get("type"))}
     return bool(codes & _MISSING_CODES) or _MISSING_WORDS.search(str(error.get("message", ""))) is not None
+
+
+def _is_barred(body: bytes) -> bool:
+    return _BARRED_WORDS.search(str(error_object(body).get("message", ""))) is not None
 
 
 def is_overflow(body: bytes) -> bool:

@@ -15,22 +15,31 @@ import msgspec
 
 from plugins.chat.openai import OpenAI, OpenAISettings
 from plugins.contracts import House, ModelLimits
-from plugins.errors import ProviderError
+from plugins.errors import ProviderError, Unreachable
+from plugins.refusals import StatusRefused
 from plugins.transport import Patience, Transport
 
 CONNECT = 0.3
 """Seconds within which a server on this machine has taken a connection, or is not there."""
 
+BUSY = 503
+"""What llama-server answers to all requests while it loads a model, or has no slot left."""
+
 _LIST = Patience(connect=CONNECT, first=2.0, between=2.0, whole=4.0, attempts=1)
 """For its list of models, once it is there."""
 
 
-async def listed_nearby(transport: Transport, base: str, path: str, under: str) -> Sequence[Mapping[str, Any]]:
-    """The entries of a list that a server at this address gives; none if there is no server, or it gives no such list."""
+async def listed_nearby(transport: Transport, base: str, path: str, under: str) -> Sequence[Mapping[str, Any]] | None:
+    """The entries of a list that a server at this address gives; none if there is no server, or it gives no such list. None
+    if it is there and too busy to say: what was known of it still counts."""
     if not await _listens(base):
         return ()
     try:
         found = msgspec.json.decode(await transport.get(f"{base}{path}", headers={}, patience=_LIST))
+    except StatusRefused as refused:
+        return None if refused.status == BUSY else ()
+    except Unreachable:
+        return None
     except (ProviderError, msgspec.MsgspecError, RecursionError, UnicodeError):
         return ()
     entries = found.get(under) if isinstance(found, dict) else None
@@ -106,6 +115,8 @@ class LlamaServer(_Nearby):
     async def look(self) -> None:
         """See whether it runs."""
         entries = await listed_nearby(self._transport, self._place, "/v1/models", "data")
+        if entries is None:
+            return
         names = [entry.get("id") for entry in entries if entry.get("owned_by") == "llamacpp"]
         self._found = next((name for name in names if isinstance(name, str) and name), None)
 
@@ -121,6 +132,8 @@ class LMStudio(_Nearby):
     async def look(self) -> None:
         """See whether it runs; a model that is loaded is taken before one that would have to be."""
         entries = await listed_nearby(self._transport, self._place, "/api/v0/models", "data")
+        if entries is None:
+            return
         chats = [entry for entry in entries if entry.get("type") in ("llm", "vlm") and isinstance(entry.get("id"), str)]
         chats.sort(key=lambda entry: entry.get("state") != "loaded")
         self._found = chats[0]["id"] if chats else None

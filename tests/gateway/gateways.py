@@ -6,17 +6,22 @@ import asyncio
 import contextlib
 import itertools
 import json
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import aiohttp
+import pytest
 
 from gateway.configuration.keys import load_config
 from gateway.daemon import Daemon
 from gateway.home import Home
+from plugins.chat import ollama_address
+from plugins.chat.servers_nearby import LlamaServer, LMStudio
 
 TOKEN = "a-token-for-tests-that-is-long-enough"
+
+NOBODY = "http://127.0.0.1:9"
 
 Frame = dict[str, Any]
 
@@ -133,6 +138,16 @@ class Gateway:
         return {session: found[session] for session in sorted(found, key=lambda s: (generation(s), s))}
 
 
+@contextlib.contextmanager
+def empty_machine() -> Iterator[None]:
+    """While the block runs, no model server is where one of this machine would be: what a test finds depends on none."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ollama_address, "PORT", int(NOBODY.rpartition(":")[2]))
+        for kind in (LlamaServer, LMStudio):
+            patch.setattr(kind, "usual", NOBODY)
+        yield
+
+
 @contextlib.asynccontextmanager
 async def gateway(
     home: Path,
@@ -160,6 +175,7 @@ async def gateway(
     config = load_config(None if file is None else place.config, environment=environment, overrides={})
     daemon = Daemon(place, config)
     async with contextlib.AsyncExitStack() as stack, aiohttp.ClientSession() as http:
+        stack.enter_context(empty_machine())
         serving = asyncio.create_task(daemon.serve(stack))
         try:
             async with asyncio.timeout(10):

@@ -19,7 +19,7 @@ from plugins.chat.servers_nearby import LlamaServer, LMStudio
 from plugins.contracts import ChatProvider
 from plugins.errors import NoSuchModel
 from plugins.secrets import Secret
-from tests.gateway.gateways import gateway
+from tests.gateway.gateways import NOBODY, empty_machine, gateway
 from tests.plugins.asking import opened
 
 LLAMA = {"/v1/models": {"object": "list", "data": [{"id": "gemma.gguf", "object": "model", "owned_by": "llamacpp"}]}}
@@ -41,7 +41,6 @@ OLLAMA = {
         ]
     }
 }
-NOBODY = "http://127.0.0.1:9"
 
 
 class Listing:
@@ -52,6 +51,7 @@ class Listing:
         self.asked: list[str] = []
         self.headers: list[Mapping[str, str]] = []
         self.url = ""
+        self.busy = False
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[Listing]:
@@ -69,6 +69,8 @@ class Listing:
     async def _answer(self, request: web.Request) -> web.Response:
         self.asked.append(f"{request.method} {request.path}")
         self.headers.append(request.headers)
+        if self.busy:
+            return web.json_response({"error": {"code": 503, "message": "Loading model"}}, status=503)
         answer = self.answers.get(request.path)
         return web.json_response(answer) if answer is not None else web.Response(status=404)
 
@@ -186,12 +188,35 @@ async def test_a_server_that_stops_is_no_longer_chosen(machine: Machine) -> None
         assert models.configured() is None
 
 
+@pytest.mark.parametrize("place", ["llama", "studio", "ollama"])
+async def test_a_server_that_is_too_busy_to_say_what_it_has_stays_chosen(machine: Machine, place: str) -> None:
+    async with Listing({**LLAMA, **STUDIO, **OLLAMA}).serving() as server, machine.models(**{place: server.url}) as models:
+        await models.look_around()
+        chosen = models.configured()
+        assert chosen is not None
+        server.busy = True
+        await models.look_around()
+        assert models.configured() == chosen
+
+
+async def test_a_server_that_has_been_busy_since_it_was_started_is_not_taken(machine: Machine) -> None:
+    async with Listing(LLAMA).serving() as server, machine.models(llama=server.url) as models:
+        server.busy = True
+        await models.look_around()
+        assert models.configured() is None
+
+
+def test_no_gateway_of_a_test_finds_a_server_of_this_machine() -> None:
+    with empty_machine():
+        assert ollama_address.server_address("") == NOBODY
+        assert (LlamaServer.usual, LMStudio.usual) == (NOBODY, NOBODY)
+
+
 async def test_through_the_gateway_a_llama_server_that_runs_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "OLLAMA_HOST", "OPENAI_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(ollama_address, "PORT", 9)
     async with Listing(LLAMA).serving() as llama:
-        file = f'[providers.llama_server]\nbase_url = "{llama.url}"\n[providers.lm_studio]\nbase_url = "{NOBODY}"\n'
+        file = f'[providers.llama_server]\nbase_url = "{llama.url}"\n'
         async with gateway(tmp_path, file=file) as running:
             client = await running.connect()
             answer = ""

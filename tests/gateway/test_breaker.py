@@ -53,7 +53,7 @@ def test_it_opens_after_failures_in_a_row_and_says_why() -> None:
     ends(breaker, StreamCut("It broke off."))
 
     view = breaker.view()
-    assert (view.state, view.failures, view.wait, view.why) == ("open", OPENS_AFTER, FIRST_PAUSE, "It broke off.")
+    assert (view.state, view.failures, view.wait, view.why) == ("open", OPENS_AFTER, FIRST_PAUSE, "stream cut")
     assert not breaker.admits()
 
 

@@ -31,7 +31,7 @@ from gateway.doctor.machine_checks import mount_findings
 from gateway.home import Home
 from sessions import sqlite
 from sessions.home_lock import HomeLock
-from tests.gateway.gateways import gateway
+from tests.gateway.gateways import empty_machine, gateway
 
 ROOT = Path(__file__).parents[2]
 TOKEN = "a-token-for-tests-that-is-long-enough"
@@ -471,6 +471,16 @@ async def test_a_vendor_that_cannot_be_reached_or_lists_nonsense_is_found(tmp_pa
     async with vendor(body=["nonsense"]) as url:
         finding = await asyncio.to_thread(wrong, "models", asks(tmp_path, "openai", url, "gpt-4.1"))
         assert "What the server gave for a list of its models is none." in finding.what
+
+
+async def test_a_server_that_runs_on_this_machine_is_looked_for_as_a_start_does(tmp_path: Path) -> None:
+    with empty_machine():
+        async with vendor(body={"data": [{"id": "gemma.gguf", "owned_by": "llamacpp"}]}) as url:
+            local = '[providers.local]\nmodel_path = "/none"\n'
+            text = f'[gateway]\nport = 0\n{local}[providers.llama_server]\nbase_url = "{url}"\n'
+            ill = patient(tmp_path, text, offline=False)
+            assert await asyncio.to_thread(found, "models", ill) == []
+        assert (await asyncio.to_thread(wrong, "models", ill)).what == "No model can answer."
 
 
 def test_a_model_of_no_provider_is_found(tmp_path: Path) -> None:

@@ -311,7 +311,42 @@ async def test_a_model_alone_whose_provider_is_left_alone_says_until_when() -> N
             ended = await hear(staged, "hi", f"m{number}")
 
     assert ended.error is not None
-    assert ended.error.sentence == "staged failed 5 times in a row and is asked again in 15 s: away"
+    assert ended.error.sentence == "staged failed 5 times in a row and is asked again in 15 s: unreachable"
+
+
+async def test_one_persons_words_in_a_servers_error_reach_no_other_session() -> None:
+    failing = Model(breaks(Unreachable("The provider failed (500): cannot parse: Ana's bank is 4711")))
+    models = Models({"staged": failing}, configured="staged:model", window=None)
+    ana, ben = Stage(failing), Stage(failing)
+    ana.turn._choose = ben.turn._choose = models.choose
+    async with ana.playing():
+        for number in range(OPENS_AFTER):
+            await hear(ana, "q", f"m{number}")
+    async with ben.playing():
+        ended = await hear(ben, "hello")
+
+    assert ended.error is not None
+    assert "failed 5 times in a row" in ended.error.sentence
+    assert "Ana" not in ended.error.sentence
+
+
+async def test_nor_do_those_of_a_model_that_rests() -> None:
+    limited = RateLimited("Slow down with: Ana's bank is 4711", retry_after=40.0)
+    models = Models(
+        {"staged": Model(breaks(limited)), "second": Second(breaks(Unreachable("away")))},
+        configured="staged:model",
+        window=None,
+        fallbacks=["second:spare"],
+    )
+    ana, ben = Stage(Model()), Stage(Model())
+    ana.turn._choose = ben.turn._choose = models.choose
+    async with ana.playing():
+        await hear(ana, "q")
+    async with ben.playing():
+        ended = await hear(ben, "hello")
+
+    assert ended.error is not None
+    assert "staged:model: rate limited; second:spare: away" in ended.error.sentence
 
 
 async def test_a_fallback_that_no_provider_has_is_passed_over_and_told_by_status(tmp_path: Path) -> None:

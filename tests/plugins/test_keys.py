@@ -11,7 +11,7 @@ import pytest
 
 from plugins.chat.keys import LIMITED_REST, REFUSED_REST, Keys
 from plugins.contracts import Delta, Reply
-from plugins.errors import CredentialsRefused, PluginError, RateLimited, Unreachable
+from plugins.errors import CredentialsRefused, NoSuchModel, PluginError, RateLimited, Unreachable
 from plugins.refusals import StatusRefused
 from plugins.secrets import Secret
 from tests.plugins.asking import Asked, question
@@ -63,6 +63,17 @@ async def test_a_key_that_is_refused_is_set_aside(vendor: Vendor) -> None:
         assert (await client.ask()).text == "hello"
 
     assert sent == [ONE, TWO, THREE, THREE]
+
+
+@of_each_vendor
+async def test_a_key_that_may_not_use_one_model_stays_in_use_for_the_others(vendor: Vendor) -> None:
+    barred = Fault(status=403, body=vendor.refusal(403, "You do not have access to the model."))
+    async with keyed(vendor, barred, vendor.says("hello")) as (client, sent):
+        with pytest.raises(NoSuchModel):
+            await client.ask()
+        assert (await client.ask()).text == "hello"
+
+    assert sent == [ONE, ONE]
 
 
 @of_each_vendor

@@ -59,6 +59,28 @@ def test_compatible_servers_say_it_with_other_statuses(status: int, error: dict[
 
 
 @pytest.mark.parametrize(
+    "message",
+    [
+        "You do not have access to the model.",
+        "this model requires a subscription, upgrade for access",
+        "Your API key does not have permission to use the model small-9000.",
+    ],
+)
+@pytest.mark.parametrize("errors", [openai_errors, anthropic_errors, gemini_errors, ollama_errors])
+def test_a_key_that_is_good_and_not_for_this_model_is_not_refused(errors: Any, message: str) -> None:
+    body = json.dumps({"error": {"message": message}}).encode()
+    assert type(errors.meaning(403, body, model=MISSING)) is NoSuchModel
+    assert ", or not for this key: " in str(errors.meaning(403, body, model=MISSING))
+    assert type(errors.meaning(403, body)) is CredentialsRefused  # nobody asked for a model
+
+
+def test_anthropic_says_the_same_of_a_resource() -> None:
+    words = "Your API key does not have permission to use the specified resource."
+    body = anthropic_server.refusal(words, "permission_error")
+    assert type(anthropic_errors.meaning(403, body, model=MISSING)) is NoSuchModel
+
+
+@pytest.mark.parametrize(
     ("status", "message", "kind"),
     [
         (400, "Item with id 'rs_1' not found. Items are not persisted when `store` is set to false.", BadRequest),
