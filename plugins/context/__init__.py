@@ -14,6 +14,7 @@ summary_checks   what is wrong with what it answers
 completing       what it left out, added by hand
 sections         the form of a summary
 extract          the summary that no model writes
+page             the page that it fills line by line
 mentions         which identifiers matter most
 said             what is said in what leaves, without what was corrected
 sentences        sentences, and which of them decide, wish or correct

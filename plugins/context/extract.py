@@ -11,28 +11,15 @@ import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar
 
-import msgspec
-
 from plugins.context.fencing import harmless
-from plugins.context.mentions import Mention, heard, mentions
-from plugins.context.said import ALSO, SEPARATOR, Sentence, said, speakers
-from plugins.context.sections import (
-    CONSTRAINTS,
-    CONTEXT,
-    DECISIONS,
-    GOALS,
-    IDENTIFIERS,
-    NEXT,
-    PROGRESS,
-    SECTIONS,
-    TURN,
-    written,
-)
-from plugins.context.sentences import clipped, clipped_around, is_correction, is_decision, is_wish, one_line
+from plugins.context.mentions import heard, mentions
+from plugins.context.page import Line, Page
+from plugins.context.said import Sentence, said, speakers
+from plugins.context.sections import CONSTRAINTS, CONTEXT, DECISIONS, GOALS, NEXT, PROGRESS, TURN
+from plugins.context.sentences import clipped, is_correction, is_decision, is_wish, one_line
 from plugins.context.summary_checks import accounted
 from plugins.summaries import Ask, Leaving, Summary
 from sessions.messages import AssistantMessage, Message, ToolMessage
-from sessions.tokens import estimate
 
 SHARES = {GOALS: 0.2, TURN: 0.1, CONSTRAINTS: 0.12, DECISIONS: 0.14, PROGRESS: 0.08, NEXT: 0.06, CONTEXT: 0.1}
 """The share of the room that each section may take before the identifiers have theirs; what is left over is theirs too."""
@@ -46,7 +33,6 @@ LEAST_ASK = 12
 ASK_CHARACTERS = 600
 LINE_CHARACTERS = 240
 CALL_CHARACTERS = 110
-NAME_CHARACTERS = 160
 
 LISTED = 0.1
 """The share of the room for identifiers that only tools said."""
@@ -66,7 +52,7 @@ class Extract:
 
 def extracted(leaving: Leaving) -> str:
     """The extract of what leaves, with at most `leaving.limit` estimated tokens. The same values give the same text."""
-    told, page = said(leaving), _Page(leaving.limit)
+    told, page = said(leaving), Page(leaving.limit)
     for section, lines in _candidates(leaving, told):
         page.fill(section, lines, int(SHARES[section] * leaving.limit))
     page.name(mentions(told), heard(leaving.messages), int(LISTED * leaving.limit))
@@ -75,93 +61,7 @@ def extracted(leaving: Leaving) -> str:
     return page.text()
 
 
-class _Line(msgspec.Struct, frozen=True):
-    """A line of a section, and where it stands in it: by message, then within that."""
-
-    text: str
-    at: int
-    within: int = 0
-
-
-class _Page:
-    """The lines that were taken, as many as there is room for; `room` is in estimated tokens."""
-
-    def __init__(self, limit: int) -> None:
-        self.room = self._limit = limit
-        self._lines: dict[str, list[_Line]] = {}
-        self._taken: set[str] = set()
-
-    def fill(self, section: str, lines: Iterable[_Line], share: int) -> None:
-        """Take lines, the first ones first, until the share of the room is used."""
-        share = min(share, self.room)
-        for line in lines:
-            if line.text in self._taken:
-                continue
-            cost = _cost(line.text) + (0 if section in self._lines else _cost(f"## {section}\n"))
-            if cost <= share:
-                self._lines.setdefault(section, []).append(line)
-                self._taken.add(line.text)
-                self.room -= cost
-                share -= cost
-
-    def name(self, found: Sequence[Mention], overheard: Sequence[str], most: int) -> None:
-        """Name the identifiers that no line names: all by themselves first, then the first ones in what was said."""
-        self.room -= _cost(f"## {IDENTIFIERS}\n") + _cost(ALSO)
-        whole = "\n".join(self._taken)
-        missing = [mention for mention in found if mention.name not in whole]
-        bare = {mention.name: _cost(mention.name + SEPARATOR) for mention in missing}
-        fitting = _fitting(bare, self.room)
-        self.room -= sum(bare[name] for name in fitting)
-        self._tell([mention for mention in missing if mention.name in fitting], fitting, bare)
-        more = [name for name in dict.fromkeys(overheard) if name not in whole and name not in bare]
-        listed = {name: _cost(name + SEPARATOR) for name in more}
-        fitting += (others := _fitting(listed, min(most, self.room)))
-        self.room -= sum(listed[name] for name in others)
-        if fitting:
-            self._lines.setdefault(IDENTIFIERS, []).append(_Line(ALSO + SEPARATOR.join(fitting), len(found)))
-
-    def _tell(self, missing: Sequence[Mention], fitting: list[str], bare: dict[str, int]) -> None:
-        """Put sentences in the place of bare names, as long as there is room. Names of one sentence go together."""
-        for at, mention in enumerate(missing):
-            if mention.name not in fitting or not mention.sentence:
-                continue
-            line = clipped_around(mention.sentence, mention.name, NAME_CHARACTERS)
-            inside = [name for name in fitting if name in line]
-            cost = _cost(line) - sum(bare[name] for name in inside)
-            if cost <= self.room and inside:
-                self.room -= cost
-                fitting[:] = [name for name in fitting if name not in inside]
-                self._lines.setdefault(IDENTIFIERS, []).append(_Line(line, at))
-
-    def text(self) -> str:
-        """The page: with every heading, if there is room for those with nothing below."""
-        bodies = {section: _listed(lines) for section, lines in self._lines.items()}
-        whole = written(bodies)
-        if estimate(whole) <= self._limit:
-            return whole
-        return "\n\n".join(f"## {name}\n{bodies[name]}" for name in (*SECTIONS, TURN) if name in bodies)
-
-
-def _listed(lines: Iterable[_Line]) -> str:
-    return "\n".join(f"- {line.text}" for line in sorted(lines, key=lambda line: (line.at, line.within)))
-
-
-def _cost(line: str) -> int:
-    """Estimated tokens of a line with its mark and its end; that of several lines is at most the sum."""
-    return estimate(f"- {line}\n")
-
-
-def _fitting(costs: dict[str, int], room: int) -> list[str]:
-    """The first names that have room."""
-    names = []
-    for name, cost in costs.items():
-        if (room := room - cost) < 0:
-            break
-        names.append(name)
-    return names
-
-
-def _candidates(leaving: Leaving, told: Sequence[Sentence]) -> Iterator[tuple[str, list[_Line]]]:
+def _candidates(leaving: Leaving, told: Sequence[Sentence]) -> Iterator[tuple[str, list[Line]]]:
     """For each section the lines that it might have, the ones to be taken first first."""
     asked = speakers(told, "person")
     spoken = [each for each in told if each.by != "summary"]
@@ -176,18 +76,18 @@ def _candidates(leaving: Leaving, told: Sequence[Sentence]) -> Iterator[tuple[st
     yield CONTEXT, [*_latest(facts), *_carried(told, CONTEXT), *(_carried(told, TURN) if not leaving.began else [])]
 
 
-def _latest(chosen: Iterable[Sentence]) -> list[_Line]:
+def _latest(chosen: Iterable[Sentence]) -> list[Line]:
     lines = enumerate(each for each in chosen if each.text)
-    return [_Line(clipped(each.text, LINE_CHARACTERS), each.at, within) for within, each in lines][::-1]
+    return [Line(clipped(each.text, LINE_CHARACTERS), each.at, within) for within, each in lines][::-1]
 
 
-def _carried(told: Sequence[Sentence], section: str) -> list[_Line]:
+def _carried(told: Sequence[Sentence], section: str) -> list[Line]:
     """What the summary in force says in a section, before everything that is new; its end first."""
     lines = [each.text for each in told if each.by == "summary" and each.section == section and each.text]
-    return [_Line(clipped(text, ASK_CHARACTERS), index - len(lines)) for index, text in enumerate(lines)][::-1]
+    return [Line(clipped(text, ASK_CHARACTERS), index - len(lines)) for index, text in enumerate(lines)][::-1]
 
 
-def _asks(asked: Sequence[Sentence]) -> list[_Line]:
+def _asks(asked: Sequence[Sentence]) -> list[Line]:
     """What people wrote: the last messages whole, of the others the first sentence."""
     messages: dict[int, list[str]] = {}
     for each in asked:
@@ -195,16 +95,16 @@ def _asks(asked: Sequence[Sentence]) -> list[_Line]:
             messages.setdefault(each.at, []).append(each.text)
     latest = list(messages)[-LAST_ASKS:]
     return [
-        _Line(clipped(" ".join(texts), ASK_CHARACTERS) if at in latest else clipped(texts[0], LINE_CHARACTERS), at)
+        Line(clipped(" ".join(texts), ASK_CHARACTERS) if at in latest else clipped(texts[0], LINE_CHARACTERS), at)
         for at, texts in reversed(messages.items())
         if at in latest or len(texts) > 1 or len(texts[0].encode()) >= LEAST_ASK
     ]
 
 
-def _turn(leaving: Leaving, told: Sequence[Sentence]) -> list[_Line]:
+def _turn(leaving: Leaving, told: Sequence[Sentence]) -> list[Line]:
     """The turn whose beginning leaves: what was asked, and what the assistant said since."""
     last = max((each.at for each in told if each.by == "person"), default=-1)
-    lines = [_Line("Asked: " + clipped(" ".join(e.text for e in told if e.at == last), ASK_CHARACTERS), last)]
+    lines = [Line("Asked: " + clipped(" ".join(e.text for e in told if e.at == last), ASK_CHARACTERS), last)]
     return (lines if last >= 0 else []) + _latest(each for each in told if each.by == "assistant" and each.at > last)
 
 
@@ -221,16 +121,16 @@ def _is_fact(text: str) -> bool:
     return any(word[0].isupper() or any(map(str.isdigit, word)) or not word.isascii() for word in text.split()[1:])
 
 
-def _calls(messages: Sequence[Message]) -> list[_Line]:
+def _calls(messages: Sequence[Message]) -> list[Line]:
     """What tools were called with and how that ended, the last first; what was done again is told once."""
     calls = {
         call.id: (at, call) for at, each in enumerate(messages) if isinstance(each, AssistantMessage) for call in each.calls
     }
-    lines: dict[str, _Line] = {}
+    lines: dict[str, Line] = {}
     for message in reversed(messages):
         if isinstance(message, ToolMessage) and message.id in calls:
             at, call = calls[message.id]
             what = f"{call.tool} {clipped(one_line(harmless(call.arguments[: 2 * CALL_CHARACTERS])), CALL_CHARACTERS)}"
             failed = f"failed: {clipped(one_line(harmless(message.text[: 2 * CALL_CHARACTERS])), CALL_CHARACTERS)}"
-            lines.setdefault(what, _Line(f"{what}: {failed if message.failed else 'done'}", at))
+            lines.setdefault(what, Line(f"{what}: {failed if message.failed else 'done'}", at))
     return list(lines.values())

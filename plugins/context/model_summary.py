@@ -13,6 +13,7 @@ from plugins.context.asking import Question, ask_in_pieces, spent
 from plugins.context.completing import completed
 from plugins.context.extract import extracted
 from plugins.context.fencing import Entry, divided, entries, harmless, unwrapped
+from plugins.context.identifiers import is_named
 from plugins.context.summary_checks import Checked, accounted, check, is_excuse
 from plugins.context.summary_prompts import SYSTEM, mending, merging, question
 from plugins.errors import ContextOverflow, ProviderError
@@ -84,9 +85,11 @@ class _Writing:
             self.checks += (f"Second try: {sentence}" for sentence in tried.checked.sentences)
         if not tried.checked.mendable:
             raise _NoSummary(tried.checked.sentences[0])
-        text = await asyncio.to_thread(_completed, tried, self._leaving)
+        text = await asyncio.to_thread(completed, tried.text, self._leaving, tried.checked)
         if (size := estimate(text)) > self._leaving.limit:
             raise _NoSummary(f"With what it left out it has about {size} tokens; it may have {self._leaving.limit}.")
+        if not all(is_named(each, text) for each in tried.checked.missing):
+            raise _NoSummary("There is no room for the identifiers that it left out.")
         return text
 
     async def _first(self) -> _Tried:
@@ -128,8 +131,3 @@ class _Writing:
 
     def _question(self, asked: str) -> Question:
         return Question(system=SYSTEM, text=asked, limit=self._leaving.limit, window=self._leaving.window)
-
-
-def _completed(tried: _Tried, leaving: Leaving) -> str:
-    _, lost = accounted(tried.text, leaving)
-    return completed(tried.text, leaving, tried.checked, lost)

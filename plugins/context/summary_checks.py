@@ -25,6 +25,9 @@ TOKENS_PER_IDENTIFIER = 40
 MOST_ABSENT = 3
 """Of the sections so many may be added empty."""
 
+FEW = 4
+"""Of so many identifiers, or more, a summary has to name half by itself, or it says nothing exactly."""
+
 MOST_ACCOUNTED = 200
 """Identifiers that an account of what was kept and lost names, the latest of each."""
 
@@ -53,9 +56,11 @@ _DATE = re.compile(r"\d{1,4}[-./]\d{1,2}(?:[-./]\d{1,4})?(?:T[\d:.+Z-]+)?|\d{1,2
 
 class Checked(msgspec.Struct, frozen=True, kw_only=True):
     """What is wrong with a summary. `faults` are sentences. The others can be mended without a model: the sections that are
-    `absent`, the identifiers that are `missing`, and what the person asked last where that is `unasked`."""
+    `absent`, the identifiers that are `missing` of so many `demanded`, and what the person asked last where that is
+    `unasked`."""
 
     faults: tuple[str, ...] = ()
+    demanded: int = 0
     absent: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     unasked: str = ""
@@ -63,7 +68,8 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def mendable(self) -> bool:
         """Whether it can be mended without a model and is worth it."""
-        return not self.faults and len(self.absent) <= MOST_ABSENT
+        vague = self.demanded >= FEW and 2 * len(self.missing) > self.demanded
+        return not self.faults and not vague and len(self.absent) <= MOST_ABSENT
 
     @property
     def sentences(self) -> tuple[str, ...]:
@@ -79,11 +85,12 @@ def check(summary: str, leaving: Leaving) -> Checked:
     if is_excuse(summary):
         return Checked(faults=("It is empty, an error or an apology, and no summary.",))
     sections = parsed(summary)
-    strict = leaving.identifier_policy == "strict"
+    wanted = demanded(leaving) if leaving.identifier_policy == "strict" else []
     return Checked(
+        demanded=len(wanted),
         faults=(*_of_size(summary, leaving), *_invented(summary, leaving)),
         absent=tuple(name for name in ((*SECTIONS, TURN) if leaving.began else SECTIONS) if name not in sections),
-        missing=tuple(each for each in demanded(leaving) if not is_named(each, summary)) if strict else (),
+        missing=tuple(each for each in wanted if not is_named(each, summary)),
         unasked=_unasked(summary, leaving),
     )
 

@@ -239,12 +239,20 @@ async def test_what_is_wrong_twice_is_replaced_by_the_extract(faulty: str) -> No
 
 
 async def test_identifiers_that_the_model_leaves_out_twice_are_added_with_what_was_said_of_them() -> None:
-    text = written({GOALS: "- next week: the second aquarium, which leaks"})
+    text = SUMMARY.replace("- CRAB-417: stays open\n", "").replace("- 10.0.4.17:8443", "").replace("to 10.0.4.17:8443", "")
     summary = await summarize(TALK, AskedModel(text))
     assert summary.by == "model_summary"
     told = parsed(summary.text)[IDENTIFIERS]
+    assert "- Please move the crab pictures into src/shells/moult.py and keep ticket CRAB-417 open." in told
     assert "- src/shells/moult.py now holds the pictures; I deployed build 7f3a9c21 to 10.0.4.17:8443." in told
-    assert "CRAB-417" in told
+    assert summary.lost == ()
+
+
+async def test_a_summary_that_names_next_to_nothing_is_not_taken() -> None:
+    text = written({GOALS: "- next week: the second aquarium, which leaks"})
+    summary = await summarize(TALK, AskedModel(text))
+    assert summary.by == "extract"
+    assert summary.failed.startswith("These identifiers are missing: src/shells/moult.py, 7f3a9c21")
     assert summary.lost == ()
 
 
