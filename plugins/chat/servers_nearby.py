@@ -119,6 +119,16 @@ class LlamaServer(_Nearby):
             return
         names = [entry.get("id") for entry in entries if entry.get("owned_by") == "llamacpp"]
         self._found = next((name for name in names if isinstance(name, str) and name), None)
+        self._window = await self._read_window() if self._found else None
+
+    async def _read_window(self) -> int | None:
+        """Tokens that one conversation may have there, as `/props` tells; None if it does not."""
+        try:
+            props = msgspec.json.decode(await self._transport.get(f"{self._place}/props", headers={}, patience=_LIST))
+            window = props["default_generation_settings"]["n_ctx"]
+        except (ProviderError, msgspec.MsgspecError, RecursionError, UnicodeError, LookupError, TypeError):
+            return None
+        return window if isinstance(window, int) and window > 0 else None
 
 
 class LMStudio(_Nearby):

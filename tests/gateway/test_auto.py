@@ -22,7 +22,10 @@ from plugins.secrets import Secret
 from tests.gateway.gateways import NOBODY, empty_machine, gateway
 from tests.plugins.asking import opened
 
-LLAMA = {"/v1/models": {"object": "list", "data": [{"id": "gemma.gguf", "object": "model", "owned_by": "llamacpp"}]}}
+LLAMA = {
+    "/v1/models": {"object": "list", "data": [{"id": "gemma.gguf", "object": "model", "owned_by": "llamacpp"}]},
+    "/props": {"default_generation_settings": {"n_ctx": 8192}, "total_slots": 1},
+}
 STUDIO = {
     "/api/v0/models": {
         "data": [
@@ -134,7 +137,7 @@ async def test_of_those_that_run_ollama_comes_first_then_llama_server_then_lm_st
                 chosen.append(models.choose())
 
     assert [model.name for model in chosen] == ["ollama:qwen3:4b", "llama_server:gemma.gguf", "lm_studio:small"]
-    assert chosen[2].window == 4096
+    assert [model.window for model in chosen[1:]] == [8192, 4096]
     assert f"agent.model is auto and llama-server runs on {llama.url[7:]}" in chosen[1].why
 
 
@@ -154,7 +157,7 @@ async def test_no_key_is_ever_shown_to_a_server_that_was_found() -> None:
         await asked.provider.look()
         with pytest.raises(NoSuchModel):
             await asked.ask()
-    assert llama.asked == ["GET /v1/models", "POST /v1/chat/completions"]
+    assert llama.asked == ["GET /v1/models", "GET /props", "POST /v1/chat/completions"]
     assert not any("secret" in value for headers in llama.headers for value in headers.values())
 
 
