@@ -21,7 +21,7 @@ from plugins.context.summary_checks import accounted
 from plugins.summaries import Ask, Leaving, Summary
 from sessions.messages import AssistantMessage, Message, ToolMessage
 
-SHARES = {GOALS: 0.2, TURN: 0.1, CONSTRAINTS: 0.12, DECISIONS: 0.14, PROGRESS: 0.08, NEXT: 0.06, CONTEXT: 0.1}
+SHARES = {DECISIONS: 0.25, CONSTRAINTS: 0.15, GOALS: 0.15, TURN: 0.1, PROGRESS: 0.05, NEXT: 0.05, CONTEXT: 0.05}
 """The share of the room that each section may take before the identifiers have theirs; what is left over is theirs too."""
 
 LAST_ASKS = 2
@@ -65,11 +65,12 @@ def _candidates(leaving: Leaving, told: Sequence[Sentence]) -> Iterator[tuple[st
     """For each section the lines that it might have, the ones to be taken first first."""
     asked = speakers(told, "person")
     spoken = [each for each in told if each.by != "summary"]
-    yield GOALS, [*_asks(asked), *_carried(told, GOALS)]
-    yield TURN, [*_turn(leaving, told), *_carried(told, TURN)] if leaving.began else []
-    yield CONSTRAINTS, [*_latest(each for each in asked if is_wish(each.text)), *_carried(told, CONSTRAINTS)]
     decided = (each for each in spoken if is_decision(each.text) or (each.by == "person" and is_correction(each.text)))
     yield DECISIONS, [*_latest(decided), *_carried(told, DECISIONS)]
+    wished = [*_latest(each for each in asked if is_wish(each.text)), *_carried(told, CONSTRAINTS)]
+    yield CONSTRAINTS, [*wished, *_latest(each for each in speakers(told, "assistant") if is_wish(each.text))]
+    yield GOALS, [*_asks(asked), *_carried(told, GOALS)]
+    yield TURN, [*_turn(leaving, told), *_carried(told, TURN)] if leaving.began else []
     yield PROGRESS, [*_calls(leaving.messages), *_carried(told, PROGRESS)]
     yield NEXT, _latest(_closing(told)) or _carried(told, NEXT)
     facts = (each for each in asked if _is_fact(each.text))
@@ -88,17 +89,23 @@ def _carried(told: Sequence[Sentence], section: str) -> list[Line]:
 
 
 def _asks(asked: Sequence[Sentence]) -> list[Line]:
-    """What people wrote: the last messages whole, of the others the first sentence."""
+    """What people wrote: the last messages whole, of the others the sentence that asks most."""
     messages: dict[int, list[str]] = {}
     for each in asked:
         if each.text:
             messages.setdefault(each.at, []).append(each.text)
     latest = list(messages)[-LAST_ASKS:]
     return [
-        Line(clipped(" ".join(texts), ASK_CHARACTERS) if at in latest else clipped(texts[0], LINE_CHARACTERS), at)
+        Line(clipped(" ".join(texts), ASK_CHARACTERS) if at in latest else clipped(_ask_in(texts), LINE_CHARACTERS), at)
         for at, texts in reversed(messages.items())
         if at in latest or len(texts) > 1 or len(texts[0].encode()) >= LEAST_ASK
     ]
+
+
+def _ask_in(texts: Sequence[str]) -> str:
+    """The first question, else the first wish or decision, else the first sentence."""
+    questions = (text for text in texts if text.endswith(("?", "？")))
+    return next(questions, next((text for text in texts if is_wish(text) or is_decision(text)), texts[0]))
 
 
 def _turn(leaving: Leaving, told: Sequence[Sentence]) -> list[Line]:

@@ -9,10 +9,15 @@ import msgspec
 
 from plugins.context.identifiers import identifiers
 from plugins.context.said import Sentence, Speaker
+from plugins.context.sections import DECISIONS
+from plugins.context.sentences import is_correction, is_decision
 from sessions.messages import AssistantMessage, Message, ToolMessage
 
 WEIGHTS: dict[Speaker, float] = {"person": 4.0, "summary": 3.0, "assistant": 2.0}
 """What it counts that a person said it, that an earlier summary kept it, that the assistant said it."""
+
+SETTLED = 1.5
+"""What it counts that a decision or a correction names it: without its sentence it would mean nothing."""
 
 HEARD = 4_000
 """Characters at both ends of what a tool was given or returned that are read."""
@@ -63,7 +68,9 @@ def heard(messages: Sequence[Message]) -> list[str]:
 
 
 def _weigh(weighed: _Weighed, sentence: Sentence, index: int) -> None:
-    weight = WEIGHTS[sentence.by]
+    weight = WEIGHTS[sentence.by] * (
+        SETTLED if sentence.section == DECISIONS or is_decision(sentence.text) or is_correction(sentence.text) else 1
+    )
     weighed.weight = max(weighed.weight, weight)
     weighed.count += 1
     weighed.last = index

@@ -13,7 +13,7 @@ import msgspec
 
 from plugins.context.fencing import harmless
 from plugins.context.identifiers import identifiers
-from plugins.context.sections import parsed
+from plugins.context.sections import PROGRESS, parsed
 from plugins.context.sentences import is_correction, sentences
 from plugins.summaries import Leaving
 from sessions.messages import AssistantMessage, Message, UserMessage
@@ -29,6 +29,9 @@ CORRECTIONS = 50
 CORRECTABLE = 4_000
 """The latest sentences with identifiers in them may be corrected, so many of them."""
 
+ALIKE = 0.75
+"""The share of its words that a sentence has in common with a correction of it."""
+
 ALSO = "Also: "
 """How the line begins that only lists identifiers, the separator between which is ` · `."""
 
@@ -37,10 +40,6 @@ SEPARATOR = " · "
 _CODE = re.compile(r"^[ \t]*```.*?(?:^[ \t]*```|\Z)", re.MULTILINE | re.DOTALL)
 _WORDS = re.compile(r"[^\W\d_]{3,}|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{2}")
 _LITTLE = re.compile("the|and|for|not|but|now|are|was|that|this|with|from|has|have|der|die|das|und|ist|nicht|les|des|pas")
-_DENIED = re.compile(
-    r"(?:\b(?:not|no|no longer|instead of|rather than|from|nicht|statt|pas|plutôt que|au lieu de|en lugar de)|不是|从) ?$",
-    re.IGNORECASE,
-)
 
 
 class Sentence(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,7 +76,8 @@ def _of_summary(summary: str) -> Iterator[Sentence]:
                     Sentence(text="", by="summary", at=-1, section=section, names=(each,)) for each in listed if each
                 )
             elif text and not text.startswith("#"):
-                yield Sentence(text=text, by="summary", at=-1, section=section, names=named(text))
+                names = () if section == PROGRESS else named(text)  # what tools were called with is not what was said
+                yield Sentence(text=text, by="summary", at=-1, section=section, names=names)
 
 
 def _of_messages(messages: Sequence[Message]) -> Iterator[Sentence]:
@@ -110,15 +110,28 @@ def _corrected(everything: Sequence[Sentence]) -> set[int]:
     What only repeats such an identifier goes with them."""
     corrections = [index for index, each in enumerate(everything) if each.names and is_correction(each.text)]
     words = {index: _words(each) for index, each in enumerate(everything) if each.names}
-    candidates, wrong, old = list(words)[-CORRECTABLE:], set[int](), dict[str, int]()
+    candidates, old = list(words)[-CORRECTABLE:], dict[str, int]()
+    wrong: set[int] = set()
     for index in corrections[-CORRECTIONS:]:
-        for earlier in candidates:
-            if earlier >= index:
-                break
-            if values := _replaced(everything[earlier], everything[index], words[earlier], words[index]):
-                wrong.add(earlier)
-                old |= dict.fromkeys(values, index)
+        alike = {earlier: len(words[earlier] & words[index]) for earlier in candidates if earlier < index}
+        replaced = {
+            earlier: values
+            for earlier, shared in alike.items()
+            if shared >= ALIKE * min(len(words[earlier]), len(words[index])) > 0
+            and (values := _replaced(everything[earlier], everything[index]))
+        }
+        for earlier in _meant(replaced, alike, everything[index]):
+            wrong.add(earlier)
+            old |= dict.fromkeys(replaced[earlier], index)
     return wrong | set(_repeating(everything, old))
+
+
+def _meant(replaced: dict[int, list[str]], alike: dict[int, int], correction: Sentence) -> list[int]:
+    """Which of these sentences a correction means: those whose identifier it names, else those most like it."""
+    if told := [earlier for earlier, values in replaced.items() if set(values) & set(correction.names)]:
+        return told
+    most = max((alike[earlier] for earlier in replaced), default=0)
+    return [earlier for earlier in replaced if alike[earlier] == most]
 
 
 def _repeating(everything: Sequence[Sentence], old: dict[str, int]) -> Iterator[int]:
@@ -128,21 +141,10 @@ def _repeating(everything: Sequence[Sentence], old: dict[str, int]) -> Iterator[
             yield index
 
 
-def _replaced(earlier: Sentence, later: Sentence, words: set[str], later_words: set[str]) -> list[str]:
-    """The identifiers of a sentence that a correction puts others in the place of; [] if it speaks of something else."""
+def _replaced(earlier: Sentence, later: Sentence) -> list[str]:
+    """The identifiers of a sentence in whose place a later one may put others of the same kind."""
     shapes = {_shape(name) for name in set(later.names).difference(earlier.names)}
-    gone = [name for name in earlier.names if name not in later.names or _is_denied(name, later.text)]
-    same = [name for name in gone if _shape(name) in shapes]
-    if not same or not words:
-        return []
-    shared = len(words & later_words)
-    return same if shared >= 1 and 2 * shared >= min(len(words), len(later_words)) else []
-
-
-def _is_denied(name: str, text: str) -> bool:
-    """Whether a text says that something is not, or no longer, `name`."""
-    at = max(0, text.find(name))
-    return _DENIED.search(text[max(0, at - 40) : at].rstrip("`'\"“「")) is not None
+    return [name for name in earlier.names if _shape(name) in shapes]
 
 
 def _shape(name: str) -> str:

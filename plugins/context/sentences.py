@@ -21,19 +21,19 @@ def _any(*words: str, unspaced: str) -> re.Pattern[str]:
 
 _DECIDED = _any(
     r"decid\w+|decisions?|agreed|chose|chosen|settled on|conclu\w+|(?:we'll|we will|let's) (?:use|go|keep|take)",
-    r"go(?:ing)? with|switch(?:ed|ing)? to",
-    r"entschieden|entscheidung|beschlossen|wir nehmen|nehmen wir",
-    r"décidé\w*|décision|choisi\w*|on prend",
-    r"decisión|elegido|usaremos|deciso|scelto|besloten",
-    unspaced="决定|決定|选择|采用|改用|敲定|就用|結論|にする|にします",
+    r"go(?:ing)? with|switch(?:ed|ing)? to|from now on|henceforth",
+    r"ab jetzt|künftig|entschieden|entscheidung|beschlossen|wir nehmen|nehmen wir",
+    r"désormais|décidé\w*|décision|choisi\w*|on prend",
+    r"a partir de ahora|decisión|elegido|usaremos|deciso|scelto|besloten",
+    unspaced="从现在起|今后|决定|決定|选择|采用|改用|敲定|就用|結論|にする|にします",
 )
 _WISHED = _any(
-    r"prefer\w*|always|never|must(?:n't)?|should(?:n't)?|do not|don't|please|avoid|only|remember|keep in mind",
+    r"prefer\w*|always|never|must(?:n't)?|should(?:n't)?|do not|don't|avoid|remember|keep in mind",
     r"i (?:want|like|hate|need)|important|deadline|budget",
-    r"immer|nie(?:mals)?|muss|müssen|bitte|nicht|bevorzug\w*|möchte|merk dir|wichtig",
+    r"immer|nie(?:mals)?|muss|müssen|nicht mehr|bevorzug\w*|möchte|merk dir|wichtig",
     r"toujours|jamais|préf\w+|il faut|évite\w*|ne pas|n'oublie",
     r"siempre|nunca|prefiero|debe\w*|evita\w*|recuerda|sempre|preferisco|devi|altijd|nooit|liever",
-    unspaced="喜欢|偏好|总是|从不|必须|不要|请|记住|希望|务必|禁止|必ず|してください|しないで|覚えて",
+    unspaced="喜欢|偏好|总是|从不|必须|不要|记住|希望|务必|禁止|必ず|しないで|覚えて",
 )
 _CORRECTED = _any(
     r"correct(?:ion|ed)|actually|instead(?: of)?|rather than|no longer|not \S{1,80} but|(?:i|that) (?:was|is) wrong|i meant",

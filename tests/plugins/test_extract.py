@@ -140,6 +140,27 @@ def test_a_similar_sentence_that_corrects_nothing_takes_no_place() -> None:
     assert "9443" in text
 
 
+def test_a_correction_of_another_thing_takes_no_place() -> None:
+    record: list[Message] = [
+        person("The staging port of the old mail relay is 8443."),
+        person("The archive port of the old mail relay is 8555."),
+        person("Actually, the archive port of the old mail relay is 9555; forget about 8555."),
+        assistant("Good."),
+    ]
+    text = extracted(leaving(*record))
+    assert "8443" in text
+    assert "9555" in text
+    assert "relay is 8555" not in text
+
+
+def test_the_question_of_an_earlier_message_is_kept_rather_than_its_greeting() -> None:
+    record = [
+        message for n in range(4) for message in (person(f"Hello there. What is the {n}th colour?"), assistant("Blue."))
+    ]
+    sections = parsed(extracted(leaving(*record)))
+    assert "- What is the 0th colour?" in sections[GOALS].splitlines()
+
+
 def test_a_turn_whose_beginning_leaves_has_a_section_of_its_own() -> None:
     record: list[Message] = [
         person("Move the archive to s3://cold/2026."),
