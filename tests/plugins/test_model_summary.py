@@ -262,6 +262,21 @@ async def test_what_was_asked_last_is_added_where_the_model_leaves_it_out_twice(
     assert "- Asked last: Thanks. Next week we look at the second aquarium, which leaks." in parsed(summary.text)[GOALS]
 
 
+@pytest.mark.parametrize(
+    ("gone", "failed"),
+    [
+        ("; next week look at the second aquarium, which leaks", "With what it left out it has about "),
+        ("- CRAB-417: stays open\n", "There is no room for the identifiers that it left out."),
+    ],
+)
+async def test_where_there_is_no_room_for_what_was_left_out_the_extract_stands(gone: str, failed: str) -> None:
+    text = SUMMARY.replace(gone, "")
+    summary = await summarize(changed(limit=estimate(text) + 1), AskedModel(text))
+    assert summary.by == "extract"
+    assert summary.failed.startswith(failed)
+    assert estimate(summary.text) <= estimate(text) + 1
+
+
 async def test_the_last_ask_may_be_missing_where_a_later_one_stays() -> None:
     text = SUMMARY.replace("; next week look at the second aquarium, which leaks", "")
     summary = await summarize(changed(kept=(person("And the third?"),)), AskedModel(text))
