@@ -48,6 +48,7 @@ _EXCUSE = re.compile(
     r"|entschuldigung|es tut mir leid|leider|(?:je suis )?désolée?\b|lo siento|no puedo)",
     re.IGNORECASE,
 )
+_OF_ITSELF = re.compile(r"summar|unavailable|\bhelp\b|总结|摘要|zusammenfass|résum|resum", re.IGNORECASE)
 _WORDS = re.compile(r"[^\W\d_]{4,}|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{2}")
 _PARTS = re.compile(r"[:#()=,;\s]+")
 _CERTAIN = re.compile(r"[\d/\\@_]")
@@ -101,7 +102,9 @@ def is_excuse(text: str) -> bool:
     said = [body for body in sections.values() if body] if sections else [text.strip()]
     if not any(said):
         return True
-    return all(_EXCUSE.match(body) and len(body) < 400 for body in said) and (not sections or len(said) <= 2)
+    excuses = all(_EXCUSE.match(body) and len(body) < 400 for body in said)
+    # Below a heading "failed to deploy" is work to be done: there an excuse has to speak of the summary.
+    return excuses and (not sections or all(map(_OF_ITSELF.search, said)))
 
 
 def demanded(leaving: Leaving) -> list[str]:

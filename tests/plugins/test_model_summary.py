@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from plugins.context.model_summary import ModelSummary
-from plugins.context.sections import CONTEXT, EMPTY, GOALS, IDENTIFIERS, SECTIONS, TURN, parsed, written
+from plugins.context.sections import CONTEXT, EMPTY, GOALS, IDENTIFIERS, PROGRESS, SECTIONS, TURN, parsed, written
 from plugins.errors import ContextOverflow, ProviderError, RateLimited, Unreachable
 from plugins.loading import load_plugins
 from plugins.summaries import Leaving, Summary
@@ -186,6 +186,14 @@ async def test_what_is_no_summary_is_never_stored_as_one(answer: str) -> None:
 async def test_a_summary_that_tells_of_errors_is_one() -> None:
     text = with_lines(goals="- Error 529 came of the leak in the second aquarium; sorry crabs")
     assert (await summarize(TALK, AskedModel(text))).text == text
+
+
+async def test_what_failed_in_the_conversation_is_no_excuse_of_the_model() -> None:
+    what = leaving(person("The deployment failed."), assistant("I look into it. " * 80))
+    text = written(
+        {GOALS: "- Failed to deploy: find out why the deployment failed", PROGRESS: "- Unable to reproduce it yet"}
+    )
+    assert (await summarize(what, AskedModel(text))).text == text
 
 
 async def test_a_part_that_is_not_summarised_makes_the_extract_stand() -> None:
