@@ -16,6 +16,9 @@ from plugins.tools.file_place import FileChanged, FilePlace, file_place
 
 FOLDER = "memory"
 
+EMPTY = frozenset({"", "(none)", "- (none)"})
+"""Lines that say nothing."""
+
 TRIES = 8
 """How often a file that somebody else changes in the same moment is looked at again."""
 
@@ -58,6 +61,11 @@ def digest_of(text: str) -> str:
     return hashlib.sha256(text.strip().encode()).hexdigest()[:16]
 
 
+def as_section(title: str, text: str) -> str:
+    """A text under a heading of a day's note, its own headings one level below that."""
+    return f"## {title}\n\n" + re.sub(r"^(#{1,5}) ", r"#\1 ", text.strip(), flags=re.MULTILINE)
+
+
 def _put(place: FilePlace, text: str, digest: str, news: bool) -> bool:
     """Append a section, or what is missing of it; False if the file was changed meanwhile."""
     before = place.content()
@@ -65,7 +73,7 @@ def _put(place: FilePlace, text: str, digest: str, news: bool) -> bool:
     if before is not None and mark.encode() in before:
         return True
     shown = _news(text, before or b"") if news else text
-    content = f"{shown.strip()}\n\n{mark}\n".encode()
+    content = f"{shown.strip()}\n\n{mark}\n".lstrip().encode()
     try:
         if before is None:
             place.replace(content, lambda: None)
@@ -80,19 +88,13 @@ def _news(text: str, before: bytes) -> str:
     """The text without list items that stand in a file already, and without headings that have nothing below them then."""
     known = {_item(line) for line in before.decode(errors="replace").split("\n")} - {""}
     kept: list[str] = []
-    for line in text.strip().split("\n"):
-        if _item(line) in known:
-            continue
-        if line.startswith("#") or not line.strip():
-            while kept and line.startswith("#") and _level(kept[-1]) >= _level(line):
-                kept.pop()
-            if not line.strip():
-                continue
-            kept.append("")
-        kept.append(line)
-    while kept and (not kept[-1] or kept[-1].startswith("###")):
-        kept.pop()
-    return "\n".join(kept).strip()
+    for line in reversed(text.strip().split("\n")):
+        level = _level(line)
+        below = next((_level(under) for under in reversed(kept) if under), 1)
+        gone = 0 < below <= level  # a heading, and what stood below it is gone
+        if _item(line) not in known and line.strip() not in EMPTY and not gone:
+            kept += ["", line, ""] if level else [line]
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(reversed(kept))).strip()
 
 
 def _item(line: str) -> str:
@@ -101,8 +103,9 @@ def _item(line: str) -> str:
 
 
 def _level(line: str) -> int:
-    """How deep a heading is; an empty line is below all, other text above."""
-    return 99 if not line else len(line) - len(line.lstrip("#"))
+    """How deep a heading is; 0 for what is none."""
+    found = re.match(r"(#{1,6}) ", line)
+    return len(found[1]) if found else 0
 
 
 def _rest(before: bytes, content: bytes) -> bytes:

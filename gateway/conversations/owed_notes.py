@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from gateway.conversations.day_notes import DayNotes, NoteNotWritten, digest_of
+from gateway.conversations.day_notes import DayNotes, NoteNotWritten, as_section, digest_of
 from sessions.cycle import Owed
 from sessions.events import ContextCompacted, MemoryFlushed, NoteAppended
 from sessions.recorder import Recorder
@@ -27,6 +27,10 @@ class OwedNotes:
         self._behind: set[asyncio.Task[None]] = set()
         self.trouble = ""
         """Why a section could not be appended when it was last tried, as a sentence."""
+
+    @property
+    def _key(self) -> str:
+        return self._recorder.transcript.key
 
     async def pay(self) -> None:
         """Append what is owed; what cannot be now stays owed."""
@@ -55,7 +59,7 @@ class OwedNotes:
                 case MemoryFlushed() as flushed:
                     await self._notes.append(owed.path, flushed.text, flushed.digest)
                 case ContextCompacted() as compacted:
-                    text = f"## Summary {compacted.compaction}\n\n{compacted.summary}"
+                    text = as_section(f"Summary {compacted.compaction} of {self._key}", compacted.summary)
                     await self._notes.append(owed.path, text, digest_of(text), news=True)
         except NoteNotWritten as error:
             self.trouble = str(error)

@@ -1,0 +1,116 @@
+"""The day's note: sections appended once, whole, beside what people write."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+
+import pytest
+
+from gateway.conversations.day_notes import DayNotes, NoteNotWritten, as_section, day_note, digest_of
+from plugins.tools import file_place
+
+PATH = day_note("2026-11-21")
+TEXT = "## 12:00 main\n\n- The sky is green."
+
+
+def note(tmp_path: Path) -> Path:
+    return tmp_path / PATH
+
+
+async def test_a_section_stands_once_with_its_mark_behind_it(tmp_path: Path) -> None:
+    notes = DayNotes(tmp_path)
+    for _ in range(3):
+        await notes.append(PATH, TEXT, digest_of(TEXT))
+    assert note(tmp_path).read_text() == f"{TEXT}\n\n<!-- exuvia {digest_of(TEXT)} -->\n"
+    assert note(tmp_path).stat().st_mode & 0o777 == 0o600
+    assert note(tmp_path).parent.stat().st_mode & 0o777 == 0o700
+
+
+async def test_what_a_person_wrote_stays_and_an_empty_line_parts_it(tmp_path: Path) -> None:
+    note(tmp_path).parent.mkdir()
+    note(tmp_path).write_text("Call Ana.")
+    await DayNotes(tmp_path).append(PATH, TEXT, "d1")
+    await DayNotes(tmp_path).append(PATH, "- More.", "d2")
+    assert note(tmp_path).read_text() == f"Call Ana.\n\n{TEXT}\n\n<!-- exuvia d1 -->\n\n- More.\n\n<!-- exuvia d2 -->\n"
+
+
+@pytest.mark.parametrize("length", [16, 25, len(TEXT), len(TEXT) + 10])
+async def test_the_beginning_that_a_power_cut_left_is_completed(length: int, tmp_path: Path) -> None:
+    notes = DayNotes(tmp_path)
+    await notes.append(PATH, TEXT, "d1")
+    whole = note(tmp_path).read_text()
+    note(tmp_path).write_text("Before.\n\n" + whole[:length])
+    await notes.append(PATH, TEXT, "d1")
+    assert note(tmp_path).read_text() == "Before.\n\n" + whole
+
+
+async def test_many_writers_at_once_lose_nothing(tmp_path: Path) -> None:
+    notes = DayNotes(tmp_path)
+    await notes.append(PATH, "- First.", "first")
+    done: list[int] = []
+
+    async def append(number: int) -> None:
+        while True:
+            try:
+                await notes.append(PATH, f"- Item {number}.", f"n{number}")
+            except NoteNotWritten:
+                continue
+            done.append(number)
+            return
+
+    await asyncio.gather(*(append(number) for number in range(20)))
+    text = note(tmp_path).read_text()
+    assert all(text.count(f"- Item {number}.\n") == 1 for number in range(20))
+
+
+async def test_of_a_summary_only_what_is_new_is_written_without_empty_headings(tmp_path: Path) -> None:
+    notes = DayNotes(tmp_path)
+    await notes.append(PATH, TEXT, "d1")
+    progress = "## Progress\n\n### Done\n\n(none)\n\n### Blocked\n\n- Paint."
+    summary = f"## Goals\n\n- the SKY  is green.\n\n{progress}\n\n## Next Steps\n\n(none)"
+    await notes.append(PATH, as_section("Summary 1 of main", summary), "d2", news=True)
+    added = note(tmp_path).read_text().partition("<!-- exuvia d1 -->\n\n")[2]
+    assert added == "## Summary 1 of main\n\n### Progress\n\n#### Blocked\n\n- Paint.\n\n<!-- exuvia d2 -->\n"
+
+
+async def test_where_everything_stands_there_already_the_mark_alone_is_added(tmp_path: Path) -> None:
+    notes = DayNotes(tmp_path)
+    await notes.append(PATH, TEXT, "d1")
+    await notes.append(PATH, as_section("Summary 1", "## Goals\n\n- The sky is green."), "d2", news=True)
+    assert note(tmp_path).read_text().endswith("<!-- exuvia d1 -->\n\n<!-- exuvia d2 -->\n")
+
+
+@pytest.mark.parametrize("kind", ["link", "folder", "pipe", "twin"])
+async def test_what_is_no_plain_file_is_refused_with_a_sentence(kind: str, tmp_path: Path) -> None:
+    target = note(tmp_path)
+    target.parent.mkdir()
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_text("mine")
+    match kind:
+        case "link":
+            target.symlink_to(elsewhere)
+        case "folder":
+            target.mkdir()
+        case "pipe":
+            os.mkfifo(target)
+        case _:
+            target.with_name("2026-11-21.MD").write_text("other")
+    with pytest.raises(NoteNotWritten, match=r"^memory/2026-11-21\.md"):
+        await DayNotes(tmp_path).append(PATH, TEXT, "d1")
+    assert elsewhere.read_text() == "mine"
+
+
+async def test_a_file_that_somebody_keeps_changing_is_given_up_for_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    note(tmp_path).parent.mkdir()
+    note(tmp_path).write_text("busy\n")
+
+    def changed(*_: object) -> None:
+        raise file_place.FileChanged
+
+    monkeypatch.setattr(file_place.FilePlace, "append", changed)
+    with pytest.raises(NoteNotWritten, match="is being changed by somebody else"):
+        await DayNotes(tmp_path).append(PATH, TEXT, "d1")
