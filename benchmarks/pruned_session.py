@@ -132,13 +132,12 @@ class PrunedSession:
         context = assemble(self.recorder.transcript, self._before)
         measured = self._gauge.measure(context)
         millis = (time.perf_counter() - began) * 1000
-        self._note(
-            RequestSent(purpose="answer", sha256=measured.sha256, messages=len(context.messages), tokens=measured.tokens)
-        )
+        tokens = measured.units.total
+        self._note(RequestSent(purpose="answer", sha256=measured.sha256, messages=len(context.messages), tokens=tokens))
         size, repeated = repeats(context, self._before)
         is_warm = self.now - self._asked < COLD
         self._before, self._asked = context, self.now
-        self.sent.append(Sent(tokens=measured.tokens, bytes=size, repeated=repeated if is_warm else 0, millis=millis))
+        self.sent.append(Sent(tokens=tokens, bytes=size, repeated=repeated if is_warm else 0, millis=millis))
         return self.sent[-1]
 
     def _note(self, event: Event) -> int:

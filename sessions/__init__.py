@@ -13,7 +13,8 @@ Values and pure functions:
     compaction   when a conversation must be shortened, and where it is cut
     pruning      edits of what the model is shown, and how they meet
     context      one request's messages, paired, and their hash
-    tokens       how many tokens a text is; sizing: how many a view has, message by message
+    tokens       how many tokens a text is, from its length alone; sizing: how many a view has, message by message
+    units        what a request holds by kind of text; with calibration (how a model counts) and counts (the next estimate)
     oversize     nothing that cannot be parted takes the window for itself
     admitting    which proposed edits become part of the log
     tally        how many characters a view shows

@@ -14,8 +14,8 @@ import msgspec
 
 from sessions.events import InstructionsSet
 from sessions.messages import AssistantMessage, Message, ToolDefinition, ToolMessage, UserMessage
-from sessions.tokens import MESSAGE, estimate
 from sessions.transcript import Transcript
+from sessions.units import Units, of_head, of_message
 
 LOST_RESULT = "No result of this call was recorded."
 """What the model is told where a call has no result in the log."""
@@ -95,10 +95,11 @@ def paired(messages: Iterable[Message]) -> list[Message]:
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
-    """What `request_sent` says of a context: `sha256` in hexadecimal of its canonical JSON, and estimated `tokens`."""
+    """What `request_sent` says of a context: `sha256` in hexadecimal of its canonical JSON, and what it holds without its
+    attachments."""
 
     sha256: str
-    tokens: int
+    units: Units
 
 
 MARKED = 32
@@ -110,7 +111,7 @@ class _Mark(msgspec.Struct, frozen=True, kw_only=True):
 
     messages: int
     state: Any  # hashlib's own type has no name while running
-    tokens: int
+    units: Units
 
 
 class Gauge:
@@ -126,26 +127,25 @@ class Gauge:
         self._marks: list[_Mark] = []
 
     def measure(self, context: Context) -> Measured:
-        """The context's hash and size."""
+        """The context's hash and units."""
         known = self._known(canonical_head(context), context.messages)
-        state, tokens = known.state.copy(), known.tokens
+        state, units = known.state.copy(), known.units
         for count, message in enumerate(context.messages[known.messages :], known.messages + 1):
-            piece = canonical(message)
-            state.update(b"," + piece)
-            tokens += MESSAGE + estimate(piece.decode())
+            state.update(b"," + canonical(message))
+            units += of_message(message)
             if count % MARKED == 0 or count == len(context.messages):
                 if self._marks[-1].messages % MARKED:
                     self._marks.pop()  # the one at the end, which moves on
-                self._marks.append(_Mark(messages=count, state=state.copy(), tokens=tokens))
+                self._marks.append(_Mark(messages=count, state=state.copy(), units=units))
         self._messages = context.messages
         state.update(b"]")
-        return Measured(sha256=state.hexdigest(), tokens=tokens)
+        return Measured(sha256=state.hexdigest(), units=units)
 
     def _known(self, head: bytes, messages: tuple[Message, ...]) -> _Mark:
         """The last mark that holds for these messages. Those behind it are forgotten."""
         if head != self._head:
             self._head, self._messages = head, ()
-            self._marks = [_Mark(messages=0, state=hashlib.sha256(b"[" + head), tokens=estimate(head.decode()))]
+            self._marks = [_Mark(messages=0, state=hashlib.sha256(b"[" + head), units=of_head(head.decode()))]
         common = common_beginning(messages, self._messages)
         while self._marks[-1].messages > common:
             self._marks.pop()

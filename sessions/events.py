@@ -16,6 +16,7 @@ import msgspec
 
 from sessions.messages import Attachment, ToolDefinition, Usage
 from sessions.pruning import Edit
+from sessions.units import Units
 
 FORMAT = 1
 """The version of the line format, written in each `session_opened`."""
@@ -138,12 +139,15 @@ class TurnInterrupted(_Kind, tag="turn_interrupted", frozen=True, kw_only=True):
 
 
 class RequestSent(_Kind, tag="request_sent", frozen=True, kw_only=True):
-    """A model is asked. `sha256` is that of the canonical JSON of the context, `tokens` our estimate of its size."""
+    """A model is asked. `sha256` is that of the canonical JSON of the context, `tokens` our estimate of its size, `units`
+    what that was estimated from. `model` is the `provider:model` where the turn started with another."""
 
     purpose: str
     sha256: str
     messages: int
     tokens: int
+    units: Units | None = None
+    model: str = ""
 
 
 StopReason: TypeAlias = Literal["end", "calls", "length", "refused", "cancelled"]

@@ -1,54 +1,58 @@
-"""How large a view is in tokens, message by message: estimated, and put right by what the provider counted."""
+"""How large a view is in tokens, message by message: as it is counted in all, and shared out by our estimates."""
 
 from __future__ import annotations
 
 from sessions.compaction import Sizes
-from sessions.context import Context, canonical, canonical_head
-from sessions.messages import Message
-from sessions.tokens import MESSAGE, estimate
+from sessions.context import Context, canonical_head, common_beginning
+from sessions.messages import Attachment, Message, UserMessage
 from sessions.transcript import Transcript
+from sessions.units import Units, of_head, of_message
 
-FACTORS = (0.5, 3.0)
-"""How far a provider's count may put an estimate right; beyond, one of the two means something else."""
+PIXELS = 750
+"""Pixels of a picture for each token, where a vendor's own formula is not at hand; `BYTES` is that of other files."""
+
+BYTES = 3
 
 
 class Sizing:
-    """Sizes of one session's requests. Each message is estimated once."""
+    """Sizes of one session's requests. Each message is counted once."""
 
     def __init__(self) -> None:
         self._messages: tuple[Message, ...] = ()
-        self._sizes: list[int] = []
-        self._head: tuple[object, int] = (None, 0)
+        self._units: list[Units] = []
+        self._total = Units()
+        self._head: tuple[object, Units] = (None, Units())
 
     def sizes(self, transcript: Transcript, context: Context) -> Sizes:
-        """The sizes of a request's parts in tokens; `context` was assembled from the transcript."""
+        """The sizes of a request's parts in tokens, as the model counts that replied last; together they are what is
+        estimated of the whole. `context` was assembled from the transcript."""
         self._follow(context.messages)
-        head = self._head_of(context)
-        factor = self._factor(transcript, head)
-        return Sizes(head=round(head * factor), messages=tuple(round(size * factor) for size in self._sizes))
+        head, counts = self._head_of(context), transcript.counts
+        model = counts.last.model if counts.last else ""
+        calibration = counts.calibration(model)
+        parts = [calibration.tokens(head, whole=True), *(calibration.tokens(units) for units in self._units)]
+        estimated = counts.estimate(self._total + head, model)
+        factor = estimated / max(sum(parts), 1)
+        return Sizes(head=max(0, round(parts[0] * factor)), messages=tuple(round(part * factor) for part in parts[1:]))
 
     def _follow(self, messages: tuple[Message, ...]) -> None:
-        known = len(self._messages)
-        if messages[:known] != self._messages:
-            pairs = enumerate(zip(messages, self._messages, strict=False))
-            known = next((index for index, (one, other) in pairs if one is not other), min(len(messages), known))
-        self._sizes[known:] = [size_of(message) for message in messages[known:]]
+        known = common_beginning(messages, self._messages)
+        fresh = [of_message(message) + _files(message) for message in messages[known:]]
+        self._total += sum(fresh, Units()) - sum(self._units[known:], Units())
+        self._units[known:] = fresh
         self._messages = messages
 
-    def _head_of(self, context: Context) -> int:
+    def _head_of(self, context: Context) -> Units:
         key = (context.instructions, context.tools)
         if self._head[0] != key:
-            self._head = (key, estimate(canonical_head(context).decode()))
+            self._head = (key, of_head(canonical_head(context).decode()))
         return self._head[1]
 
-    def _factor(self, transcript: Transcript, head: int) -> float:
-        """What the newest count of the provider says of our estimate of the same messages."""
-        if transcript.last_usage is None or not transcript.last_usage.input:
-            return 1.0
-        estimated = head + sum(self._sizes[: transcript.last_usage_messages])
-        return min(max(transcript.last_usage.input / max(estimated, 1), FACTORS[0]), FACTORS[1])
+
+def _files(message: Message) -> Units:
+    files = message.attachments if isinstance(message, UserMessage) else ()
+    return Units(pictures=sum(map(_tokens_of, files)))
 
 
-def size_of(message: Message) -> int:
-    """The estimated tokens of one message."""
-    return MESSAGE + estimate(canonical(message).decode())
+def _tokens_of(file: Attachment) -> int:
+    return file.width * file.height // PIXELS if file.width else min(file.bytes, 64 * 1024) // BYTES

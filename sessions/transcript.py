@@ -11,6 +11,7 @@ from typing import assert_never, get_args
 
 import msgspec
 
+from sessions.counts import Counts
 from sessions.cycle import Cut, Cycle, abandoned, appended, began, compacted, flushed
 from sessions.errors import SessionsError
 from sessions.events import (
@@ -47,10 +48,11 @@ from sessions.events import (
 )
 from sessions.growing import Growing, plain
 from sessions.messages import AssistantMessage, Message, ToolCall, ToolMessage, Usage, UserMessage
+from sessions.units import Units, of_message
 from sessions.view import View
 from sessions.wire import decode
 
-FOLD = 8
+FOLD = 9
 """The version of this fold. A checkpoint of another version is not used."""
 
 
@@ -82,6 +84,11 @@ class OpenTurn(msgspec.Struct, frozen=True, kw_only=True):
     calls: tuple[OpenCall, ...] = ()
     finished: bool = False
     """The last reply asked for nothing more: only `turn_ended` is missing."""
+
+    @property
+    def name(self) -> str:
+        """The `provider:model` that the turn started with."""
+        return f"{self.provider}:{self.model}"
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,8 +141,9 @@ class Transcript(msgspec.Struct, frozen=True, kw_only=True):
     spent: dict[str, dict[str, Usage]] = {}
     """Tokens by purpose (`answer`, …) and, in that, by the `provider:model` that replied."""
     last_usage: Usage | None = None
-    last_usage_messages: int = 0
-    """How many of `messages`, from the first, `last_usage.input` covered."""
+    """What the provider counted last, while the beginning that it counted stands."""
+    counts: Counts = Counts()
+    """What is known of the size of requests."""
     withheld: frozenset[tuple[str, str]] = frozenset()
     """Files that a model was not shown and the person was told so: the model, and the file's hash."""
     asked_at: str = ""
@@ -200,7 +208,7 @@ def _changes(  # noqa: PLR0911, PLR0912 - one arm for each kind
         case TurnInterrupted():
             return _in_turn(t, lambda _: {"interrupted": True})
         case RequestSent():
-            return _asked(t, recorded) if event.purpose == "answer" else {}
+            return _asked(t, recorded, event) if event.purpose == "answer" else {}
         case ModelReplied():
             return _replied(t, recorded, event)
         case ToolCalled():
@@ -290,14 +298,17 @@ def _replied(t: Transcript, recorded: Recorded, event: ModelReplied) -> dict[str
         for ref, call in zip(refs, event.calls, strict=True)
     )
     changes: dict[str, object] = {}
-    if (event.text or calls or event.opaque) and _held(t, recorded.seq):
+    said = Units()
+    if event.text or calls or event.opaque:
         message = AssistantMessage(text=event.text, calls=calls, opaque=event.opaque)
-        changes["view"] = t.view.grown(message, recorded.seq)
+        said = of_message(message)
+        if _held(t, recorded.seq):
+            changes["view"] = t.view.grown(message, recorded.seq)
+    changes["counts"] = t.counts.after_reply(said, event.usage, opaque=event.opaque is not None)
     if event.usage is not None:
         changes["usage"] = t.usage + event.usage
         changes["spent"] = _spent(t, "answer", replied_as(t, event), event.usage)
         changes["last_usage"] = event.usage
-        changes["last_usage_messages"] = len(t.messages)
     opened = tuple(
         OpenCall(ref=ref, tool=call.tool, arguments=call.arguments) for ref, call in zip(refs, event.calls, strict=True)
     )
@@ -310,8 +321,12 @@ def replied_as(t: Transcript, event: ModelReplied) -> str:
     return f"{provider}:{event.model}" if provider else event.model
 
 
-def _asked(t: Transcript, recorded: Recorded) -> dict[str, object]:
-    return {"asked_at": recorded.at, **_in_turn(t, lambda turn: {"replies": turn.replies + 1})}
+def _asked(t: Transcript, recorded: Recorded, event: RequestSent) -> dict[str, object]:
+    changes: dict[str, object] = {"asked_at": recorded.at, **_in_turn(t, lambda turn: {"replies": turn.replies + 1})}
+    if event.units is not None:
+        model = event.model or (t.open_turn.name if t.open_turn else "")
+        changes["counts"] = t.counts.after_asking(event.units, model)
+    return changes
 
 
 def _paid(t: Transcript, purpose: str, model: str, usage: Usage | None) -> dict[str, object]:
@@ -321,7 +336,7 @@ def _paid(t: Transcript, purpose: str, model: str, usage: Usage | None) -> dict[
     return {"usage": t.usage + usage, "spent": _spent(t, purpose, model, usage)}
 
 
-_UNCOUNTED: dict[str, object] = {"last_usage": None, "last_usage_messages": 0}
+_UNCOUNTED: dict[str, object] = {"last_usage": None}
 """What is known of the view's size once its beginning is another: nothing, or an old count would be read again."""
 
 

@@ -43,8 +43,7 @@ from sessions.events import (
     ToolReturned,
 )
 from sessions.messages import Usage
-from sessions.sight import Sight, look, with_names
-from sessions.tokens import MESSAGE, estimate
+from sessions.sight import Sight, with_names
 from sessions.transcript import Transcript, Waiting
 from sessions.wire import decode
 
@@ -130,7 +129,7 @@ class View:
                 turns=transcript.turn,
                 events=transcript.head,
                 usage=transcript.usage,
-                context=tokens_used(transcript, sight),
+                context=self._size(name, sight),
                 window=window,
                 waiting=sum(w.seq != self._waiting.seq for w in transcript.waiting),
                 queue_limit=around.queue_limit(),
@@ -260,6 +259,13 @@ class View:
         except Conflict as error:
             raise CommandFailed(str(error)) from error
 
+    def _size(self, model: str | None, sight: Sight | None) -> int | None:
+        """The estimated tokens of the next request; None before the first one."""
+        transcript = self._transcript
+        if model is None or transcript.instructions is None:
+            return None
+        return transcript.counts.estimate(self._conversation.turn.measure(sight, model), model)
+
     @property
     def _transcript(self) -> Transcript:
         return self._conversation.recorder.transcript
@@ -304,16 +310,6 @@ def entry_of(recorded: Recorded) -> HistoryEntry | None:
             return HistoryEntry(seq=recorded.seq, at=recorded.at, who="tool", text=text)
         case _:
             return None
-
-
-def tokens_used(transcript: Transcript, sight: Sight | None) -> int | None:
-    """Tokens of the view: what the provider counted last, and an estimate of what came since, `sight` being that of the
-    model. None before any count."""
-    if transcript.last_usage is None:
-        return None
-    since = transcript.messages[transcript.last_usage_messages :]
-    words = sum(MESSAGE + estimate(message.text) for message in since)
-    return transcript.last_usage.input + words + sum(each.tokens for each in look(since, sight, ""))
 
 
 def time_since(at: str, clock: Clock) -> float:

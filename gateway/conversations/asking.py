@@ -42,7 +42,9 @@ class Asking:
         answers: list[Answered] = []
 
         async def ask(model: ChosenModel) -> None:
-            sent = RequestSent(purpose=self._purpose, sha256=measured.sha256, messages=1, tokens=measured.tokens)
+            calibration = self._recorder.transcript.counts.calibration(model.name)
+            tokens = round(calibration.tokens(measured.units))
+            sent = RequestSent(purpose=self._purpose, sha256=measured.sha256, messages=1, tokens=tokens)
             self._recorder.note(sent, turn=self._turn)
             try:
                 async with asyncio.timeout(ANSWER_WITHIN):
@@ -50,7 +52,7 @@ class Asking:
             except TimeoutError as error:
                 raise Unreachable(f"{model.name} did not answer within {ANSWER_WITHIN:.0f} seconds.") from error
 
-        await Line(self._choose()).answer(ask, lambda: measured.tokens)
+        await Line(self._choose()).answer(ask, lambda: measured.units.total)
         return answers[-1]
 
     async def _listen(self, model: ChosenModel, context: Context, limit: int) -> Answered:

@@ -43,7 +43,9 @@ from sessions.events import (
 )
 from sessions.messages import Usage
 from sessions.recorder import LineTooLong, Recorder
+from sessions.sight import Sight
 from sessions.transcript import OpenTurn, open_turn
+from sessions.units import Units, of_files
 from sessions.wire import carriable
 
 REPLY_LIMIT = 1024 * 1024
@@ -294,8 +296,13 @@ class Turn:
             self._recorder.note(TurnJoined(takes=tuple(takes)), turn=self._open().ordinal)
 
     def _size(self) -> int:
-        """Estimated tokens of the next request."""
-        return self._gauge.measure(assemble(self._recorder.transcript, self._before)).tokens
+        """Estimated tokens of the next request, to a model that was not asked before."""
+        return self._recorder.transcript.counts.estimate(self.measure(None, ""), "")
+
+    def measure(self, sight: Sight | None, model: str) -> Units:
+        """What the next request would hold, for a `provider:model` of this sight. Costs what is new since the last time."""
+        context = assemble(self._recorder.transcript, self._before)
+        return self._gauge.measure(context).units + of_files(self._files.look(context, sight, model))
 
     async def _ask(self, model: ChosenModel) -> None:
         """One answer of the model, asked again if its stream is cut."""
@@ -319,12 +326,15 @@ class Turn:
         context = self._before = assemble(transcript, self._before)
         seen = self._files.look(context, model.provider.limits(model.model).sight, model.name)
         measured = self._gauge.measure(context)
+        units = measured.units + of_files(seen)
         self._recorder.note(
             RequestSent(
                 purpose="answer",
                 sha256=measured.sha256,
                 messages=len(context.messages),
-                tokens=measured.tokens + sum(each.tokens for each in seen),
+                tokens=transcript.counts.estimate(units, model.name),
+                units=units,
+                model="" if model.name == self._open().name else model.name,
             ),
             turn=ordinal,
         )

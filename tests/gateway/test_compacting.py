@@ -36,7 +36,7 @@ from sessions.transcript import Transcript, project
 from tests.gateway.stage import Answer, Model, Stage, breaks, hangs_after, says
 from tests.stories import NOON
 
-WORDS = "one two three four five six seven eight nine ten " * 10
+WORDS = "one two three four five six seven eight nine ten " * 13
 """About 125 tokens."""
 
 
@@ -199,7 +199,7 @@ async def test_a_refusal_as_too_long_is_answered_by_a_flush_and_a_compaction_and
 
     on = stage(tmp_path, answering(answer))
     async with on.playing():
-        await talk(on, 6, "word " * 60)
+        await talk(on, 6, "word " * 80)
     assert [event.trigger for event in on.told(CompactionBegan)] == ["overflow"]
     assert on.told(TurnEnded)[-1].outcome == "replied"
     assert len(on.told(MemoryFlushed)) == 1
@@ -340,7 +340,7 @@ async def test_asked_for_it_compacts_what_there_is_and_says_so_when_there_is_not
     async with on.playing():
         with pytest.raises(NothingToCompact):
             await on.compacting.asked("", 1000)
-        await talk(on, 3)
+        await talk(on, 3, "word " * 200)
         before = size(on)
         await on.compacting.asked("the sky " * 200, 1000)
         assert size(on) < before
@@ -482,12 +482,12 @@ async def unfolded_anew(on: Stage) -> Transcript:
 async def test_a_revert_goes_back_through_what_was_made_on_top(tmp_path: Path) -> None:
     on = stage(tmp_path, answering(says("yes")))
     async with on.playing():
-        await talk(on, 3, "word " * 60)
+        await talk(on, 3, "word " * 80)
         views = [on.recorder.transcript.view]
         for _ in range(2):
             await on.compacting.asked("", 1000)
             views.append(on.recorder.transcript.view)
-            await talk(on, 2, "word " * 60)
+            await talk(on, 2, "word " * 80)
         await on.compacting.asked("", 1000)
         assert on.recorder.transcript.cut == 3
         await on.compacting.revert(2, 4000)

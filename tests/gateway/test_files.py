@@ -10,7 +10,6 @@ from pathlib import Path
 
 import msgspec
 
-from gateway.commands.view import tokens_used
 from gateway.conversations.files import ConversationFiles
 from gateway.conversations.showing import Showing
 from gateway.models.choosing import Models
@@ -19,12 +18,13 @@ from plugins.errors import BadRequest, Unreachable
 from sessions.attachments import Attachments
 from sessions.context import Context, Gauge, assemble
 from sessions.events import AttachmentsWithheld, ModelReplied, RequestSent, TurnEnded
-from sessions.messages import Attachment, Message, Usage, UserMessage
+from sessions.messages import Attachment, Message, UserMessage
 from sessions.sight import Sight, look
 from sessions.transcript import Transcript, from_checkpoint, project, to_checkpoint
+from sessions.units import Units, of_files
 from tests.gateway.stage import Answer, Model, Stage, breaks, says
 from tests.pictures import gif, png
-from tests.stories import received, view_of
+from tests.stories import received
 
 SIGHT = Sight(tokens=lambda width, height: width * height, media=("image/png",))
 
@@ -90,7 +90,7 @@ async def test_what_was_asked_is_measured_with_its_pictures_and_can_be_computed_
     place = stage.kinds.index("request_sent")
     measured = Gauge().measure(assemble(project(stage.log.written[:place])))
     assert sent.sha256 == measured.sha256
-    assert sent.tokens == measured.tokens + 200 * 300
+    assert sent.units == measured.units + Units(pictures=200 * 300)
 
 
 async def test_a_picture_that_the_provider_refuses_is_left_out_from_then_on_and_the_person_is_told(tmp_path: Path) -> None:
@@ -213,14 +213,9 @@ async def test_the_pictures_of_a_context_with_none_cost_nothing(tmp_path: Path) 
     assert shown.context is context
 
 
-def test_the_context_in_use_counts_pictures_that_the_provider_has_not_counted_yet() -> None:
+def test_pictures_count_as_such_and_files_shown_as_text_count_as_words() -> None:
     picture = Attachment(sha256="a" * 64, media="image/png", bytes=9, width=30, height=40)
-    messages: list[Message] = [
-        UserMessage(text="old", attachments=(picture,)),
-        UserMessage(text="new", attachments=(picture,)),
-    ]
-    transcript = Transcript(view=view_of(messages), last_usage=Usage(input=1000), last_usage_messages=1)
-    seen, unseen = tokens_used(transcript, SIGHT), tokens_used(transcript, None)
-    assert seen is not None
-    assert unseen is not None
-    assert (seen - unseen, unseen > 1000) == (30 * 40, True)
+    text = Attachment(sha256="b" * 64, media="text/plain", bytes=300)
+    messages: list[Message] = [UserMessage(text="look", attachments=(picture, text))]
+    assert of_files(look(messages, SIGHT, "m")) == Units(pictures=30 * 40, words=100)
+    assert of_files(look(messages, None, "m")) == Units(words=100)

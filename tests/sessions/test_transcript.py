@@ -122,7 +122,6 @@ def test_usage_is_summed_and_the_last_one_remembers_what_it_covered() -> None:
     )
     assert transcript.usage == Usage(input=30, output=5, cached=4)
     assert transcript.last_usage == Usage(input=20, output=3)
-    assert transcript.last_usage_messages == 3
 
 
 STORY: list[Step] = [

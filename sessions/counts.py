@@ -1,0 +1,105 @@
+"""`Counts`: what a session knows of the size of its requests, folded from `request_sent` and `model_replied`.
+
+The provider's count of the last request is the truth for all that is still as it was then. What has come since is added and
+what has left is taken off, both as the model's calibration has it; where more has left than stayed, or another model is
+asked, the whole request is estimated. Only sums are compared, never positions: so it does not matter whether a message was
+added, shortened by pruning, cut off by a compaction or brought back.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from sessions.calibration import Calibration
+from sessions.messages import Usage
+from sessions.units import Units
+
+MODELS = 8
+"""The models of which a session remembers a calibration: those that replied last."""
+
+
+class Counted(msgspec.Struct, frozen=True, kw_only=True):
+    """A request with the reply to it: the `model` as `provider:model`, its `units`, the `tokens` that the provider counted,
+    and those of its reasoning that nothing shows (`hidden`), which may come back or not."""
+
+    model: str
+    units: Units
+    tokens: int
+    hidden: int = 0
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """A request that is not answered yet."""
+
+    model: str
+    units: Units
+
+
+class Counts(msgspec.Struct, frozen=True, kw_only=True):
+    """The `last` request that a provider counted, the one that is `asked`, and what is known of each model."""
+
+    last: Counted | None = None
+    asked: Asked | None = None
+    models: dict[str, Calibration] = {}
+
+    def estimate(self, units: Units, model: str) -> int:
+        """The tokens of a request of these units to a `provider:model`; never negative."""
+        calibration = self.calibration(model)
+        if (last := self._comparable(units, model)) is None:
+            return max(0, round(calibration.tokens(units, whole=True)))
+        return max(0, round(last.tokens + calibration.tokens(units - last.units, hidden=last.hidden)))
+
+    def calibration(self, model: str) -> Calibration:
+        """What is known of a model; what is believed of all where it never replied."""
+        return self.models.get(model, _UNKNOWN)
+
+    def after_asking(self, units: Units, model: str) -> Counts:
+        """After a request was sent."""
+        return msgspec.structs.replace(self, asked=Asked(model=model, units=units))
+
+    def after_reply(self, said: Units, usage: Usage | None, *, opaque: bool) -> Counts:
+        """After the reply to it: `said` is what it adds to the conversation, `opaque` whether it has reasoning that is sent
+        back."""
+        asked = self.asked
+        if asked is None or usage is None or not _believable(usage.input, asked.units):
+            return msgspec.structs.replace(self, asked=None)
+        calibration = self.calibration(asked.model)
+        if (last := self._comparable(asked.units, asked.model)) is None:
+            calibration = calibration.learnt(asked.units, usage.input, whole=True)
+        else:
+            calibration = calibration.learnt(asked.units - last.units, usage.input - last.tokens, hidden=last.hidden)
+        shown, hidden = _reply(calibration.tokens(said), usage.output)
+        counted = Counted(
+            model=asked.model,
+            units=asked.units + said,
+            tokens=usage.input + shown,
+            hidden=hidden if opaque else 0,
+        )
+        others = {name: known for name, known in self.models.items() if name != asked.model}
+        latest = dict([*others.items(), (asked.model, calibration)][-MODELS:])
+        return Counts(last=counted, models=latest)
+
+    def _comparable(self, units: Units, model: str) -> Counted | None:
+        """The last counted request, if most of it is still there."""
+        last = self.last
+        if last is None or last.model != model:
+            return None
+        left = sum(max(0, before - now) for before, now in zip(last.units.numbers, units.numbers, strict=True))
+        return last if 2 * left <= last.units.total else None
+
+
+_UNKNOWN = Calibration()
+
+
+def _believable(counted: int, units: Units) -> bool:
+    """Whether so many tokens can have been counted for all of a request. Some servers say 0, or leave out what they had in
+    their cache, and one that was read as an almost empty request would never be compacted."""
+    return 0 < counted <= 8 * units.total + 50_000 and 6 * counted >= units.total - units.head - units.pictures
+
+
+def _reply(estimate: float, output: int) -> tuple[int, int]:
+    """The tokens of what a reply shows, and of the reasoning that it does not, by an estimate of the former and the count of
+    both."""
+    if 3 * output < estimate or output > 1.3 * estimate + 32:
+        return round(estimate), max(0, output - round(estimate))
+    return output, 0

@@ -1,0 +1,53 @@
+"""Units: near what tokenizers make of a text of any script, and never less for more."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sessions.messages import AssistantMessage, ToolCall, ToolMessage, UserMessage
+from sessions.units import CALL, MESSAGE, Units, of_head, of_message, of_text
+
+TEXT = st.text(max_size=200)
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ("The quick brown fox jumps over the lazy dog.", 10),
+        ("今天天气很好，我们去公园散步吧。", 11),
+        ("Сегодня хорошая погода, пойдём гулять.", 14),
+        ("def area(self, width: int) -> int:\n    return self.height * width\n", 18),
+        ('{"name": "read", "path": "a/b.py", "lines": [1, 2, 3]}', 23),
+        ("오늘은 날씨가 좋아서 공원에 산책하러 갔습니다.", 16),
+        ("9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08", 39),
+    ],
+)
+def test_they_lie_near_what_o200k_counts(text: str, tokens: int) -> None:
+    assert 0.6 * tokens <= of_text(text).total <= 1.5 * tokens
+
+
+@given(TEXT, TEXT)
+def test_a_longer_text_never_has_less_of_anything(text: str, more: str) -> None:
+    one, both = of_text(text), of_text(text + more)
+    assert all(0 <= a <= b for a, b in zip(one.numbers, both.numbers, strict=True))
+    assert (one.total == 0) == (text == "")
+
+
+def test_each_script_counts_as_its_own_kind() -> None:
+    assert of_text("hello").words > 0 == of_text("hello").marks
+    assert of_text("12 {}").marks > 0 == of_text("12 {}").words
+    assert of_text("漢字かな한글").unspaced == of_text("漢字かな한글").total
+    assert of_text("нормально नमस्ते").scripts > 0
+    assert of_text("\ud800").total > 0  # a lone surrogate is sent as a replacement
+
+
+def test_a_message_counts_with_its_calls_and_its_reasoning() -> None:
+    call = ToolCall(id="call_1_0", tool="read", arguments='{"path":"a"}')
+    said = of_message(AssistantMessage(text="Let me see.", calls=(call,), opaque="signed"))
+    assert said.frames == MESSAGE + CALL
+    assert said.words > of_message(AssistantMessage(text="Let me see.", calls=(call,))).words
+    assert of_message(UserMessage(text="")) == Units(frames=MESSAGE)
+    assert of_message(ToolMessage(id="call_1_0", tool="read", text="")) == Units(frames=CALL)
+    assert of_head("Be brief.") == Units(head=of_text("Be brief.").total)
