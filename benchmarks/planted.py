@@ -151,6 +151,9 @@ def _decision(chance: random.Random) -> Planted:
             f"For the {about} I prefer {value}, since {chance.choice(_REASONS)}.",
             f"Agreed: the {about} uses {value} from now on.",
             f"From now on the {about} must always use {value}.",
+            # Two that no list of words gives away: a summary without a model may well lose them.
+            f"{value} it is, then, for the {about}.",
+            f"The {about}: {value}, as {chance.choice(_REASONS)}, and that is final.",
         )
     )
     return Planted(kind="decisions", value=value, about=about, sentence=sentence)
