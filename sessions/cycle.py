@@ -137,6 +137,11 @@ def abandoned(cycle: Cycle, recorded: Recorded, event: CompactionAbandoned) -> C
     return msgspec.structs.replace(cycle, compaction=event.compaction, open=False, trigger=None, focus="", **counted)
 
 
+def closed(cycle: Cycle) -> Cycle:
+    """The session is closed, and with it what was begun."""
+    return msgspec.structs.replace(cycle, open=False, trigger=None, focus="")
+
+
 def appended(cycle: Cycle, event: NoteAppended) -> Cycle:
     """A section is no longer owed."""
     return msgspec.structs.replace(cycle, owed=tuple(owed for owed in cycle.owed if owed.of != event.of))

@@ -12,7 +12,7 @@ from typing import assert_never, get_args
 import msgspec
 
 from sessions.counts import Counts
-from sessions.cycle import Cut, Cycle, abandoned, appended, began, compacted, flushed
+from sessions.cycle import Cut, Cycle, abandoned, appended, began, closed, compacted, flushed
 from sessions.errors import SessionsError
 from sessions.events import (
     AttachmentsWithheld,
@@ -160,6 +160,11 @@ class Transcript(msgspec.Struct, frozen=True, kw_only=True):
         """Whether nothing is left to do: no turn to finish, no message to take, no command to answer."""
         return self.open_turn is None and not self.waiting
 
+    @property
+    def finished(self) -> bool:
+        """Whether the next start has nothing to do here either: no compaction or flush to close, no section to append."""
+        return self.settled and not self.cycle.open and not self.cycle.owed
+
 
 def open_turn(transcript: Transcript) -> OpenTurn:
     """The turn that is running; SessionsError if none is."""
@@ -223,7 +228,7 @@ def _changes(  # noqa: PLR0911, PLR0912 - one arm for each kind
         case CommandAnswered():
             return {"waiting": tuple(w for w in t.waiting if w.seq != event.answers)}
         case SessionClosed():
-            return {"closed": event.reason}
+            return {"closed": event.reason, "cycle": closed(t.cycle)}
         case ContextPruned():
             return {"view": t.view.pruned(event.edits)}
         case CompactionBegan():

@@ -113,10 +113,16 @@ class Compacting:
         return await revert(self._recorder, number, window, self._rules().figures)
 
     async def at_end(self) -> None:
-        """The session ends: write down what must last of it."""
+        """The session ends: write down what must last of it. Until that is done the cycle is open, so that the next start
+        does it."""
         rules, view = self._rules(), self._transcript.view
-        if rules.enabled and rules.flush_enabled and len(view) > compaction.first_removable(view):
-            await self._condensing.flush(rules, self._transcript.head + 1, "new")
+        if not rules.enabled or not rules.flush_enabled or self._transcript.cycle.covered >= max(view.placed, default=0):
+            return
+        end = self._transcript.head + 1
+        number, tokens = self._transcript.cycle.next, self.sizes().total
+        began = CompactionBegan(compaction=number, trigger="new", keep_from=end, tokens_before=tokens)
+        await self._recorder.record(began)
+        await self._condensing.flush(rules, end, "new")
 
     async def _flush_early(self, rules: CompactionRules, sizes: Sizes, allowed: Budget) -> bool:
         """The flush of a cycle comes a little before its compaction, or once the journal has grown by much. True if both

@@ -392,7 +392,7 @@ class Switchboard:
                 at=transcript.at,
                 size=stat.st_size,
                 mtime_ns=stat.st_mtime_ns,
-                settled=settled and transcript.settled and stat.st_size == recorder.position.offset,
+                settled=settled and transcript.finished and stat.st_size == recorder.position.offset,
                 closed=transcript.closed is not None,
             )
         )

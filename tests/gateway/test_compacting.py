@@ -453,6 +453,26 @@ def test_the_rules_are_what_the_configuration_says() -> None:
     assert Transcript().cycle.next == 1
 
 
+async def test_a_session_that_ends_is_flushed_and_one_whose_flush_a_stop_cut_off_at_the_next_start(tmp_path: Path) -> None:
+    on = stage(tmp_path, answering(says("yes"), flush=hangs_after("")))
+    async with on.playing():
+        await talk(on, 2)
+        assert on.recorder.transcript.finished
+        on.conversation.retire(None)
+        await on.until(lambda: on.model.requests[-1].purpose == "flush")
+    assert on.recorder.transcript.settled
+    assert not on.recorder.transcript.finished  # so the next start opens it again
+    again = stage(tmp_path, answering(says("yes")), lines=list(on.log.written))
+    async with again.playing():
+        again.conversation.retire(None)
+        await again.until(lambda: again.recorder.transcript.closed is not None)
+        await again.until(lambda: again.recorder.transcript.finished)
+    assert note(tmp_path).count("The sky is green.") == 1
+    (flushed,) = again.told(MemoryFlushed)
+    assert flushed.covers_to > max(again.recorder.transcript.view.placed)
+    assert again.told(ContextCompacted) == []
+
+
 # --- and back ---------------------------------------------------------------------------------------------------------
 
 
