@@ -524,6 +524,7 @@ async def test_a_revert_that_would_not_fit_is_refused_and_changes_nothing(tmp_pa
     on = stage(tmp_path, answering(says("yes")))
     async with on.playing():
         await talk(on, 20)
+        await on.until(lambda: not on.recorder.transcript.cycle.owed)
         before = on.recorder.transcript
         with pytest.raises(CannotRevert, match=r"^What was compacted does not fit any more: that would be [0-9,]+ tokens"):
             await on.compacting.revert(1, 1000)
