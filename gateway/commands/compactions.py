@@ -33,7 +33,8 @@ def entry_of_cut(transcript: Transcript, cut: Cut, event: ContextCompacted, at: 
         summary=event.summary,
         kept=event.kept,
         lost=event.lost,
-        checks=event.checks + ((event.failed,) if event.failed else ()),
+        checks=event.checks,
+        failed=event.failed,
         noted=bool(event.path),
         in_force=cut.compaction in in_force(transcript),
     )

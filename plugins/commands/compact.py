@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
-from plugins.commands.markdown import code
+from plugins.commands.markdown import code, one_line
 from plugins.contracts import CommandFailed, CommandTime, CompactionEntry, ConversationView
 
 LISTED = 20
 """How many compactions are listed."""
+
+NAMED = 8
+"""How many identifiers are named of those that were kept, and of those that were lost."""
 
 
 class Compact:
@@ -71,10 +75,12 @@ def _told(entry: CompactionEntry) -> str:
         f"**{entry.number}** {entry.at} ({entry.why}): {entry.messages} messages, {entry.tokens_before:,} →"
         f" {entry.tokens_after:,} tokens, by {entry.by}{'' if entry.in_force else ', taken back'}"
     ]
-    lines += [f"- {name}: {', '.join(map(code, found))}" for name, found in _identifiers(entry) if found]
-    lines += [f"- {check}" for check in entry.checks]
+    lines += [_identifiers(what, found) for what, found in (("kept", entry.kept), ("lost", entry.lost)) if found]
+    if entry.failed:
+        lines.append(f"- the model's own summary was not taken: {one_line(entry.failed, 300)}")
     return "\n".join(lines)
 
 
-def _identifiers(entry: CompactionEntry) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    return ("kept", entry.kept), ("lost", entry.lost)
+def _identifiers(what: str, found: Sequence[str]) -> str:
+    named = ", ".join(map(code, found[:NAMED]))
+    return f"- {what} {len(found)} identifier{'' if len(found) == 1 else 's'}: {named}{', …' if len(found) > NAMED else ''}"

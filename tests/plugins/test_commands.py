@@ -364,15 +364,28 @@ async def test_compactions_tells_when_why_how_large_and_which_identifiers() -> N
     conversation = Conversation()
     assert await Compactions().run("", conversation) == "Nothing was compacted in this session yet."
     conversation.made = (msgspec.structs.replace(COMPACTED, in_force=False), COMPACTED)
-    assert (await Compactions().run("", conversation)).split("\n")[-4:] == [
+    assert (await Compactions().run("", conversation)).split("\n")[-3:] == [
         "**2** 2026-11-21T12:00:00.000Z (asked for): 12 messages, 9,000 → 1,000 tokens, by model_summary",
-        "- kept: `src/a.py`, `#12`",
-        "- lost: `v1.2`",
-        "- An identifier was missing.",
+        "- kept 2 identifiers: `src/a.py`, `#12`",
+        "- lost 1 identifier: `v1.2`",
     ]
     assert "by model_summary, taken back" in await Compactions().run("", conversation)
     with pytest.raises(CommandFailed):
         await Compactions().run("3", conversation)
+
+
+async def test_compactions_stays_short_however_much_was_kept_and_says_why_the_models_own_summary_was_not_taken() -> None:
+    conversation = Conversation()
+    many = tuple(f"id-{number}" for number in range(300))
+    failed = "It names\nno identifier."
+    conversation.made = (msgspec.structs.replace(COMPACTED, kept=many, lost=many[:9], checks=("bad",) * 50, failed=failed),)
+    _, *told = (await Compactions().run("", conversation)).split("\n")
+    eight = "`id-0`, `id-1`, `id-2`, `id-3`, `id-4`, `id-5`, `id-6`, `id-7`, …"
+    assert told == [
+        f"- kept 300 identifiers: {eight}",
+        f"- lost 9 identifiers: {eight}",
+        "- the model's own summary was not taken: It names no identifier.",
+    ]
 
 
 @pytest.mark.parametrize("argument", ["", "one", "-1", "1.5", "²", "9999999999"])
