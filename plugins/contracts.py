@@ -247,12 +247,14 @@ class PrunedReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ContextReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What the next request holds, in the order in which the model reads it. `window` is in tokens, `counted` what the
-    provider counted for the last request; None where unknown."""
+    """What the next request holds, in the order in which the model reads it; the tokens of all items together are its size.
+    `window` is in tokens, `reserve` what compaction keeps free of it, `counted` what the provider counted for the last
+    request; None where unknown."""
 
     items: tuple[ContextItem, ...]
     window: int | None
     counted: int | None
+    reserve: int | None = None
     pruned: PrunedReport = PrunedReport()
 
 

@@ -2,38 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate
 
-from plugins.contracts import ContextItem, ContextReport, PrunedReport
+import msgspec
+
+from plugins.contracts import ContextItem, PrunedReport
 from sessions.context import Context, canonical
 from sessions.events import InstructionsSet
 from sessions.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from sessions.pruning import Clear, shown_size
 from sessions.sight import Sight, look
-from sessions.tokens import MESSAGE, estimate
+from sessions.units import CALL, Units, of_files, of_head, of_message, of_text
 from sessions.view import View
 
 BEGINNING = 200
 """Characters of an item that are reported."""
 
 
-def report(
+def parts(
     head: InstructionsSet | None,
+    view: View,
     context: Context,
     *,
-    view: View,
     sight: Sight | None,
-    window: int | None,
-    counted: int | None,
-) -> ContextReport:
-    """Each item of the context with its estimated tokens, in the order in which the model reads them, and what pruning of
-    the `view` saved. `counted` is what the provider counted for the last request. Costs what the context holds: not for
-    the event loop."""
-    items = [*_standing(head), *_messages(context.messages)]
-    pictures = sum(each.tokens for each in look(context.messages, sight, ""))
-    if pictures:
-        items.append(ContextItem(part="Pictures and files", name="", tokens=pictures, text=""))
-    return ContextReport(items=tuple(items), window=window, counted=counted, pruned=pruned(view))
+    weigh: Callable[[Units], float],
+    total: int | None,
+) -> tuple[ContextItem, ...]:
+    """Each item of the context, in the order in which the model reads them. Their tokens are as `weigh` has them, and then
+    such that together they are `total`, if that is known. Costs what the context holds: not for the event loop."""
+    items = [*_standing(head), *_messages(context.messages, summarised=view.summarised)]
+    seen = of_files(look(context.messages, sight, ""))
+    if seen.total:
+        items.append(_Item("Pictures and files", "", seen, ""))
+    weights = [max(0.0, weigh(item.units)) for item in items]
+    return tuple(
+        ContextItem(part=item.part, name=item.name, tokens=tokens, text=item.text[:BEGINNING])
+        for item, tokens in zip(items, shared(weights, total), strict=True)
+    )
+
+
+def shared(weights: Sequence[float], total: int | None) -> list[int]:
+    """Whole numbers in proportion to the weights, of which the sum is `total`; without one the rounded weights."""
+    whole = sum(weights)
+    if total is None or not whole:
+        return [round(weight) for weight in weights]
+    ends = [round(total * end / whole) for end in accumulate(weights)]
+    return [end - start for start, end in zip([0, *ends], ends, strict=False)]
 
 
 def pruned(view: View) -> PrunedReport:
@@ -44,29 +59,34 @@ def pruned(view: View) -> PrunedReport:
     return PrunedReport(trimmed=len(saving) - cleared, cleared=cleared, saved=sum(saved for _, saved in saving))
 
 
-def _standing(head: InstructionsSet | None) -> Iterable[ContextItem]:
+class _Item(msgspec.Struct, frozen=True):
+    part: str
+    name: str
+    units: Units
+    text: str
+
+
+def _standing(head: InstructionsSet | None) -> Iterable[_Item]:
     if head is None:
         return
-    yield _item("Instructions", "", head.text)
+    yield _Item("Instructions", "", of_head(head.text), head.text)
     for note in head.notes:
-        yield _item("Notes", note.path, note.text)
+        yield _Item("Notes", note.path, of_head(note.text), note.text)
     for tool in head.tools:
-        yield _item("Tools", tool.name, canonical(tool).decode(), shown=tool.description)
+        yield _Item("Tools", tool.name, of_head(canonical(tool).decode()), tool.description)
 
 
-def _messages(messages: Iterable[Message]) -> Iterable[ContextItem]:
-    for message in messages:
+def _messages(messages: Sequence[Message], *, summarised: bool) -> Iterable[_Item]:
+    for index, message in enumerate(messages):
         match message:
             case UserMessage():
-                yield _item("Your messages", "", message.text, more=MESSAGE)
+                part = "Summary" if summarised and index == 0 else "Your messages"
+                yield _Item(part, "", of_message(message), message.text)
             case AssistantMessage():
-                yield _item("Answers", "", message.text + (message.opaque or ""), more=MESSAGE, shown=message.text)
+                said = msgspec.structs.replace(message, calls=())
+                yield _Item("Answers", "", of_message(said), message.text)
                 for call in message.calls:
-                    yield _item("Tool calls", call.tool, call.arguments, more=MESSAGE)
+                    frame = Units(frames=CALL)
+                    yield _Item("Tool calls", call.tool, of_text(f"{call.tool} {call.arguments}") + frame, call.arguments)
             case ToolMessage():
-                yield _item("Tool results", message.tool, message.text, more=MESSAGE)
-
-
-def _item(part: str, name: str, text: str, *, more: int = 0, shown: str | None = None) -> ContextItem:
-    beginning = (text if shown is None else shown)[:BEGINNING]
-    return ContextItem(part=part, name=name, tokens=estimate(text) + more, text=beginning)
+                yield _Item("Tool results", message.tool, of_message(message), message.text)

@@ -11,7 +11,7 @@ from functools import partial
 import msgspec
 
 from gateway.commands.compactions import entry_of_cut
-from gateway.commands.context_report import report
+from gateway.commands.context_report import parts, pruned
 from gateway.commands.parsing import listed
 from gateway.commands.status import SessionStatus, describe, span
 from gateway.conversations import inbox
@@ -216,13 +216,20 @@ class View:
         transcript = self._transcript
         try:
             chosen = self._around.models.choose(transcript.settings.get("model"))
-            window, sight = chosen.window, chosen.provider.limits(chosen.model).sight
+            name, window, sight = chosen.name, chosen.window, chosen.provider.limits(chosen.model).sight
         except GatewayError:
-            window, sight = None, None
-        counted = transcript.last_usage.input if transcript.last_usage else None
-        context, view = assemble(transcript), transcript.view
-        work = partial(report, transcript.instructions, context, view=view, sight=sight, window=window, counted=counted)
-        return await asyncio.to_thread(work)
+            name, window, sight = "", None, None
+        total, context = self._size(name, sight), assemble(transcript)
+        weigh = transcript.counts.calibration(name).tokens
+        work = partial(parts, transcript.instructions, transcript.view, context, sight=sight, weigh=weigh, total=total)
+        items = await asyncio.to_thread(work)
+        return ContextReport(
+            items=items,
+            window=window,
+            counted=transcript.last_usage.input if transcript.last_usage else None,
+            reserve=self._conversation.compacting.reserve(window) if window else None,
+            pruned=pruned(transcript.view),
+        )
 
     async def compact(self, focus: str) -> CompactionEntry:
         """Summarise all but the newest messages."""

@@ -66,6 +66,10 @@ class Compacting:
         """The next request in tokens."""
         return self._sizing.sizes(self._transcript, assemble(self._transcript))
 
+    def reserve(self, window: int) -> int:
+        """Tokens of a window that compaction keeps free."""
+        return window - budget(window, self._rules().figures).compact_at
+
     def close_cycle(self) -> None:
         """End what a stop of the gateway cut off; what was flushed stays so."""
         if self._transcript.cycle.open:

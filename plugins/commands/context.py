@@ -10,6 +10,9 @@ from plugins.contracts import CommandFailed, CommandTime, ContextItem, ContextRe
 LARGEST = 20
 """How many items `/context detail` shows."""
 
+BAR = 40
+"""Characters of the bar."""
+
 LENGTH = 60
 """Characters of an item's beginning that are shown."""
 
@@ -28,14 +31,30 @@ class Context:
             raise CommandFailed("Write /context, /context list or /context detail.")
         report = await conversation.context()
         rows = _details(report) if argument == "detail" else _sums(report, names=argument == "list")
-        return "\n".join([_head(report), *_pruned(report.pruned), "", *rows])
+        return "\n\n".join([_head(report), *_bar(report), *_pruned(report.pruned), "\n".join(rows)])
 
 
 def _head(report: ContextReport) -> str:
+    if not report.items:
+        return "**Context**: unknown, as nothing was sent yet."
     total = sum(item.tokens for item in report.items)
     window = f" of {report.window:,} ({100 * total / report.window:.0f} %)" if report.window else "; its window is unknown"
     counted = f". The provider counted {report.counted:,} for the last request" if report.counted is not None else ""
     return f"**Context**: about {total:,} tokens{window}{counted}."
+
+
+def _bar(report: ContextReport) -> list[str]:
+    """What is used, free and kept free, as a bar as wide as the window."""
+    if not report.window or report.reserve is None or not report.items:
+        return []
+    total = sum(item.tokens for item in report.items)
+    free = max(0, report.window - report.reserve - total)
+    kept = max(0, min(report.reserve, report.window - total))
+    used = round(BAR * min(1.0, total / report.window)) or 1
+    rest = min(BAR - used, round(BAR * kept / report.window))
+    beyond = f", {total - report.window:,} more than the window" if total > report.window else ""
+    bar = "█" * used + "░" * (BAR - used - rest) + "▒" * rest
+    return [f"`{bar}` {total:,} used{beyond}, {free:,} free, {kept:,} reserve"]
 
 
 def _pruned(pruned: PrunedReport) -> list[str]:

@@ -28,10 +28,13 @@ async def test_context_names_notes_tools_and_messages(tmp_path: Path) -> None:
         client = await running.connect()
         await client.chat("hello there")
         answer = await client.command("/context list")
-        assert "| Notes: `AGENTS.md` | 1 | 5 |" in answer
+        assert "| Notes: `AGENTS.md` | 1 |" in answer
         assert "| Tools: `read` | 1 |" in answer
         assert "| Your messages | 1 |" in answer
         assert "hello there" in await client.command("/context detail")
+        total = sum(int(row.split("|")[-2].replace(",", "")) for row in answer.splitlines()[4:])
+        assert f"**Context**: about {total:,} tokens" in answer
+        assert f"- Context: {total:,} " in await client.command("/status")
 
 
 async def test_a_queue_mode_of_the_session_outlives_a_restart(tmp_path: Path) -> None:

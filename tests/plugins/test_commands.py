@@ -76,6 +76,7 @@ class Conversation:
         self.pruned = PrunedReport()
         self.window: int | None = 1000
         self.counted: int | None = None
+        self.reserve: int | None = None
         self.made: tuple[CompactionEntry, ...] = ()
 
     def commands(self) -> Sequence[CommandHelp]:
@@ -117,7 +118,9 @@ class Conversation:
         return self.tokens
 
     async def context(self) -> ContextReport:
-        return ContextReport(items=self.items, window=self.window, counted=self.counted, pruned=self.pruned)
+        return ContextReport(
+            items=self.items, window=self.window, counted=self.counted, reserve=self.reserve, pruned=self.pruned
+        )
 
     async def compact(self, focus: str) -> CompactionEntry:
         if focus == "nothing":
@@ -341,10 +344,30 @@ async def test_context_sums_by_part_by_name_and_shows_the_largest() -> None:
         await Context().run("all", conversation)
 
 
+@pytest.mark.parametrize(
+    ("tokens", "line"),
+    [
+        (300, "`████████████░░░░░░░░░░░░░░░░░░░░▒▒▒▒▒▒▒▒` 300 used, 500 free, 200 reserve"),
+        (1, "`█░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░░▒▒▒▒▒▒▒▒` 1 used, 799 free, 200 reserve"),
+        (900, "`████████████████████████████████████▒▒▒▒` 900 used, 0 free, 100 reserve"),
+        (5650, "`████████████████████████████████████████` 5,650 used, 4,650 more than the window, 0 free, 0 reserve"),
+    ],
+)
+async def test_context_draws_what_is_used_free_and_kept_free(tokens: int, line: str) -> None:
+    conversation = Conversation()
+    conversation.items = (ContextItem(part="Answers", name="", tokens=tokens, text=""),)
+    conversation.reserve = 200
+    assert (await Context().run("", conversation)).splitlines()[2] == line
+
+
+async def test_context_is_unknown_before_anything_was_sent() -> None:
+    assert (await Context().run("", Conversation())).startswith("**Context**: unknown, as nothing was sent yet.")
+
+
 async def test_context_says_what_pruning_saved() -> None:
     conversation = Conversation()
     conversation.pruned = PrunedReport(trimmed=12, cleared=3, saved=480_000)
-    line = (await Context().run("", conversation)).splitlines()[1]
+    line = (await Context().run("", conversation)).splitlines()[2]
     assert line == "Pruned: 12 trimmed, 3 cleared, which saves 480,000 characters; the log keeps them."
 
 

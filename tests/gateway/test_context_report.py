@@ -1,0 +1,36 @@
+"""The parts of a context add up to what is shown of the whole."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.commands.context_report import parts, shared
+from sessions.calibration import Calibration
+from sessions.context import assemble
+from sessions.messages import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
+from sessions.transcript import Transcript
+from tests.stories import view_of
+
+
+@given(st.lists(st.floats(0, 1e6)), st.integers(0, 10**7))
+def test_shares_add_up_and_none_is_negative(weights: list[float], total: int) -> None:
+    shares = shared(weights, total)
+    assert all(share >= 0 for share in shares)
+    assert len(shares) == len(weights)
+    assert not any(weights) or sum(shares) == total
+
+
+def test_each_message_stands_under_its_part_and_the_sum_is_the_estimate() -> None:
+    call = ToolCall(id="call_1_0", tool="read", arguments='{"path":"a"}')
+    messages: list[Message] = [
+        UserMessage(text="Read it."),
+        AssistantMessage(text="Yes.", calls=(call,)),
+        ToolMessage(id="call_1_0", tool="read", text="what stands there"),
+    ]
+    transcript = Transcript(view=view_of(messages))
+    context = assemble(transcript)
+    items = parts(None, transcript.view, context, sight=None, weigh=Calibration().tokens, total=1234)
+    assert [item.part for item in items] == ["Your messages", "Answers", "Tool calls", "Tool results"]
+    assert sum(item.tokens for item in items) == 1234
+    assert all(item.tokens > 0 for item in items)
