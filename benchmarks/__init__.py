@@ -10,5 +10,7 @@ together reach, and the table names the processor time of each.
 the logs that they open, `process` reads what one uses. `pruned_session` is a session without a gateway, `agent_session` a
 recorded one, `pruning_picture` draws what pruning makes of that.
 
+`tokens` says how far the estimate of a request lies from what its provider counts, with no process either.
+
 `compaction` asks what is still known after compactions of sessions in which things are `planted`; no process is started.
 """

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks import compaction, latency, memory, opening, pruning, restart, start, throughput
+from benchmarks import compaction, latency, memory, opening, pruning, restart, start, throughput, tokens
 from benchmarks.figures import Figure, table
 from benchmarks.process import file_system
 from benchmarks.setting import Setting
@@ -24,6 +24,7 @@ BENCHMARKS: dict[str, Callable[[Setting], list[Figure]]] = {
     "throughput": throughput.run,
     "restart": restart.run,
     "opening": opening.run,
+    "tokens": tokens.run,
     "compaction": compaction.run,
     "pruning": pruning.run,
 }

@@ -1,0 +1,155 @@
+"""How far the estimate of the next request lies from what its provider then counts."""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from benchmarks.agent_session import DATA, lines_of
+from benchmarks.figures import Figure, figure
+from benchmarks.setting import Setting
+from sessions.calibration import Calibration
+from sessions.counts import Counts
+from sessions.messages import AssistantMessage, Message, ToolCall, ToolMessage, Usage, UserMessage
+from sessions.units import MESSAGE, Units, of_message, of_text
+
+WARM = 10
+"""Replies after which the estimate is judged."""
+
+BAR = 5.0
+"""Per cent that the median may be off."""
+
+
+class Step(msgspec.Struct, frozen=True):
+    """A request as it was counted, by the provider and by characters (0 if it has none), and the reply to it."""
+
+    units: Units
+    characters: int
+    said: Units
+    usage: Usage
+    opaque: bool = False
+
+
+def run(_setting: Setting) -> list[Figure]:
+    """Other tokenizers, what it costs, and a real agent's session if there is one."""
+    figures = [each for name, steps in foreign().items() for each in _compared(name, steps)]
+    figures += _costs()
+    if DATA.exists():
+        return figures + list(_compared("agent's session", list(recorded(lines_of(DATA)))))
+    print(f"  {DATA.name} is not there: left out", file=sys.stderr)
+    return figures
+
+
+def _compared(name: str, steps: list[Step]) -> Iterator[Figure]:
+    """Per cent that each way of estimating is off, after the first replies."""
+    counts = Counts()
+    ways: dict[str, list[float]] = {"estimate": [], "all of it estimated": [], "not calibrated": [], "characters / 4": []}
+    for step in steps:
+        whole = counts.calibration("").tokens(step.units, whole=True)
+        guesses = (counts.estimate(step.units, ""), whole, step.units.total, step.characters / 4)
+        for off, guess in zip(ways.values(), guesses, strict=True):
+            off.append(100 * abs(guess - step.usage.input) / step.usage.input)
+        counts = counts.after_asking(step.units, "").after_reply(step.said, step.usage, opaque=step.opaque)
+    if not steps[0].characters:
+        del ways["characters / 4"]
+    for way, off in ways.items():
+        bar = {"against": "bar", "reference": BAR} if way == "estimate" else {"against": "", "reference": None}
+        yield figure("tokens", f"{name}: {way}", "%", off[WARM:], **bar)
+
+
+def _costs() -> Iterator[Figure]:
+    text = "def area(self, width: int) -> int:\n    return self.height * width\n" * 80
+    yield figure("tokens", "count a text of 5 kB", "ms", _millis(lambda: of_text(text)))
+    units = Units(words=800, marks=300, frames=10)
+    yield figure("tokens", "learn from a reply", "ms", _millis(lambda: Calibration().learnt(units, 1200)))
+
+
+def _millis(work: Callable[[], object]) -> list[float]:
+    samples = []
+    for _ in range(200):
+        began = time.perf_counter()
+        work()
+        samples.append((time.perf_counter() - began) * 1000)
+    return samples
+
+
+# --- a recorded session -----------------------------------------------------------------------------------------------
+
+
+def recorded(lines: Iterable[dict[str, Any]]) -> Iterator[Step]:
+    """The requests of a recorded session that its provider counted."""
+    view: list[tuple[int, Units, int]] = []
+    for index, line in enumerate(lines):
+        if line["type"] == "compaction":
+            summary = line["summary"]
+            kept = [entry for entry in view if entry[0] >= line["firstKeptEntryIndex"]]
+            view = [(index, of_text(summary) + Units(frames=MESSAGE), len(summary)), *kept]
+        if line["type"] != "message":
+            continue
+        message, size = _message(line["message"])
+        if isinstance(message, AssistantMessage):
+            usage = _usage(line["message"]["usage"])
+            if usage.input:
+                units = sum((entry[1] for entry in view), Units())
+                opaque = message.opaque is not None
+                yield Step(units, sum(entry[2] for entry in view), of_message(message), usage, opaque)
+            if not (message.text or message.calls or message.opaque):
+                continue
+        view.append((index, of_message(message), size))
+
+
+def _message(line: dict[str, Any]) -> tuple[Message, int]:
+    """A message with its characters."""
+    if line["role"] == "bashExecution":
+        text = f"{line['command']}\n{line['output']}"
+        return UserMessage(text=text), len(text)
+    parts = line["content"]
+    text = "".join(part.get("text", "") for part in parts)
+    if line["role"] == "assistant":
+        thoughts = "".join(part["thinking"] for part in parts if part["type"] == "thinking")
+        calls = tuple(_call(part) for part in parts if part["type"] == "toolCall")
+        size = len(text) + len(thoughts) + sum(len(call.arguments) for call in calls)
+        return AssistantMessage(text=text, calls=calls, opaque=thoughts or None), size
+    return (UserMessage(text=text) if line["role"] == "user" else ToolMessage(id="", tool="", text=text)), len(text)
+
+
+def _call(part: dict[str, Any]) -> ToolCall:
+    return ToolCall(id="", tool=part["name"], arguments=msgspec.json.encode(part["arguments"]).decode())
+
+
+def _usage(usage: dict[str, Any]) -> Usage:
+    return Usage(input=usage["input"] + usage["cacheRead"] + usage["cacheWrite"], output=usage["output"])
+
+
+# --- tokenizers that nobody has ---------------------------------------------------------------------------------------
+
+
+def foreign() -> dict[str, list[Step]]:
+    """Sessions whose providers count in ways that differ from our units."""
+    return {
+        "Chinese costs 1.4": _foreign({"unspaced": 1.4}, ("unspaced", "unspaced", "words"), added=0),
+        "Code costs 1.3, 900 added": _foreign({"words": 1.15, "marks": 1.3}, ("words", "marks"), added=900),
+        "Pictures cost half": _foreign({"pictures": 0.5}, ("pictures", "words", "words"), added=0),
+    }
+
+
+def _foreign(factors: dict[str, float], kinds: tuple[str, ...], *, added: int) -> list[Step]:
+    """120 requests, each text off by up to a fifth from what the factors say; now and then most of it leaves."""
+    chance = random.Random(11)
+    parts: list[tuple[Units, float]] = [(Units(head=2000), 2000.0 + added)]
+    steps = []
+    for number in range(120):
+        if number % 50 == 49:
+            parts[1:-20] = []
+        for _ in range(2):
+            kind, size = chance.choice(kinds), chance.randint(100, 1500)
+            tokens = size * factors.get(kind, 1.0) * chance.uniform(0.8, 1.2)
+            parts.append((Units(frames=MESSAGE) + Units(**{kind: size}), MESSAGE + tokens))
+        units = sum((each for each, _ in parts), Units())
+        steps.append(Step(units, 0, Units(), Usage(input=round(sum(tokens for _, tokens in parts)))))
+    return steps
