@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar
 
 from plugins.context.fencing import harmless
-from plugins.context.mentions import heard, mentions
+from plugins.context.mentions import given, mentions
 from plugins.context.page import Line, Page
 from plugins.context.said import Sentence, said, speakers
 from plugins.context.sections import CONSTRAINTS, CONTEXT, DECISIONS, GOALS, NEXT, PROGRESS, TURN
@@ -35,7 +35,7 @@ LINE_CHARACTERS = 240
 CALL_CHARACTERS = 110
 
 LISTED = 0.1
-"""The share of the room for identifiers that only tools said."""
+"""The share of the room for identifiers that nobody said but that tools were called with."""
 
 
 class Extract:
@@ -55,7 +55,7 @@ def extracted(leaving: Leaving) -> str:
     told, page = said(leaving), Page(leaving.limit)
     for section, lines in _candidates(leaving, told):
         page.fill(section, lines, int(SHARES[section] * leaving.limit))
-    page.name(mentions(told), heard(leaving.messages), int(LISTED * leaving.limit))
+    page.name(mentions(told), given(leaving.messages), int(LISTED * leaving.limit))
     for section, lines in _candidates(leaving, told):
         page.fill(section, lines, page.room)
     return page.text()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from math import log2
 
 import msgspec
@@ -11,7 +11,7 @@ from plugins.context.identifiers import identifiers
 from plugins.context.said import Sentence, Speaker
 from plugins.context.sections import DECISIONS
 from plugins.context.sentences import is_correction, is_decision
-from sessions.messages import AssistantMessage, Message, ToolMessage
+from sessions.messages import AssistantMessage, Message
 
 WEIGHTS: dict[Speaker, float] = {"person": 4.0, "summary": 3.0, "assistant": 2.0}
 """What it counts that a person said it, that an earlier summary kept it, that the assistant said it."""
@@ -19,8 +19,11 @@ WEIGHTS: dict[Speaker, float] = {"person": 4.0, "summary": 3.0, "assistant": 2.0
 SETTLED = 1.5
 """What it counts that a decision or a correction names it: without its sentence it would mean nothing."""
 
-HEARD = 4_000
-"""Characters at both ends of what a tool was given or returned that are read."""
+BARE = 0.5
+"""What it counts that an earlier summary only listed it."""
+
+ARGUMENTS = 400
+"""Characters of each of a call's arguments that are read: behind them stands what is written into files."""
 
 LONGEST = 200
 """Characters of an identifier that an extract lists; addresses with whole forms in them are longer."""
@@ -58,30 +61,31 @@ def mentions(told: Sequence[Sentence]) -> list[Mention]:
     return sorted(found, key=lambda mention: -mention.score)
 
 
-def heard(messages: Sequence[Message]) -> list[str]:
-    """The identifiers that tools were given or returned, the latest first."""
+def given(messages: Sequence[Message]) -> list[str]:
+    """The identifiers that tools were called with, the latest first."""
     found: dict[str, None] = {}
-    for text in _machine_texts(messages):
-        read = text if len(text) <= 2 * HEARD else f"{text[:HEARD]}\n{text[-HEARD:]}"
-        found |= dict.fromkeys(each.text for each in identifiers(read) if each.kind == "exact" and len(each.text) <= LONGEST)
+    for message in reversed(messages):
+        for call in reversed(message.calls) if isinstance(message, AssistantMessage) else ():
+            names = (each for text in _values(call.arguments) for each in identifiers(text[:ARGUMENTS]))
+            found |= dict.fromkeys(each.text for each in names if each.kind == "exact" and len(each.text) <= LONGEST)
     return list(found)
 
 
+def _values(arguments: str) -> list[str]:
+    """The texts in a call's arguments as they were meant, without JSON's escapes; what is no JSON as it is."""
+    try:
+        decoded = msgspec.json.decode(arguments)
+    except (msgspec.DecodeError, RecursionError):
+        return [arguments]
+    return [value for value in decoded.values() if isinstance(value, str)] if isinstance(decoded, dict) else [arguments]
+
+
 def _weigh(weighed: _Weighed, sentence: Sentence, index: int) -> None:
-    weight = WEIGHTS[sentence.by] * (
-        SETTLED if sentence.section == DECISIONS or is_decision(sentence.text) or is_correction(sentence.text) else 1
-    )
+    settled = sentence.section == DECISIONS or is_decision(sentence.text) or is_correction(sentence.text)
+    weight = WEIGHTS[sentence.by] * (SETTLED if settled else 1) * (1 if sentence.text else BARE)
     weighed.weight = max(weighed.weight, weight)
     weighed.count += 1
     weighed.last = index
     # The latest sentence of those whose speaker counts most says what it is.
     if sentence.text and (rank := (weight, index)) > weighed.rank:
         weighed.rank, weighed.sentence = rank, sentence.text
-
-
-def _machine_texts(messages: Sequence[Message]) -> Iterator[str]:
-    for message in reversed(messages):
-        if isinstance(message, ToolMessage):
-            yield message.text
-        elif isinstance(message, AssistantMessage):
-            yield from (call.arguments for call in reversed(message.calls))

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from plugins.context.identifiers import is_named
 from plugins.context.mentions import Mention
 from plugins.context.said import ALSO, SEPARATOR
-from plugins.context.sections import IDENTIFIERS, SECTIONS, TURN, written
+from plugins.context.sections import IDENTIFIERS, PROGRESS, SECTIONS, TURN, written
 from plugins.context.sentences import clipped_around
 from sessions.tokens import estimate
 
@@ -31,11 +32,12 @@ class Page:
         self.room = self._limit = limit
         self._lines: dict[str, list[Line]] = {}
         self._taken: set[str] = set()
+        self._held = ""
 
     def hold(self, text: str) -> None:
         """Leave room for a text that stands beside the lines; what it names need not be named again."""
         self.room -= estimate(text)
-        self._taken.add(text)
+        self._held = text
 
     def fill(self, section: str, lines: Iterable[Line], share: int) -> None:
         """Take lines, the first ones first, until the share of the room is used."""
@@ -53,18 +55,24 @@ class Page:
     def name(self, found: Sequence[Mention], overheard: Sequence[str], most: int) -> None:
         """Name the identifiers that no line names: all by themselves first, then the first ones in what was said."""
         self.room -= _cost(f"## {IDENTIFIERS}\n") + _cost(ALSO)
-        whole = "\n".join(self._taken)
-        missing = [mention for mention in found if mention.name not in whole]
+        whole = self._lasting()
+        missing = [mention for mention in found if not is_named(mention.name, whole)]
         bare = {mention.name: _cost(mention.name + SEPARATOR) for mention in missing}
         fitting = _fitting(bare, self.room)
         self.room -= sum(bare[name] for name in fitting)
         self._tell([mention for mention in missing if mention.name in fitting], fitting, bare)
-        more = [name for name in dict.fromkeys(overheard) if name not in whole and name not in bare]
+        more = [name for name in dict.fromkeys(overheard) if name not in bare and not is_named(name, whole)]
         listed = {name: _cost(name + SEPARATOR) for name in more}
         fitting += (others := _fitting(listed, min(most, self.room)))
         self.room -= sum(listed[name] for name in others)
         if fitting:
             self._lines.setdefault(IDENTIFIERS, []).append(Line(ALSO + SEPARATOR.join(fitting), len(found)))
+
+    def _lasting(self) -> str:
+        """Everything that names what need not be named again. What tools were called with is no part of it: the next
+        summary has no room for that."""
+        lines = [line.text for section, lines in self._lines.items() if section != PROGRESS for line in lines]
+        return "\n".join([self._held, *lines])
 
     def _tell(self, missing: Sequence[Mention], fitting: list[str], bare: dict[str, int]) -> None:
         """Put sentences in the place of bare names, as long as there is room. Names of one sentence go together."""

@@ -142,14 +142,16 @@ def _repeating(everything: Sequence[Sentence], old: dict[str, int]) -> Iterator[
 
 
 def _replaced(earlier: Sentence, later: Sentence) -> list[str]:
-    """The identifiers of a sentence in whose place a later one may put others of the same kind."""
-    shapes = {_shape(name) for name in set(later.names).difference(earlier.names)}
+    """The identifiers of a sentence in whose place a later one may put others of the same kind. Plain names of code are all
+    of one kind, so they are not values that another replaces."""
+    shapes = {_shape(name) for name in set(later.names).difference(earlier.names)} - {"a", "a_a"}
     return [name for name in earlier.names if _shape(name) in shapes]
 
 
 def _shape(name: str) -> str:
     """What kind of identifier it is: its letters and digits do not matter, nor how many they are."""
-    return re.sub(r"[^\W\d_]+", "a", re.sub(r"\d+", "0", name))
+    letters = re.sub(r"[^\W\d_]+", "a", re.sub(r"\d+", "0", name.strip("_()")))
+    return re.sub(r"a(?:_a)+", "a_a", letters)
 
 
 def _words(sentence: Sentence) -> set[str]:

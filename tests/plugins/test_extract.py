@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import hypothesis
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from plugins.context.extract import Extract, extracted
-from plugins.context.identifiers import is_named
+from plugins.context.identifiers import identifiers, is_named
+from plugins.context.mentions import given
 from plugins.context.sections import CONSTRAINTS, CONTEXT, DECISIONS, GOALS, IDENTIFIERS, NEXT, PROGRESS, TURN, parsed
 from plugins.errors import Unreachable
 from plugins.summaries import Leaving
@@ -17,8 +19,8 @@ from sessions.tokens import estimate
 from tests.plugins.asked import AskedModel, assistant, called, leaving, person, returned
 
 
-def limited(given: Leaving, limit: int) -> Leaving:
-    return msgspec.structs.replace(given, limit=limit)
+def limited(gone: Leaving, limit: int) -> Leaving:
+    return msgspec.structs.replace(gone, limit=limit)
 
 
 def a_day(number: int) -> list[Message]:
@@ -108,7 +110,9 @@ def test_an_extract_of_nothing_new_says_what_the_summary_said() -> None:
     first = extracted(leaving(*a_day(1), *a_day(2)))
     again = extracted(leaving(person("ok"), summary=first))
     for section, body in parsed(first).items():
-        assert set(body.splitlines()) <= set(parsed(again)[section].splitlines()), section
+        if section != IDENTIFIERS:
+            assert set(body.splitlines()) <= set(parsed(again)[section].splitlines()), section
+    assert {each.text for each in identifiers(first)} <= {each.text for each in identifiers(again)}
 
 
 def test_a_correction_takes_the_place_of_what_it_corrects() -> None:
@@ -183,6 +187,41 @@ def test_the_summary_of_a_model_is_taken_up_by_its_sections() -> None:
     assert "- login" in sections[PROGRESS]
 
 
+def test_what_a_tool_was_called_with_is_still_named_when_the_call_no_longer_is() -> None:
+    calls = [
+        message for n in range(60) for message in call_and_result("read", f'{{"path": "src/other{n}.py"}}', failed=False)
+    ]
+    look = [
+        person("Look."),
+        assistant("The fault is in src/auth.ts."),
+        *call_and_result("read", '{"path": "src/auth.ts"}', failed=False),
+    ]
+    first = extracted(limited(leaving(*look), 400))
+    again = extracted(limited(leaving(person("And the others?"), *calls, assistant("Fine."), summary=first), 400))
+    assert is_named("src/auth.ts", first)
+    assert is_named("src/auth.ts", again)
+
+
+def test_names_are_taken_from_arguments_as_they_were_meant() -> None:
+    assert given([called("write", '{"path": "notes/a.md", "text": "one\\nOPS-1\\tOPS-2", "n": 1}')]) == [
+        "notes/a.md",
+        "OPS-1",
+        "OPS-2",
+    ]
+    assert given([called("shell", "no JSON OPS-3"), called("shell", "[" * 100_000)]) == ["OPS-3"]
+
+
+def test_a_function_is_no_value_that_another_replaces() -> None:
+    record: list[Message] = [
+        person("We decided to call `appendMessage` for tool results."),
+        person("Actually call `queueMessage` for tool results of bash."),
+        assistant("Good."),
+    ]
+    text = extracted(leaving(*record))
+    assert "appendMessage" in text
+    assert "queueMessage" in text
+
+
 def test_what_only_tools_said_comes_last() -> None:
     listing = "\n".join(f"/srv/files/number{n}.dat" for n in range(2_000))
     record: list[Message] = [
@@ -231,12 +270,12 @@ _MESSAGES = st.lists(
 
 
 @settings(deadline=None)
-@given(_MESSAGES, _TEXTS, st.integers(1, 400))
+@hypothesis.given(_MESSAGES, _TEXTS, st.integers(1, 400))
 def test_an_extract_is_never_longer_than_it_may_be(messages: list[Message], summary: str, limit: int) -> None:
-    given_ = limited(leaving(*messages, summary=summary), limit)
-    text = extracted(given_)
+    gone = limited(leaving(*messages, summary=summary), limit)
+    text = extracted(gone)
     assert estimate(text) <= limit
-    assert text == extracted(given_)
+    assert text == extracted(gone)
 
 
 def test_megabytes_of_anything_are_extracted() -> None:
