@@ -15,6 +15,7 @@ from plugins.commands.status import Status, Whoami
 from plugins.commands.stop import Stop
 from plugins.commands.usage import Usage
 from plugins.commands.verbose import Verbose
+from plugins.context.condensers import Extract, MemoryFlush, ModelSummary
 from plugins.contracts import ChatProvider, Command, Tool
 from plugins.hookspecs import hookimpl
 from plugins.summaries import Flush, Summarizer
@@ -69,15 +70,10 @@ def register_commands() -> Sequence[type[Command]]:
 @hookimpl
 def register_summarizers() -> Sequence[type[Summarizer]]:
     """Who may summarise what leaves in a compaction."""
-    from plugins.context.extract import Extract  # noqa: PLC0415 - needed only once something leaves
-    from plugins.context.model_summary import ModelSummary  # noqa: PLC0415 - needed only once something leaves
-
     return [ModelSummary, Extract]
 
 
 @hookimpl
 def register_flushes() -> Sequence[type[Flush]]:
     """Who may ask what must last before a compaction."""
-    from plugins.context.memory_flush import MemoryFlush  # noqa: PLC0415 - needed only once something leaves
-
     return [MemoryFlush]

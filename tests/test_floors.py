@@ -154,3 +154,11 @@ def test_a_house_with_a_missing_floor_says_so(tmp_path: Path) -> None:
     answer = subprocess.run([sys.executable, "-S", str(tmp_path / "exuvia.py")], capture_output=True, text=True, check=False)
     assert answer.returncode == 2
     assert answer.stderr.startswith("Exuvia's folder 'gateway' is missing beside ")
+
+
+def test_what_only_a_compaction_needs_is_not_imported_at_the_start() -> None:
+    code = (
+        "import sys, gateway.daemon; from plugins.loading import load_plugins; load_plugins(());"
+        " sys.exit(bool({'plugins.context.extract', 'plugins.context.model_summary'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], cwd=HOUSE, check=False).returncode == 0

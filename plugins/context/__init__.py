@@ -5,6 +5,7 @@ silent           the answer `NO_REPLY`, which nobody is shown
 
 Flush and summary:
 
+condensers       how they are registered, without importing the rest
 fencing          what leaves, as data between marks, in pieces that fit
 asking           asking a model about it, piece by piece
 memory_flush     what of it must last, for the day's note

@@ -68,7 +68,10 @@ def test_the_built_ins_are_all_there_and_nothing_is_refused() -> None:
         "scripted",
     ], "the order in which auto asks them"
     assert list(hooks.tools()) == ["read", "write", "edit"]
+    assert (list(hooks.summarizers()), list(hooks.flushes())) == (["model_summary", "extract"], ["memory_flush"])
     assert set(hooks.commands()) == {
+        "compact",
+        "compactions",
         "context",
         "help",
         "history",
@@ -76,6 +79,7 @@ def test_the_built_ins_are_all_there_and_nothing_is_refused() -> None:
         "new",
         "queue",
         "reset",
+        "revert",
         "status",
         "stop",
         "usage",
