@@ -36,6 +36,11 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     ratio: float = 0.0
     messages: int = 0
 
+    @property
+    def looks_at_messages(self) -> bool:
+        """Whether anything but the size of the whole request counts."""
+        return bool(self.threshold or self.ratio or self.messages)
+
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True):
     """What one window allows, in tokens: compact at `compact_at`, flush at `flush_at`, keep `recent` as it is. `summary` is
@@ -88,7 +93,7 @@ def due(tokens: int, view: View, sizes: Sizes, window: Budget, rules: Rules) -> 
     counts only messages that a compaction could remove; the trigger that is met first decides."""
     if tokens >= window.compact_at:
         return "budget"
-    removable = range(first_removable(view), len(view) if rules.threshold or rules.ratio or rules.messages else 0)
+    removable = range(first_removable(view), len(view) if rules.looks_at_messages else 0)
     recent = _keeping(sizes, window.recent, rules.recent_messages)
     leaving = sum(sizes.messages[index] for index in removable if index < recent)
     if rules.threshold and leaving >= rules.threshold:

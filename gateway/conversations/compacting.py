@@ -75,12 +75,16 @@ class Compacting:
         if self._transcript.cycle.open:
             self._abandon("The gateway was stopped meanwhile.")
 
-    async def before_request(self, window: int | None) -> None:
-        """Flush, or flush and compact, if the next request to a model of this window calls for it."""
+    async def before_request(self, window: int | None, tokens: int) -> None:
+        """Flush, or flush and compact, if the next request, of so many tokens to a model of this window, calls for it.
+        Mostly it does not, and then no message is looked at."""
         rules = self._rules()
         if not rules.enabled or window is None:
             return
-        sizes, allowed = self.sizes(), budget(window, rules.figures)
+        allowed = budget(window, rules.figures)
+        if tokens < allowed.flush_at and not rules.figures.looks_at_messages and not self._grown(rules):
+            return
+        sizes = self.sizes()
         trigger = due(sizes.total, self._transcript.view, sizes, allowed, rules.figures)
         if trigger is None and await self._flush_early(rules, sizes, allowed):
             trigger = "budget"
@@ -133,7 +137,7 @@ class Compacting:
         should come now: where what is kept today and what one more turn can bring would not fit a small window, another
         flush would be needed then."""
         cycle, figures = self._transcript.cycle, rules.figures
-        grown = rules.force_bytes and self._transcript.bytes - cycle.flushed_bytes >= rules.force_bytes
+        grown = self._grown(rules)
         near = sizes.total >= allowed.flush_at
         if not rules.flush_enabled or cycle.covered or not (near or grown):
             return False
@@ -143,6 +147,11 @@ class Compacting:
             await self._condensing.flush(rules, cut.keep_from, "budget" if near else "journal")
             return False
         return near
+
+    def _grown(self, rules: CompactionRules) -> bool:
+        """Whether the journal has grown by much since the last flush or compaction."""
+        transcript = self._transcript
+        return 0 < rules.force_bytes <= transcript.bytes - transcript.cycle.flushed_bytes and not transcript.cycle.covered
 
     async def _compact(self, attempt: Attempt) -> ContextCompacted | None:
         """A whole cycle; None if the view stayed as it was."""

@@ -304,6 +304,11 @@ class Turn:
         context = assemble(self._recorder.transcript, self._before)
         return self._gauge.measure(context).units + of_files(self._files.look(context, sight, model))
 
+    def _tokens(self, model: ChosenModel) -> int:
+        """Estimated tokens of the next request to this model."""
+        units = self.measure(model.provider.limits(model.model).sight, model.name)
+        return self._recorder.transcript.counts.estimate(units, model.name)
+
     async def _ask(self, model: ChosenModel) -> None:
         """One answer of the model, asked again if its stream is cut."""
         for attempt in range(CUT_RETRIES + 1):
@@ -320,7 +325,7 @@ class Turn:
 
     async def _stream(self, model: ChosenModel) -> Reply:
         await self._prune(model.window, self._rules().reserve)
-        await self._compacting.before_request(model.window)
+        await self._compacting.before_request(model.window, self._tokens(model))
         transcript = self._recorder.transcript
         ordinal = self._open().ordinal
         context = self._before = assemble(transcript, self._before)
