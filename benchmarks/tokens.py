@@ -13,6 +13,7 @@ import msgspec
 from benchmarks.agent_session import DATA, lines_of
 from benchmarks.figures import Figure, figure
 from benchmarks.setting import Setting
+from gateway.tokenizer.counting import o200k
 from sessions.calibration import Calibration
 from sessions.counts import Counts
 from sessions.messages import AssistantMessage, Message, ToolCall, ToolMessage, Usage, UserMessage
@@ -26,10 +27,11 @@ BAR = 5.0
 
 
 class Step(msgspec.Struct, frozen=True):
-    """A request as it was counted, by the provider and by characters (0 if it has none), and the reply to it."""
+    """A request as it was counted, by the provider, and by characters and tiktoken (0 if it has no text), and the reply."""
 
     units: Units
     characters: int
+    tiktoken: int
     said: Units
     usage: Usage
     opaque: bool = False
@@ -48,15 +50,15 @@ def run(_setting: Setting) -> list[Figure]:
 def _compared(name: str, steps: list[Step]) -> Iterator[Figure]:
     """Per cent that each way of estimating is off, after the first replies."""
     counts = Counts()
-    ways: dict[str, list[float]] = {"estimate": [], "all of it estimated": [], "not calibrated": [], "characters / 4": []}
+    ways: dict[str, list[float]] = {"estimate": [], "all of it estimated": [], "not calibrated": []}
+    if steps[0].characters:
+        ways |= {"tiktoken alone": [], "characters / 4": []}
     for step in steps:
         whole = counts.calibration("").tokens(step.units, whole=True)
-        guesses = (counts.estimate(step.units, ""), whole, step.units.total, step.characters / 4)
-        for off, guess in zip(ways.values(), guesses, strict=True):
+        guesses = (counts.estimate(step.units, ""), whole, step.units.total, step.tiktoken, step.characters / 4)
+        for off, guess in zip(ways.values(), guesses, strict=False):
             off.append(100 * abs(guess - step.usage.input) / step.usage.input)
         counts = counts.after_asking(step.units, "").after_reply(step.said, step.usage, opaque=step.opaque)
-    if not steps[0].characters:
-        del ways["characters / 4"]
     for way, off in ways.items():
         bar = {"against": "bar", "reference": BAR} if way == "estimate" else {"against": "", "reference": None}
         yield figure("tokens", f"{name}: {way}", "%", off[WARM:], **bar)
@@ -83,39 +85,43 @@ def _millis(work: Callable[[], object]) -> list[float]:
 
 def recorded(lines: Iterable[dict[str, Any]]) -> Iterator[Step]:
     """The requests of a recorded session that its provider counted."""
-    view: list[tuple[int, Units, int]] = []
+    lines = list(lines)
+    texts = [_message(line["message"])[1] if line["type"] == "message" else line.get("summary", "") for line in lines]
+    exact = o200k(texts, patience=60) or [0] * len(texts)
+    view: list[tuple[int, Units]] = []
     for index, line in enumerate(lines):
         if line["type"] == "compaction":
-            summary = line["summary"]
             kept = [entry for entry in view if entry[0] >= line["firstKeptEntryIndex"]]
-            view = [(index, of_text(summary) + Units(frames=MESSAGE), len(summary)), *kept]
+            view = [(index, of_text(texts[index]) + Units(frames=MESSAGE)), *kept]
         if line["type"] != "message":
             continue
-        message, size = _message(line["message"])
+        message, _ = _message(line["message"])
         if isinstance(message, AssistantMessage):
             usage = _usage(line["message"]["usage"])
             if usage.input:
                 units = sum((entry[1] for entry in view), Units())
                 opaque = message.opaque is not None
-                yield Step(units, sum(entry[2] for entry in view), of_message(message), usage, opaque)
+                there = [at for at, _ in view]
+                sizes = sum(len(texts[at]) for at in there), sum(exact[at] for at in there)
+                yield Step(units, *sizes, of_message(message), usage, opaque)
             if not (message.text or message.calls or message.opaque):
                 continue
-        view.append((index, of_message(message), size))
+        view.append((index, of_message(message)))
 
 
-def _message(line: dict[str, Any]) -> tuple[Message, int]:
-    """A message with its characters."""
+def _message(line: dict[str, Any]) -> tuple[Message, str]:
+    """A message, and all of its text."""
     if line["role"] == "bashExecution":
         text = f"{line['command']}\n{line['output']}"
-        return UserMessage(text=text), len(text)
+        return UserMessage(text=text), text
     parts = line["content"]
     text = "".join(part.get("text", "") for part in parts)
     if line["role"] == "assistant":
         thoughts = "".join(part["thinking"] for part in parts if part["type"] == "thinking")
         calls = tuple(_call(part) for part in parts if part["type"] == "toolCall")
-        size = len(text) + len(thoughts) + sum(len(call.arguments) for call in calls)
-        return AssistantMessage(text=text, calls=calls, opaque=thoughts or None), size
-    return (UserMessage(text=text) if line["role"] == "user" else ToolMessage(id="", tool="", text=text)), len(text)
+        said = text + thoughts + "".join(call.arguments for call in calls)
+        return AssistantMessage(text=text, calls=calls, opaque=thoughts or None), said
+    return (UserMessage(text=text) if line["role"] == "user" else ToolMessage(id="", tool="", text=text)), text
 
 
 def _call(part: dict[str, Any]) -> ToolCall:
@@ -151,5 +157,5 @@ def _foreign(factors: dict[str, float], kinds: tuple[str, ...], *, added: int) -
             tokens = size * factors.get(kind, 1.0) * chance.uniform(0.8, 1.2)
             parts.append((Units(frames=MESSAGE) + Units(**{kind: size}), MESSAGE + tokens))
         units = sum((each for each, _ in parts), Units())
-        steps.append(Step(units, 0, Units(), Usage(input=round(sum(tokens for _, tokens in parts)))))
+        steps.append(Step(units, 0, 0, Units(), Usage(input=round(sum(tokens for _, tokens in parts)))))
     return steps

@@ -18,6 +18,7 @@ Its rooms, each with a map of its own:
     models/          which model answers, and who answers when it cannot
     commands/        what is typed after a slash, and what it sees
     configuration/   what may be configured, and what is in force
+    tokenizer/       exact counts of tokens, by a process of its own
     measuring/       how the gateway is: status, metrics, troubles
     doctor/          what is wrong with an installation
     terminal/        `exuvia chat`, a client of the same protocol

@@ -1,4 +1,4 @@
-"""What the next request would hold, part by part, for `/context`. Pure: a context in, a report out."""
+"""What the next request would hold, part by part, for `/context`: a context in, a report out."""
 
 from __future__ import annotations
 
@@ -28,14 +28,19 @@ def parts(
     sight: Sight | None,
     weigh: Callable[[Units], float],
     total: int | None,
+    count: Callable[[Sequence[str]], Sequence[int] | None] = lambda _: None,
 ) -> tuple[ContextItem, ...]:
-    """Each item of the context, in the order in which the model reads them. Their tokens are as `weigh` has them, and then
-    such that together they are `total`, if that is known. Costs what the context holds: not for the event loop."""
+    """Each item of the context, in the order in which the model reads them. Their tokens are as `weigh` has them, put
+    right by what a tokenizer may `count` of their texts, and then such that together they are `total`, if that is known.
+    Costs what the context holds: not for the event loop."""
     items = [*_standing(head), *_messages(context.messages, summarised=view.summarised)]
     seen = of_files(look(context.messages, sight, ""))
     if seen.total:
         items.append(_Item("Pictures and files", "", seen, ""))
-    weights = [max(0.0, weigh(item.units)) for item in items]
+    texts = [item.text for item in items]
+    counts = count(texts) or [of_text(text).total for text in texts]
+    ratios = (exact / max(1, of_text(text).total) for exact, text in zip(counts, texts, strict=True))
+    weights = [max(0.0, weigh(item.units)) * (ratio or 1.0) for item, ratio in zip(items, ratios, strict=True)]
     return tuple(
         ContextItem(part=item.part, name=item.name, tokens=tokens, text=item.text[:BEGINNING])
         for item, tokens in zip(items, shared(weights, total), strict=True)

@@ -21,6 +21,7 @@ from gateway.door.people import OWNER
 from gateway.errors import Conflict, GatewayError, sentence_of
 from gateway.measuring.session_meter import SessionMeter
 from gateway.models.choosing import Models
+from gateway.tokenizer.counting import o200k
 from plugins.contracts import (
     Clock,
     Command,
@@ -221,7 +222,16 @@ class View:
             name, window, sight = "", None, None
         total, context = self._size(name, sight), assemble(transcript)
         weigh = transcript.counts.calibration(name).tokens
-        work = partial(parts, transcript.instructions, transcript.view, context, sight=sight, weigh=weigh, total=total)
+        work = partial(
+            parts,
+            transcript.instructions,
+            transcript.view,
+            context,
+            sight=sight,
+            weigh=weigh,
+            total=total,
+            count=o200k,
+        )
         items = await asyncio.to_thread(work)
         return ContextReport(
             items=items,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,3 +36,23 @@ def test_each_message_stands_under_its_part_and_the_sum_is_the_estimate() -> Non
     assert [item.part for item in items] == ["Your messages", "Answers", "Tool calls", "Tool results"]
     assert sum(item.tokens for item in items) == 1234
     assert all(item.tokens > 0 for item in items)
+
+
+def test_a_tokenizer_puts_the_shares_right() -> None:
+    messages: list[Message] = [UserMessage(text="what"), UserMessage(text="QUJD" * 100)]
+    transcript = Transcript(view=view_of(messages))
+    given: list[str] = []
+
+    def shares(exact: list[int] | None) -> list[int]:
+        def count(texts: Sequence[str]) -> list[int] | None:
+            given[:] = texts
+            return exact
+
+        weigh = Calibration().tokens
+        context = assemble(transcript)
+        items = parts(None, transcript.view, context, sight=None, weigh=weigh, total=1000, count=count)
+        assert sum(item.tokens for item in items) == 1000
+        return [item.tokens for item in items]
+
+    assert shares([1, 300])[1] > shares(None)[1]
+    assert given == ["what", "QUJD" * 100]

@@ -1,0 +1,31 @@
+"""The exact tokenizer: from the shipped vocabulary, in a process of its own, and doing without where it cannot."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from gateway.tokenizer import counting
+from gateway.tokenizer.counting import o200k
+
+
+def test_it_counts_as_the_published_vocabulary_does_without_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTPS_PROXY", "https_proxy"):  # where a download would fail
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    monkeypatch.delenv("TIKTOKEN_CACHE_DIR", raising=False)
+    texts = {"hello world": 2, "": 0, "<|endoftext|>": 7, "antidisestablishmentarianism": 6, "你好，世界": 3, "\ud800": 1}
+    assert o200k(list(texts)) == list(texts.values())
+
+
+def test_a_text_that_takes_too_long_is_not_waited_for() -> None:
+    began = time.monotonic()
+    assert o200k(["a"], patience=0.01) is None
+    assert time.monotonic() - began < counting.PATIENCE
+
+
+def test_what_cannot_be_counted_is_not(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert o200k(["x" * (counting.CHARACTERS + 1)]) is None
+    monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
+    assert o200k(["a"]) is None
