@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
 from typing import Annotated, Literal, TypeAlias
@@ -75,7 +75,7 @@ class PruningContext(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     messages: tuple[Message, ...]
-    sources: tuple[int, ...]
+    sources: Sequence[int]
     sizes: tuple[int, ...]
     characters: int
     edited: Mapping[int, Edited] = MappingProxyType({})

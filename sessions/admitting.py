@@ -6,7 +6,7 @@ Whoever proposes is not believed: what is no edit, names no tool result or has n
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import reduce
+from functools import cached_property, reduce
 from itertools import islice
 
 import msgspec
@@ -74,7 +74,11 @@ class Places:
 
     def __init__(self, view: View) -> None:
         self._view = view
-        self._index = {source: index for index, source in enumerate(view.sources)}
+
+    @cached_property
+    def _index(self) -> dict[int, int]:
+        # Mostly nobody proposes anything: then it is not worth looking at each message.
+        return {source: index for index, source in enumerate(self._view.sources)}
 
     def message(self, of: int) -> Message | None:
         """The message from this source; None if it is not shown."""

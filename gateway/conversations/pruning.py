@@ -61,7 +61,7 @@ class Pruning:
         tally.follow(tuple(transcript.messages))
         return PruningContext(
             messages=tally.messages,
-            sources=tuple(transcript.view.sources),
+            sources=transcript.view.sources,
             sizes=tuple(tally.sizes),
             characters=tally.characters,
             edited=MappingProxyType(transcript.view.edited),
