@@ -8,14 +8,17 @@ import random
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sessions import units
 from sessions.context import LOST_RESULT, MARKED, Context, Gauge, assemble, is_paired, paired
 from sessions.events import InstructionsSet
 from sessions.growing import Growing
 from sessions.messages import AssistantMessage, Message, ToolCall, ToolDefinition, ToolMessage, UserMessage
 from sessions.transcript import Transcript
+from sessions.units import Units
 from tests.stories import view_of
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -138,3 +141,19 @@ def test_a_gauge_that_follows_edits_and_cuts_measures_what_one_that_begins_anew_
         context = Context(instructions="", tools=(), parameters={}, messages=tuple(messages))
         assert gauge.measure(context) == Gauge().measure(context)
         assert len(gauge._marks) <= len(messages) // MARKED + 2
+
+
+def test_a_message_is_counted_once_however_often_the_conversation_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[Message] = []
+
+    def of_message(message: Message) -> Units:
+        counted.append(message)
+        return units.of_message(message)
+
+    monkeypatch.setattr("sessions.context.of_message", of_message)
+    gauge, messages = Gauge(), list[Message]()
+    for number in range(100):
+        messages.append(UserMessage(text=f"{number}"))
+        gauge.measure(context_of(messages))
+        gauge.measure(context_of(messages))
+    assert counted == messages
