@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import hypothesis
 import msgspec
 import pytest
@@ -10,7 +12,8 @@ from hypothesis import strategies as st
 
 from plugins.context.extract import Extract, extracted
 from plugins.context.identifiers import identifiers, is_named
-from plugins.context.mentions import given
+from plugins.context.mentions import Mention, given
+from plugins.context.page import Page
 from plugins.context.sections import CONSTRAINTS, CONTEXT, DECISIONS, GOALS, IDENTIFIERS, NEXT, PROGRESS, TURN, parsed
 from plugins.errors import Unreachable
 from plugins.summaries import Leaving
@@ -157,6 +160,33 @@ def test_a_correction_of_another_thing_takes_no_place() -> None:
     assert "relay is 8555" not in text
 
 
+def test_a_correction_that_does_not_name_the_old_value_means_what_is_most_like_it() -> None:
+    record: list[Message] = [
+        person("The staging port of the old mail relay is 8443."),
+        person("The archive port of the old mail relay is 8555."),
+        person("Correction: the archive port of the old mail relay is 9555."),
+        assistant("Good."),
+    ]
+    text = extracted(leaving(*record))
+    assert "relay is 8443" in text
+    assert "relay is 9555" in text
+    assert "8555" not in text
+
+
+def test_a_name_for_whose_sentence_there_is_no_room_stands_alone() -> None:
+    page = Page(30)
+    page.name([Mention(name="OPS-1", score=1, sentence="It is a very long story indeed. " * 6 + "OPS-1")], (), 0)
+    assert "- Also: OPS-1" in page.text()
+    assert estimate(page.text()) <= 30
+
+
+def test_names_that_were_only_listed_are_listed_again() -> None:
+    words = ["".join(letters) for letters in itertools.product("bdfgkl", "aeiou", "mnrst")][:120]
+    summary = f"## Exact Identifiers\n- Also: {' · '.join(words)}"
+    text = extracted(limited(leaving(person("go on"), summary=summary), 400))
+    assert [word for word in words if not is_named(word, text)] == []
+
+
 def test_the_question_of_an_earlier_message_is_kept_rather_than_its_greeting() -> None:
     record = [
         message for n in range(4) for message in (person(f"Hello there. What is the {n}th colour?"), assistant("Blue."))
@@ -193,10 +223,11 @@ def test_what_a_tool_was_called_with_is_still_named_when_the_call_no_longer_is()
     ]
     look = [
         person("Look."),
-        assistant("The fault is in src/auth.ts."),
+        assistant("The fault is in src/auth.ts. I read it again."),
         *call_and_result("read", '{"path": "src/auth.ts"}', failed=False),
+        assistant("Yes, it is there."),
     ]
-    first = extracted(limited(leaving(*look), 400))
+    first = extracted(limited(leaving(*look), 2_000))
     again = extracted(limited(leaving(person("And the others?"), *calls, assistant("Fine."), summary=first), 400))
     assert is_named("src/auth.ts", first)
     assert is_named("src/auth.ts", again)
