@@ -105,11 +105,12 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
 
 class ModelLimits(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a model: `window` and `output` in tokens, None where it is not; `sight` is which pictures it takes,
-    None for none."""
+    None for none. `condenses` says whether it can be trusted to summarise a conversation."""
 
     window: int | None = None
     output: int | None = None
     sight: Sight | None = None
+    condenses: bool = True
 
 
 @runtime_checkable

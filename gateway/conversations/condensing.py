@@ -36,6 +36,8 @@ WITHIN = 900.0
 UNKNOWN_WINDOW = 8192
 """Tokens of a window that nobody knows: requests of a flush or a summary are kept this small."""
 
+WEAK = "The model is too small to be asked to condense a conversation; compaction.model may name another."
+
 EXTRACT = "extract"
 """The summarizer that asks no model."""
 
@@ -97,6 +99,8 @@ class Condensing:
             return Flushed(outcome="nothing")
         if not rules.writable:
             return Flushed(outcome="skipped", reason="The workspace may not be written (agent.workspace_access).")
+        if self._is_weak():
+            return Flushed(outcome="skipped", reason=WEAK)
         try:
             async with asyncio.timeout(WITHIN):
                 return await self._flushes[rules.flush_by].flush(leaving, self._asking("flush"), rules.flush_rules)
@@ -112,6 +116,8 @@ class Condensing:
         leaving = self._leaving(attempt.rules, first, cut.first, focus=attempt.focus, limit=cut.summary)
         if paused(self._transcript.cycle, self._clock()) and not attempt.wanted:
             return await self._extract(leaving, "")
+        if self._is_weak():
+            return await self._extract(leaving, "", WEAK)
         try:
             async with asyncio.timeout(WITHIN):
                 summary = await self._summarizers[attempt.rules.by].summarize(leaving, self._asking("summary"))
@@ -127,10 +133,18 @@ class Condensing:
             return await self._extract(leaving, f"The summary had {size} tokens where {cut.summary} were free.")
         return summary
 
-    async def _extract(self, leaving: Leaving, failed: str) -> Summary:
+    async def _extract(self, leaving: Leaving, failed: str, *remarks: str) -> Summary:
         """What stands in place of a summary without any model."""
         summary = await self._summarizers[EXTRACT].summarize(leaving, self._asking("summary"))
-        return msgspec.structs.replace(summary, failed=carriable(failed))
+        return msgspec.structs.replace(summary, failed=carriable(failed), checks=(*remarks, *summary.checks))
+
+    def _is_weak(self) -> bool:
+        """Whether the model that would be asked is not to be trusted with this."""
+        try:
+            model = self._choose()
+        except GatewayError:
+            return False
+        return not model.provider.limits(model.model).condenses
 
     def _leaving(self, rules: CompactionRules, first: int, end: int, *, focus: str = "", limit: int = 0) -> Leaving:
         view = self._transcript.view

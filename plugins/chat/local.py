@@ -79,7 +79,8 @@ class LocalProvider:
 
     def limits(self, model: str) -> ModelLimits:
         """The configured window, and nothing of models that are not this provider's."""
-        return ModelLimits(window=self._settings.context_window if model == self._model else None)
+        window = self._settings.context_window if model == self._model else None
+        return ModelLimits(window=window, condenses=self._settings.model_path is not None)
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | Reply, None]:
         """Answer, when those that asked before are answered."""

@@ -90,6 +90,7 @@ class Model:
     def __init__(self, *answers: Answer) -> None:
         self.answers = list(answers)
         self.requests: list[ChatRequest] = []
+        self.condenses = True
 
     async def __aenter__(self) -> Self:
         return self
@@ -104,7 +105,7 @@ class Model:
         return "the test says so"
 
     def limits(self, model: str) -> ModelLimits:
-        return ModelLimits(window=1000)
+        return ModelLimits(window=1000, condenses=self.condenses)
 
     def stream(self, request: ChatRequest) -> AsyncIterator[Delta | Reply]:
         assert is_paired(request.context.messages)

@@ -543,3 +543,14 @@ async def test_a_message_that_comes_while_the_log_is_folded_again_is_not_lost(tm
         await on.until_settled()
     assert "meanwhile" in [message.text for message in on.recorder.transcript.messages]
     assert (await unfolded_anew(on)).view == on.recorder.transcript.view
+
+
+async def test_a_demonstration_model_is_not_asked_to_condense(tmp_path: Path) -> None:
+    on = stage(tmp_path, answering(says("yes")))
+    on.model.condenses = False
+    async with on.playing():
+        await until_compacted(on)
+    (flushed,), (made,) = on.told(MemoryFlushed), on.told(ContextCompacted)
+    assert (flushed.outcome, made.by, made.failed) == ("skipped", "extract", "")
+    assert flushed.reason in made.checks
+    assert {request.purpose for request in on.model.requests} == {"answer"}
