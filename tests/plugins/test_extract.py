@@ -229,7 +229,7 @@ def test_what_a_tool_was_called_with_is_still_named_when_the_call_no_longer_is()
     ]
     first = extracted(limited(leaving(*look), 2_000))
     again = extracted(limited(leaving(person("And the others?"), *calls, assistant("Fine."), summary=first), 400))
-    assert is_named("src/auth.ts", first)
+    assert "- The fault is in src/auth.ts." in parsed(first)[IDENTIFIERS].splitlines()
     assert is_named("src/auth.ts", again)
 
 
