@@ -8,7 +8,7 @@ What an author meets:
     contracts    what a plugin may provide, and the `House` it is given; summaries: the same for compactions
     errors       what a plugin may raise
     hookspecs    the hooks, each with its promise
-    pruning      what a decision about pruning is given
+    pruning      what a decision about pruning is given; compactions: the same, and what notices of them say
     secrets      a text that prints as nothing
 
 How plugins come in:
@@ -17,7 +17,8 @@ How plugins come in:
     builtin      the built-ins
     validation   whether what a plugin hands over is what it promised
     hooks        `Hooks`, the only code that touches pluggy
-    deciding     asking them to decide something inside a turn
+    deciding     asking them to decide something inside a turn; telling: telling them what happens
+    implementations  who implements a hook, and who of them is let be
     strangers    calling code that may raise anything
 
 The way out of the house:
@@ -41,6 +42,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from plugins.compactions import AfterCompaction as AfterCompaction
+    from plugins.compactions import BeforeCompaction as BeforeCompaction
+    from plugins.compactions import CompactionBudget as CompactionBudget
+    from plugins.compactions import CompactionContext as CompactionContext
     from plugins.contracts import CallDraft as CallDraft
     from plugins.contracts import ChatProvider as ChatProvider
     from plugins.contracts import ChatRequest as ChatRequest
@@ -100,6 +105,7 @@ if TYPE_CHECKING:
     from sessions.sight import Sight as Sight
 
 _NAMES = {
+    "plugins.compactions": "AfterCompaction BeforeCompaction CompactionBudget CompactionContext",
     "plugins.contracts": "CallDraft ChatProvider ChatRequest Clock Command CommandFailed CommandHelp CommandTime"
     " CompactionEntry ConversationView Delta HistoryEntry House ModelLimits NoSettings Reply Tool ToolContext ToolOutput",
     "plugins.errors": "BadAnswer BadRequest ContextOverflow CredentialsRefused NoSuchModel PluginError ProviderError"

@@ -7,31 +7,19 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Mapping
+from typing import Generic, TypeVar
 
 import msgspec
 
-from plugins.strangers import StrangerFailed, attempt, words_of
+from plugins.implementations import Implementation, Implementations
+from plugins.strangers import StrangerFailed, attempt
 from sessions.events import PluginFailed
 
 T = TypeVar("T")
 
 SECONDS = 2.0
 """How long a stranger's decision may take."""
-
-IN_A_ROW = 3
-"""Failures, one after the other, after which a hook is switched off."""
-
-
-class Implementation(msgspec.Struct, frozen=True, kw_only=True):
-    """One plugin's function, with the names of the arguments that it wants, in order. `ours`: a built-in, which is called
-    without a thread of its own."""
-
-    plugin: str
-    function: Callable[..., Any]
-    wants: tuple[str, ...]
-    ours: bool
 
 
 class Decided(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
@@ -42,26 +30,15 @@ class Decided(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
 
 
 class Decision:
-    """Everybody who implements one hook. `switched_off` is told who is not asked any more, and why, as the end of a
-    sentence; `seconds` is how long a stranger may take."""
+    """One hook that decides, and everybody who implements it; `seconds` is how long a stranger may take."""
 
-    def __init__(
-        self,
-        hook: str,
-        implementations: Sequence[Implementation],
-        *,
-        switched_off: Callable[[str, str], None],
-        seconds: float = SECONDS,
-    ) -> None:
-        self._hook = hook
-        self._implementations = list(implementations)
-        self._switched_off = switched_off
+    def __init__(self, implementations: Implementations, *, seconds: float = SECONDS) -> None:
+        self._implementations = implementations
         self._seconds = seconds
-        self._failures: dict[str, int] = {}
 
     def implementations(self) -> tuple[Implementation, ...]:
         """Whom to ask now, in order."""
-        return tuple(self._implementations)
+        return self._implementations.now()
 
     async def ask(
         self, asked: Implementation, given: Mapping[str, object], check: Callable[[object], tuple[T, str]]
@@ -76,21 +53,11 @@ class Decision:
         try:
             value, complaint = call() if asked.ours else await in_thread(call, self._seconds)
         except StrangerFailed as failed:
-            return Decided(
-                failure=self._failed(asked, words_of(failed) or "it failed without a word", off=isinstance(failed, Lost))
-            )
+            return Decided(failure=self._implementations.failed(asked, failed, off=isinstance(failed, Lost)))
         if complaint:
-            return Decided(value=value, failure=self._failed(asked, words_of(StrangerFailed(complaint))))
-        self._failures.pop(asked.plugin, None)
+            return Decided(value=value, failure=self._implementations.failed(asked, StrangerFailed(complaint)))
+        self._implementations.did_well(asked)
         return Decided(value=value)
-
-    def _failed(self, asked: Implementation, sentence: str, *, off: bool = False) -> PluginFailed:
-        count = self._failures[asked.plugin] = self._failures.get(asked.plugin, 0) + 1
-        off = off or count >= IN_A_ROW
-        if off and asked in self._implementations:  # another session may have been told so a moment ago
-            self._implementations.remove(asked)
-            self._switched_off(asked.plugin, sentence)
-        return PluginFailed(plugin=asked.plugin, hook=self._hook, sentence=sentence, off=off)
 
 
 class Lost(StrangerFailed):

@@ -15,15 +15,18 @@ from typing import Any
 import msgspec
 import pluggy
 
-from plugins import hookspecs, validation
+from plugins import deciding, hookspecs, telling, validation
+from plugins.compactions import AfterCompaction, BeforeCompaction, CompactionBudget, CompactionContext
 from plugins.contracts import ChatProvider, Command, Tool
-from plugins.deciding import SECONDS, Decision, Implementation
+from plugins.deciding import Decision
+from plugins.implementations import Implementation, Implementations
 from plugins.pruning import PruningBudget, PruningContext
 from plugins.strangers import StrangerFailed, attempt
 from plugins.summaries import Flush, Summarizer
-from plugins.validation import Unfit
+from plugins.telling import Notice
+from plugins.validation import Unfit, hook_function
 from sessions.admitting import admitted, joined
-from sessions.events import PluginFailed
+from sessions.events import PluginFailed, Trigger
 from sessions.pruning import Edit
 from sessions.view import View
 
@@ -43,14 +46,21 @@ class Proposed(msgspec.Struct, frozen=True, kw_only=True):
     failures: tuple[PluginFailed, ...]
 
 
+class Planned(msgspec.Struct, frozen=True, kw_only=True):
+    """From which seq on a plugin wants everything to stay, None where none of them says, and who of them failed."""
+
+    keep_from: int | None
+    failures: tuple[PluginFailed, ...]
+
+
 class Hooks:
     """All plugins, in the order of their registration, which decides between two things of one name: the first stays.
 
     `refused` lists what was turned away or switched off, each with a sentence for people. Nothing that a plugin does raises
-    here. `seconds` is how long a stranger's decision may take.
+    here. `seconds` is how long a stranger's decision may take, `notice_seconds` how long it may hear of something.
     """
 
-    def __init__(self, seconds: float = SECONDS) -> None:
+    def __init__(self, seconds: float = deciding.SECONDS, notice_seconds: float = telling.SECONDS) -> None:
         self.refused: list[Refusal] = []
         self._pluggy = pluggy.PluginManager(hookspecs.GROUP)
         self._pluggy.add_hookspecs(hookspecs)
@@ -59,7 +69,9 @@ class Hooks:
         self._commands: dict[str, type[Command]] = {}
         self._ours: set[str] = set()
         self._seconds = seconds
+        self._notice_seconds = notice_seconds
         self._decisions: dict[str, Decision] = {}
+        self._notices: dict[str, Notice] = {}
         self._summarizers: dict[str, type[Summarizer]] = {}
         self._flushes: dict[str, type[Flush]] = {}
 
@@ -76,6 +88,7 @@ class Hooks:
             return False
         self._ours |= {name} if ours else set()
         self._decisions.clear()
+        self._notices.clear()
         self._collect(name, "register_chat_providers", validation.chat_provider, self._chat_providers)
         self._collect(name, "register_tools", validation.tool, self._tools)
         self._collect(name, "register_commands", validation.command, self._commands)
@@ -113,25 +126,52 @@ class Hooks:
             failures += [decided.failure] if decided.failure else []
         return Proposed(edits=joined(view, edits), failures=tuple(failures))
 
+    async def plan_compaction(self, context: CompactionContext, budget: CompactionBudget, trigger: Trigger) -> Planned:
+        """Ask the plugins, in the order of their registration, where the view should be cut, until one says so."""
+        decision = self._decision("plan_compaction")
+        given = {"context": context, "budget": budget, "trigger": trigger}
+        failures: list[PluginFailed] = []
+        for asked in decision.implementations():
+            decided = await decision.ask(asked, given, functools.partial(_checked_cut, context))
+            failures += [decided.failure] if decided.failure else []
+            if decided.value is not None:
+                return Planned(keep_from=decided.value, failures=tuple(failures))
+        return Planned(keep_from=None, failures=tuple(failures))
+
+    async def before_compaction(self, compaction: BeforeCompaction) -> tuple[PluginFailed, ...]:
+        """Tell the plugins that one begins; returns who of them failed."""
+        return await self._notice("before_compaction").tell({"compaction": compaction})
+
+    async def after_compaction(self, compaction: AfterCompaction) -> tuple[PluginFailed, ...]:
+        """Tell the plugins that one was made; returns who of them failed."""
+        return await self._notice("after_compaction").tell({"compaction": compaction})
+
     def _decision(self, hook: str) -> Decision:
-        """Everybody who implements a hook, with who of them was switched off."""
         if hook not in self._decisions:
-            implementations = [
-                Implementation(
-                    plugin=each.plugin_name,
-                    function=each.function,
-                    wants=tuple(each.argnames),
-                    ours=each.plugin_name in self._ours,
-                )
-                for each in getattr(self._pluggy.hook, hook).get_hookimpls()
-            ]
-            self._decisions[hook] = Decision(
-                hook,
-                implementations,
-                switched_off=lambda plugin, why: self.refuse(plugin, hook, f"it is switched off until a restart ({why})"),
-                seconds=self._seconds,
-            )
+            self._decisions[hook] = Decision(self._implementing(hook), seconds=self._seconds)
         return self._decisions[hook]
+
+    def _notice(self, hook: str) -> Notice:
+        if hook not in self._notices:
+            self._notices[hook] = Notice(self._implementing(hook), seconds=self._notice_seconds)
+        return self._notices[hook]
+
+    def _implementing(self, hook: str) -> Implementations:
+        """Everybody who implements a hook; who is switched off is refused."""
+        implementations = [
+            Implementation(
+                plugin=each.plugin_name,
+                function=each.function,
+                wants=tuple(each.argnames),
+                ours=each.plugin_name in self._ours,
+            )
+            for each in getattr(self._pluggy.hook, hook).get_hookimpls()
+        ]
+
+        def switched_off(plugin: str, why: str) -> None:
+            self.refuse(plugin, hook, f"it is switched off until a restart ({why})")
+
+        return Implementations(hook, implementations, switched_off=switched_off)
 
     def summarizers(self) -> Mapping[str, type[Summarizer]]:
         """The summarizers by name."""
@@ -172,12 +212,7 @@ class Hooks:
             raise Unfit(f"there is no hook {hook!r}")
         if options.get("wrapper") or options.get("hookwrapper"):
             raise Unfit(f"{hook} is a wrapper, and nothing wraps hooks here")
-        if (
-            inspect.iscoroutinefunction(function)
-            or inspect.isasyncgenfunction(function)
-            or inspect.isgeneratorfunction(function)
-        ):
-            raise Unfit(f"{hook} must be a plain function that returns a list, neither async nor a generator")
+        hook_function(hook, function)
 
     def _collect(self, plugin: str, hook: str, check: Callable[[object], str], taken: dict[str, Any]) -> None:
         for implementation in getattr(self._pluggy.hook, hook).get_hookimpls():
@@ -220,3 +255,14 @@ def _checked_prunes(view: View, plugin: str, answer: object) -> tuple[tuple[Edit
     checked = admitted(view, answer, plugin)
     more = len(checked.refused) - TOLD
     return checked.edits, "; ".join(checked.refused[:TOLD]) + (f" (and {more} more)" if more > 0 else "")
+
+
+def _checked_cut(context: CompactionContext, answer: object) -> tuple[int | None, str]:
+    """The seq in an answer, if everything may stay from there on, and what is wrong with it if not."""
+    if answer is None:
+        return None, ""
+    if type(answer) is not int:  # a stranger's own kind of number may compare as it likes
+        raise Unfit(f"it returned {type(answer).__name__} where a seq or None was promised")
+    if answer not in context.cuts:
+        raise Unfit(f"it answered {answer}, which is none of context.cuts")
+    return answer, ""

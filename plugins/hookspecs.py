@@ -6,6 +6,10 @@ files, no heavy imports (import those when the class is opened).
 Decisions are plain functions too, called inside a turn. They compute from what they are given, keep nothing and change
 nothing. A stranger's runs in a thread; one that has not returned in two seconds is not asked again, nor is one that failed
 three times in a row.
+
+Notices are async functions, called one by one. They are told what happens and return nothing. Each has five seconds, then
+it is stopped and counts as failed; one that fails three times in a row is told nothing more. One that blocks instead of
+awaiting holds up everybody.
 """
 
 from __future__ import annotations
@@ -15,9 +19,11 @@ from datetime import datetime
 
 import pluggy
 
+from plugins.compactions import AfterCompaction, BeforeCompaction, CompactionBudget, CompactionContext
 from plugins.contracts import ChatProvider, Command, Tool
 from plugins.pruning import PruningBudget, PruningContext
 from plugins.summaries import Flush, Summarizer
+from sessions.events import Trigger
 from sessions.pruning import Edit
 
 GROUP = "exuvia"
@@ -64,4 +70,27 @@ def register_summarizers() -> Sequence[type[Summarizer]]:
 def register_flushes() -> Sequence[type[Flush]]:
     """Return the classes of the flushes that this plugin adds; `compaction.memory_flush.by` names the one in use. Each is
     made without arguments."""
+    raise AssertionError
+
+
+@hookspec
+def plan_compaction(context: CompactionContext, budget: CompactionBudget, trigger: Trigger) -> int | None:
+    """Return from which seq on everything stays in the view, one of `context.cuts`; what stands before it is flushed and
+    summarised. None leaves the decision to the next plugin, and at last to the gateway's own figures: the first answer
+    counts. Another seq than those of `context.cuts` is a failure, and counts as None.
+
+    It is asked when a compaction begins and when its flush comes early; the compaction then cuts where the flush ended,
+    without asking again, if that still makes enough room."""
+    raise AssertionError
+
+
+@hookspec
+async def before_compaction(compaction: BeforeCompaction) -> None:
+    """Hear that a compaction begins: before its flush and its summary are asked for. It may still be abandoned."""
+    raise AssertionError
+
+
+@hookspec
+async def after_compaction(compaction: AfterCompaction) -> None:
+    """Hear that a compaction was made and stands in the log. One that was abandoned is not told of."""
     raise AssertionError

@@ -26,7 +26,13 @@ def attempt(call: Callable[[], T]) -> T:
     except (KeyboardInterrupt, StrangerFailed):
         raise
     except BaseException as error:
-        raise StrangerFailed(_described(error)) from error
+        raise failure_of(error) from error
+
+
+def failure_of(error: BaseException) -> StrangerFailed:
+    """What a stranger's code raised, as a failure that names it."""
+    words, name = words_of(error), type(error).__name__[:SENTENCE]
+    return StrangerFailed(f"{name}: {words}" if words else name)
 
 
 def words_of(error: BaseException) -> str:
@@ -37,8 +43,3 @@ def words_of(error: BaseException) -> str:
         return ""
     printable = "".join(character if character.isprintable() else " " for character in text)
     return " ".join(printable.split())[:SENTENCE]
-
-
-def _described(error: BaseException) -> str:
-    words, name = words_of(error), type(error).__name__[:SENTENCE]
-    return f"{name}: {words}" if words else name

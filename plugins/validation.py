@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Callable
 from typing import get_args
 
 import msgspec
@@ -19,8 +20,25 @@ _TOOL = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 _LINE = re.compile(r"[^\x00-\x1f\x7f]{1,300}")
 
 
+NOTICES = frozenset(["before_compaction", "after_compaction"])
+"""The hooks that are awaited; all others are plain functions that return at once."""
+
+
 class Unfit(StrangerFailed):
     """What was handed over cannot be used; `str(error)` is the end of a sentence."""
+
+
+def hook_function(hook: str, function: Callable[..., object]) -> None:
+    """Whether a function can be called as its hook is."""
+    if hook in NOTICES:
+        if not inspect.iscoroutinefunction(function):
+            raise Unfit(f"{hook} must be an async function")
+    elif (
+        inspect.iscoroutinefunction(function)
+        or inspect.isasyncgenfunction(function)
+        or inspect.isgeneratorfunction(function)
+    ):
+        raise Unfit(f"{hook} must be a plain function that returns what it decides or offers, neither async nor a generator")
 
 
 def chat_provider(offered: object) -> str:

@@ -121,17 +121,23 @@ def plan(
     later = [index for index in places if index >= wanted]
     # Nothing lies at or behind what is recent: the last place there is, so that something leaves.
     for index in later or places[-1:]:
-        if (room := below - 1 - sizes.head - FRAME - kept[index]) >= SMALLEST_SUMMARY:
+        if (room := _room(sizes, kept[index], below)) >= SMALLEST_SUMMARY:
             return CompactionPlan(keep_from=view.placed[index], first=index, summary=min(room, window.summary))
     return None
 
 
 def plan_at(view: View, sizes: Sizes, window: Budget, index: int, *, below: int) -> CompactionPlan | None:
     """The plan that cuts just there; None if it may not be cut there, or the view would not get below `below` tokens."""
-    room = below - 1 - sizes.head - FRAME - sum(sizes.messages[index:])
+    room = _room(sizes, sum(sizes.messages[index:]), below)
     if room < SMALLEST_SUMMARY or index not in boundaries(view):
         return None
     return CompactionPlan(keep_from=view.placed[index], first=index, summary=min(room, window.summary))
+
+
+def fitting(view: View, sizes: Sizes, *, below: int) -> list[int]:
+    """The seqs from which on everything may stay, so that the view has less than `below` tokens with a summary before it."""
+    kept = list(accumulate(reversed(sizes.messages), initial=0))[::-1]
+    return [view.placed[index] for index in boundaries(view) if _room(sizes, kept[index], below) >= SMALLEST_SUMMARY]
 
 
 def boundaries(view: View) -> list[int]:
@@ -153,6 +159,11 @@ def first_removable(view: View) -> int:
 def leaving(view: View, cut: CompactionPlan) -> Sequence[Message]:
     """The messages that leave, without an earlier summary."""
     return view.messages[first_removable(view) : cut.first]
+
+
+def _room(sizes: Sizes, kept: int, below: int) -> int:
+    """Tokens that a summary may have before `kept` tokens of messages."""
+    return below - 1 - sizes.head - FRAME - kept
 
 
 def _keeping(sizes: Sizes, recent: int, messages: int) -> int:

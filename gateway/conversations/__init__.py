@@ -9,7 +9,7 @@ turn, tool_calls       one turn, in a straight line; its calls of tools, each ru
 pruning                before each call of a model: what it is shown less of
 reverting              a compaction taken back
 compacting             flush, then compact; with compaction_rules, condensing (flush and summary), asking (a model beside
-                       the conversation)
+                       the conversation), compaction_hooks (what plugins say of it)
 day_notes, owed_notes  sections appended to the day's note, each once, whatever stops it meanwhile
 live                   the answer that is being streamed
 instructions           the text before every conversation; workspace_notes: AGENTS.md and SOUL.md

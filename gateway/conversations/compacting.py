@@ -10,6 +10,7 @@ from datetime import datetime
 
 import structlog
 
+from gateway.conversations.compaction_hooks import CompactionHooks
 from gateway.conversations.compaction_rules import Attempt, CompactionRules, paused
 from gateway.conversations.condensing import ANSWER, UNKNOWN_WINDOW, Condensing, why
 from gateway.conversations.day_notes import day_note
@@ -17,11 +18,12 @@ from gateway.conversations.owed_notes import OwedNotes
 from gateway.conversations.reverting import revert
 from gateway.errors import GatewayError
 from plugins.errors import ProviderError
+from plugins.hooks import Hooks
 from plugins.summaries import Summary
 from sessions import compaction
 from sessions.compaction import FRAME, Budget, CompactionPlan, Sizes, budget, due
 from sessions.context import assemble
-from sessions.events import CompactionAbandoned, CompactionBegan, ContextCompacted
+from sessions.events import CompactionAbandoned, CompactionBegan, ContextCompacted, Trigger
 from sessions.oversize import RESULT_SHARE
 from sessions.recorder import Recorder
 from sessions.sizing import Sizing
@@ -49,9 +51,11 @@ class Compacting:
         rules: Callable[[], CompactionRules],
         condensing: Condensing,
         notes: OwedNotes,
+        hooks: Hooks,
         now: Callable[[], datetime],
     ) -> None:
         self._recorder = recorder
+        self._hooks = CompactionHooks(recorder, hooks)
         self._rules = rules
         self._condensing = condensing
         self.notes = notes
@@ -136,17 +140,29 @@ class Compacting:
         """The flush of a cycle comes a little before its compaction, or once the journal has grown by much. True if both
         should come now: where what is kept today and what one more turn can bring would not fit a small window, another
         flush would be needed then."""
-        cycle, figures = self._transcript.cycle, rules.figures
+        cycle = self._transcript.cycle
         grown = self._grown(rules)
         near = sizes.total >= allowed.flush_at
         if not rules.flush_enabled or cycle.covered or not (near or grown):
             return False
         growth = round(allowed.compact_at - sizes.total + RESULT_SHARE * allowed.window) if near else 0
-        cut = compaction.plan(self._transcript.view, sizes, allowed, figures, below=allowed.flush_at - growth)
-        if cut is not None and sum(sizes.messages[cut.first :]) <= allowed.recent:
-            await self._condensing.flush(rules, cut.keep_from, "budget" if near else "journal")
-            return False
-        return near
+        trigger: Trigger = "budget" if near else "journal"
+        below = allowed.flush_at
+        attempt = Attempt(trigger=trigger, rules=rules, sizes=sizes, allowed=allowed, below=below)
+        cut = await self._early_cut(attempt, below - growth)
+        if cut is None:
+            return near
+        await self._condensing.flush(rules, cut.keep_from, trigger)
+        return False
+
+    async def _early_cut(self, attempt: Attempt, below: int) -> CompactionPlan | None:
+        """Where a flush may end before its compaction comes: where a plugin says, or the figures; None if what is kept then
+        could have outgrown `below` tokens until the compaction."""
+        view, sizes, allowed = self._transcript.view, attempt.sizes, attempt.allowed
+        if (chosen := await self._hooks.cut(attempt)) is not None:
+            return compaction.plan_at(view, sizes, allowed, chosen.first, below=below)
+        cut = compaction.plan(view, sizes, allowed, attempt.rules.figures, below=below)
+        return cut if cut is not None and sum(sizes.messages[cut.first :]) <= allowed.recent else None
 
     def _grown(self, rules: CompactionRules) -> bool:
         """Whether the journal has grown by much since the last flush or compaction."""
@@ -155,7 +171,7 @@ class Compacting:
 
     async def _compact(self, attempt: Attempt) -> ContextCompacted | None:
         """A whole cycle; None if the view stayed as it was."""
-        cut = self._cut(attempt)
+        cut = await self._cut(attempt)
         if cut is None:
             if attempt.trigger == "budget" and not self._paused():
                 self._begin(attempt, self._transcript.head + 1)
@@ -163,6 +179,7 @@ class Compacting:
             return None
         self._begin(attempt, cut.keep_from)
         try:
+            await self._hooks.before(attempt, cut.keep_from)
             await self._condensing.flush(attempt.rules, cut.keep_from, attempt.trigger)
             summary = await self._condensing.summary(attempt, cut)
         except (asyncio.CancelledError, GatewayError, ProviderError) as error:
@@ -183,17 +200,20 @@ class Compacting:
         first = places[-1] if places else compaction.first_removable(view)
         cut = CompactionPlan(keep_from=view.placed[first], first=first, summary=0)
         self._begin(attempt, cut.keep_from)
+        await self._hooks.before(attempt, cut.keep_from)
         await self._condensing.flush(attempt.rules, cut.keep_from, attempt.trigger)
         nothing = Summary(text="", by="nothing", failed="There was no room for a summary.")
         return await self._record(attempt, cut, nothing)
 
-    def _cut(self, attempt: Attempt) -> CompactionPlan | None:
-        """Where the flush of this cycle ended, if that is enough; else where the figures say."""
+    async def _cut(self, attempt: Attempt) -> CompactionPlan | None:
+        """Where the flush of this cycle ended, if that is enough; else where a plugin says, or else the figures."""
         view, sizes, allowed = self._transcript.view, attempt.sizes, attempt.allowed
         if (covered := self._transcript.cycle.covered) and not attempt.wanted:
             early = compaction.plan_at(view, sizes, allowed, view.first_from(covered + 1), below=attempt.below)
             if early is not None:
                 return early
+        if (chosen := await self._hooks.cut(attempt)) is not None:
+            return chosen
         figures = attempt.rules.figures
         return compaction.plan(view, sizes, allowed, figures, below=attempt.below, least=attempt.wanted)
 
@@ -236,6 +256,7 @@ class Compacting:
         await self._recorder.record(event, turn=self._turn)
         self.notes.pay_behind()
         log.info("context_compacted", session=self._transcript.session, before=sizes.total, after=after, by=summary.by)
+        await self._hooks.after(attempt, event)
         return event
 
     def _paused(self) -> bool:

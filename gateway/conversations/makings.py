@@ -112,7 +112,14 @@ class Conversations:
             notes=notes,
             clock=parts.clock.now,
         )
-        return Compacting(recorder, rules=self._compaction_rules, condensing=condensing, notes=notes, now=parts.clock.now)
+        return Compacting(
+            recorder,
+            rules=self._compaction_rules,
+            condensing=condensing,
+            notes=notes,
+            hooks=parts.hooks,
+            now=parts.clock.now,
+        )
 
     def _compaction_rules(self) -> CompactionRules:
         current = self._parts.settings.current

@@ -182,6 +182,7 @@ class Stage:
                 clock=self.clock.now,
             ),
             notes=notes,
+            hooks=hooks,
             now=self.clock.now,
         )
         self.turn = Turn(

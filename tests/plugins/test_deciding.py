@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from exuvia import Clear, PruningBudget, PruningContext, PruningRules, Trim, hookimpl
-from plugins.deciding import IN_A_ROW, SECONDS
+from plugins.deciding import SECONDS
 from plugins.hooks import Hooks, Proposed
+from plugins.implementations import IN_A_ROW
 from plugins.strangers import StrangerFailed
 from sessions.events import PluginFailed
 from sessions.messages import AssistantMessage, ToolMessage, UserMessage

@@ -284,9 +284,18 @@ def hostile() -> object:
     ("plugin", "reason"),
     [
         (misspelt, "there is no hook 'register_tool'"),
-        (awaiting, "register_tools must be a plain function that returns a list, neither async nor a generator"),
-        (generating, "register_tools must be a plain function that returns a list, neither async nor a generator"),
-        (two_for_one_hook, "register_tools must be a plain function that returns a list, neither async nor a generator"),
+        (
+            awaiting,
+            "register_tools must be a plain function that returns what it decides or offers, neither async nor a generator",
+        ),
+        (
+            generating,
+            "register_tools must be a plain function that returns what it decides or offers, neither async nor a generator",
+        ),
+        (
+            two_for_one_hook,
+            "register_tools must be a plain function that returns what it decides or offers, neither async nor a generator",
+        ),
         (wrapping, "register_tools is a wrapper, and nothing wraps hooks here"),
         (
             asking_for_more,
