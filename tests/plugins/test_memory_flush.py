@@ -7,7 +7,6 @@ import pytest
 from plugins.context.memory_flush import PROMPT, SYSTEM_PROMPT, MemoryFlush, notes_in
 from plugins.context.silent import NO_REPLY
 from plugins.errors import ContextOverflow, ProviderError, RateLimited
-from plugins.loading import load_plugins
 from plugins.summaries import Flushed, FlushRules, Leaving
 from sessions.messages import Usage
 from sessions.tokens import estimate
@@ -143,7 +142,3 @@ async def test_a_result_of_megabytes_is_one_request() -> None:
     model = AskedModel("- a", window=8_000)
     await flush(leaving(person("Go."), returned("read", "x" * 4_000_000), window=8_000), model)
     assert len(model.texts) == 1
-
-
-def test_the_built_in_flush_comes_in_through_the_hook_of_all_plugins() -> None:
-    assert load_plugins(()).flushes() == {"memory_flush": MemoryFlush}

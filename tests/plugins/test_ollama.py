@@ -210,7 +210,7 @@ LIMITS = ["8 tokens", "context length", "17 tokens"]
 @pytest.mark.parametrize(
     ("fault", "error", "requests"),
     [
-        (Fault(status=403, body=refusal("this model requires a subscription")), CredentialsRefused, 1),
+        (Fault(status=403, body=refusal("this model requires a subscription")), NoSuchModel, 1),
         (Fault(status=404, body=b"404 page not found", media="text/plain"), NoSuchModel, 1),
         (Fault(status=400, body=engine_refusal("no such thing", "invalid_request_error")), BadRequest, 1),
         (Fault(status=429, body=refusal("you (x) have reached your session usage limit")), RateLimited, 1),
