@@ -281,7 +281,7 @@ class View:
         transcript = self._transcript
         if model is None or transcript.instructions is None:
             return None
-        return transcript.counts.estimate(self._conversation.turn.measure(sight, model), model)
+        return transcript.counts.estimate(self._conversation.turn.answering.measure(sight, model), model)
 
     @property
     def _transcript(self) -> Transcript:

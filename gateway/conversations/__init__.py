@@ -5,7 +5,8 @@ conversation           the two coroutines that own one session
 makings                what each is made of, and what the configuration says to it
 typed_commands         what is typed after a slash, run and answered; a slow one keeps no other waiting
 inbox                  what waits, and which of it is taken next: the queue modes
-turn, tool_calls       one turn, in a straight line; its calls of tools, each run once
+turn                   one turn, in a straight line
+answering, tool_calls  one answer of a model within it; its calls of tools, each run once
 pruning                before each call of a model: what it is shown less of
 reverting              a compaction taken back
 compacting             flush, then compact; with compaction_rules, condensing (flush and summary), asking (a model beside

@@ -11,6 +11,7 @@ import msgspec
 from gateway.commands.parsing import Typed
 from gateway.commands.view import Surroundings, View
 from gateway.configuration.settings import Settings
+from gateway.conversations.answering import Answering
 from gateway.conversations.chat import Chat
 from gateway.conversations.compacting import Compacting
 from gateway.conversations.compaction_rules import CompactionRules, compaction_rules
@@ -127,21 +128,27 @@ class Conversations:
 
     def _turn(self, recorder: Recorder, live: Live, inbox: Inbox, compacting: Compacting) -> Turn:
         parts = self._parts
+        pruning = Pruning(recorder, parts.hooks, rules=lambda: parts.settings.current.pruning, now=parts.clock.now)
+        answering = Answering(
+            recorder,
+            live=live,
+            files=ConversationFiles(self._showing),
+            prune=pruning.prune,
+            compacting=compacting,
+            provider_failed=parts.figures.provider_errors.add,
+        )
         return Turn(
             recorder,
             live=live,
+            answering=answering,
             inbox=inbox,
             choose=lambda: parts.models.choose(recorder.transcript.settings.get("model")),
             tools=parts.tools,
             attachments=parts.attachments,
-            files=ConversationFiles(self._showing),
             rules=self._turn_rules,
             notes=parts.notes.load,
             clock=parts.clock,
-            prune=Pruning(recorder, parts.hooks, rules=lambda: parts.settings.current.pruning, now=parts.clock.now).prune,
-            compacting=compacting,
             hold=parts.providers.in_use,
-            provider_failed=parts.figures.provider_errors.add,
         )
 
     def _turn_rules(self) -> TurnRules:
@@ -150,7 +157,6 @@ class Conversations:
             instructions=standing_instructions(agent.instructions, agent.language, self._today()),
             parameters={} if agent.temperature is None else {"temperature": agent.temperature},
             rounds=agent.tool_rounds,
-            reserve=0,
         )
 
     def _today(self) -> datetime:

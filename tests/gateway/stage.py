@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Self
 
 from gateway.commands.parsing import Typed
 from gateway.configuration.keys import AgentKeys, CompactionKeys
+from gateway.conversations.answering import Answering
 from gateway.conversations.compacting import Compacting
 from gateway.conversations.compaction_rules import CompactionRules, compaction_rules
 from gateway.conversations.condensing import Condensing
@@ -185,20 +186,25 @@ class Stage:
             hooks=hooks,
             now=self.clock.now,
         )
+        answering = Answering(
+            self.recorder,
+            live=self.live,
+            files=ConversationFiles(Showing(kept)),
+            prune=Pruning(self.recorder, hooks, rules=lambda: pruning, now=self.clock.now).prune,
+            compacting=self.compacting,
+            sleep=self._sleep,
+        )
         self.turn = Turn(
             self.recorder,
             live=self.live,
+            answering=answering,
             inbox=inbox,
             choose=models.choose,
             tools={tool.definition.name: tool for tool in tools},  # type: ignore[misc]
             attachments=kept,
-            files=ConversationFiles(Showing(kept)),
-            rules=lambda: TurnRules(instructions="Be brief.", parameters={}, rounds=rounds, reserve=0),
+            rules=lambda: TurnRules(instructions="Be brief.", parameters={}, rounds=rounds),
             notes=WorkspaceNotes(workspace or Path("unused")).load,
             clock=self.clock,
-            prune=Pruning(self.recorder, hooks, rules=lambda: pruning, now=self.clock.now).prune,
-            compacting=self.compacting,
-            sleep=self._sleep,
         )
         self.conversation = Conversation(
             self.recorder,

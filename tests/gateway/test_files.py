@@ -152,7 +152,7 @@ async def test_what_a_model_said_before_another_one_began_keeps_its_number(tmp_p
     second = Seeing(says("never"))
     providers = {"staged": stage.model, "second": second}
     stage.turn._choose = Models(providers, configured="staged:first", window=None, fallbacks=["second:other"]).choose
-    stage.turn._files = ConversationFiles(Showing(Unread(tmp_path)))
+    stage.turn.answering._files = ConversationFiles(Showing(Unread(tmp_path)))
     async with stage.playing():
         stage.conversation.receive(msgspec.structs.replace(received("Look!"), attachments=(one,)))
         await reading.wait()

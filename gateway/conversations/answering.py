@@ -1,0 +1,249 @@
+"""One answer of a model within a turn: the request as it must be, the stream as it comes, the reply as it is kept."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+
+import msgspec
+
+from gateway.conversations.compacting import Compacting
+from gateway.conversations.files import ConversationFiles
+from gateway.conversations.live import Live
+from gateway.conversations.tool_calls import note_plugin_failure
+from gateway.errors import sentence_of
+from gateway.models.choosing import ChosenModel
+from gateway.models.fallback import Line
+from plugins.context.silent import SilenceFilter, is_silent
+from plugins.contracts import ChatRequest, Reply
+from plugins.errors import BadAnswer, BadRequest, ContextOverflow, ProviderError, StreamCut
+from sessions.context import Context, Gauge, assemble
+from sessions.events import AttachmentsWithheld, ModelReplied, RequestedCall, RequestSent
+from sessions.messages import Usage
+from sessions.recorder import Recorder
+from sessions.sight import Sight
+from sessions.transcript import OpenTurn, open_turn
+from sessions.units import Units, of_files
+from sessions.wire import carriable
+
+REPLY_LIMIT = 1024 * 1024
+"""Bytes of text after which an answer is taken as cut by length: it must fit one line of the log."""
+
+CALLS_LIMIT = 128
+"""Tool calls that one reply may ask for."""
+
+MOST_TOKENS = 10**9
+"""More than any request can have."""
+
+OVERFLOWS = 4
+"""How often in a row a conversation is compacted because a provider refused it as too long. Each time it is half as long."""
+
+CUT_RETRIES = 2
+"""How often a model is asked again after its stream was cut."""
+
+
+class Answering:
+    """Asks models for one session's answers. `prune` makes the view smaller at a window and a reserve in tokens,
+    `provider_failed` is told each failure of a provider by name and code."""
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        *,
+        live: Live,
+        files: ConversationFiles,
+        prune: Callable[[int | None, int], Awaitable[None]],
+        compacting: Compacting,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        provider_failed: Callable[[str, str], None] = lambda _provider, _code: None,
+    ) -> None:
+        self._recorder = recorder
+        self._live = live
+        self._files = files
+        self._prune = prune
+        self._compacting = compacting
+        self._sleep = sleep
+        self._provider_failed = provider_failed
+        self._gauge = Gauge()
+        self._before: Context | None = None
+        self._speaking: ChosenModel | None = None
+        self.silent = False
+        """The last answer was that there is nothing to say; nobody is shown it."""
+
+    async def answer(self, line: Line, model: ChosenModel) -> None:
+        """One answer of the models in line, `model` the first of them, after as many compactions as refusals of a request as
+        too long ask for. Raises ProviderError."""
+        for attempt in range(OVERFLOWS + 1):
+            try:
+                await line.answer(self._ask, self._size)
+            except ContextOverflow:
+                if attempt == OVERFLOWS or not await self._compacting.overflowed(model.window):
+                    raise
+            else:
+                return
+
+    def reserve(self, window: int | None) -> int:
+        """Tokens of a window that are kept free; 0 of one that nobody knows."""
+        return 0 if window is None else self._compacting.reserve(window)
+
+    def _size(self) -> int:
+        """Estimated tokens of the next request, to a model that was not asked before."""
+        return self._recorder.transcript.counts.estimate(self.measure(None, ""), "")
+
+    def measure(self, sight: Sight | None, model: str) -> Units:
+        """What the next request would hold, for a `provider:model` of this sight. Costs what is new since the last time."""
+        context = assemble(self._recorder.transcript, self._before)
+        return self._gauge.measure(context).units + of_files(self._files.look(context, sight, model))
+
+    def _tokens(self, model: ChosenModel) -> int:
+        """Estimated tokens of the next request to this model."""
+        units = self.measure(model.provider.limits(model.model).sight, model.name)
+        return self._recorder.transcript.counts.estimate(units, model.name)
+
+    async def _ask(self, model: ChosenModel) -> None:
+        """One answer of the model, asked again if its stream is cut."""
+        for attempt in range(CUT_RETRIES + 1):
+            try:
+                reply = await self._stream(model)
+            except ProviderError as error:
+                self._provider_failed(model.provider.name, error.code)
+                if attempt == CUT_RETRIES or not isinstance(error, StreamCut):
+                    raise
+                await self._sleep(0.5 * 2**attempt)
+            else:
+                self._note_reply(reply, model)
+                return
+
+    async def _stream(self, model: ChosenModel) -> Reply:
+        await self._prune(model.window, self.reserve(model.window))
+        await self._compacting.before_request(model.window, self._tokens(model))
+        transcript = self._recorder.transcript
+        ordinal = self._open().ordinal
+        context = self._before = assemble(transcript, self._before)
+        seen = self._files.look(context, model.provider.limits(model.model).sight, model.name)
+        measured = self._gauge.measure(context)
+        units = measured.units + of_files(seen)
+        self._recorder.note(
+            RequestSent(
+                purpose="answer",
+                sha256=measured.sha256,
+                messages=len(context.messages),
+                tokens=transcript.counts.estimate(units, model.name),
+                units=units,
+                model="" if model.name == self._open().name else model.name,
+            ),
+            turn=ordinal,
+        )
+        shown = await self._files.show(context, seen)
+        if news := self._files.news(model.name, shown, transcript.withheld):
+            self._recorder.note(AttachmentsWithheld(model=model.name, files=news), turn=ordinal)
+        self._speaking = model
+        self._live.begin(ordinal, self._open().replies, self._recorder.durable)
+        request = ChatRequest(
+            model=model.model,
+            context=shown.context,
+            purpose="answer",
+            session=transcript.session,
+            pictures=shown.pictures,
+            window=model.window,
+            others=bool(model.fallbacks),
+        )
+        try:
+            reply = await self._listen(model, request)
+        except BadRequest:
+            if not (suspects := self._files.suspects(model.name, shown)):
+                raise
+            with self._files.leaving_out(suspects):
+                return await self._stream(model)
+        self._files.took(model.name, shown)
+        return reply
+
+    async def _listen(self, model: ChosenModel, request: ChatRequest) -> Reply:
+        """Stream one request; deltas go to `live`, the reply is returned."""
+        size, silence = 0, SilenceFilter()
+        try:
+            async with aclosing(model.provider.stream(request)) as stream:  # type: ignore[type-var]
+                async for part in stream:
+                    if isinstance(part, Reply):
+                        self._show(silence.end())
+                        return sound(part)
+                    text = carriable(part.text)
+                    size += len(text.encode())
+                    if size > REPLY_LIMIT:
+                        return Reply(text=self._live.end(), model=model.model, stop="length")
+                    self._show(silence.feed(text))
+        except ProviderError:
+            raise
+        except (Exception, SystemExit) as error:
+            note_plugin_failure(self._recorder, model.provider.name, "stream", error)
+            raise BadAnswer(f"The provider {model.provider.name} failed: {sentence_of(error)}") from error
+        raise StreamCut(f"The answer of {model.name} ended before its end.")
+
+    def _show(self, text: str) -> None:
+        if text:
+            self._live.add(text)
+
+    def _note_reply(self, reply: Reply, model: ChosenModel) -> None:
+        if len(reply.calls) > CALLS_LIMIT:
+            raise BadAnswer(f"The model asked for {len(reply.calls)} tools at once; {CALLS_LIMIT} are taken.")
+        calls = tuple(
+            RequestedCall(id=carriable(call.id), tool=carriable(call.tool), arguments=carriable(call.arguments))
+            for call in reply.calls
+        )
+        if sum(len(call.arguments) for call in calls) > REPLY_LIMIT:
+            raise BadAnswer("The model asked for tools with more than a megabyte of arguments.")
+        turn = self._open()
+        self.silent = is_silent(reply.text) and not calls
+        seq = self._recorder.note(
+            ModelReplied(
+                reply=turn.replies,
+                model=carriable(reply.model),
+                text="" if is_silent(reply.text) else carriable(reply.text),
+                calls=calls,
+                stop=reply.stop,
+                usage=believable(reply.usage),
+                opaque=reply.opaque,
+                provider=_unless_same(model, turn),
+            ),
+            turn=turn.ordinal,
+            urgent=bool(calls),
+        )
+        self._live.end(confirmed=seq)
+
+    def keep_streamed(self) -> None:
+        """What had come of an answer when the turn was cancelled."""
+        turn = self._open()
+        streamed = self._live.current
+        if (text := self._live.end()) and streamed is not None:
+            assert self._speaking is not None
+            reply = ModelReplied(
+                reply=streamed.reply,  # another attempt may have begun since, which has said nothing
+                model=self._speaking.model,
+                text=text,
+                calls=(),
+                stop="cancelled",
+                usage=None,
+                provider=_unless_same(self._speaking, turn),
+            )
+            streamed.confirmed = self._recorder.note(reply, turn=turn.ordinal)
+
+    def _open(self) -> OpenTurn:
+        return open_turn(self._recorder.transcript)
+
+
+def _unless_same(model: ChosenModel, turn: OpenTurn) -> str:
+    """The provider as `model_replied` names it: not at all where the turn started with it."""
+    return "" if model.provider.name == turn.provider else model.provider.name
+
+
+def sound(reply: Reply) -> Reply:
+    """The reply, if its fields are of the types that they promise; msgspec.ValidationError or TypeError if not."""
+    return msgspec.convert(msgspec.to_builtins(reply), Reply)
+
+
+def believable(usage: Usage | None) -> Usage | None:
+    """A provider's counts, as far as they can be counts at all: the sum of many must still be a number for every reader."""
+    if usage is None:
+        return None
+    return Usage(**{name: min(max(0, getattr(usage, name)), MOST_TOKENS) for name in usage.__struct_fields__})
