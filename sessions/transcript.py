@@ -52,7 +52,7 @@ from sessions.units import Units, of_message
 from sessions.view import View
 from sessions.wire import decode
 
-FOLD = 9
+FOLD = 10
 """The version of this fold. A checkpoint of another version is not used."""
 
 

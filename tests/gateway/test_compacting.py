@@ -340,7 +340,7 @@ async def test_asked_for_it_compacts_what_there_is_and_says_so_when_there_is_not
     async with on.playing():
         with pytest.raises(NothingToCompact):
             await on.compacting.asked("", 1000)
-        await talk(on, 3, "word " * 200)
+        await talk(on, 3, "word " * 175)
         before = size(on)
         await on.compacting.asked("the sky " * 200, 1000)
         assert size(on) < before

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sessions.messages import AssistantMessage, ToolCall, ToolMessage, UserMessage
-from sessions.units import CALL, MESSAGE, Units, of_head, of_message, of_text
+from sessions.units import BLOCK, CALL, EXACT, MESSAGE, PART, Units, of_head, of_message, of_text
 
 TEXT = st.text(max_size=200)
 
@@ -28,6 +28,33 @@ def test_they_lie_near_what_o200k_counts(text: str, tokens: int) -> None:
     assert 0.6 * tokens <= of_text(text).total <= 1.5 * tokens
 
 
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ("rjE8SEUqU/qXIhDuluz0qDSnkW75H5Vl3fYvDLMSV3HYLc7pYYL4JrkgmbOrNLnhTWyN/9zUNz6T5TBg9jl3nQ==", 65),
+        ("1700000000,42.5,0.125\n" * 10, 130),
+        ("9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08", 39),
+    ],
+)
+def test_what_is_no_language_is_not_taken_for_one(text: str, tokens: int) -> None:
+    assert 0.9 * tokens <= of_text(text).total <= 1.2 * tokens
+
+
+def test_a_row_of_signs_costs_little() -> None:
+    assert of_text("-" * 80).total <= 5
+
+
+def test_of_a_very_long_text_a_part_stands_for_the_rest() -> None:
+    text = "Twelve men went to sea, and 11 came back.\n" * 5000
+    assert of_text(text).total == pytest.approx(5000 * of_text(text[:4200]).total / 100, rel=0.05)
+
+
+@given(st.sampled_from([EXACT - 3, EXACT + PART, EXACT + BLOCK - 2]), TEXT, TEXT)
+def test_a_very_long_text_too_never_has_less_for_more(size: int, text: str, more: str) -> None:
+    one, both = of_text("ab 1" * (size // 4) + text), of_text("ab 1" * (size // 4) + text + more)
+    assert all(a <= b for a, b in zip(one.numbers, both.numbers, strict=True))
+
+
 @given(TEXT, TEXT)
 def test_a_longer_text_never_has_less_of_anything(text: str, more: str) -> None:
     one, both = of_text(text), of_text(text + more)
@@ -45,7 +72,7 @@ def test_each_script_counts_as_its_own_kind() -> None:
 
 def test_a_message_counts_with_its_calls_and_its_reasoning() -> None:
     call = ToolCall(id="call_1_0", tool="read", arguments='{"path":"a"}')
-    said = of_message(AssistantMessage(text="Let me see.", calls=(call,), opaque="signed"))
+    said = of_message(AssistantMessage(text="Let me see.", calls=(call,), opaque="signed reasoning"))
     assert said.frames == MESSAGE + CALL
     assert said.words > of_message(AssistantMessage(text="Let me see.", calls=(call,))).words
     assert of_message(UserMessage(text="")) == Units(frames=MESSAGE)
