@@ -1,0 +1,197 @@
+"""A long session on the stage: a model that counts each request and refuses what is longer than its window, tools that
+return anything up to 200 kB, the built-in flush and summary. And what must be true of the log afterwards."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import re
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from gateway.configuration.keys import AgentKeys, CompactionKeys
+from gateway.conversations.compaction_rules import CompactionRules, compaction_rules
+from plugins.context.sections import GOALS, IDENTIFIERS, written
+from plugins.contracts import CallDraft, ChatRequest, Delta, ModelLimits, Reply
+from plugins.errors import ContextOverflow, ProviderError
+from plugins.pruning import PruningRules
+from sessions.context import Context, Gauge, assemble, canonical_head
+from sessions.events import RequestSent
+from sessions.messages import AssistantMessage, Message, Usage, UserMessage
+from sessions.tokens import MESSAGE, estimate
+from sessions.transcript import Transcript, evolve
+from sessions.wire import decode
+from tests.docs.verifier import verify
+from tests.docs.view import request_by_the_page
+from tests.gateway.stage import Instrument, Model, Stage
+from tests.stories import NOON
+
+Line = dict[str, Any]
+Says = Callable[[str], str | ProviderError]
+"""What a model answers to the text of a request beside the conversation."""
+
+TICKET = re.compile(r"CRAB-\d+")
+
+
+def counted(context: Context) -> int:
+    """The tokens of a request, by the estimate of the house."""
+    return estimate(canonical_head(context).decode()) + sum(MESSAGE + estimate(_whole(each)) for each in context.messages)
+
+
+def _whole(message: Message) -> str:
+    if isinstance(message, AssistantMessage):
+        return message.text + "".join(f"{call.id} {call.tool} {call.arguments}" for call in message.calls)
+    return message.text
+
+
+class StrictModel(Model):
+    """Counts each request, `factor` times as much as the house estimates, and refuses one above its window. Before it says
+    something it calls tools, as chance has it; `beside` are its answers to a flush and a summary. `asked` keeps the purpose
+    and the tokens of each request, `refused` those that were too long."""
+
+    def __init__(self, window: int, seed: int, *, factor: float = 1.0) -> None:
+        super().__init__(self._answered)
+        self.window = window
+        self.factor = factor
+        self.chance = random.Random(seed)
+        self.asked: list[tuple[str, int]] = []
+        self.refused: list[tuple[str, int]] = []
+        self.beside: dict[str, Says] = {"flush": notes, "summary": summary}
+
+    def limits(self, model: str) -> ModelLimits:
+        return ModelLimits(window=self.window)
+
+    async def _answered(self, request: ChatRequest) -> AsyncIterator[Delta | Reply]:
+        tokens = round(self.factor * counted(request.context))
+        self.asked.append((request.purpose, tokens))
+        if tokens > self.window:
+            self.refused.append((request.purpose, tokens))
+            raise ContextOverflow("The request was longer than the window.")
+        if request.purpose == "answer":
+            reply = self._turn(request.context.messages)
+        else:
+            said = self.beside[request.purpose](request.context.messages[-1].text)
+            if isinstance(said, ProviderError):
+                raise said
+            reply = Reply(text=said, model=request.model, stop="end")
+        used = Usage(input=tokens, output=round(self.factor * estimate(reply.text)))
+        yield msgspec.structs.replace(reply, usage=used)
+
+    def _turn(self, messages: Sequence[Message]) -> Reply:
+        """Calls of up to three tools, seldom for a second time in a turn, then an answer."""
+        if self.chance.random() < (0.6 if isinstance(messages[-1], UserMessage) else 0.3):
+            count = self.chance.choice((1, 1, 2, 3))
+            calls = tuple(CallDraft(id=str(index), tool="read", arguments='{"path":"a.py"}') for index in range(count))
+            return Reply(text="Let me look.", model="model", stop="calls", calls=calls)
+        return Reply(text="So it is. " * self.chance.randint(1, 40), model="model", stop="end")
+
+
+def notes(record: str) -> str:
+    """A flush that names the tickets of the record."""
+    return "\n".join(f"- {ticket} was spoken of." for ticket in tickets(record)) or "NO_REPLY"
+
+
+def summary(record: str) -> str:
+    """A summary that names the latest tickets of the record."""
+    return written({GOALS: "- To do what is asked.", IDENTIFIERS: "\n".join(f"- {each}" for each in tickets(record)[-12:])})
+
+
+def tickets(text: str) -> list[str]:
+    """The tickets that a text names, each once."""
+    return list(dict.fromkeys(TICKET.findall(text)))
+
+
+def rules(**keys: Any) -> CompactionRules:
+    """The rules as shipped, but for these keys."""
+    return compaction_rules(CompactionKeys(**keys), AgentKeys(), NOON)
+
+
+def long_stage(folder: Path, model: StrictModel, *, longest: int = 200_000, **given: Any) -> Stage:
+    """A stage with the built-ins, pruning, and a tool that returns up to `longest` characters, mostly few."""
+    (folder / "workspace").mkdir(parents=True)
+    chance = random.Random(1)
+
+    def output() -> str:
+        size = int(200 * (longest / 200) ** chance.random())
+        return f"CRAB-{chance.randint(1, 9_999)} " + ("shell x=1; " * (size // 11 + 1))[:size]
+
+    given.setdefault("pruning", PruningRules(mode="always"))
+    return Stage(model, Instrument("read", output), workspace=folder / "workspace", **{"compaction": rules()} | given)
+
+
+async def talk(on: Stage, turns: int) -> None:
+    """Turns, with questions of a few words to a few thousand characters."""
+    chance = random.Random(2)
+    for turn in range(turns):
+        on.hear(f"Turn {turn}, about CRAB-{turn}: " + "what of it? " * chance.choice((1, 1, 1, 3, 9, 300)), f"t{turn}")
+        await on.until_settled()
+    await on.until(lambda: not on.recorder.transcript.cycle.owed)
+
+
+def lines_of(on: Stage) -> list[Line]:
+    """The journal, line by line."""
+    return [json.loads(line) for line in on.log.written]
+
+
+def assert_sound(on: Stage) -> None:
+    """What is true of every session, whatever its model and tools did."""
+    lines = lines_of(on)
+    assert verify(b"".join(on.log.written)) == (len(lines), 0, None)
+    assert_each_turn_ends_once(lines)
+    assert_one_flush_before_each_compaction(lines)
+    assert hashes_of_the_log(on.log.written) == [line["sha256"] for line in lines if is_request(line)]
+    assert not on.recorder.transcript.cycle.open
+    assert evolved(on.log.written).view == on.recorder.transcript.view
+
+
+def assert_each_turn_ends_once(lines: list[Line]) -> None:
+    """Each message is taken by one turn, and each turn ends."""
+    taken = Counter(seq for line in lines for seq in line.get("takes", ()))
+    assert taken == Counter(line["seq"] for line in lines if line["kind"] == "message_received")
+    assert sum(line["kind"] == "turn_started" for line in lines) == sum(line["kind"] == "turn_ended" for line in lines)
+
+
+def assert_one_flush_before_each_compaction(lines: list[Line]) -> None:
+    """Within a cycle: nothing leaves that was not flushed, and nothing is flushed twice."""
+    covered = 0
+    for line in lines:
+        if line["kind"] == "memory_flushed":
+            assert line["covers_to"] > covered, line["seq"]
+            covered = line["covers_to"]
+        elif line["kind"] == "context_compacted":
+            assert covered >= line["keep_from"] - 1, line["seq"]
+
+
+def is_request(line: Line) -> bool:
+    """Whether a line tells of a request of the conversation itself."""
+    return (line["kind"], line.get("purpose")) == ("request_sent", "answer")
+
+
+def evolved(lines: list[bytes]) -> Transcript:
+    """What the log folds to."""
+    transcript = Transcript()
+    for line in lines:
+        transcript = evolve(transcript, decode(line), len(line))
+    return transcript
+
+
+def hashes_of_the_log(lines: list[bytes]) -> list[str]:
+    """What each past request of the conversation hashes to, folded from the log alone."""
+    hashes, transcript, gauge = [], Transcript(), Gauge()
+    for line in lines:
+        recorded = decode(line)
+        if isinstance(recorded.event, RequestSent) and recorded.event.purpose == "answer":
+            hashes.append(gauge.measure(assemble(transcript)).sha256)
+        transcript = evolve(transcript, recorded, len(line))
+    return hashes
+
+
+def hash_by_the_page(lines: list[Line]) -> str:
+    """The hash of a request that is sent after these lines, as docs/events.md has it computed."""
+    text = json.dumps(request_by_the_page(lines), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()

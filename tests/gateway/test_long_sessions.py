@@ -1,0 +1,54 @@
+"""Long sessions against a model that refuses what is longer than its window: what each request, each cycle and the log must
+be, at windows from 4k to 200k."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from plugins.pruning import Mode, PruningRules
+from sessions.compaction import budget
+from tests.gateway.long_session import (
+    StrictModel,
+    assert_sound,
+    hash_by_the_page,
+    is_request,
+    lines_of,
+    long_stage,
+    rules,
+    talk,
+)
+
+
+@pytest.mark.parametrize(
+    ("window", "turns", "least", "mode"), [(4_000, 100, 40, "always"), (8_000, 150, 50, "always"), (200_000, 80, 3, "off")]
+)
+async def test_no_request_of_a_long_session_exceeds_the_window(
+    window: int, turns: int, least: int, mode: Mode, tmp_path: Path
+) -> None:
+    model = StrictModel(window, seed=4)
+    on = long_stage(tmp_path, model, pruning=PruningRules(mode=mode))
+    async with on.playing():
+        await talk(on, turns)
+    assert model.refused == []
+    assert {purpose for purpose, _ in model.asked} == {"answer", "flush", "summary"}
+    assert_sound(on)
+    made = [line for line in lines_of(on) if line["kind"] == "context_compacted"]
+    allowed = budget(window, rules().figures)
+    assert len(made) >= least
+    assert {line["by"] for line in made} == {"model_summary"}
+    assert all(line["tokens_after"] < allowed.flush_at for line in made)
+    note = next((tmp_path / "workspace" / "memory").iterdir()).read_text()
+    assert len(set(note.split("<!--"))) == len(note.split("<!--"))
+
+
+async def test_the_page_computes_each_request_of_a_session_that_was_compacted_and_pruned(tmp_path: Path) -> None:
+    on = long_stage(tmp_path, StrictModel(8_000, seed=5))
+    async with on.playing():
+        await talk(on, 60)
+    lines = lines_of(on)
+    assert sum(line["kind"] == "context_compacted" for line in lines) > 10
+    assert [line["sha256"] for line in lines if is_request(line)] == [
+        hash_by_the_page(lines[: line["seq"] - 1]) for line in lines if is_request(line)
+    ]
