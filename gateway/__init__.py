@@ -8,6 +8,7 @@ come back through the door.
     next_steps       what `make run` says to type next
     supervision      systemd: ready, watchdog, a socket that was opened before; service: `exuvia service`
     session_commands `exuvia sessions`; session_files: the journals of a home, read as files
+    fork_command     `exuvia sessions fork`; compactions_command: `exuvia sessions compactions`
     context_command  `exuvia context`: a past request, rebuilt
     errors           this floor's error tree
 

@@ -91,7 +91,7 @@ def status(home: Path | None, url: str | None, token: str | None, as_json: bool)
 
 @cli.group()
 def sessions() -> None:
-    """Look at the stored sessions, whether the gateway runs or not."""
+    """Look at the stored sessions, whether the gateway runs or not; `fork` alone needs it stopped."""
 
 
 @sessions.command("list")
@@ -137,6 +137,30 @@ def verify_sessions(session: str | None, home: Path | None, as_json: bool) -> No
     from gateway import session_commands  # noqa: PLC0415 - for quick help
 
     _end(lambda: session_commands.verify_sessions(_folder(home), session, sys.stdout, as_json=as_json))
+
+
+@sessions.command("compactions")
+@click.argument("session")
+@home_option
+@json_option
+def list_compactions(session: str, home: Path | None, as_json: bool) -> None:
+    """List what was compacted of SESSION: when, why, by whom, what was kept and lost, and whether it is in force."""
+    from gateway import compactions_command  # noqa: PLC0415 - for quick help
+
+    _end(lambda: compactions_command.list_compactions(_folder(home), session, sys.stdout, as_json=as_json))
+
+
+@sessions.command("fork")
+@click.argument("session")
+@home_option
+@json_option
+@click.option("--at", type=click.IntRange(min=1), metavar="SEQ", help="Behind which event [the last between turns].")
+@click.option("--key", help="The name of the new conversation [SESSION's name and -fork].")
+def fork_session(session: str, home: Path | None, as_json: bool, at: int | None, key: str | None) -> None:
+    """Begin a session that goes on from a past moment of SESSION, which stays as it is. The gateway must be stopped."""
+    from gateway import fork_command  # noqa: PLC0415 - for quick help
+
+    _end(lambda: fork_command.fork_session(_folder(home), session, sys.stdout, at=at, key=key, as_json=as_json))
 
 
 @cli.command()

@@ -13,6 +13,7 @@ import msgspec
 
 from gateway.commands.sentences import call_line, ending_sentence
 from gateway.errors import GatewayError
+from sessions.beginnings import Beginning, beginning
 from sessions.errors import JournalDamaged
 from sessions.events import (
     AttachmentsWithheld,
@@ -20,7 +21,6 @@ from sessions.events import (
     MessageReceived,
     ModelReplied,
     Recorded,
-    SessionOpened,
     ToolReturned,
     TurnEnded,
 )
@@ -42,7 +42,8 @@ class SessionUnknown(GatewayError):
 
 class Listing(msgspec.Struct, frozen=True, kw_only=True):
     """One session: `events` is the seq of its last event, `at` when that was recorded, `bytes` the size of its journal.
-    `readable` is false if its first or last line is no event; then `exuvia sessions verify` says more."""
+    `readable` is false if it does not say whose it is, or its last line is no event; then `exuvia sessions verify` says
+    more. `parent` is the session that it is a fork of."""
 
     key: str
     session: str
@@ -51,6 +52,8 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
     events: int
     bytes: int
     readable: bool
+    person: str = ""
+    parent: str = ""
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,17 +124,17 @@ def _entry(event: Recorded, who: str, text: str, detail: str = "") -> Entry:
 
 
 def _listing(path: Path) -> Listing:
-    opened = _decoded(_first_line(path))
-    last = _decoded(_last_line(path))
-    readable = opened is not None and last is not None and isinstance(opened.event, SessionOpened)
+    began, last = _beginning(path), _decoded(_last_line(path))
     return Listing(
-        key=opened.event.key if opened is not None and isinstance(opened.event, SessionOpened) else "?",
+        key=began.key if began else "?",
         session=path.name.removesuffix(SUFFIX),
-        opened=opened.at if opened else "",
+        opened=began.at if began else "",
         at=last.at if last else "",
         events=last.seq if last else 0,
         bytes=path.stat().st_size,
-        readable=readable,
+        readable=began is not None and last is not None,
+        person=began.person if began else "",
+        parent=began.parent if began else "",
     )
 
 
@@ -142,9 +145,13 @@ def _decoded(line: bytes) -> Recorded | None:
         return None
 
 
-def _first_line(path: Path) -> bytes:
+def _beginning(path: Path) -> Beginning | None:
+    """How a session began; None if its journal does not say."""
     with path.open("rb") as file:
-        return file.readline(LONGEST_LINE)
+        try:
+            return beginning(file.fileno(), path.name.removesuffix(SUFFIX))
+        except InvalidLine:
+            return None
 
 
 def _last_line(path: Path) -> bytes:

@@ -261,9 +261,9 @@ class ContextReport(msgspec.Struct, frozen=True, kw_only=True):
 
 class CompactionEntry(msgspec.Struct, frozen=True, kw_only=True):
     """A compaction: its number, when (RFC 3339) and why it was made, how many messages it removed, the estimated size of the
-    next request before and after in tokens, who wrote the summary, the identifiers that it names or lost, what was found
-    wrong with it, and why the model's own was not taken (`failed`, "" if it was). `noted` says that the summary goes into
-    the day's note, `in_force` that it was not taken back."""
+    next request before and after in tokens, who wrote the summary and which model was asked for it, the identifiers that it
+    names or lost, what was found wrong with it, and why the model's own was not taken (`failed`, "" if it was). `noted` says
+    that the summary goes into the day's note, `in_force` that it was not taken back."""
 
     number: int
     at: str
@@ -273,6 +273,7 @@ class CompactionEntry(msgspec.Struct, frozen=True, kw_only=True):
     tokens_after: int
     by: str
     summary: str
+    model: str = ""
     kept: tuple[str, ...] = ()
     lost: tuple[str, ...] = ()
     checks: tuple[str, ...] = ()

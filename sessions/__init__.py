@@ -26,7 +26,7 @@ Values and pure functions:
 What touches the disk:
 
     journal      a log as one append-only file; with mending (opening for appending), reading, verifying, lines, append_file
-    opening      a session from its last checkpoint on
+    opening      a session from its last checkpoint on; beginnings: whose it is; forking: a copy that goes on by itself
     committer    writes and syncs all journals, off the event loop
     attachments  pictures, files and large tool outputs, by content; owners (whose they are), naming (which a journal
                  names), orphans (those that nobody named go)

@@ -25,6 +25,8 @@ MANY = 64
 """So many batches of a session are rewritten as one when they are read."""
 
 _KIND = b'"kind":"message_received"'
+_FORKED = b'"kind":"session_forked"'
+"""What stands before this was said in another session, and a fork starts with no ids."""
 _HEAD = 128
 """Bytes of a line within which its kind stands."""
 
@@ -114,6 +116,8 @@ def _read(descriptor: int, after: Position, size: int, wanted: int) -> tuple[lis
             if not is_whole(line):
                 continue
             upto = _position(line, end)
+        if line.find(_FORKED, 0, _HEAD) >= 0:
+            break
         if (message := _message(line)) is not None:
             messages.append(message)
             if len(messages) >= wanted:

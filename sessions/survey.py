@@ -1,4 +1,4 @@
-"""A survey: what the journals of a folder say of themselves, read from their first and last lines."""
+"""A survey: what the journals of a folder say of themselves, read from where they begin and from their last lines."""
 
 from __future__ import annotations
 
@@ -10,14 +10,12 @@ from pathlib import Path
 import msgspec
 
 from sessions.backwards import lines_backwards
+from sessions.beginnings import beginning
 from sessions.errors import UnknownSession
-from sessions.events import FORMAT, Recorded, SessionClosed, SessionOpened
+from sessions.events import Recorded, SessionClosed
 from sessions.lineage import SessionRow
 from sessions.verifying import open_to_read
-from sessions.wire import FIRST, InvalidLine, decode, is_whole, verify
-
-FIRST_LINE = 64 * 1024
-"""Bytes within which the first line must end; it holds a few short names."""
+from sessions.wire import InvalidLine, decode, is_whole
 
 
 class Survey(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,16 +66,16 @@ def _read_row(path: Path, found: os.stat_result) -> SessionRow:
         raise InvalidLine("it is not a regular file")  # opening a pipe would wait for ever
     descriptor = open_to_read(path)
     try:
-        opened_at, opened = _first(descriptor, path.stem)
+        began = beginning(descriptor, path.stem)
         last = _last(descriptor, found.st_size)
     finally:
         os.close(descriptor)
     return SessionRow(
-        session=opened.session,
-        key=opened.key,
-        person=opened.person,
-        opened_at=opened_at,
-        succeeds=opened.succeeds,
+        session=began.session,
+        key=began.key,
+        person=began.person,
+        opened_at=began.at,
+        succeeds=began.succeeds,
         head=last.seq,
         at=last.at,
         size=found.st_size,
@@ -85,22 +83,6 @@ def _read_row(path: Path, found: os.stat_result) -> SessionRow:
         settled=False,
         closed=isinstance(last.event, SessionClosed),
     )
-
-
-def _first(descriptor: int, session: str) -> tuple[str, SessionOpened]:
-    line, newline, _ = os.pread(descriptor, FIRST_LINE, 0).partition(b"\n")
-    try:
-        verify(line + newline, FIRST, 1)
-        recorded = decode(line)
-    except InvalidLine as error:
-        raise InvalidLine(f"its first line does not open a session: {error}") from error
-    if not isinstance(recorded.event, SessionOpened):
-        raise InvalidLine("its first line does not open a session")
-    if recorded.event.format > FORMAT:
-        raise InvalidLine(f"its format is {recorded.event.format}, and this version reads up to {FORMAT}")
-    if recorded.event.session != session:
-        raise InvalidLine(f"it is the journal of {recorded.event.session}, under another name")
-    return recorded.at, recorded.event
 
 
 def _last(descriptor: int, size: int) -> Recorded:

@@ -244,7 +244,13 @@ def _changes(  # noqa: PLR0911, PLR0912 - one arm for each kind
         case CompactionReverted():
             return _reverted(t, recorded, event)
         case SessionForked():
-            return {"session": event.session, "key": event.key, "succeeds": None}
+            return {
+                "session": event.session,
+                "key": event.key,
+                "opened_at": recorded.at,
+                "succeeds": None,
+                "closed": None,
+            }
         case AttachmentsWithheld():
             return {"withheld": t.withheld | {(event.model, file.sha256) for file in event.files}}
         case PluginFailed() | Foreign():

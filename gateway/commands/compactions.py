@@ -31,6 +31,7 @@ def entry_of_cut(transcript: Transcript, cut: Cut, event: ContextCompacted, at: 
         tokens_after=event.tokens_after,
         by=event.by,
         summary=event.summary,
+        model=event.model,
         kept=event.kept,
         lost=event.lost,
         checks=event.checks,

@@ -7,9 +7,7 @@ a crash.
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import Callable, Coroutine
-from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,6 +17,7 @@ import structlog
 from gateway.conversations.chat import Chat
 from gateway.conversations.conversation import Conversation
 from plugins.contracts import Clock
+from sessions.beginnings import new_session_id
 from sessions.catalog import Catalog, SessionRow
 from sessions.errors import JournalDamaged, SessionsError
 from sessions.events import FORMAT, SessionOpened, Succession
@@ -39,8 +38,6 @@ IDLE_SECONDS = 900.0
 
 REOPEN_SECONDS = (0.5, 2.0, 10.0, 30.0)
 """How long a failed conversation waits before it is opened again, by its failures in a row."""
-
-_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 
 T = TypeVar("T")
 
@@ -419,8 +416,3 @@ class Switchboard:
         self._background.add(task)
         task.add_done_callback(self._background.discard)
         return task
-
-
-def new_session_id(now: datetime) -> str:
-    """`20261121-031241-7k2m9q`: when it was opened, and six random characters."""
-    return f"{now:%Y%m%d-%H%M%S}-" + "".join(secrets.choice(_ALPHABET) for _ in range(6))

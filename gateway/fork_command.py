@@ -1,0 +1,53 @@
+"""`exuvia sessions fork`: a session that goes on from a past moment of another, under a key of its own."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from itertools import chain, count
+from pathlib import Path
+from typing import TextIO
+
+import msgspec
+
+from gateway.door.frames import Key
+from gateway.home import Home
+from gateway.session_commands import WELL, print_json
+from gateway.session_files import Listing, find_journal, listings
+from sessions.beginnings import new_session_id
+from sessions.forking import CannotFork, fork
+from sessions.home_lock import HomeLock
+
+LONGEST_KEY = 64
+
+
+def fork_session(folder: Path, name: str, out: TextIO, *, at: int | None, key: str | None, as_json: bool) -> int:
+    """Fork a session at an event, by default the last between turns, under a key that its person does not use, by default
+    one made of its own. No gateway may run on the home meanwhile. Raises HomeLocked, SessionUnknown, CannotFork,
+    StorageFailed, JournalDamaged."""
+    with HomeLock(Home(folder.parent).lock):
+        path, sessions = find_journal(folder, name), listings(folder)
+        parent = next(listing for listing in sessions if listing.session == path.stem)
+        if not parent.readable:
+            raise CannotFork(f"{path.stem} cannot be read; see `exuvia sessions verify`.")
+        used = {listing.key for listing in sessions if listing.person == parent.person}
+        now = datetime.now(UTC)
+        made = fork(path, new_session_id(now), _key(parent, key, used), now, at=at)
+    if as_json:
+        print_json(made, out)
+    else:
+        out.write(f"{made.key} ({made.session}) goes on from event {made.parent_seq} of {made.parent}.\n")
+    return WELL
+
+
+def _key(parent: Listing, wanted: str | None, used: set[str]) -> str:
+    if wanted is None:
+        endings = chain(["-fork"], (f"-fork-{number}" for number in count(2)))
+        keys = (parent.key[: LONGEST_KEY - len(ending)] + ending for ending in endings)
+        return next(key for key in keys if key not in used)
+    try:
+        key = msgspec.convert(wanted, Key)
+    except msgspec.ValidationError:
+        raise CannotFork(f"{wanted!r} is no key: letters, digits and . _ : -, up to {LONGEST_KEY}.") from None
+    if key in used:
+        raise CannotFork(f"There is a session {key!r} already; a fork needs a key of its own.")
+    return key

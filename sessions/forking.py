@@ -1,0 +1,109 @@
+"""Forking: a session that goes on from a past moment of another, beside it. For threads and commands; nobody else may have
+the home meanwhile.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+
+from sessions.disk import sync_folder, write_new
+from sessions.errors import JournalDamaged, SessionsError, StorageFailed
+from sessions.events import Recorded, SessionForked
+from sessions.lines import BLOCK
+from sessions.recorder import stamp
+from sessions.store import START, Position
+from sessions.transcript import Transcript, evolve
+from sessions.verifying import reading, verify_lines
+from sessions.wire import InvalidLine, decode, encode
+
+DRAFT = ".draft"
+"""What the name of a fork ends in until it is whole."""
+
+
+class CannotFork(SessionsError):
+    """The journal cannot be forked there."""
+
+
+class Fork(msgspec.Struct, frozen=True, kw_only=True):
+    """A fork that was made: of `parent` up to its event `parent_seq`, as `session` under `key`."""
+
+    session: str
+    key: str
+    parent: str
+    parent_seq: int
+
+
+def fork(parent: Path, session: str, key: str, now: datetime, *, at: int | None = None) -> Fork:
+    """Copy a journal up to event `at`, which must stand where nothing is left to do (by default the last such event), into
+    that of a new session beside it; returns once it is durable. Raises CannotFork, UnknownSession, StorageFailed,
+    JournalDamaged."""
+    with reading(parent) as descriptor:
+        last = _place(descriptor, parent, at)
+        made = Fork(session=session, key=key, parent=parent.stem, parent_seq=last.seq)
+        event = SessionForked(session=session, key=key, parent=parent.stem, parent_seq=last.seq)
+        line, _ = encode(Recorded(seq=last.seq + 1, at=stamp(now), turn=None, event=event), last.sum)
+        try:
+            _write(parent.with_name(f"{session}.jsonl"), _copied(descriptor, last.offset, line))
+        except OSError as error:
+            raise StorageFailed(f"The fork could not be written: {error.strerror or error}.") from error
+    return made
+
+
+def _write(path: Path, content: Iterator[bytes]) -> None:
+    """Make a journal that is there as a whole or not at all."""
+    for left in path.parent.glob(f"*{DRAFT}"):
+        left.unlink()  # of a fork that was stopped
+    draft = path.with_name(path.name + DRAFT)
+    write_new(draft, content)
+    draft.rename(path)
+    sync_folder(path.parent)
+
+
+class _Places:
+    """Goes through a journal's lines, as far as `here`; `last` is the last event, up to `at`, behind which nothing was left
+    to do."""
+
+    def __init__(self, at: int | None) -> None:
+        self.last = self.here = START
+        self._at = at
+        self._transcript = Transcript()
+
+    def __call__(self, line: bytes) -> None:
+        self._transcript = evolve(self._transcript, decode(line), len(line))
+        here = self.here
+        self.here = Position(seq=here.seq + 1, offset=here.offset + len(line), sum=line[-19:-3])
+        if self._transcript.finished and (self._at is None or self.here.seq <= self._at):
+            self.last = self.here
+
+
+def _place(descriptor: int, path: Path, at: int | None) -> Position:
+    places = _Places(at)
+    try:
+        verify_lines(descriptor, path, START, os.fstat(descriptor).st_size, places)
+    except InvalidLine as error:
+        raise JournalDamaged(path, places.here.seq + 1, str(error), good_seq=places.here.seq) from error
+    except JournalDamaged as damaged:
+        if at is None or at > damaged.good_seq:
+            raise
+    if at is not None and at > places.here.seq:
+        raise CannotFork(f"{path.stem} has no event {at}; its last is {places.here.seq}.")
+    if at is not None and at != places.last.seq:
+        before = f"the last place before is {places.last.seq}" if places.last.seq else "nor does any before it"
+        raise CannotFork(f"Event {at} of {path.stem} does not stand between turns; {before}.")
+    if not places.last.seq:
+        raise CannotFork(f"{path.stem} has nothing that could be forked.")
+    return places.last
+
+
+def _copied(descriptor: int, end: int, line: bytes) -> Iterator[bytes]:
+    offset = 0
+    while offset < end:
+        block = os.pread(descriptor, min(BLOCK, end - offset), offset)
+        yield block
+        offset += len(block)
+    yield line

@@ -1,0 +1,225 @@
+"""Forks: a copy of a journal's bytes up to a moment of rest, and one line that makes it a session of its own."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from sessions.attachments import Attachments
+from sessions.beginnings import Beginning, beginning
+from sessions.catalog import Catalog
+from sessions.errors import JournalDamaged, StorageFailed, UnknownSession
+from sessions.events import CompactionBegan, MessageReceived, SessionClosed, SessionForked, TurnEnded, TurnStarted
+from sessions.forking import CannotFork, Fork, fork
+from sessions.messages import Attachment
+from sessions.orphans import remove_orphans
+from sessions.survey import survey
+from sessions.transcript import project
+from sessions.verifying import verify_journal
+from sessions.wire import InvalidLine, decode
+from tests.sessions.journal_files import extend_journal, session_id, write_journal
+from tests.stories import lines_of, received
+
+NOW = datetime(2026, 11, 22, 9, 30, tzinfo=UTC)
+NEW = "20261122-093000-aaaaaa"
+STARTED = TurnStarted(takes=(2,), provider="p", model="m", window=None, reserve=0)
+ENDED = TurnEnded(outcome="replied", millis=7)
+
+
+def turn(ordinal: int, at: int) -> list[MessageReceived | TurnStarted | TurnEnded]:
+    """A message at a seq, and the turn that takes it; the turn is over at seq `at + 2`."""
+    return [
+        received(f"text {ordinal}", f"m{ordinal}"),
+        TurnStarted(takes=(at,), provider="p", model="m", window=None, reserve=0),
+        ENDED,
+    ]
+
+
+@pytest.fixture
+def parent(tmp_path: Path) -> Path:
+    """Seven events: two turns, over at seqs 4 and 7."""
+    return write_journal(tmp_path / "sessions", 1, *turn(1, 2), *turn(2, 5))[0]
+
+
+def lines(path: Path) -> list[bytes]:
+    return path.read_bytes().splitlines(keepends=True)
+
+
+def born(path: Path) -> Beginning:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        return beginning(descriptor, path.stem)
+    finally:
+        os.close(descriptor)
+
+
+def test_a_fork_is_the_parents_own_bytes_and_one_line(parent: Path) -> None:
+    before = parent.read_bytes()
+    made = fork(parent, NEW, "main-fork", NOW)
+    assert made == Fork(session=NEW, key="main-fork", parent=parent.stem, parent_seq=7)
+    path = parent.with_name(f"{NEW}.jsonl")
+    assert parent.read_bytes() == before
+    assert lines(path)[:-1] == lines(parent)
+    last = decode(lines(path)[-1])
+    assert (last.seq, last.at, last.turn) == (8, "2026-11-22T09:30:00.000Z", None)
+    assert last.event == SessionForked(session=NEW, key="main-fork", parent=parent.stem, parent_seq=7)
+    assert verify_journal(path).events == 8
+    assert oct(path.stat().st_mode)[-3:] == "600"
+    assert sorted(entry.name for entry in parent.parent.iterdir()) == sorted([parent.name, path.name])
+
+
+def test_it_is_folded_to_a_session_of_its_own_with_the_parents_view(parent: Path) -> None:
+    fork(parent, NEW, "main-fork", NOW, at=4)
+    folded, old = project(lines(parent.with_name(f"{NEW}.jsonl"))), project(lines(parent)[:4])
+    assert (folded.session, folded.key, folded.person, folded.opened_at) == (
+        NEW,
+        "main-fork",
+        "owner",
+        "2026-11-22T09:30:00.000Z",
+    )
+    assert folded.view == old.view
+    assert (folded.head, folded.turn) == (5, 1)
+
+
+@pytest.mark.parametrize(
+    ("at", "sentence"),
+    [
+        (2, "does not stand between turns; the last place before is 1"),
+        (6, "does not stand between turns; the last place before is 4"),
+        (8, "has no event 8; its last is 7"),
+    ],
+)
+def test_inside_a_turn_or_behind_the_end_it_is_refused_with_the_place_before(parent: Path, at: int, sentence: str) -> None:
+    with pytest.raises(CannotFork, match=sentence):
+        fork(parent, NEW, "main-fork", NOW, at=at)
+    assert list(parent.parent.iterdir()) == [parent]
+
+
+def test_what_is_not_done_yet_is_left_out(parent: Path) -> None:
+    extend_journal(parent, received("waiting", "m9"))
+    assert fork(parent, NEW, "a", NOW).parent_seq == 7
+    began = CompactionBegan(compaction=1, trigger="command", keep_from=5, tokens_before=9)
+    path, _, _ = write_journal(parent.parent, 2, *turn(1, 2), began)
+    assert fork(path, session_id(9), "b", NOW).parent_seq == 4
+
+
+def test_a_torn_tail_is_not_copied_and_a_session_that_was_closed_goes_on(parent: Path) -> None:
+    extend_journal(parent, SessionClosed(reason="succeeded"))
+    with parent.open("ab") as file:
+        file.write(b'{"seq":9,"at":"2026')
+    assert fork(parent, NEW, "main-fork", NOW).parent_seq == 8
+    folded = project(lines(parent.with_name(f"{NEW}.jsonl")))
+    assert folded.closed is None
+    assert {row.session: row.closed for row in survey(parent.parent, {}).changed} == {parent.stem: True, NEW: False}
+
+
+def test_a_damaged_journal_can_be_forked_before_the_damage_and_only_there(parent: Path) -> None:
+    content = lines(parent)
+    content[5] = content[5].replace(b'"provider":"p"', b'"provider":"q"')
+    parent.write_bytes(b"".join(content))
+    with pytest.raises(JournalDamaged, match="line 6"):
+        fork(parent, NEW, "main-fork", NOW)
+    with pytest.raises(JournalDamaged):
+        fork(parent, NEW, "main-fork", NOW, at=7)
+    assert fork(parent, NEW, "main-fork", NOW, at=4).parent_seq == 4
+    assert verify_journal(parent.with_name(f"{NEW}.jsonl")).events == 5
+
+
+def test_a_line_that_no_reader_understands_is_damage_too(tmp_path: Path) -> None:
+    whole = lines_of([*turn(1, 2)])
+    path = tmp_path / f"{session_id(1)}.jsonl"
+    path.write_bytes(b"".join(line.replace(b'"provider":"p"', b'"provider":7  ') for line in whole))
+    with pytest.raises(JournalDamaged):
+        fork(path, NEW, "main-fork", NOW)
+
+
+def test_without_a_journal_there_is_no_fork(tmp_path: Path) -> None:
+    with pytest.raises(UnknownSession):
+        fork(tmp_path / f"{session_id(1)}.jsonl", NEW, "main-fork", NOW)
+    (tmp_path / f"{session_id(2)}.jsonl").touch()
+    with pytest.raises(CannotFork, match="nothing that could be forked"):
+        fork(tmp_path / f"{session_id(2)}.jsonl", NEW, "main-fork", NOW)
+
+
+def test_one_that_cannot_be_written_leaves_nothing_and_one_that_was_stopped_is_swept_up(parent: Path) -> None:
+    (parent.parent / f"{session_id(8)}.jsonl.draft").write_bytes(b"half")
+    (parent.parent / f"{NEW}.jsonl").mkdir()
+    with pytest.raises(StorageFailed, match="The fork could not be written"):
+        fork(parent, NEW, "main-fork", NOW)
+    (parent.parent / f"{NEW}.jsonl").rmdir()
+    fork(parent, NEW, "main-fork", NOW)
+    assert not list(parent.parent.glob("*.draft"))
+
+
+def test_a_fork_says_whose_it_is_and_so_does_a_fork_of_a_fork(parent: Path) -> None:
+    extend_journal(parent, received(f'"kind":"session_forked","session":"{NEW}"', "m9"), CLAIM, *turn(3, 10)[2:])
+    first, second = fork(parent, NEW, "main-fork", NOW), session_id(5)
+    path = parent.with_name(f"{NEW}.jsonl")
+    again = fork(path, second, "other", NOW)
+    assert (first.parent_seq, again.parent_seq) == (10, 11)
+    at = "2026-11-22T09:30:00.000Z"
+    assert born(path) == Beginning(session=NEW, key="main-fork", person="owner", at=at, parent=parent.stem)
+    assert born(parent.with_name(f"{second}.jsonl")) == Beginning(
+        session=second, key="other", person="owner", at=at, parent=NEW
+    )
+    assert born(parent).parent == ""
+
+
+CLAIM = TurnStarted(takes=(8,), provider="p", model="m", window=None, reserve=0)
+
+
+def test_a_copy_under_another_name_is_no_session(parent: Path) -> None:
+    fork(parent, NEW, "main-fork", NOW)
+    copy = parent.with_name(f"{session_id(7)}.jsonl")
+    copy.write_bytes(parent.with_name(f"{NEW}.jsonl").read_bytes())
+    with pytest.raises(InvalidLine, match="under another name"):
+        born(copy)
+    altered = parent.with_name(f"{NEW}.jsonl")
+    altered.write_bytes(altered.read_bytes().replace(b'"key":"main-fork"', b'"key":"work-fork"'))
+    with pytest.raises(InvalidLine, match="under another name"):
+        born(altered)
+
+
+def test_a_beginning_is_found_wherever_reading_in_blocks_divides_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_journal(tmp_path, 1, *turn(1, 2))[0]
+    fork(path, NEW, "main-fork", NOW)
+    for block in range(60, 140):
+        monkeypatch.setattr("sessions.beginnings.BLOCK", block)
+        assert born(path.with_name(f"{NEW}.jsonl")).key == "main-fork"
+
+
+async def test_the_catalog_knows_a_fork_by_its_own_name_and_it_starts_with_no_ids(parent: Path, tmp_path: Path) -> None:
+    fork(parent, NEW, "main-fork", NOW)
+    path = parent.with_name(f"{NEW}.jsonl")
+    for _ in range(2):  # from the journals, then from its own file
+        async with Catalog(tmp_path / "catalog.sqlite", parent.parent) as catalog:
+            assert catalog.unreadable == {}
+            row = catalog.current("owner", "main-fork")
+            assert row is not None
+            assert (row.session, row.head, row.succeeds, row.opened_at) == (NEW, 8, None, "2026-11-22T09:30:00.000Z")
+            assert len(await catalog.receipts("owner", "main-fork")) == 0
+            assert len(await catalog.receipts("owner", "main")) == 2
+    extend_journal(path, *turn(3, 9))
+    async with Catalog(tmp_path / "catalog.sqlite", parent.parent) as catalog:
+        receipts = await catalog.receipts("owner", "main-fork")
+        assert len(receipts) == 1
+        assert receipts.find("m1") is None
+        assert receipts.find("m3") is not None
+
+
+def test_files_that_only_a_fork_still_names_are_not_removed(tmp_path: Path) -> None:
+    attachments = Attachments(tmp_path / "attachments")
+    kept = Attachment(sha256="0" * 64, media="text/plain", bytes=3, name="a.txt")
+    attachments.folder.mkdir()
+    attachments.path(kept.sha256).write_bytes(b"abc")
+    said = MessageReceived(
+        id="m1", client="c", sender="owner", channel="w", chat="private", text="look", attachments=(kept,)
+    )
+    path = write_journal(tmp_path / "sessions", 1, said, STARTED, ENDED)[0]
+    fork(path, NEW, "main-fork", NOW)
+    path.unlink()
+    assert remove_orphans(attachments, tmp_path / "sessions", before=2**40) == 0
+    assert attachments.owners.find("owner", kept.sha256) == kept
