@@ -9,7 +9,7 @@ compaction always finds a place to cut.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from sessions.messages import ToolMessage, UserMessage
 from sessions.pruning import Trim, applied
@@ -26,20 +26,23 @@ BY = "oversize"
 """Who proposes these, as the log has it."""
 
 
-def oversize(view: View, window: int, reserve: int = 0, start: int = 0) -> Iterator[Trim]:
+def oversize(
+    view: View, window: int, reserve: int = 0, start: int = 0, *, weigh: Callable[[str], float] = estimate
+) -> Iterator[Trim]:
     """The trims that the rule demands at a window and a reserve of so many tokens, each as mild as can be. Messages before
-    the index `start` are not looked at."""
+    the index `start` are not looked at. `weigh` says how many tokens a text has for the model that is asked."""
     for indexes in _together(view, start):
-        sizes = [estimate(view.messages[index].text) for index in indexes]
+        sizes = [weigh(view.messages[index].text) for index in indexes]
         limit = level(sizes, TOGETHER_SHARE * (window - reserve))
         if isinstance(view.messages[indexes[0]], ToolMessage):
             limit = min(limit, RESULT_SHARE * window)
         for index, size in zip(indexes, sizes, strict=True):
             if size > limit:
-                yield _trim(view, index, limit)
+                # A text is as dense in its parts as it is as a whole: so each need not be weighed.
+                yield _trim(view, index, limit * estimate(view.messages[index].text) / size)
 
 
-def level(sizes: Sequence[int], room: float) -> float:
+def level(sizes: Sequence[float], room: float) -> float:
     """To what the largest of the sizes must be cut so that all together fit the room; infinite where they do."""
     for rank, size in enumerate(ordered := sorted(sizes)):
         share = room / (len(ordered) - rank)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from sessions.compaction import Sizes
 from sessions.context import Context, canonical_head, common_beginning
 from sessions.messages import Attachment, Message, UserMessage
+from sessions.tokens import estimate
 from sessions.transcript import Transcript
-from sessions.units import Units, of_head, of_message
+from sessions.units import Units, of_head, of_message, of_text
 
 PIXELS = 750
 """Pixels of a picture for each token, where a vendor's own formula is not at hand; `BYTES` is that of other files."""
@@ -47,6 +48,13 @@ class Sizing:
         if self._head[0] != key:
             self._head = (key, of_head(canonical_head(context).decode()))
         return self._head[1]
+
+
+def weighed(transcript: Transcript, text: str) -> float:
+    """The tokens of a text as the model counts that replied last, and never fewer than by its length: for what must fit."""
+    counts = transcript.counts
+    calibration = counts.calibration(counts.last.model if counts.last else "")
+    return max(calibration.tokens(of_text(text)), estimate(text))
 
 
 def _files(message: Message) -> Units:

@@ -24,10 +24,9 @@ from sessions import compaction
 from sessions.compaction import FRAME, Budget, CompactionPlan, Sizes, budget, due
 from sessions.context import assemble
 from sessions.events import CompactionAbandoned, CompactionBegan, ContextCompacted, Trigger
-from sessions.oversize import RESULT_SHARE
+from sessions.oversize import TOGETHER_SHARE
 from sessions.recorder import Recorder
-from sessions.sizing import Sizing
-from sessions.tokens import estimate
+from sessions.sizing import Sizing, weighed
 from sessions.transcript import Transcript
 from sessions.wire import carriable
 
@@ -145,7 +144,7 @@ class Compacting:
         near = sizes.total >= allowed.flush_at
         if not rules.flush_enabled or cycle.covered or not (near or grown):
             return False
-        growth = round(allowed.compact_at - sizes.total + RESULT_SHARE * allowed.window) if near else 0
+        growth = round(allowed.compact_at - sizes.total + TOGETHER_SHARE * allowed.compact_at) if near else 0
         trigger: Trigger = "budget" if near else "journal"
         below = allowed.flush_at
         attempt = Attempt(trigger=trigger, rules=rules, sizes=sizes, allowed=allowed, below=below)
@@ -233,7 +232,8 @@ class Compacting:
 
     async def _record(self, attempt: Attempt, cut: CompactionPlan, summary: Summary) -> ContextCompacted | None:
         rules, sizes = attempt.rules, attempt.sizes
-        after = sizes.head + sum(sizes.messages[cut.first :]) + (FRAME + estimate(summary.text) if summary.text else 0)
+        instead = FRAME + round(weighed(self._transcript, summary.text)) if summary.text else 0
+        after = sizes.head + sum(sizes.messages[cut.first :]) + instead
         if after >= (attempt.below if summary.text else sizes.total):
             self._abandon("The view would not have become small enough.", failed=True)
             return None

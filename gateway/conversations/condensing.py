@@ -36,6 +36,9 @@ WITHIN = 900.0
 UNKNOWN_WINDOW = 8192
 """Tokens of a window that nobody knows: requests of a flush or a summary are kept this small."""
 
+SURE = 0.8
+"""How much of the room a summary may take by its length alone: one full of numbers has more tokens than it seems."""
+
 WEAK = "The model is too small to be asked to condense a conversation; compaction.model may name another."
 
 EXTRACT = "extract"
@@ -113,7 +116,8 @@ class Condensing:
         """The summary of what leaves. ProviderError or GatewayError if no model could be asked and there is still room to
         wait, or a person wants it."""
         first = compaction.first_removable(self._transcript.view)
-        leaving = self._leaving(attempt.rules, first, cut.first, focus=attempt.focus, limit=cut.summary)
+        limit = round(cut.summary * SURE)
+        leaving = self._leaving(attempt.rules, first, cut.first, focus=attempt.focus, limit=limit)
         if paused(self._transcript.cycle, self._clock()) and not attempt.wanted:
             return await self._extract(leaving, "")
         if self._is_weak():
@@ -129,8 +133,8 @@ class Condensing:
             return await self._extract(leaving, why(error))
         except (Exception, SystemExit) as error:
             return await self._extract(leaving, why(error))
-        if (size := estimate(summary.text)) > cut.summary or not summary.text.strip():
-            return await self._extract(leaving, f"The summary had {size} tokens where {cut.summary} were free.")
+        if (size := estimate(summary.text)) > limit or not summary.text.strip():
+            return await self._extract(leaving, f"The summary had {size} tokens where {limit} were free.")
         return summary
 
     async def _extract(self, leaving: Leaving, failed: str, *remarks: str) -> Summary:

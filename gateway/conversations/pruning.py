@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from types import MappingProxyType
 
 from plugins.hooks import Hooks
@@ -13,6 +14,7 @@ from sessions.events import ContextPruned
 from sessions.oversize import oversize
 from sessions.pruning import Edit
 from sessions.recorder import Recorder
+from sessions.sizing import weighed
 from sessions.tally import Tally
 from sessions.transcript import open_turn
 
@@ -48,7 +50,8 @@ class Pruning:
         if self._bearable is None or window < self._bearable[0] or room < self._bearable[1]:
             fresh = 0
         view = self._recorder.transcript.view
-        self._note(joined(view, oversize(view, window, reserve, fresh)))
+        weigh = partial(weighed, self._recorder.transcript)
+        self._note(joined(view, oversize(view, window, reserve, fresh, weigh=weigh)))
         self._bearable = window, room
         context, budget = self._context(), PruningBudget(window=window, reserve=reserve, rules=self._rules())
         proposed = await self._hooks.propose_prunes(self._recorder.transcript.view, context, budget, self._now())
