@@ -144,7 +144,9 @@ class Compacting:
         near = sizes.total >= allowed.flush_at
         if not rules.flush_enabled or cycle.covered or not (near or grown):
             return False
-        growth = round(allowed.compact_at - sizes.total + TOGETHER_SHARE * allowed.compact_at) if near else 0
+        # Up to the compaction, then one more round: what tools return at once, and what the model says before.
+        round_ = TOGETHER_SHARE * allowed.compact_at + allowed.compact_at - allowed.flush_at
+        growth = round(allowed.compact_at - sizes.total + round_) if near else 0
         trigger: Trigger = "budget" if near else "journal"
         below = allowed.flush_at
         attempt = Attempt(trigger=trigger, rules=rules, sizes=sizes, allowed=allowed, below=below)
@@ -181,6 +183,7 @@ class Compacting:
             await self._hooks.before(attempt, cut.keep_from)
             await self._condensing.flush(attempt.rules, cut.keep_from, attempt.trigger)
             summary = await self._condensing.summary(attempt, cut)
+            summary = await self._condensing.fitting(attempt, cut, summary)
         except (asyncio.CancelledError, GatewayError, ProviderError) as error:
             stopped = isinstance(error, asyncio.CancelledError)
             self._abandon(why(error), failed=not (stopped or attempt.wanted))

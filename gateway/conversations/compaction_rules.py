@@ -9,7 +9,7 @@ import msgspec
 from gateway.configuration.keys import AgentKeys, CompactionKeys
 from plugins.summaries import FlushRules, IdentifierPolicy
 from sessions import compaction
-from sessions.compaction import Budget, Sizes
+from sessions.compaction import FRAME, Budget, CompactionPlan, Sizes
 from sessions.cycle import Cycle
 from sessions.events import Trigger
 
@@ -48,6 +48,10 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     allowed: Budget
     below: int
     focus: str = ""
+
+    def room(self, cut: CompactionPlan) -> int:
+        """Tokens that a summary may have for the view to become small enough."""
+        return self.below - 1 - self.sizes.head - FRAME - sum(self.sizes.messages[cut.first :])
 
     @property
     def wanted(self) -> bool:

@@ -23,6 +23,7 @@ from sessions.errors import StorageFailed
 from sessions.events import MemoryFlushed, Trigger
 from sessions.messages import AssistantMessage
 from sessions.recorder import Recorder
+from sessions.sizing import weighed
 from sessions.tokens import estimate
 from sessions.transcript import Transcript
 from sessions.wire import carriable
@@ -35,6 +36,9 @@ WITHIN = 900.0
 
 UNKNOWN_WINDOW = 8192
 """Tokens of a window that nobody knows: requests of a flush or a summary are kept this small."""
+
+SHORTENINGS = 3
+"""How often a summary that is too large is replaced by a shorter extract."""
 
 SURE = 0.8
 """How much of the room a summary may take by its length alone: one full of numbers has more tokens than it seems."""
@@ -135,6 +139,19 @@ class Condensing:
             return await self._extract(leaving, why(error))
         if (size := estimate(summary.text)) > limit or not summary.text.strip():
             return await self._extract(leaving, f"The summary had {size} tokens where {limit} were free.")
+        return summary
+
+    async def fitting(self, attempt: Attempt, cut: CompactionPlan, summary: Summary) -> Summary:
+        """The summary, or an extract that is as much shorter as it must be: one full of names and numbers has more tokens
+        than its length tells."""
+        for _ in range(SHORTENINGS):
+            room, size = attempt.room(cut), weighed(self._transcript, summary.text)
+            if size <= room:
+                break
+            first = compaction.first_removable(self._transcript.view)
+            limit = round(SURE * estimate(summary.text) * room / size)
+            leaving = self._leaving(attempt.rules, first, cut.first, focus=attempt.focus, limit=limit)
+            summary = await self._extract(leaving, f"The summary had {size:.0f} tokens where {room} were free.")
         return summary
 
     async def _extract(self, leaving: Leaving, failed: str, *remarks: str) -> Summary:
