@@ -10,6 +10,7 @@ come back through the door.
     session_commands `exuvia sessions`; session_files: the journals of a home, read as files
     fork_command     `exuvia sessions fork`; compactions_command: `exuvia sessions compactions`
     context_command  `exuvia context`: a past request, rebuilt
+    models_command   `exuvia models`: which there are, and their limits
     errors           this floor's error tree
 
 Its rooms, each with a map of its own:

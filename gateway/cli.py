@@ -263,6 +263,29 @@ def doctor(home: Path | None, file: Path | None, offline: bool, as_json: bool) -
     _end(lambda: look(place, file or place.config, os.environ, sys.stdout, offline=offline, as_json=as_json))
 
 
+@cli.command()
+@click.argument("action", type=click.Choice(["list", "refresh"]), default="list")
+@home_option
+@click.option("--config", "file", type=click.Path(path_type=Path, dir_okay=False), help="The file [HOME/config.toml].")
+@click.option("--offline", is_flag=True, help="Ask no vendor.")
+@json_option
+def models(action: str, home: Path | None, file: Path | None, offline: bool, as_json: bool) -> None:
+    """Print which models there are and how much each takes in; or ask the vendors for that, and keep it in HOME/models.json.
+    Exit code 1 if one could not be asked."""
+    from gateway import models_command  # noqa: PLC0415 - for quick help
+
+    def act() -> int:
+        place = _home(home)
+        config_file = file or place.config
+        if action == "list":
+            return models_command.list_models(place, config_file, os.environ, sys.stdout, offline=offline, as_json=as_json)
+        if offline:
+            raise click.ClickException("To refresh is to ask the vendors; leave --offline out.")
+        return models_command.refresh_models(place, config_file, os.environ, sys.stdout, as_json=as_json)
+
+    _end(act)
+
+
 @cli.group()
 def service() -> None:
     """Let systemd run the gateway."""

@@ -44,6 +44,7 @@ from gateway.measuring.readiness import Readiness
 from gateway.measuring.troubles import Troubles
 from gateway.models.choosing import Models
 from gateway.models.open_providers import OpenProviders
+from gateway.models.told import AllTold, told_before
 from gateway.supervision import Supervisor, passed_socket
 from plugins.contracts import Clock, Command, House, NoSettings, Tool
 from plugins.hooks import Hooks
@@ -141,7 +142,8 @@ class Daemon:
         hooks = self._load_plugins()
         kinds = hooks.chat_providers()
         self._check(self.config, hooks)
-        house = functools.partial(self._house, transport=await stack.enter_async_context(Transport()))
+        transport = await stack.enter_async_context(Transport())
+        house = functools.partial(self._house, transport=transport, told=told_before(self.home.models))
         providers = await stack.enter_async_context(OpenProviders(kinds, house))
         await providers.fit(self.config)
         models = Models(providers, now=self.clock.monotonic, **self._wishes())
@@ -258,7 +260,7 @@ class Daemon:
                 log.error("tool_not_opened", tool=name, reason=sentence_of(error))
         return tools
 
-    def _house(self, name: str, settings: Any, transport: Transport) -> House:
+    def _house(self, name: str, settings: Any, transport: Transport, told: AllTold) -> House:
         return House(
             settings=settings,
             folder=self.home.plugins / name,
@@ -267,6 +269,7 @@ class Daemon:
             transport=transport,
             environment=os.environ,
             protected=lambda: self.config.agent.protected_files,
+            told=told.get(name),
         )
 
     # --- serving ------------------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ _OURS = frozenset(
         "plugins",
         "workspace",
         "catalog.sqlite",
+        "models.json",
     ]
 )
 
@@ -77,6 +78,11 @@ class Home(msgspec.Struct, frozen=True):
     def catalog(self) -> Path:
         """The catalog of sessions; derived."""
         return self.root / "catalog.sqlite"
+
+    @property
+    def models(self) -> Path:
+        """What the vendors told of their models; derived."""
+        return self.root / "models.json"
 
     @property
     def plugins(self) -> Path:

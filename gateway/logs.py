@@ -119,18 +119,19 @@ def _plain(value: Any, depth: int) -> Any:
     if value is None or isinstance(value, bool | float) or (isinstance(value, int) and value.bit_length() < 64):
         return value
     if isinstance(value, str):
-        return _without_secrets(value)
+        return without_secrets(value)
     if depth and isinstance(value, Mapping):
-        return {_without_secrets(str(k)): _plain(v, depth - 1) for k, v in list(value.items())[:_MOST]}
+        return {without_secrets(str(k)): _plain(v, depth - 1) for k, v in list(value.items())[:_MOST]}
     if depth and isinstance(value, list | tuple | set | frozenset):
         return [_plain(v, depth - 1) for v in list(value)[:_MOST]]
     try:
-        return _without_secrets(str(value))
+        return without_secrets(str(value))
     except Exception:  # a stranger's __str__; a log line must not fail
         return f"<{type(value).__name__}>"
 
 
-def _without_secrets(text: str) -> str:
+def without_secrets(text: str) -> str:
+    """The text, bounded, with every secret in it that is to be hidden replaced: servers repeat the key that they refuse."""
     text = str.__str__(text)
     if text in _hidden:
         return HIDDEN

@@ -60,8 +60,10 @@ if TYPE_CHECKING:
     from plugins.contracts import HistoryEntry as HistoryEntry
     from plugins.contracts import House as House
     from plugins.contracts import ModelLimits as ModelLimits
+    from plugins.contracts import ModelList as ModelList
     from plugins.contracts import NoSettings as NoSettings
     from plugins.contracts import Reply as Reply
+    from plugins.contracts import ToldLimits as ToldLimits
     from plugins.contracts import Tool as Tool
     from plugins.contracts import ToolContext as ToolContext
     from plugins.contracts import ToolOutput as ToolOutput
@@ -107,7 +109,8 @@ if TYPE_CHECKING:
 _NAMES = {
     "plugins.compactions": "AfterCompaction BeforeCompaction CompactionBudget CompactionContext",
     "plugins.contracts": "CallDraft ChatProvider ChatRequest Clock Command CommandFailed CommandHelp CommandTime"
-    " CompactionEntry ConversationView Delta HistoryEntry House ModelLimits NoSettings Reply Tool ToolContext ToolOutput",
+    " CompactionEntry ConversationView Delta HistoryEntry House ModelLimits ModelList NoSettings Reply ToldLimits Tool"
+    " ToolContext ToolOutput",
     "plugins.errors": "BadAnswer BadRequest ContextOverflow CredentialsRefused NoSuchModel PluginError ProviderError"
     " RateLimited SettingsRefused StreamCut ToolFailed Unreachable",
     "plugins.hookspecs": "hookimpl",

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeAlias, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, Self, TypeAlias, TypeVar, runtime_checkable
 
 import msgspec
 
@@ -37,12 +37,32 @@ class Clock(Protocol):
         ...
 
 
+Tokens: TypeAlias = Annotated[int, msgspec.Meta(ge=256, le=1_000_000_000)]
+"""What may be a window or the limit of an answer; what is read from elsewhere and is less or more is an error there."""
+
+
+class ToldLimits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How many tokens a model takes in (`window`) and says at most (`output`), as far as somebody tells."""
+
+    window: Tokens | None = None
+    output: Tokens | None = None
+
+
+class ModelList(msgspec.Struct, frozen=True, kw_only=True):
+    """What a server said when it was asked for its models: each by its name, with what it tells of it. `address` is the
+    server's, without what is secret in it."""
+
+    address: str
+    models: Mapping[str, ToldLimits]
+
+
 class House(msgspec.Struct, frozen=True, kw_only=True):
     """What a plugin is given when it is opened.
 
     `settings` is its own section of the configuration, already of the type that its `Settings` names, with secrets
     resolved. `folder` is its own, made when it is first used; `workspace` is the assistant's, and `protected` says which of
     its files, by their paths in it, no tool may change now. `environment` holds the process's environment variables.
+    `told` is what this chat provider's server said of its models when it was asked last, perhaps elsewhere.
     """
 
     settings: Any
@@ -52,6 +72,7 @@ class House(msgspec.Struct, frozen=True, kw_only=True):
     transport: Transport
     environment: Mapping[str, str]
     protected: Callable[[], Sequence[str]] = tuple
+    told: ModelList | None = None
 
 
 class NoSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -103,14 +124,21 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     opaque: str | None = None
 
 
+LimitSource: TypeAlias = Literal["configuration", "vendor", "table", "default"]
+"""Where a limit is from: the configuration, what the model's server told, the shipped table, the program itself."""
+
+
 class ModelLimits(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a model: `window` and `output` in tokens, None where it is not; `sight` is which pictures it takes,
-    None for none. `condenses` says whether it can be trusted to summarise a conversation."""
+    None for none. `condenses` says whether it can be trusted to summarise a conversation, `window_from` and `output_from`
+    where the two figures are from, if the provider tells."""
 
     window: int | None = None
     output: int | None = None
     sight: Sight | None = None
     condenses: bool = True
+    window_from: LimitSource | None = None
+    output_from: LimitSource | None = None
 
 
 @runtime_checkable
@@ -152,8 +180,8 @@ class ChatProvider(Protocol):
 class ListsModels(Protocol):
     """What a chat provider may be able to do besides."""
 
-    async def models(self) -> Sequence[str]:
-        """The names of the models that it can be asked for now, from where asking costs nothing. Raises a ProviderError."""
+    async def models(self) -> ModelList:
+        """The models that it can be asked for now, from where asking costs nothing. Raises a ProviderError."""
         ...
 
 

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
 
-from gateway.clock import SystemClock
 from gateway.configuration.keys import Config
 from gateway.doctor.findings import Finding, Level, Patient
 from gateway.errors import ModelUnknown, sentence_of
-from gateway.models.choosing import ChosenModel, Models
-from gateway.models.open_providers import OpenProviders
-from plugins.contracts import ChatProvider, House, ListsModels
+from gateway.models.briefly import models_of, opened_briefly
+from gateway.models.choosing import ChosenModel
+from gateway.models.told import read_told
+from plugins.contracts import ChatProvider, ListsModels
 from plugins.errors import CredentialsRefused, ProviderError
-from plugins.transport import Transport
 
 
 def models(patient: Patient) -> Iterator[Finding]:
@@ -26,22 +23,18 @@ def models(patient: Patient) -> Iterator[Finding]:
 
 
 async def _examined(patient: Patient, config: Config) -> list[Finding]:
-    async with _providers(patient, config) as providers:
+    told, unusable = read_told(patient.home.models)
+    async with opened_briefly(patient.home, config, patient.checked.kinds, patient.environment, told) as providers:
         findings = [
             Finding(what=f"The provider {name} cannot be opened.", mend="The log of a start says why.")
             for name in patient.checked.kinds
             if name not in providers
         ]
+        if unusable:
+            findings.append(Finding(level="note", what=unusable, mend="`exuvia models refresh` makes it anew."))
         used: list[ChosenModel] = []
         try:
-            agent = config.agent
-            models = Models(
-                providers,
-                configured=agent.model,
-                window=agent.context_window,
-                windows=agent.context_windows,
-                fallbacks=agent.fallback_models,
-            )
+            models = models_of(providers, config)
             if not patient.offline:
                 await models.look_around()
             chosen = models.choose()
@@ -54,23 +47,6 @@ async def _examined(patient: Patient, config: Config) -> list[Finding]:
             for answers in await asyncio.gather(*asked):
                 findings += answers
         return findings
-
-
-@asynccontextmanager
-async def _providers(patient: Patient, config: Config) -> AsyncIterator[OpenProviders]:
-    def house(name: str, settings: Any) -> House:
-        return House(
-            settings=settings,
-            folder=patient.home.plugins / name,
-            workspace=patient.home.workspace(config.agent.workspace),
-            clock=SystemClock(),
-            transport=transport,
-            environment=patient.environment,
-        )
-
-    async with Transport() as transport, OpenProviders(patient.checked.kinds, house) as providers:
-        await providers.fit(config)
-        yield providers
 
 
 def _of_window(chosen: ChosenModel, config: Config) -> Iterator[Finding]:
@@ -95,7 +71,7 @@ async def _asked(provider: ChatProvider, models: Mapping[str, Level]) -> list[Fi
     """What a provider's own list says of the models that it is to be asked for, and of the key."""
     assert isinstance(provider, ListsModels)
     try:
-        names = await provider.models()
+        names = list((await provider.models()).models)
     except CredentialsRefused as error:
         return [
             Finding(

@@ -5,4 +5,6 @@ fallback        who answers when it cannot
 breaker         whether a provider is asked at all
 asides          which models asked to be left alone, and until when
 open_providers  the providers that are open, each on its own settings
+briefly         the same for a command that asks them something
+told            `HOME/models.json`: what the vendors told of their models
 """

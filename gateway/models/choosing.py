@@ -134,6 +134,20 @@ class Models:
                 behind = (msgspec.structs.replace(fallback, fallbacks=behind), *behind)
         return msgspec.structs.replace(chosen, fallbacks=behind)
 
+    def limits(self, provider: str, model: str) -> ModelLimits:
+        """What is in force for a model of an open provider, and from where; `agent.context_window` is about the model that
+        is configured and no other."""
+        configured = self.configured() == f"{provider}:{model}"
+        return self._limits(self._providers[provider], model, self._window if configured else None)
+
+    def used(self) -> list[str]:
+        """The `provider:model` that answers by the configuration, and those that step in; none if none can answer."""
+        try:
+            chosen = self.choose()
+        except ModelUnknown:
+            return []
+        return [chosen.name, *(each.name for each in chosen.fallbacks)]
+
     def misnamed(self) -> list[str]:
         """A sentence for each entry of `agent.fallback_models` that names no model; it is passed over."""
         return [
@@ -167,10 +181,15 @@ class Models:
         raise ModelUnknown(WAYS)
 
     def _chosen(self, provider: ChatProvider, model: str, why: str, window: int | None) -> ChosenModel:
-        limits: ModelLimits = provider.limits(model)
-        window = window or longest(self._windows, f"{provider.name}:{model}") or limits.window
+        window = self._limits(provider, model, window).window
         breaker = self._breaker(provider)
         return ChosenModel(provider=provider, model=model, why=why, window=window, breaker=breaker, asides=self._asides)
+
+    def _limits(self, provider: ChatProvider, model: str, window: int | None) -> ModelLimits:
+        """What the provider knows of a model, under what the configuration says."""
+        known = provider.limits(model)
+        window = window or longest(self._windows, f"{provider.name}:{model}")
+        return known if window is None else msgspec.structs.replace(known, window=window, window_from="configuration")
 
     def _breaker(self, provider: ChatProvider) -> Breaker:
         """The provider's; a new one for a provider that was opened anew, perhaps at another address."""

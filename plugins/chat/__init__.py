@@ -2,10 +2,10 @@
 
     openai      over chat completions (openai_wire) or the Responses API (openai_responses, with
                 openai_responses_request, openai_responses_answer, openai_responses_thoughts); openai_models,
-                openai_errors
+                openai_listing, openai_errors
     anthropic   anthropic_request, anthropic_answer, anthropic_thoughts, anthropic_models, anthropic_errors
     gemini      gemini_request, gemini_answer, gemini_signatures, gemini_errors
-    ollama      ollama_wire, ollama_address, ollama_errors
+    ollama      ollama_wire, ollama_address, ollama_listing, ollama_errors
     local       a model file in a subprocess: local_model, local_process, local_worker, local_prompt, local_answer
     scripted    no model at all, for tests
     servers_nearby   llama-server and LM Studio, and whether a server runs on this machine
@@ -13,7 +13,7 @@
 What they share:
 
     keys, copied_key   one key after the other; keys as people paste them
-    limits             how much each vendor's models take in and say, from `limits.toml`
+    limits             how much models take in and say: what their servers told, else `limits.toml`
     listing            which models a server has
     pictures           what each vendor takes
     remembered         conversations as they were last encoded

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from types import TracebackType
 from typing import Any, ClassVar, Self
@@ -13,9 +13,9 @@ from plugins.chat.anthropic_answer import Assembly
 from plugins.chat.anthropic_errors import meaning, refuses_thoughts, worth_another_attempt
 from plugins.chat.anthropic_request import Encoder, has_thoughts
 from plugins.chat.keys import Keys
-from plugins.chat.limits import known_limits
+from plugins.chat.limits import bare_address, capped, known_limits, told_at
 from plugins.chat.pictures import anthropic_sight
-from plugins.contracts import ChatRequest, Delta, House, ModelLimits, Reply
+from plugins.contracts import ChatRequest, Delta, House, ModelLimits, ModelList, Reply, ToldLimits
 from plugins.errors import CredentialsRefused, StreamCut
 from plugins.event_stream import ServerSentEvent
 from plugins.refusals import StatusRefused
@@ -54,7 +54,8 @@ class Anthropic:
         setting, now = "providers.anthropic.api_key", house.clock.monotonic
         self._keys = Keys(settings.api_key, setting, house.environment, "ANTHROPIC_API_KEY", now)
         self._base = settings.base_url.strip().rstrip("/").removesuffix("/v1")  # people copy the path along
-        self._encoder = Encoder()
+        self._told = told_at(self._base, house.told)
+        self._encoder = Encoder(told=self._told)
         self._patience = msgspec.structs.replace(
             house.transport.patience, first=settings.first_seconds, between=settings.between_seconds
         )
@@ -76,18 +77,23 @@ class Anthropic:
         return f"{self._keys.source if self._keys else 'providers.anthropic.base_url'} is set"
 
     def limits(self, model: str) -> ModelLimits:
-        """What Anthropic's model pages say."""
-        return msgspec.structs.replace(known_limits(self.name, model), sight=anthropic_sight(model))
+        """What the service told, else what Anthropic's model pages say."""
+        known = capped(known_limits(self.name, model, self._told), self._settings.max_output_tokens)
+        return msgspec.structs.replace(known, sight=anthropic_sight(model))
 
-    async def models(self) -> Sequence[str]:
+    async def models(self) -> ModelList:
         """What the server lists, in one page of the largest size."""
-        from plugins.chat.listing import listed  # noqa: PLC0415 - asked seldom
+        from plugins.chat.listing import listed, tokens  # noqa: PLC0415 - asked seldom
 
         self._check_key()
         url = f"{self._base}/v1/models?limit=1000"
-        return await listed(
-            self._transport, url, self._headers(self._keys.current()), under="data", named="id", meaning=meaning
-        )
+        headers = self._headers(self._keys.current())
+        entries = await listed(self._transport, url, headers, under="data", named="id", meaning=meaning)
+        models = {
+            name: ToldLimits(window=tokens(entry, "max_input_tokens"), output=tokens(entry, "max_tokens"))
+            for name, entry in entries.items()
+        }
+        return ModelList(address=bare_address(self._base), models=models)
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | Reply, None]:
         """Ask, and yield deltas and the reply; see `ChatProvider.stream`."""

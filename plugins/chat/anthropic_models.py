@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from plugins.chat.limits import known_limits, longest
+from plugins.contracts import ToldLimits
 
 _SAMPLED = {
     "claude-3": True,
@@ -25,10 +28,11 @@ def takes_sampling(name: str) -> bool:
     return not name.startswith("claude-") if sampled is None else sampled
 
 
-def answer_limit(name: str, wanted: int | None) -> int:
+def answer_limit(name: str, wanted: int | None, told: Mapping[str, ToldLimits] | None = None) -> int:
     """How many tokens an answer may have: as many as wanted and possible. By default a twelfth of the window, because
-    older models count these tokens as part of the conversation and refuse one that leaves no room for them."""
-    limits = known_limits("anthropic", name)
+    older models count these tokens as part of the conversation and refuse one that leaves no room for them. `told` is what
+    the service said of its models."""
+    limits = known_limits("anthropic", name, told)
     if limits.window is None or limits.output is None:
         return wanted or _ANSWER
     return min(wanted or limits.window // 12, limits.output)

@@ -23,7 +23,7 @@ from plugins.chat.loose_json import as_object
 from plugins.chat.pictures import quoted, sent_with
 from plugins.chat.remembered import Remembered
 from plugins.chat.tool_names import taken_name
-from plugins.contracts import ChatRequest
+from plugins.contracts import ChatRequest, ToldLimits
 from sessions.context import Context
 from sessions.messages import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
 
@@ -48,10 +48,12 @@ _FORMER = {"name": "former", "description": "Is not offered any more.", "input_s
 
 
 class Encoder:
-    """Encodes requests. Of each session's last one all but the end is kept as bytes: only what is new is encoded."""
+    """Encodes requests. Of each session's last one all but the end is kept as bytes: only what is new is encoded. `told` is
+    what the service said of its models."""
 
-    def __init__(self, remembered: Remembered | None = None) -> None:
+    def __init__(self, remembered: Remembered | None = None, told: Mapping[str, ToldLimits] | None = None) -> None:
         self._remembered = remembered or Remembered()
+        self._told = told or {}
 
     def body(
         self,
@@ -70,7 +72,7 @@ class Encoder:
             # In this mode each answer of a round must begin with thoughts, which other providers' do not.
             thoughts = thoughts and all(steps_of(m) for m in messages[going_on:] if isinstance(m, AssistantMessage))
             thinking = thinking if thoughts else None
-        head = _head(request, max_tokens=max_tokens, thinking=thinking, effort=effort)
+        head = _head(request, self._told, max_tokens=max_tokens, thinking=thinking, effort=effort)
         turns = self._turns(request, going_on, thoughts=thoughts)
         return b"".join((_encode(head)[:-1], b',"messages":[', turns, b"]}"))
 
@@ -100,13 +102,20 @@ class Encoder:
 # --- what stands before the messages ----------------------------------------------------------------------------------
 
 
-def _head(request: ChatRequest, *, max_tokens: int | None, thinking: Json | None, effort: str | None) -> Json:
+def _head(
+    request: ChatRequest,
+    told: Mapping[str, ToldLimits],
+    *,
+    max_tokens: int | None,
+    thinking: Json | None,
+    effort: str | None,
+) -> Json:
     context = request.context
     parameters = {name: value for name, value in context.parameters.items() if value is not None}
     head: Json = {
         "model": request.model,
         "stream": True,
-        "max_tokens": answer_limit(request.model, parameters.pop("max_tokens", max_tokens)),
+        "max_tokens": answer_limit(request.model, parameters.pop("max_tokens", max_tokens), told),
     }
     head |= _sampling(request.model, parameters, thinks=bool(thinking and thinking.get("type") != "disabled"))
     if thinking:

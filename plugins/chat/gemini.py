@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from types import TracebackType
 from typing import ClassVar, Self
@@ -14,9 +14,9 @@ from plugins.chat.gemini_answer import Assembly
 from plugins.chat.gemini_errors import meaning, worth_another_attempt
 from plugins.chat.gemini_request import Encoder
 from plugins.chat.keys import Keys
-from plugins.chat.limits import known_limits
+from plugins.chat.limits import bare_address, capped, known_limits, told_at
 from plugins.chat.pictures import gemini_sight
-from plugins.contracts import ChatRequest, Delta, House, ModelLimits, Reply
+from plugins.contracts import ChatRequest, Delta, House, ModelLimits, ModelList, Reply, ToldLimits
 from plugins.errors import CredentialsRefused, StreamCut
 from plugins.refusals import StatusRefused
 from plugins.secrets import Secret
@@ -51,6 +51,7 @@ class Gemini:
         named = (settings.base_url or "").strip()
         self._named_url = bool(named)
         self._base = (named or OFFICIAL).rstrip("/")
+        self._told = told_at(self._base, house.told)
         self._encoder = Encoder()
         self._patience = msgspec.structs.replace(
             house.transport.patience, first=settings.first_seconds, between=settings.between_seconds
@@ -73,19 +74,24 @@ class Gemini:
         return f"{self._keys.source if self._keys else 'providers.gemini.base_url'} is set"
 
     def limits(self, model: str) -> ModelLimits:
-        """The limits of Google's own models, by whatever server they answer."""
-        return msgspec.structs.replace(known_limits(self.name, _plain(model)), sight=gemini_sight(model))
+        """What the server told, else the limits of Google's own models, by whatever server they answer."""
+        known = capped(known_limits(self.name, _plain(model), self._told), self._settings.max_output_tokens)
+        return msgspec.structs.replace(known, sight=gemini_sight(model))
 
-    async def models(self) -> Sequence[str]:
-        """What the server lists, in one page of the largest size."""
-        from plugins.chat.listing import listed  # noqa: PLC0415 - asked seldom
+    async def models(self) -> ModelList:
+        """What the server lists, in one page of the largest size, of models that talk."""
+        from plugins.chat.listing import listed, tokens  # noqa: PLC0415 - asked seldom
 
         self._check_key()
         url = f"{self._base}/v1beta/models?pageSize=1000"
-        names = await listed(
-            self._transport, url, self._headers(self._keys.current()), under="models", named="name", meaning=meaning
-        )
-        return [_plain(name) for name in names]
+        headers = self._headers(self._keys.current())
+        entries = await listed(self._transport, url, headers, under="models", named="name", meaning=meaning)
+        models = {
+            _plain(name): ToldLimits(window=tokens(entry, "inputTokenLimit"), output=tokens(entry, "outputTokenLimit"))
+            for name, entry in entries.items()
+            if "generateContent" in entry.get("supportedGenerationMethods", ["generateContent"])
+        }
+        return ModelList(address=bare_address(self._base), models=models)
 
     def _check_key(self) -> None:
         if not self._keys and self._base == OFFICIAL:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import msgspec
 
+from plugins.contracts import Tokens
 from plugins.errors import BadAnswer, ProviderError
 from plugins.refusals import StatusRefused
 from plugins.transport import Patience, Transport
 
-BRIEF = Patience(connect=5.0, first=15.0, between=15.0, attempts=1)
+BRIEF = Patience(connect=5.0, first=15.0, between=15.0, whole=60.0, attempts=1)
 """A person waits for the answer, and whether it comes is the question."""
 
 
@@ -22,14 +24,24 @@ async def listed(
     under: str,
     named: str,
     meaning: Callable[[int, bytes], ProviderError],
-) -> list[str]:
-    """The names in a server's list of models: an object whose member `under` lists objects with a member `named`.
-    `meaning` is what an error status means there. Raises a ProviderError."""
+) -> dict[str, Any]:
+    """The entries of a server's list of models by their names: an object whose member `under` lists objects with a member
+    `named`. `meaning` is what an error status means there. Raises a ProviderError."""
     try:
         body = await transport.get(url, headers=headers, patience=BRIEF)
     except StatusRefused as refused:
         raise meaning(refused.status, refused.body) from refused
     try:
-        return [str(entry[named]) for entry in msgspec.json.decode(body)[under]]
-    except (msgspec.MsgspecError, RecursionError, LookupError, TypeError) as error:
+        return {str(entry[named]): entry for entry in msgspec.json.decode(body)[under]}
+    except (msgspec.MsgspecError, UnicodeError, RecursionError, LookupError, TypeError) as error:
         raise BadAnswer("What the server gave for a list of its models is none.") from error
+
+
+def tokens(entry: object, *path: str) -> int | None:
+    """A number of tokens in an entry, by the names of the members that lead to it; None if nothing there can be one."""
+    for name in path:
+        entry = entry.get(name) if isinstance(entry, dict) else None
+    try:
+        return msgspec.convert(entry, Tokens)
+    except msgspec.ValidationError:
+        return None

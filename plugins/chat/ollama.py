@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from types import TracebackType
 from typing import Annotated, ClassVar, Literal, Self
@@ -11,12 +11,12 @@ from urllib.parse import urlsplit
 import msgspec
 
 from plugins.chat.keys import Keys
-from plugins.chat.limits import known_limits
+from plugins.chat.limits import capped, known_limits, told_at, told_limits
 from plugins.chat.ollama_address import CLOUD, server_address
 from plugins.chat.ollama_errors import meaning, worth_another_attempt
 from plugins.chat.ollama_wire import Assembly, Encoder
 from plugins.chat.pictures import open_sight
-from plugins.contracts import ChatRequest, Delta, House, ModelLimits, Reply
+from plugins.contracts import ChatRequest, Delta, House, ModelLimits, ModelList, Reply
 from plugins.errors import CredentialsRefused
 from plugins.refusals import StatusRefused
 from plugins.secrets import Secret
@@ -71,6 +71,7 @@ class Ollama:
         self._named_url = bool(named)
         self._base = server_address(named)
         self._found: str | None = None
+        self._told = told_at(self._base, house.told)
         self._encoder = Encoder()
         self._patience = msgspec.structs.replace(
             house.transport.patience, first=settings.first_seconds, between=settings.between_seconds
@@ -101,11 +102,12 @@ class Ollama:
 
     def limits(self, model: str) -> ModelLimits:
         """The window that is asked for, or a cloud model's own."""
-        window = self._asked_window(model)
-        if window is None:
-            window = known_limits(self.name, model).window
+        known = known_limits(self.name, model, self._told)
+        if (window := self._asked_window(model)) is not None:
+            own = "configuration" if self._settings.context_window else "vendor" if window < LOCAL_WINDOW else "default"
+            known = msgspec.structs.replace(known, window=window, window_from=own)
         sight = open_sight(model, self._settings.pictures)
-        return ModelLimits(window=window, output=self._settings.max_output_tokens, sight=sight)
+        return msgspec.structs.replace(capped(known, self._settings.max_output_tokens), sight=sight)
 
     async def look(self) -> None:
         """See whether a server runs on this machine that nobody named, and which model it fetched last. One of the vendor's
@@ -120,15 +122,12 @@ class Ollama:
         names = [entry["name"] for entry in entries if isinstance(entry.get("name"), str) and not entry.get("remote_host")]
         self._found = next((name for name in names if not (_in_cloud(name) or "embed" in name)), None)
 
-    async def models(self) -> Sequence[str]:
+    async def models(self) -> ModelList:
         """What the server has fetched."""
-        from plugins.chat.listing import listed  # noqa: PLC0415 - asked seldom
+        from plugins.chat.ollama_listing import ollama_list  # noqa: PLC0415 - asked seldom
 
         self._check_key()
-        url = f"{self._base}/api/tags"
-        return await listed(
-            self._transport, url, self._headers(self._keys.current()), under="models", named="name", meaning=meaning
-        )
+        return await ollama_list(self._transport, self._base, self._headers(self._keys.current()))
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | Reply, None]:
         """Ask, and yield deltas and the reply; see `ChatProvider.stream`."""
@@ -165,11 +164,12 @@ class Ollama:
         yield assembly.reply()
 
     def _asked_window(self, model: str, wanted: int | None = None) -> int | None:
-        """The window in tokens that a request asks for: the one that is wanted, or the usual one; None in the cloud, where
-        it is the model's own."""
+        """The window in tokens that a request asks for: the one that is wanted, or the usual one, or all of a model that can
+        less; None in the cloud, where it is the model's own."""
         if urlsplit(self._base).hostname == CLOUD or _in_cloud(model):
             return self._settings.context_window
-        return wanted or self._settings.context_window or LOCAL_WINDOW
+        usual = min(LOCAL_WINDOW, told_limits(self._told, model).window or LOCAL_WINDOW)
+        return wanted or self._settings.context_window or usual
 
     def _check_key(self) -> None:
         if not self._keys and urlsplit(self._base).hostname == CLOUD:

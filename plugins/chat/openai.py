@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from types import TracebackType
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
@@ -11,12 +11,12 @@ from urllib.parse import urlsplit
 import msgspec
 
 from plugins.chat.keys import Keys
-from plugins.chat.limits import known_limits
+from plugins.chat.limits import capped, known_limits, told_at
 from plugins.chat.openai_errors import meaning, worth_another_attempt
 from plugins.chat.openai_models import reasons
 from plugins.chat.openai_wire import Assembly, Encoder
 from plugins.chat.pictures import open_sight, openai_sight
-from plugins.contracts import ChatRequest, Delta, House, ModelLimits, Reply
+from plugins.contracts import ChatRequest, Delta, House, ModelLimits, ModelList, Reply
 from plugins.errors import CredentialsRefused, StreamCut
 from plugins.refusals import StatusRefused
 from plugins.secrets import Secret
@@ -66,6 +66,7 @@ class OpenAI:
         self._named_url = bool(named)
         self._base = (named or OFFICIAL).rstrip("/")
         self._official = is_official(self._base)
+        self._told = told_at(self._base, house.told)
         self._encoder = Encoder()
         self._patience = msgspec.structs.replace(
             house.transport.patience, first=settings.first_seconds, between=settings.between_seconds
@@ -90,23 +91,21 @@ class OpenAI:
         return f"{self._keys.source if self._keys else self._url_source} is set"
 
     def limits(self, model: str) -> ModelLimits:
-        """The window of OpenAI's own models, and what they see; of another server's only what the names tell."""
+        """How much a model takes in and says: what its server told, else what is known of OpenAI's own models; and what it
+        sees, which of another server's models only the names tell."""
         if not self._official or self._settings.pictures is False:
             sight = open_sight(model, self._settings.pictures)
         else:
             sight = openai_sight(model)
-        known = known_limits(self.name, model.removeprefix("ft:")) if self._official else ModelLimits()
-        return msgspec.structs.replace(known, sight=sight)
+        known = known_limits(self.name if self._official else None, model.removeprefix("ft:"), self._told)
+        return msgspec.structs.replace(capped(known, self._settings.max_output_tokens), sight=sight)
 
-    async def models(self) -> Sequence[str]:
+    async def models(self) -> ModelList:
         """What the server lists."""
-        from plugins.chat.listing import listed  # noqa: PLC0415 - asked seldom
+        from plugins.chat.openai_listing import openai_list  # noqa: PLC0415 - asked seldom
 
         self._check_key()
-        url = f"{self._base}/models"
-        return await listed(
-            self._transport, url, self._headers(self._keys.current()), under="data", named="id", meaning=meaning
-        )
+        return await openai_list(self._transport, self._base, self._headers(self._keys.current()))
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | Reply, None]:
         """Ask, and yield deltas and the reply; see `ChatProvider.stream`."""

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from plugins.chat.openai import OpenAI, OpenAISettings
+from plugins.chat.openai_listing import LLAMA_SERVER, loaded_window
 from plugins.contracts import House, ModelLimits
 from plugins.errors import ProviderError, Unreachable
 from plugins.refusals import StatusRefused
@@ -99,9 +100,11 @@ class _Nearby(OpenAI):
         return f"{self.title} runs on {urlsplit(self._place).netloc}" if self._found else f"no {self.title} was found"
 
     def limits(self, model: str) -> ModelLimits:
-        """What the server said of the model that was found."""
-        window = self._window if model == self._found else None
-        return msgspec.structs.replace(super().limits(model), window=window)
+        """What the server says now of the model that was found, else what it told before."""
+        limits = super().limits(model)
+        if model != self._found or self._window is None:
+            return limits
+        return msgspec.structs.replace(limits, window=self._window, window_from="vendor")
 
 
 class LlamaServer(_Nearby):
@@ -117,18 +120,9 @@ class LlamaServer(_Nearby):
         entries = await listed_nearby(self._transport, self._place, "/v1/models", "data")
         if entries is None:
             return
-        names = [entry.get("id") for entry in entries if entry.get("owned_by") == "llamacpp"]
+        names = [entry.get("id") for entry in entries if entry.get("owned_by") == LLAMA_SERVER]
         self._found = next((name for name in names if isinstance(name, str) and name), None)
-        self._window = await self._read_window() if self._found else None
-
-    async def _read_window(self) -> int | None:
-        """Tokens that one conversation may have there, as `/props` tells; None if it does not."""
-        try:
-            props = msgspec.json.decode(await self._transport.get(f"{self._place}/props", headers={}, patience=_LIST))
-            window = props["default_generation_settings"]["n_ctx"]
-        except (ProviderError, msgspec.MsgspecError, RecursionError, UnicodeError, LookupError, TypeError):
-            return None
-        return window if isinstance(window, int) and window > 0 else None
+        self._window = await loaded_window(self._transport, self._place, {}, _LIST) if self._found else None
 
 
 class LMStudio(_Nearby):

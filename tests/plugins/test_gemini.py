@@ -408,15 +408,18 @@ async def test_it_is_chosen_by_itself_only_with_a_key_or_an_address() -> None:
         assert client.provider.why() == "providers.gemini.base_url is set"
 
 
+TABLE: dict[str, Any] = {"window_from": "table", "output_from": "table"}
+
+
 async def test_the_limits_of_googles_models_are_known() -> None:
     async with provider("") as client:
         limits = client.provider.limits
         assert (
             limits("gemini-3.8-flash")
             == limits("models/gemini-flash-latest")
-            == ModelLimits(window=1_048_576, output=65_536, sight=gemini_sight("gemini-3.8-flash"))
+            == ModelLimits(window=1_048_576, output=65_536, **TABLE, sight=gemini_sight("gemini-3.8-flash"))
         )
         assert limits("gemini-3-pro-image-preview") == ModelLimits(
-            window=65_536, output=32_768, sight=gemini_sight("gemini-3")
+            window=65_536, output=32_768, **TABLE, sight=gemini_sight("gemini-3")
         )
         assert limits("someone-elses") == ModelLimits(sight=gemini_sight("someone-elses"))

@@ -10,10 +10,10 @@ import pytest
 from plugins.builtin import register_chat_providers
 from plugins.chat.anthropic import Anthropic
 from plugins.chat.gemini import Gemini
-from plugins.chat.limits import TABLE, known_limits
+from plugins.chat.limits import TABLE, bare_address, known_limits, told_limits
 from plugins.chat.ollama import Ollama
 from plugins.chat.openai import OpenAI
-from plugins.contracts import ChatProvider, ModelLimits
+from plugins.contracts import ChatProvider, ModelLimits, ToldLimits
 from tests.plugins.asking import opened, question
 from tests.servers.ollama_server import MODEL, OllamaServer
 
@@ -21,7 +21,9 @@ from tests.servers.ollama_server import MODEL, OllamaServer
 def test_of_two_beginnings_that_fit_the_longer_one_counts() -> None:
     assert known_limits("openai", "gpt-4.1-mini").window == 1_047_576
     assert known_limits("openai", "gpt-4-0613").window == 8_192
-    assert known_limits("anthropic", "claude-opus-4-6-20260101") == ModelLimits(window=1_000_000, output=128_000)
+    assert known_limits("anthropic", "claude-opus-4-6-20260101") == ModelLimits(
+        window=1_000_000, window_from="table", output=128_000, output_from="table"
+    )
 
 
 def test_what_the_table_does_not_have_is_unknown() -> None:
@@ -43,6 +45,49 @@ async def test_a_vendors_usual_model_is_in_the_table(kind: type[ChatProvider]) -
         limits = asked.provider.limits(model)
     assert limits.window is not None
     assert limits.output is not None
+
+
+def test_what_was_told_counts_before_the_table_figure_by_figure() -> None:
+    told = {"claude-opus-4-6": ToldLimits(window=500_000), "claude-new-20270101": ToldLimits(window=300_000)}
+    assert known_limits("anthropic", "claude-opus-4-6", told) == ModelLimits(
+        window=500_000, window_from="vendor", output=128_000, output_from="table"
+    )
+    assert known_limits("anthropic", "claude-new", told).window == 300_000
+    assert known_limits("anthropic", "claude-ne", told).window is None
+
+
+def test_a_name_without_its_version_means_the_newest_and_never_another_model() -> None:
+    told = {
+        "claude-opus-4-5-20251101": ToldLimits(window=200_000),
+        "m-2026-01-01": ToldLimits(window=1_000),
+        "m-2026-02-01": ToldLimits(window=2_000),
+        "qwen3:latest": ToldLimits(window=40_960),
+        "qwen3:4b": ToldLimits(window=262_144),
+    }
+    assert told_limits(told, "claude-opus-4") == ToldLimits()
+    assert told_limits(told, "m").window == 2_000
+    assert told_limits(told, "m-2026-01-01").window == 1_000
+    assert told_limits(told, "qwen3").window == 40_960
+
+
+@pytest.mark.parametrize(
+    ("url", "bare"),
+    [
+        ("https://ana:secret@host:8000/v1", "https://host:8000/v1"),
+        ("http://[::1]:11434", "http://[::1]:11434"),
+        ("http://[", ""),
+    ],
+)
+def test_an_address_is_kept_without_what_is_secret_in_it(url: str, bare: str) -> None:
+    assert bare_address(url) == bare
+
+
+async def test_an_answer_is_as_long_as_the_configuration_lets_it() -> None:
+    async with opened(Anthropic, model="m", max_output_tokens=1_000) as asked:
+        limits = asked.provider.limits("claude-sonnet-5-5")
+    assert (limits.output, limits.output_from, limits.window_from) == (1_000, "configuration", "table")
+    async with opened(Anthropic, model="m", max_output_tokens=1_000_000) as asked:
+        assert asked.provider.limits("claude-sonnet-5-5").output == 128_000
 
 
 async def test_the_window_that_is_wanted_reaches_the_server_that_asks_for_it() -> None:

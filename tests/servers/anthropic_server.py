@@ -2,7 +2,8 @@
 
 Written from Anthropic's documentation: the API reference (`POST /v1/messages`), the pages on streaming, stop reasons,
 errors, tool use, extended thinking, preserved thinking (a block's signature binds it to all that stood before it) and
-prompt caching (marks, the look-back of twenty blocks). What it refuses it refuses with the real service's words and status.
+prompt caching (marks, the look-back of twenty blocks); the list of models. What it refuses it refuses with the real
+service's words and status.
 """
 
 from __future__ import annotations
@@ -83,6 +84,24 @@ class AnthropicServer(FaultyServer[Says]):
             return None
         self.refusals.append(wrong)
         return json_response(400, refusal(wrong))
+
+    def listing(self, request: web.Request) -> Json | web.Response:
+        if not 1 <= int(request.query.get("limit", "20")) <= 1000:
+            return json_response(400, refusal("limit: must be between 1 and 1000"))
+        models = [("claude-big-20270101", 3_000_000, 256_000), ("claude-test-20260101", 200_000, 64_000)]
+        data = [
+            {
+                "type": "model",
+                "id": name,
+                "display_name": name.title(),
+                "created_at": "2026-01-01T00:00:00Z",
+                "max_input_tokens": window,
+                "max_tokens": output,
+                "capabilities": {"batch": {"supported": True}},
+            }
+            for name, window, output in models
+        ]
+        return {"data": data, "has_more": False, "first_id": data[0]["id"], "last_id": data[-1]["id"]}
 
     def says(self, text: str) -> Says:
         return Says(text)

@@ -74,8 +74,13 @@ class FaultyServer(ABC, Generic[S]):
     """What stands behind the host in the URL that clients are given."""
     MEDIA: ClassVar[str] = "text/event-stream; charset=utf-8"
 
+    LIST: ClassVar[str] = "/v1/models"
+    """Where it lists its models."""
+
     def __init__(self, *answers: Fault | Raw | S, respond: Callable[[Json], Fault | Raw | S] | None = None) -> None:
         self.answers = list(answers)
+        self.instead_of_list: Fault | None = None
+        self.asked_lists: list[str] = []
         self.requests: list[Json] = []
         self.headers: list[Mapping[str, str]] = []
         self.paths: list[str] = []
@@ -110,6 +115,10 @@ class FaultyServer(ABC, Generic[S]):
     def pieces(self, request: web.Request, body: Json, answer: S) -> list[bytes]:
         """An ordinary answer on the wire, piece by piece."""
 
+    @abstractmethod
+    def listing(self, request: web.Request) -> Json | web.Response:
+        """Its list of models, or why it does not give one."""
+
     @property
     def open_connections(self) -> int:
         """Connections that clients keep open, idle ones included."""
@@ -124,6 +133,8 @@ class FaultyServer(ABC, Generic[S]):
         """Listen on a free port; `url` is then the base URL."""
         app = web.Application(client_max_size=64 * 1024 * 1024)
         app.router.add_post(self.PATH, self._answer)
+        app.router.add_get(self.LIST, self._list)
+        self.add_more(app)
         runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
         await runner.setup()
         try:
@@ -133,6 +144,18 @@ class FaultyServer(ABC, Generic[S]):
             yield self
         finally:
             await runner.cleanup()
+
+    def add_more(self, app: web.Application) -> None:
+        """Add what else it answers."""
+
+    async def _list(self, request: web.Request) -> web.StreamResponse:
+        self.asked_lists.append(request.path_qs)
+        if (refusal := self.key_refused(request)) is not None:
+            return refusal
+        if (fault := self.instead_of_list) is not None:
+            return web.Response(status=fault.status, body=fault.body, headers={"Content-Type": fault.media})
+        given = self.listing(request)
+        return given if isinstance(given, web.Response) else web.json_response(given)
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         self.headers.append(request.headers)

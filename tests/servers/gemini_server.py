@@ -67,6 +67,7 @@ class GeminiServer(FaultyServer[Says]):
     """The fake; see `FaultyServer`. It knows the signatures that it gave."""
 
     PATH = "/{version:v1|v1beta}/models/{model}:streamGenerateContent"
+    LIST = "/v1beta/models"
 
     def __init__(self, *answers: Answer, respond: Callable[[Json], Answer] | None = None) -> None:
         super().__init__(*answers, respond=respond)
@@ -79,6 +80,21 @@ class GeminiServer(FaultyServer[Says]):
         signs = request.match_info["model"].startswith("gemini-3")
         wrong = what_is_wrong(body, self.signatures if signs else None)
         return None if wrong is None else json_response(400, refusal(400, wrong, "INVALID_ARGUMENT"))
+
+    def listing(self, request: web.Request) -> Json | web.Response:
+        models = [("gemini-3-test", 2_097_152, 131_072, "generateContent"), ("embedding-test", 2_048, 1, "embedContent")]
+        listed = [
+            {
+                "name": f"models/{name}",
+                "version": "001",
+                "displayName": name,
+                "inputTokenLimit": window,
+                "outputTokenLimit": output,
+                "supportedGenerationMethods": [method, "countTokens"],
+            }
+            for name, window, output, method in models
+        ]
+        return {"models": listed}  # no nextPageToken: a page holds up to a thousand
 
     def says(self, text: str) -> Says:
         return Says(text)

@@ -1,8 +1,9 @@
 """A fake of an Ollama server's `POST /api/chat`, strict where the real one is, and faulty where a test says so.
 
-Written from Ollama's API documentation (chat, streaming, tool calling, thinking, errors, context length) and the words of
-its releases 0.12 to 0.40. It refuses what those refuse: an unknown model, arguments that are no object, options of a wrong
-type, tools or thoughts for a model that has none, and a request that does not fit its window when `truncate` is false.
+Written from Ollama's API documentation (chat, streaming, tool calling, thinking, errors, context length, the list of models
+and the details of one) and the words of its releases 0.12 to 0.40. It refuses what those refuse: an unknown model, arguments
+that are no object, options of a wrong type, tools or thoughts for a model that has none, and a request that does not fit its
+window when `truncate` is false.
 When it is not, or before 0.12.6 whatever it is, the beginning of the conversation is dropped without a word.
 """
 
@@ -51,6 +52,7 @@ class OllamaServer(FaultyServer[Says]):
     release before 0.12.6."""
 
     PATH = "/api/chat"
+    LIST = "/api/tags"
     MEDIA = "application/x-ndjson"
 
     def __init__(
@@ -65,6 +67,7 @@ class OllamaServer(FaultyServer[Says]):
         self._key = key
         self._can = can
         self._old = old
+        self.window = 8_192
 
     def key_refused(self, request: web.Request) -> web.Response | None:
         right = not self._key or request.headers.get("Authorization") == f"Bearer {self._key}"
@@ -75,6 +78,26 @@ class OllamaServer(FaultyServer[Says]):
             return None
         status, words = wrong
         return json_response(status, refusal(words))
+
+    def listing(self, request: web.Request) -> Json | web.Response:
+        details = {"format": "gguf", "family": "llama", "parameter_size": "8.0B", "quantization_level": "Q4_K_M"}
+        names = [MODEL, "gone:1b"]
+        return {"models": [{"name": name, "model": name, "size": 4_661_224_676, "details": details} for name in names]}
+
+    def add_more(self, app: web.Application) -> None:
+        app.router.add_post("/api/show", self._show)
+
+    async def _show(self, request: web.Request) -> web.Response:
+        if (refused := self.key_refused(request)) is not None:
+            return refused
+        if (await request.json()).get("model") != MODEL:
+            return json_response(404, refusal("model not found"))
+        info = {
+            "general.architecture": "llama",
+            "general.parameter_count": 8_030_261_248,
+            "llama.context_length": self.window,
+        }
+        return web.json_response({"details": {"family": "llama"}, "model_info": info, "capabilities": ["completion"]})
 
     def says(self, text: str) -> Says:
         return Says(text)

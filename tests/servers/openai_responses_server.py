@@ -78,6 +78,9 @@ class ResponsesServer(FaultyServer[Says]):
         self.refusals.append(wrong)
         return json_response(400, refusal(wrong.message, wrong.code, param=wrong.param))
 
+    def listing(self, request: web.Request) -> Json | web.Response:
+        return {"object": "list", "data": [{"id": "gpt-test", "object": "model", "created": 1, "owned_by": "openai"}]}
+
     def says(self, text: str) -> Says:
         return Says(text)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from aiohttp import web
 
@@ -37,10 +37,16 @@ def refusal(message: str, code: str | None, kind: str = "invalid_request_error")
 
 
 class OpenAIServer(FaultyServer[Says]):
-    """The fake; see `FaultyServer`."""
+    """The fake; see `FaultyServer`. `models` are those that it lists, with what compatible servers add to an entry;
+    `props` is what llama-server tells of itself."""
 
     PATH = "/v1/chat/completions"
     BASE = "/v1"
+
+    def __init__(self, *answers: Answer, respond: Callable[[Json], Answer] | None = None) -> None:
+        super().__init__(*answers, respond=respond)
+        self.models: dict[str, Json] = {"gpt-test": {}}
+        self.props: Json | None = None
 
     def key_refused(self, request: web.Request) -> web.Response | None:
         if request.headers.get("Authorization") == f"Bearer {KEY}":
@@ -50,6 +56,16 @@ class OpenAIServer(FaultyServer[Says]):
     def refused(self, request: web.Request, body: Json) -> web.Response | None:
         wrong = what_is_wrong(body)
         return None if wrong is None else json_response(400, refusal(wrong, None))
+
+    def listing(self, request: web.Request) -> Json | web.Response:
+        usual = {"object": "model", "created": 1_686_935_002, "owned_by": "openai"}
+        return {"object": "list", "data": [{"id": name, **usual, **more} for name, more in self.models.items()]}
+
+    def add_more(self, app: web.Application) -> None:
+        app.router.add_get("/props", self._props)
+
+    async def _props(self, request: web.Request) -> web.Response:
+        return web.Response(status=404) if self.props is None else web.json_response(self.props)
 
     def says(self, text: str) -> Says:
         return Says(text)
