@@ -494,3 +494,11 @@ def test_a_window_that_is_larger_than_the_models_is_found(tmp_path: Path) -> Non
     ill = patient(tmp_path, text.format(2_000_000), OPENAI_API_KEY="sk-1234567890")
     assert wrong("models", ill).what == "agent.context_window is 2,000,000 tokens, and openai:gpt-4.1 takes 1,047,576."
     assert found("models", patient(tmp_path, text.format(100_000), OPENAI_API_KEY="sk-1234567890")) == []
+
+
+def test_a_file_of_models_that_cannot_be_used_is_noted(tmp_path: Path) -> None:
+    sick = patient(tmp_path, '[gateway]\nport = 0\n[agent]\nmodel = "scripted:echo"\n')
+    (tmp_path / "models.json").write_text("{")
+    (finding,) = found("models", sick)
+    assert (finding.level, "models.json cannot be used" in finding.what) == ("note", True)
+    assert "exuvia models refresh" in finding.mend

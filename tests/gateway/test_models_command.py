@@ -130,6 +130,13 @@ async def test_what_each_vendor_tells_is_kept_with_its_address_for_the_owner_alo
     assert "ollama has 2 models and tells the limits of 1.\n" in out
 
 
+def test_a_home_that_holds_the_file_is_closed_to_others_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "models.json").write_text("{}")
+    tmp_path.chmod(0o755)
+    Home(tmp_path).make()
+    assert stat.S_IMODE(tmp_path.stat().st_mode) == 0o700
+
+
 async def test_a_vendor_that_fails_stops_no_other_and_what_it_told_before_stays(vendors: Vendors) -> None:
     async with vendors.serving():
         await vendors.refresh()
