@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Self
 import msgspec
 
 from plugins.chat import local_model
-from plugins.contracts import ChatRequest, Delta, House, ModelLimits, Reply
+from plugins.contracts import ChatRequest, Delta, House, LimitSource, ModelLimits, Reply
 from plugins.errors import NoSuchModel, SettingsRefused, Unreachable
 
 if TYPE_CHECKING:
@@ -80,7 +80,8 @@ class LocalProvider:
     def limits(self, model: str) -> ModelLimits:
         """The configured window, and nothing of models that are not this provider's."""
         window = self._settings.context_window if model == self._model else None
-        return ModelLimits(window=window, condenses=self._settings.model_path is not None)
+        source: LimitSource | None = None if window is None else "configuration"
+        return ModelLimits(window=window, window_from=source, condenses=self._settings.model_path is not None)
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | Reply, None]:
         """Answer, when those that asked before are answered."""

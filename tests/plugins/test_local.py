@@ -205,7 +205,8 @@ async def test_a_conversation_that_is_too_long_is_refused_and_nothing_of_it_drop
         # It fits, but what is left of the window is less than an answer.
         with pytest.raises(ContextOverflow, match="512"):
             await answer(provider, "crab " * 420)
-        assert provider.limits(local_model.BUNDLED_NAME).window == 512
+        limits = provider.limits(local_model.BUNDLED_NAME)
+        assert (limits.window, limits.window_from) == (512, "configuration")
         assert isinstance((await answer(provider, "crab " * 100, max_tokens=5))[-1], Reply)
 
 
