@@ -52,3 +52,17 @@ async def test_the_page_computes_each_request_of_a_session_that_was_compacted_an
     assert [line["sha256"] for line in lines if is_request(line)] == [
         hash_by_the_page(lines[: line["seq"] - 1]) for line in lines if is_request(line)
     ]
+
+
+@pytest.mark.parametrize("factor", [1.4, 2.0])
+async def test_a_tokenizer_that_counts_more_than_the_house_is_learnt_before_it_refuses_anything(
+    factor: float, tmp_path: Path
+) -> None:
+    model = StrictModel(8_000, seed=4, factor=factor)
+    on = long_stage(tmp_path, model)
+    async with on.playing():
+        await talk(on, 60)
+    assert model.refused == []
+    assert_sound(on)
+    by = [line["by"] for line in lines_of(on) if line["kind"] == "context_compacted"]
+    assert by.count("model_summary") > 0.9 * len(by)  # where there is little room an extract may stand for one

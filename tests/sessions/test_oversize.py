@@ -39,6 +39,18 @@ def test_one_text_that_is_too_large_is_cut_to_its_share_and_not_far_below(window
         assert 0.9 < estimate(message.text) / (window * share) <= 1
 
 
+def digits(text: str) -> float:
+    """A tokenizer that counts each digit, and prose as it is estimated."""
+    return estimate(text) + sum(map(text.count, "0123456789"))
+
+
+@pytest.mark.parametrize("text", ["7" * 40_000, "7" * 10_000 + "x" * 40_000, "7 x" * 9_000 + "7" * 900])
+def test_a_text_is_cut_to_what_the_model_counts_of_it(text: str) -> None:
+    view = large(text)
+    left = view.pruned(joined(view, oversize(view, 8_000, weigh=digits)))
+    assert 0.6 * RESULT_SHARE * 8_000 < digits(left.messages[2].text) <= RESULT_SHARE * 8_000
+
+
 def test_what_fits_its_share_stays_whole_and_a_smaller_window_cuts_deeper() -> None:
     view = large("x" * 10_000)
     assert list(oversize(view, 8400)) == []
