@@ -72,7 +72,10 @@ def chat(home: Path | None, url: str | None, token: str | None, session: str, on
 
     def talk() -> int:
         door = front_door.find(_home(home), os.environ, url=url, token=token)
-        return terminal.chat(terminal.ChatOptions(url=door.url, token=door.token, session=session, once=once))
+        options = terminal.ChatOptions(
+            url=door.url, token=door.token, token_file=door.token_file, session=session, once=once
+        )
+        return terminal.chat(options)
 
     _end(talk)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -31,10 +32,12 @@ STANDARD_INPUT = 0
 
 
 class ChatOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What `exuvia chat` was asked: `once` sends all of the input as one message."""
+    """What `exuvia chat` was asked: `once` sends all of the input as one message. `token_file` is where the token was read,
+    if it was read from a file that may change."""
 
     url: str
     token: str
+    token_file: Path | None
     session: str
     once: bool
 
@@ -74,7 +77,12 @@ class _Chat:
         while True:
             view = self._view(session, desk)
             async with Client(
-                self._url, self._options.token, session=session, name="exuvia chat", patience=patience
+                self._url,
+                self._options.token,
+                token_file=self._options.token_file,
+                session=session,
+                name="exuvia chat",
+                patience=patience,
             ) as client:
                 talk = Talk(client, view, keys, self._attached)
                 self._client, self._talk = client, talk

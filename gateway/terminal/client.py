@@ -7,6 +7,7 @@ same id, what was not accepted yet; so every message arrives once and every even
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from itertools import count
@@ -18,7 +19,7 @@ import aiohttp
 import msgspec
 
 from gateway.door.frames import FRAME_LIMIT
-from gateway.terminal.connection import ClientError, Connection, NotConnected, websocket_url
+from gateway.terminal.connection import ClientError, Connection, NotConnected, TokenRefused, websocket_url
 from gateway.terminal.frames import (
     Accepted,
     CommandLine,
@@ -30,6 +31,7 @@ from gateway.terminal.frames import (
     Settings,
     Welcome,
 )
+from gateway.terminal.front_door import TokenMissing, read_token
 from gateway.terminal.seen import Arrival, Seen
 from gateway.terminal.uploading import Uploaded, upload
 from sessions.events import Recorded, SessionClosed
@@ -84,15 +86,24 @@ class _Unaccepted(msgspec.Struct, frozen=True):
 class Client:
     """One person's end of a session. Use as an async context manager, and take its `signals` while it is open.
 
-    `session` is the key; `patience` how many seconds a lost gateway is tried again before the client gives up.
+    `session` is the key; `patience` how many seconds a lost gateway is tried again before the client gives up. A token that
+    is refused is read again from `token_file`, if there is one; where nothing else stands there, the client gives up.
     """
 
     def __init__(
-        self, url: str, token: str, *, session: str = "main", name: str = "exuvia client", patience: float = 60.0
+        self,
+        url: str,
+        token: str,
+        *,
+        token_file: Path | None = None,
+        session: str = "main",
+        name: str = "exuvia client",
+        patience: float = 60.0,
     ) -> None:
         self.session = session
         self._url = websocket_url(url)
         self._token = token
+        self._token_file = token_file
         self._name = name
         self._patience = patience
         self._seen = Seen()
@@ -193,10 +204,22 @@ class Client:
         while True:
             try:
                 return await Connection.open(self._http, self._url, self._token, self._name)
+            except TokenRefused:
+                if not await self._token_changed():
+                    raise
             except NotConnected:
                 if time.monotonic() + self._delay > deadline:
                     raise
-            await self._wait()
+                await self._wait()
+
+    async def _token_changed(self) -> bool:
+        """Take the token that stands in its file now; False if that is the one that was refused."""
+        if self._token_file is None:
+            return False
+        before = self._token
+        with contextlib.suppress(TokenMissing):
+            self._token = await asyncio.to_thread(read_token, self._token_file)
+        return self._token != before
 
     async def _wait(self) -> None:
         """Before another attempt: each time longer, until the gateway has said something of use."""
@@ -214,6 +237,10 @@ class Client:
             async for frame in frames:
                 if (reason := await self._take(frame)) is not None:
                     return reason
+        except TokenRefused:
+            if not await self._token_changed():
+                raise
+            return "the gateway's token was changed"
         except (msgspec.MsgspecError, InvalidLine) as error:
             return f"the gateway said something that this client cannot read: {error}"
         finally:

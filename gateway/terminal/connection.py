@@ -3,7 +3,8 @@
 GatewayError
 └── ClientError
     ├── NotConnected     no gateway answered there in the time given
-    ├── TurnedAway       a gateway answered and wants nothing of us: the token, the host, the protocol
+    ├── TurnedAway       a gateway answered and wants nothing of us: the host, the protocol
+    │   └── TokenRefused the token
     └── MessageRefused   one message was not taken; the connection goes on (see `client`)
 """
 
@@ -42,6 +43,10 @@ class NotConnected(ClientError):
 
 class TurnedAway(ClientError):
     """The gateway does not let this client in; trying again will not help."""
+
+
+class TokenRefused(TurnedAway):
+    """The token names nobody, or nobody any more; another one may help."""
 
 
 def websocket_url(address: str) -> str:
@@ -91,12 +96,15 @@ class Connection:
         self._frames.put_nowait(msgspec.json.encode({"type": kind, **given}))
 
     async def listen(self) -> AsyncIterator[GatewayFrame]:
-        """The gateway's frames until the connection ends; TurnedAway if it ended because of the token."""
+        """The gateway's frames until the connection ends; TokenRefused if it ended because of the token."""
         async for message in self._socket:
             if message.type is aiohttp.WSMsgType.TEXT and (frame := read_frame(message.data)) is not None:
                 yield frame
         if self._socket.close_code == UNAUTHORIZED:
-            raise _unauthorized()
+            raise TokenRefused(
+                "The gateway's token was changed, and this one counts no more; the new one stands in the file `token` of the"
+                " gateway's home."
+            )
 
     async def close(self) -> None:
         """End it; what was not sent is not sent."""
@@ -128,8 +136,8 @@ async def _greet(socket: aiohttp.ClientWebSocketResponse, token: str, name: str)
     return welcome
 
 
-def _unauthorized() -> TurnedAway:
-    return TurnedAway("The gateway does not know this token; it stands in the file `token` of the gateway's home.")
+def _unauthorized() -> TokenRefused:
+    return TokenRefused("The gateway does not know this token; it stands in the file `token` of the gateway's home.")
 
 
 def _turned_away(url: str, status: int) -> ClientError:

@@ -19,10 +19,11 @@ class TokenMissing(GatewayError):
 
 
 class FrontDoor(msgspec.Struct, frozen=True, kw_only=True):
-    """An address and the token to show there."""
+    """An address and the token to show there; `token_file` is where it was read, unless somebody set it elsewhere."""
 
     url: str
     token: str
+    token_file: Path | None = None
 
 
 def find(home: Home, environment: Mapping[str, str], *, url: str | None, token: str | None) -> FrontDoor:
@@ -33,14 +34,17 @@ def find(home: Home, environment: Mapping[str, str], *, url: str | None, token: 
     running = whereabouts.found(home.address)
     host, port = (config.gateway.host, config.gateway.port) if running is None else (running.host, running.port)
     address = f"ws://{_reachable(host.strip('[]'))}:{port}/ws"
-    if not token:
-        token = config.gateway.token.reveal() if config.gateway.token else _read_token(home.token)
-    return FrontDoor(url=url or address, token=token.strip())
+    if not token and config.gateway.token:
+        token = config.gateway.token.reveal()
+    if token:
+        return FrontDoor(url=url or address, token=token.strip())
+    return FrontDoor(url=url or address, token=read_token(home.token), token_file=home.token)
 
 
-def _read_token(path: Path) -> str:
+def read_token(path: Path) -> str:
+    """The token in a file; TokenMissing if there is none."""
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise TokenMissing(
             f"There is no token in {path}; `exuvia run` makes one, and EXUVIA_TOKEN or --token names another gateway's."

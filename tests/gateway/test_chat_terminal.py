@@ -12,6 +12,9 @@ from typing import Any
 
 import pytest
 
+from gateway.configuration.keys import load_config
+from gateway.door.token import rotate_token
+from gateway.home import Home
 from gateway.terminal.paper import PROMPT
 from tests.gateway.cutting_proxy import CuttingProxy
 from tests.gateway.gateways import TOKEN, gateway
@@ -112,6 +115,24 @@ async def test_address_and_token_are_found_in_the_home(tmp_path: Path) -> None:
         )
         out, _ = await asyncio.wait_for(process.communicate(b"found"), 20)
         assert (process.returncode, out) == (0, b"found\n")
+
+
+async def test_a_terminal_goes_on_when_the_token_of_its_home_is_changed_and_ends_where_it_was_given(tmp_path: Path) -> None:
+    environment = {name: value for name, value in ENVIRONMENT.items() if name != "EXUVIA_TOKEN"}
+    home, nothing = Home(tmp_path), load_config(None, environment={}, overrides={}).sources
+    async with gateway(tmp_path, settings={"gateway.token": None}) as g, Terminal() as found, Terminal() as given:
+        going_on = await found.chat(g.url, "--home", str(tmp_path), environment=environment)
+        ending = await given.chat(g.url, "--token", home.token.read_text().strip(), environment=environment)
+        for terminal in (found, given):
+            await terminal.until(PROMPT)
+        rotate_token(home, nothing, {})
+        await found.until("(connected again)")
+        found.types("still here\n")
+        await found.until("\nstill here\n")
+        await given.until("The gateway's token was changed")
+        assert await asyncio.wait_for(ending.wait(), 10) == 2
+        found.types("\x04")
+        assert await asyncio.wait_for(going_on.wait(), 10) == 0
 
 
 async def test_an_interrupt_in_a_pipe_cancels_the_turn(tmp_path: Path) -> None:

@@ -11,6 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.configuration.keys import load_config
+from gateway.door.token import rotate_token
+from gateway.home import Home
 from gateway.terminal.client import Client, Connected, Disconnected, Happened, MessageRefused
 from gateway.terminal.connection import NotConnected, TurnedAway, websocket_url
 from gateway.terminal.frames import Delta
@@ -20,6 +23,8 @@ from tests.gateway.cutting_proxy import CuttingProxy
 from tests.gateway.gateways import TOKEN, Gateway, gateway
 
 Place = tuple[str, int]
+
+NOTHING_SET = load_config(None, environment={}, overrides={}).sources
 
 
 @asynccontextmanager
@@ -271,6 +276,38 @@ async def test_a_token_that_is_changed_meanwhile_ends_the_client(tmp_path: Path)
             assert isinstance(await anext(signals), Disconnected)
             with pytest.raises(TurnedAway, match="token"):
                 await anext(signals)
+
+
+async def test_a_token_that_is_changed_in_its_file_is_read_again_and_nothing_is_lost(tmp_path: Path) -> None:
+    """Once the gateway was running, and once it was away."""
+    home = Home(tmp_path)
+    async with AsyncExitStack() as stack:
+        async with gateway(tmp_path, settings={"gateway.token": None}) as g:
+            proxy = await stack.enter_async_context(CuttingProxy(g.url))
+            token = home.token.read_text().strip()
+            client = await stack.enter_async_context(Client(proxy.url, token, token_file=home.token))
+            await client.send("before", message_id="m1")
+            connections = proxy.connections
+            rotate_token(home, NOTHING_SET, {})
+            await until(lambda: proxy.connections > connections)
+            await client.send("with the new one", message_id="m2")
+            assert proxy.connections == connections + 1
+            await proxy.stop()
+        rotate_token(home, NOTHING_SET, {})
+        async with gateway(tmp_path, settings={"gateway.token": None}) as g:
+            proxy.upstream = g.url
+            await proxy.start()
+            await client.send("and the next", message_id="m3")
+            assert received(g) == ["before", "with the new one", "and the next"]
+
+
+async def test_a_token_file_that_is_gone_or_holds_the_refused_token_ends_the_client(tmp_path: Path) -> None:
+    async with gateway(tmp_path / "home") as g:
+        for file in (tmp_path / "none", tmp_path / "token"):
+            (tmp_path / "token").write_text("wrong\n")
+            with pytest.raises(TurnedAway, match="does not know this token"):
+                async with Client(g.url, "wrong", token_file=file):
+                    pass
 
 
 async def test_an_address_that_is_no_gateways_is_told(tmp_path: Path) -> None:
