@@ -130,13 +130,13 @@ LimitSource: TypeAlias = Literal["configuration", "vendor", "table", "default"]
 
 class ModelLimits(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a model: `window` and `output` in tokens, None where it is not; `sight` is which pictures it takes,
-    None for none. `condenses` says whether it can be trusted to summarise a conversation, `window_from` and `output_from`
-    where the two figures are from, if the provider tells."""
+    None for none. A `small` model is offered no tools, told as little as can be and not asked to summarise. `window_from`
+    and `output_from` tell where the two figures are from, if the provider does."""
 
     window: int | None = None
     output: int | None = None
     sight: Sight | None = None
-    condenses: bool = True
+    small: bool = False
     window_from: LimitSource | None = None
     output_from: LimitSource | None = None
 

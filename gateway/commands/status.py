@@ -34,6 +34,7 @@ class SessionStatus(msgspec.Struct, frozen=True, kw_only=True):
     running: bool
     last_error: Failure | None
     compactions: int = 0
+    taken_back: int = 0
     flush: str = "none yet"
     notes_owed: int = 0
     notes_trouble: str = ""
@@ -50,7 +51,7 @@ def describe(status: SessionStatus) -> str:
         f"- Model: {status.model}",
         f"- Tokens: {status.usage.input:,} in ({status.usage.cached:,} cached), {status.usage.output:,} out",
         f"- Context: {context_used(status.context, status.window)}{_unsized(status)}",
-        f"- 🧹 Compactions: {status.compactions}",
+        f"- 🧹 Compactions: {status.compactions}{f', {status.taken_back} taken back' if status.taken_back else ''}",
         f"- Last flush: {status.flush}",
         *_owed(status),
         f"- Session: `{status.key}` ({status.session}), {span(status.age)} old, {count_of(status.turns, 'turn')},"

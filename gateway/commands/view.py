@@ -10,7 +10,7 @@ from functools import partial
 
 import msgspec
 
-from gateway.commands.compactions import entry_of_cut
+from gateway.commands.compactions import entry_of_cut, in_force
 from gateway.commands.context_report import parts, pruned
 from gateway.commands.parsing import listed
 from gateway.commands.status import SessionStatus, describe, span
@@ -140,6 +140,7 @@ class View:
                 troubles=troubles,
                 last_error=self._meter.last_error,
                 compactions=transcript.cycle.compactions,
+                taken_back=transcript.cycle.compactions - len(in_force(transcript)),
                 flush=self._flush(),
                 notes_owed=len(transcript.cycle.owed),
                 notes_trouble=self._conversation.compacting.notes.trouble,

@@ -165,7 +165,7 @@ class Condensing:
             model = self._choose()
         except GatewayError:
             return False
-        return not model.provider.limits(model.model).condenses
+        return model.provider.limits(model.model).small
 
     def _leaving(self, rules: CompactionRules, first: int, end: int, *, focus: str = "", limit: int = 0) -> Leaving:
         view = self._transcript.view

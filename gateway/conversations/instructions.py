@@ -49,6 +49,10 @@ SHIPPED_ZH = """\
 """
 
 
+IN_SHORT = "You are a helpful AI assistant named Exuvia"
+"""What a small model is told, where nothing is configured: the form that the bundled one was trained with."""
+
+
 def standing_instructions(configured: str | None, language: Language, now: datetime) -> str:
     """The configured text, or the shipped one of this language, and what day `now` is in its own time zone. The hour is
     not told: the text would be another in every request, and no provider's cache would know it again."""

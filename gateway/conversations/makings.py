@@ -20,7 +20,7 @@ from gateway.conversations.conversation import Conversation, ResumeRules
 from gateway.conversations.day_notes import DayNotes
 from gateway.conversations.files import ConversationFiles
 from gateway.conversations.inbox import Inbox
-from gateway.conversations.instructions import standing_instructions
+from gateway.conversations.instructions import IN_SHORT, standing_instructions
 from gateway.conversations.live import Live
 from gateway.conversations.owed_notes import OwedNotes
 from gateway.conversations.pruning import Pruning
@@ -155,6 +155,7 @@ class Conversations:
         agent = self._parts.settings.current.agent
         return TurnRules(
             instructions=standing_instructions(agent.instructions, agent.language, self._today()),
+            in_short=agent.instructions or IN_SHORT,
             parameters={} if agent.temperature is None else {"temperature": agent.temperature},
             rounds=agent.tool_rounds,
         )

@@ -38,7 +38,11 @@ async def revert(recorder: Recorder, number: int, window: int | None, rules: Rul
     after = evolve(folded, Recorded(seq=folded.head + 1, at=folded.at, turn=None, event=event))
     tokens = Sizing().sizes(after, assemble(after)).total
     if window is not None and tokens >= budget(window, rules).compact_at:
-        raise CannotRevert(f"What was compacted does not fit any more: that would be {tokens:,} tokens of {window:,}.")
+        most = budget(window, rules).compact_at
+        raise CannotRevert(
+            f"What was compacted does not fit any more: that would be {tokens:,} tokens, and of this model's window of"
+            f" {window:,} a conversation may have {most:,} before it is compacted again."
+        )
     recorder.note(event, onto=folded, urgent=True)
     return tokens
 

@@ -41,9 +41,11 @@ _STRAY_CANCEL = Failure(code="provider_failed", sentence="The provider or a tool
 
 
 class TurnRules(msgspec.Struct, frozen=True, kw_only=True):
-    """What the configuration says about turns; `rounds` bounds the model calls of one turn."""
+    """What the configuration says about turns; `in_short` are the instructions of a small model; `rounds` bounds the
+    model calls of one turn."""
 
     instructions: str
+    in_short: str
     parameters: dict[str, str | int | float | bool | None]
     rounds: int
 
@@ -123,8 +125,8 @@ class Turn:
             await self._through(self._begin(model))
 
     async def _begin(self, model: ChosenModel) -> None:
-        notes = await self._notes(model.window)
-        self._note_instructions(self._open().ordinal, notes)
+        small = model.provider.limits(model.model).small
+        self._note_instructions(self._open().ordinal, () if small else await self._notes(model.window), small)
         await self._answer(model)
 
     async def resume(self) -> None:
@@ -151,11 +153,11 @@ class Turn:
             turn=ordinal,
         )
 
-    def _note_instructions(self, ordinal: int, notes: tuple[LoadedNote, ...]) -> None:
+    def _note_instructions(self, ordinal: int, notes: tuple[LoadedNote, ...], small: bool) -> None:
         rules = self._rules()
         wanted = InstructionsSet(
-            text=rules.instructions,
-            tools=tuple(tool.definition for tool in self._tools.values()),
+            text=rules.in_short if small else rules.instructions,
+            tools=() if small else tuple(tool.definition for tool in self._tools.values()),
             notes=notes,
             parameters=rules.parameters,
         )

@@ -81,7 +81,7 @@ class LocalProvider:
         """The configured window, and nothing of models that are not this provider's."""
         window = self._settings.context_window if model == self._model else None
         source: LimitSource | None = None if window is None else "configuration"
-        return ModelLimits(window=window, window_from=source, condenses=self._settings.model_path is not None)
+        return ModelLimits(window=window, window_from=source, small=self._settings.model_path is None)
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | Reply, None]:
         """Answer, when those that asked before are answered."""

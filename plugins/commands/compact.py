@@ -66,8 +66,12 @@ class Revert:
         """Answer with the size of what the model is shown now; CommandFailed where that is not possible."""
         if not (argument.isascii() and argument.isdecimal()) or len(argument) > 9:
             raise CommandFailed("/revert takes the number of a compaction; /compactions lists them.")
-        tokens = await conversation.revert(int(argument))
-        return f"Compaction {int(argument)} is taken back: the next request has about {tokens:,} tokens."
+        number = int(argument)
+        made = [entry.number for entry in await conversation.compactions(LISTED) if entry.in_force]
+        tokens = await conversation.revert(number)
+        others = ", ".join(str(other) for other in made if other > number)
+        taken = f"Compaction {number} is taken back{f', and with it {others}, made on top of it' if others else ''}"
+        return f"{taken}: the next request has about {tokens:,} tokens."
 
 
 def _told(entry: CompactionEntry) -> str:

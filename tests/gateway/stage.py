@@ -91,7 +91,7 @@ class Model:
     def __init__(self, *answers: Answer) -> None:
         self.answers = list(answers)
         self.requests: list[ChatRequest] = []
-        self.condenses = True
+        self.small = False
 
     async def __aenter__(self) -> Self:
         return self
@@ -106,7 +106,7 @@ class Model:
         return "the test says so"
 
     def limits(self, model: str) -> ModelLimits:
-        return ModelLimits(window=1000, condenses=self.condenses)
+        return ModelLimits(window=1000, small=self.small)
 
     def stream(self, request: ChatRequest) -> AsyncIterator[Delta | Reply]:
         assert is_paired(request.context.messages)
@@ -202,7 +202,7 @@ class Stage:
             choose=models.choose,
             tools={tool.definition.name: tool for tool in tools},  # type: ignore[misc]
             attachments=kept,
-            rules=lambda: TurnRules(instructions="Be brief.", parameters={}, rounds=rounds),
+            rules=lambda: TurnRules(instructions="Be brief.", in_short="Brief.", parameters={}, rounds=rounds),
             notes=WorkspaceNotes(workspace or Path("unused")).load,
             clock=self.clock,
         )

@@ -547,7 +547,7 @@ async def test_a_message_that_comes_while_the_log_is_folded_again_is_not_lost(tm
 
 async def test_a_demonstration_model_is_not_asked_to_condense(tmp_path: Path) -> None:
     on = stage(tmp_path, answering(says("yes")))
-    on.model.condenses = False
+    on.model.small = True
     async with on.playing():
         await until_compacted(on)
     (flushed,), (made,) = on.told(MemoryFlushed), on.told(ContextCompacted)

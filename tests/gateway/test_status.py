@@ -70,6 +70,8 @@ def test_status_of_a_healthy_session_is_short() -> None:
 def test_after_compactions_it_says_what_the_notes_still_lack() -> None:
     done = describe(msgspec.structs.replace(STATUS, compactions=3, flush="written to memory/2026-11-21.md, 5 min ago"))
     assert "- 🧹 Compactions: 3\n- Last flush: written to memory/2026-11-21.md, 5 min ago\n- Summary task: done\n" in done
+    back = describe(msgspec.structs.replace(STATUS, compactions=3, taken_back=2))
+    assert "- 🧹 Compactions: 3, 2 taken back\n" in back
     running = describe(msgspec.structs.replace(STATUS, notes_owed=1))
     assert "- Summary task: running (1 section to write)\n" in running
     stuck = describe(msgspec.structs.replace(STATUS, notes_owed=2, notes_trouble="The disk is full."))

@@ -398,3 +398,18 @@ async def test_no_model_at_all_ends_the_turn_with_how_to_get_one() -> None:
     error: Failure = stage.told(TurnEnded)[0].error
     assert error.code == "no_model"
     assert "OPENAI_API_KEY" in error.sentence
+
+
+async def test_a_small_model_is_offered_no_tools_and_told_as_little_as_can_be() -> None:
+    stage = Stage(Model(says("hi")), Instrument("look"))
+    stage.model.small = True
+    async with stage.playing():
+        stage.hear("hello")
+        await stage.until_settled()
+        stage.model.small = False
+        stage.hear("and now?", "m2")
+        await stage.until_settled()
+    small, large = stage.told(InstructionsSet)
+    assert (small.text, small.tools, small.notes) == ("Brief.", (), ())
+    assert (large.text, [tool.name for tool in large.tools]) == ("Be brief.", ["look"])
+    assert [request.context.tools for request in stage.model.requests] == [small.tools, large.tools]

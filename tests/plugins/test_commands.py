@@ -424,3 +424,6 @@ async def test_revert_says_how_large_the_next_request_is_then() -> None:
     answer = await Revert().run("02", conversation)
     assert answer == "Compaction 2 is taken back: the next request has about 12,345 tokens."
     assert conversation.done == [("revert", 2)]
+    conversation.made = tuple(msgspec.structs.replace(COMPACTED, number=n, in_force=n != 3) for n in (1, 2, 3, 4))
+    answer = await Revert().run("1", conversation)
+    assert answer.startswith("Compaction 1 is taken back, and with it 2, 4, made on top of it: ")
