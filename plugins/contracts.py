@@ -87,7 +87,8 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     over its requests, for providers that route by it. The attachments that its messages still have are pictures that the
     model takes, by its `ModelLimits.sight`; `pictures` holds the base64 of each by its `sha256`. `window` is how many tokens
     the model is to take in, for servers that ask for it; None leaves it to the provider. `others` says that another
-    model stands ready to answer instead, so that waiting long for this one is no use."""
+    model stands ready to answer instead, so that waiting long for this one is no use. `compact_at` is from how many tokens
+    on the service may compact by itself what it is shown, if it can; None: not at all."""
 
     model: str
     context: Context
@@ -96,6 +97,7 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     pictures: Mapping[str, bytes] = {}
     window: int | None = None
     others: bool = False
+    compact_at: int | None = None
 
 
 class Delta(msgspec.Struct, frozen=True):
@@ -114,7 +116,8 @@ class CallDraft(msgspec.Struct, frozen=True, kw_only=True):
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
     """The whole answer: `text` equals all deltas joined. `usage` is None where the provider does not count. `model` is
-    what the provider says answered, or the one asked."""
+    what the provider says answered, or the one asked. `compacted` says that the service was not sent what it had compacted
+    by itself: `usage` tells what was sent, not how large the messages are."""
 
     text: str
     model: str
@@ -122,6 +125,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     calls: tuple[CallDraft, ...] = ()
     usage: Usage | None = None
     opaque: str | None = None
+    compacted: bool = False
 
 
 LimitSource: TypeAlias = Literal["configuration", "vendor", "table", "default"]

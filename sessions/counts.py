@@ -57,16 +57,18 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
         """After a request was sent."""
         return msgspec.structs.replace(self, asked=Asked(model=model, units=units))
 
-    def after_reply(self, said: Units, usage: Usage | None, *, opaque: bool) -> Counts:
+    def after_reply(self, said: Units, usage: Usage | None, *, opaque: bool, compacted: bool = False) -> Counts:
         """After the reply to it: `said` is what it adds to the conversation, `opaque` whether it has reasoning that is sent
-        back."""
+        back, `compacted` whether the service was sent less than the request holds: then its count is what the next one
+        grows from, and nothing is learnt about texts."""
         asked = self.asked
-        if asked is None or usage is None or not _believable(usage.input, asked.units):
+        if asked is None or usage is None or not (compacted or _believable(usage.input, asked.units)):
             return msgspec.structs.replace(self, asked=None)
         calibration = self.calibration(asked.model)
-        if (last := self._comparable(asked.units, asked.model)) is None:
+        last = self._comparable(asked.units, asked.model)
+        if last is None and not compacted:
             calibration = calibration.learnt(asked.units, usage.input, whole=True)
-        else:
+        elif last is not None and not compacted:
             calibration = calibration.learnt(asked.units - last.units, usage.input - last.tokens, hidden=last.hidden)
         shown, hidden = _reply(calibration.tokens(said), usage.output)
         counted = Counted(

@@ -155,7 +155,8 @@ StopReason: TypeAlias = Literal["end", "calls", "length", "refused", "cancelled"
 
 class ModelReplied(_Kind, tag="model_replied", frozen=True, kw_only=True):
     """The model's whole answer. `reply` counts the turn's model calls, retries and resumptions included. `provider` is
-    named where it is another than the one that the turn started with."""
+    named where it is another than the one that the turn started with. `compacted`: the provider was not sent what it had
+    compacted by itself, so `usage` is not that of the whole view."""
 
     reply: int
     model: str
@@ -165,6 +166,7 @@ class ModelReplied(_Kind, tag="model_replied", frozen=True, kw_only=True):
     usage: Usage | None
     opaque: str | None = None
     provider: str = ""
+    compacted: bool = False
 
 
 class ToolCalled(_Kind, tag="tool_called", frozen=True, kw_only=True):

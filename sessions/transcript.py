@@ -315,7 +315,7 @@ def _replied(t: Transcript, recorded: Recorded, event: ModelReplied) -> dict[str
         said = of_message(message)
         if _held(t, recorded.seq):
             changes["view"] = t.view.grown(message, recorded.seq)
-    changes["counts"] = t.counts.after_reply(said, event.usage, opaque=event.opaque is not None)
+    changes["counts"] = t.counts.after_reply(said, event.usage, opaque=event.opaque is not None, compacted=event.compacted)
     if event.usage is not None:
         changes["usage"] = t.usage + event.usage
         changes["spent"] = _spent(t, "answer", replied_as(t, event), event.usage)

@@ -94,9 +94,10 @@ class FlushKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 class CompactionKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[compaction]`: when the beginning of a conversation is summarised, and how. `threshold_tokens`, `ratio` and
-    `messages` are off at 0; `model` None is the session's own."""
+    `messages` are off at 0; `model` None is the session's own. `provider_side`: a service that can do it compacts first."""
 
     enabled: bool = True
+    provider_side: bool = False
     reserve_tokens_floor: Annotated[int, msgspec.Meta(ge=0)] = 20_000
     keep_recent_tokens: Annotated[int, msgspec.Meta(ge=0)] = 20_000
     keep_recent_messages: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 3

@@ -148,6 +148,7 @@ class Answering:
             pictures=shown.pictures,
             window=model.window,
             others=bool(model.fallbacks),
+            compact_at=self._compacting.provider_side(model.window),
         )
         try:
             reply = await self._listen(model, request)
@@ -204,6 +205,7 @@ class Answering:
                 stop=reply.stop,
                 usage=believable(reply.usage),
                 opaque=reply.opaque,
+                compacted=reply.compacted,
                 provider=_unless_same(model, turn),
             ),
             turn=turn.ordinal,

@@ -73,6 +73,13 @@ class Compacting:
         """Tokens of a window that compaction keeps free."""
         return window - budget(window, self._rules().figures).compact_at
 
+    def provider_side(self, window: int | None) -> int | None:
+        """From how many tokens on a service may compact by itself: well before the gateway would. None: not at all."""
+        rules = self._rules()
+        if not (rules.enabled and rules.provider_side) or window is None:
+            return None
+        return budget(window, rules.figures).flush_at * 3 // 4
+
     def close_cycle(self) -> None:
         """End what a stop of the gateway cut off; what was flushed stays so."""
         if self._transcript.cycle.open:

@@ -20,11 +20,12 @@ FIRST_PAUSE, LONGEST_PAUSE = timedelta(minutes=5), timedelta(hours=6)
 
 
 class CompactionRules(msgspec.Struct, frozen=True, kw_only=True):
-    """What the configuration says. `by` and `flush_by` name the summarizer and the flush, `force_bytes` is the growth of the
-    journal that asks for a flush (0: none does), `writable` says whether the workspace may be written, `today` is now where
-    the person is."""
+    """What the configuration says. `provider_side` lets a service compact by itself, `by` and `flush_by` name the summarizer
+    and the flush, `force_bytes` is the growth of the journal that asks for a flush (0: none does), `writable` says whether
+    the workspace may be written, `today` is now where the person is."""
 
     enabled: bool
+    provider_side: bool
     figures: compaction.Rules
     by: str
     identifier_policy: IdentifierPolicy
@@ -64,6 +65,7 @@ def compaction_rules(keys: CompactionKeys, agent: AgentKeys, today: datetime) ->
     flush = keys.memory_flush
     return CompactionRules(
         enabled=keys.enabled,
+        provider_side=keys.provider_side,
         figures=compaction.Rules(
             floor=keys.reserve_tokens_floor,
             soft=flush.soft_threshold_tokens,

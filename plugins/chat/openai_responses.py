@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 
+import msgspec
+
 from plugins.chat.openai_errors import meaning
 from plugins.chat.openai_responses_answer import Assembly
 from plugins.chat.openai_responses_request import Encoder
@@ -44,7 +46,7 @@ class Responses:
             except StatusRefused as refused:
                 if assembly.begun or not self._encoder.learns(request, refused.body):
                     raise meaning(refused.status, refused.body, model=request.model, after=refused.retry_after) from refused
-        yield assembly.reply()
+        yield msgspec.structs.replace(assembly.reply(), compacted=self._encoder.leaves_out(request))
 
     def _events(
         self,

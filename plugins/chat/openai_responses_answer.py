@@ -100,8 +100,10 @@ class _Draft:
         return CallDraft(id=item.call_id or item.id or "", tool=item.name, arguments=arguments)
 
     def step(self) -> Step | None:
-        """The reasoning or the message that the item is; None if it is neither."""
+        """The reasoning, the compaction or the message that the item is; None if it is none of them."""
         item = self.item
+        if item.type == "compaction" and item.encrypted_content:
+            return Step(compaction={"type": item.type, "id": item.id or "", "encrypted_content": item.encrypted_content})
         if item.type == "reasoning" and item.encrypted_content:
             # What else it has belongs to answers: its `status` and its plain `content` are refused when they come back.
             thought = {

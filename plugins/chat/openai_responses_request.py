@@ -3,18 +3,21 @@
 After its API reference and the pages on function calling, reasoning and conversation state. Nothing is stored with the
 service (`store: false`), so each request carries the whole conversation as items, and the reasoning encrypted. A call and
 its output are items of their own, joined by `call_id`.
+
+After its page on compaction: from a number of tokens on the service compacts by itself, and its answer has an item,
+encrypted, that stands for all that came before. What came before is then left out, as long as the item can be read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
 from plugins.chat.openai_errors import UNREADABLE
 from plugins.chat.openai_models import reasons
-from plugins.chat.openai_responses_thoughts import Step, steps_of
+from plugins.chat.openai_responses_thoughts import Step, compacts, steps_of
 from plugins.chat.pictures import data_url, sent_with
 from plugins.chat.remembered import Remembered
 from plugins.chat.tool_names import taken_name
@@ -31,6 +34,9 @@ _ENCRYPTED = "reasoning.encrypted_content"
 _NO_SAMPLING = frozenset({"temperature", "top_p"})
 """What is configured for all models and refused by those that reason."""
 
+LEAST = 1000
+"""The fewest tokens from which on the service compacts."""
+
 _SESSIONS = 1000
 """Sessions of which is remembered that their reasoning was refused; each costs one refused request when forgotten."""
 
@@ -38,13 +44,14 @@ _SESSIONS = 1000
 class Encoder:
     """Encodes requests. Of each session's last one the items are kept as bytes: only what is new is encoded.
 
-    It learns from refusals: which models take no reasoning, and whose encrypted reasoning cannot be read any more, as
-    after a change of the key for one of another organization.
+    It learns from refusals: which models take no reasoning or do not compact, and what of whom, being encrypted, cannot be
+    read any more, as after a change of the key for one of another organization.
     """
 
     def __init__(self, remembered: Remembered | None = None) -> None:
         self._remembered = remembered or Remembered()
         self._thoughtless: set[str] = set()
+        self._uncompacting: set[str] = set()
         self._unreadable: dict[str, int] = {}  # by session: so many messages from the first on
 
     def body(self, request: ChatRequest, *, max_tokens: int | None = None, effort: str | None = None) -> bytes:
@@ -53,20 +60,33 @@ class Encoder:
         head = self._head(request, max_tokens=max_tokens, effort=effort)
         return b"".join((_encode(head)[:-1], b',"input":[', self._items(request), b"]}"))
 
+    def leaves_out(self, request: ChatRequest) -> bool:
+        """Whether the service is not sent all messages, since it has compacted the first ones."""
+        return bool(_compacted(request, self._readable_from(request)))
+
     def learns(self, request: ChatRequest, body: bytes) -> bool:
         """Whether a refusal's body tells of something that is left out from here on, so that asking again may help."""
         error = error_object(body)
         param, words = str(error.get("param")), str(error.get("message")).lower()
+        if param.startswith("context_management"):
+            known = request.model in self._uncompacting
+            self._uncompacting.add(request.model)
+            return not known
         if param == "include" or (param.startswith("reasoning") and "unsupported parameter" in words):
             known = not self._reasons(request.model)
             self._thoughtless.add(request.model)
             return not known
         if param.startswith("reasoning") or not (error.get("code") == UNREADABLE or "reasoning" in words):
             return False
+        return self._forgets(request)
+
+    def _forgets(self, request: ChatRequest) -> bool:
+        """Leave out from here on what is encrypted in the request's messages; False if nothing of it was sent."""
         messages = request.context.messages
         sent_back = messages[self._readable_from(request) :]
         answers = [message for message in sent_back if isinstance(message, AssistantMessage)]
-        if not any(step.thought for answer in answers for step in steps_of(answer, request.model)):
+        steps = (step for answer in answers for step in steps_of(answer, request.model))
+        if not any(step.thought or step.compaction for step in steps):
             return False
         self._unreadable.pop(request.session, None)
         self._unreadable[request.session] = len(messages)
@@ -87,6 +107,8 @@ class Encoder:
         """What stands before the items."""
         context, thinks = request.context, self._reasons(request.model)
         head: Json = {"model": request.model, "stream": True, "store": False, "prompt_cache_key": request.session[:64]}
+        if request.compact_at and request.compact_at >= LEAST and request.model not in self._uncompacting:
+            head["context_management"] = [{"type": "compaction", "compact_threshold": request.compact_at}]
         if thinks:
             head["include"] = [_ENCRYPTED]
         if thinks and effort:
@@ -107,16 +129,34 @@ class Encoder:
         """The conversation's items, joined by commas."""
         messages, model = request.context.messages, request.model
         readable = self._readable_from(request)
-        kept = f"{request.session} {model} {readable}"  # other models are sent other bytes
+        compacted = _compacted(request, readable)
+        kept = f"{request.session} {model} {readable} {compacted}"  # other models are sent other bytes
         known, joined = self._remembered.take(kept, messages)
-        for index in range(known, len(messages)):
-            for item in _items_of(messages[index], request, thoughts=index >= readable):
+        for index in range(max(known, compacted or 0), len(messages)):
+            shown = _Shown(thoughts=index >= readable, compaction=index == compacted)
+            for item in _items_of(messages[index], request, shown):
                 joined += b"," * bool(joined) + _encode(item)
         self._remembered.keep(kept, messages, joined)
         return joined
 
 
-def _items_of(message: Message, request: ChatRequest, *, thoughts: bool) -> Iterator[Json]:
+class _Shown(NamedTuple):
+    """What of a message is sent beside its text and calls."""
+
+    thoughts: bool
+    compaction: bool
+
+
+def _compacted(request: ChatRequest, readable: int) -> int | None:
+    """The index of the newest message that carries a compaction, from which on everything is sent; None if none does."""
+    if request.compact_at is None:
+        return None
+    messages = request.context.messages
+    behind = range(len(messages) - 1, readable - 1, -1)
+    return next((index for index in behind if compacts(messages[index], request.model)), None)
+
+
+def _items_of(message: Message, request: ChatRequest, shown: _Shown) -> Iterator[Json]:
     match message:
         case UserMessage(attachments=()):
             yield {"role": "user", "content": message.text}
@@ -131,18 +171,21 @@ def _items_of(message: Message, request: ChatRequest, *, thoughts: bool) -> Iter
         case ToolMessage():
             yield {"type": "function_call_output", "call_id": message.id, "output": message.text}
         case AssistantMessage():
-            yield from _answer(message, request.model, thoughts=thoughts)
+            yield from _answer(message, request.model, shown)
 
 
-def _answer(message: AssistantMessage, model: str, *, thoughts: bool) -> Iterator[Json]:
+def _answer(message: AssistantMessage, model: str, shown: _Shown) -> Iterator[Json]:
     """The items of an answer in the order in which they came, as far as it is known. Only reasoning keeps its id: where
     nothing is stored, another item with an id is looked for and not found."""
     position, calls = 0, iter(message.calls)
     said = [Step(size=len(message.text))] if message.text else []
     for step in steps_of(message, model) or (*said, *(Step() for _ in message.calls)):
         if step.thought is not None:
-            if thoughts:
+            if shown.thoughts:
                 yield step.thought
+        elif step.compaction is not None:
+            if shown.compaction:
+                yield step.compaction
         elif step.size is None:
             yield _call(next(calls))
         else:

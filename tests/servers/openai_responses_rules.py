@@ -26,12 +26,14 @@ _KEYS = {
     "function_call": {"type", "id", "call_id", "name", "arguments", "status"},
     "function_call_output": {"type", "id", "call_id", "output", "status"},
     "reasoning": {"type", "id", "summary", "encrypted_content", "content"},
+    "compaction": {"type", "id", "encrypted_content"},
 }
 _DEMANDED = {
     "message": ("role", "content"),
     "function_call": ("call_id", "name", "arguments"),
     "function_call_output": ("call_id", "output"),
     "reasoning": ("id", "summary"),
+    "compaction": ("encrypted_content",),
 }
 _ROLES = ("assistant", "system", "developer", "user")
 _PICTURE = re.compile(r"data:image/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/]+={0,2}")
@@ -58,7 +60,7 @@ def sealed(model: str, organization: str, follows: Json) -> str:
 
 def what_is_wrong(body: Json, organization: str) -> Wrong | None:
     """The service's words about the first thing that it does not accept; None if there is none."""
-    for wrong in (*_fields(body), *_options(body), *_tools(body)):
+    for wrong in (*_fields(body), *_options(body), *_context_management(body), *_tools(body)):
         return wrong
     items = _items(body)
     for check in (_forms(items), _pairs(items), _thoughts(items, body["model"], organization)):
@@ -100,6 +102,17 @@ def _options(body: Json) -> Iterator[Wrong]:
         words = f"integer below minimum value. Expected a value >= 16, but got {limit} instead."
         yield Wrong(f"Invalid 'max_output_tokens': {words}", "max_output_tokens", "integer_below_min_value")
     yield from _too_long(body.get("prompt_cache_key", ""), "prompt_cache_key", 64)
+
+
+def _context_management(body: Json) -> Iterator[Wrong]:
+    for n, entry in enumerate(body.get("context_management", ())):
+        path = f"context_management[{n}]"
+        if entry.get("type") != "compaction":
+            yield Wrong(f"Invalid value: '{entry.get('type')}'. Supported values are: 'compaction'.", f"{path}.type")
+        if (least := entry.get("compact_threshold", 1000)) < 1000:
+            words = f"integer below minimum value. Expected a value >= 1000, but got {least} instead."
+            path = f"{path}.compact_threshold"
+            yield Wrong(f"Invalid '{path}': {words}", path, "integer_below_min_value")
 
 
 def _unsupported(name: str) -> Wrong:
@@ -209,6 +222,8 @@ def _twice(id_: str) -> Wrong:
 def _thoughts(items: list[Json], model: str, organization: str) -> Iterator[Wrong]:
     seen: set[str] = set()
     for n, item in enumerate(items):
+        if item["type"] == "compaction":
+            yield from _verified(item, model, organization)
         if item["type"] != "reasoning":
             continue
         if not reasons(model):
@@ -228,16 +243,25 @@ def _sealed(item: Json, behind: list[Json], model: str, organization: str) -> It
         words = "Items are not persisted when `store` is set to false."
         yield Wrong(f"Item with id '{item['id']}' not found. {words}", "input")
         return
-    try:
-        thinker, owner, led_to = json.loads(base64.b64decode(item["encrypted_content"].removeprefix("gAAAA")))
-    except ValueError:
-        thinker, owner, led_to = None, None, None
-    if (thinker, owner) != (model, organization):
-        words = f"The encrypted content for item {item['id']} could not be verified."
-        yield Wrong(words, None, "invalid_encrypted_content")
+    yield from _verified(item, model, organization)
+    *_, led_to = _opened(item)
     following = next((i for i in behind if i["type"] != "reasoning"), None)
     if following is None or _plain(following) != led_to:
         yield Wrong(f"Item '{item['id']}' of type 'reasoning' was provided without its required following item.", "input")
+
+
+def _verified(item: Json, model: str, organization: str) -> Iterator[Wrong]:
+    if _opened(item)[:2] != [model, organization]:
+        words = f"The encrypted content for item {item.get('id')} could not be verified."
+        yield Wrong(words, None, "invalid_encrypted_content")
+
+
+def _opened(item: Json) -> list[Any]:
+    """Who made encrypted content, for whom, and what it led to."""
+    try:
+        return list(json.loads(base64.b64decode(item["encrypted_content"].removeprefix("gAAAA"))))
+    except ValueError:
+        return [None, None, None]
 
 
 def _plain(item: Json) -> list[Any]:

@@ -4,7 +4,8 @@ Written from OpenAI's documentation: the API reference (`POST /v1/responses`, it
 error codes) and the pages on streaming responses, function calling, reasoning (encrypted reasoning items, `store: false`),
 conversation state and prompt caching; the list of parameters, items and events is that of the official client's types, and
 the words of the refusals are as people quote them in their reports. Reasoning comes back sealed: it is refused for another
-model, for another organization, and in front of anything but what it led to.
+model, for another organization, and in front of anything but what it led to. From a `compact_threshold` on an answer begins
+with a compaction, sealed as well.
 """
 
 from __future__ import annotations
@@ -90,6 +91,8 @@ class ResponsesServer(FaultyServer[Says]):
 
     def pieces(self, request: web.Request, body: Json, answer: Says) -> list[bytes]:
         self._answers_made += 1
+        parts = [{"type": "compaction"}] * _compacts(body) + answer.parts
+        answer = Says(parts=parts, incomplete=answer.incomplete, delay=answer.delay)
         items = items_of(body, answer, _organization(request), self._answers_made)
         return events_of(response_to(body), items, answer.incomplete, self._usage(body, items))
 
@@ -109,6 +112,12 @@ class ResponsesServer(FaultyServer[Says]):
             "output_tokens_details": {"reasoning_tokens": written // 2},
             "total_tokens": read + written,
         }
+
+
+def _compacts(body: Json) -> bool:
+    """Whether the request is one that the service compacts by itself."""
+    tokens = len(json.dumps([body["input"], body.get("instructions"), body.get("tools")])) // 4
+    return any(tokens >= entry["compact_threshold"] for entry in body.get("context_management", ()))
 
 
 def _organization(request: web.Request) -> str:
@@ -155,6 +164,9 @@ def items_of(body: Json, answer: Says, organization: str = "org-one", number: in
                 if "reasoning.encrypted_content" in body.get("include", []) and "encrypted_content" not in part:
                     led_to = next((i for i in reversed(items) if i["type"] != "reasoning"), {"type": "nothing"})
                     item["encrypted_content"] = sealed(body["model"], organization, led_to)
+            case "compaction":
+                item = {"id": f"cmp_{place}", **part}
+                item.setdefault("encrypted_content", sealed(body["model"], organization, {"type": "all before"}))
             case "message":
                 text = {"type": "output_text", "text": part.get("text", ""), "annotations": [], "logprobs": []}
                 content = [{"type": "refusal", "refusal": part["refusal"]}] if "refusal" in part else [text]
