@@ -130,11 +130,12 @@ def test_no_history_of_counts_drives_a_factor_out_of_its_bounds(seen: list[tuple
 
 def test_a_count_of_less_than_was_asked_is_what_the_next_request_grows_from_and_teaches_nothing() -> None:
     whole = Units(words=40_000)
-    before = Counts().after_asking(whole, "a:x").after_reply(Units(), Usage(input=40_000), opaque=False)
+    fewer = Units(words=30_000)
+    before = Counts().after_asking(fewer, "a:x").after_reply(Units(), Usage(input=30_000), opaque=False)
     after = before.after_asking(whole, "a:x").after_reply(Units(), Usage(input=900), opaque=False, compacted=True)
     assert after.models == before.models
     assert after.estimate(whole, "a:x") == 900
     assert 900 < after.estimate(whole + Units(words=100), "a:x") < 1200
     assert after.estimate(whole, "a:other") == before.estimate(whole, "a:other") > 30_000
     without = before.after_asking(whole, "a:x").after_reply(Units(), Usage(input=900), opaque=False)
-    assert without.estimate(whole, "a:x") == 40_000
+    assert without.estimate(whole, "a:x") > 35_000
