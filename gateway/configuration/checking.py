@@ -113,6 +113,7 @@ def _of_model(config: Config, kinds: Mapping[str, type[ChatProvider]]) -> Iterat
     """Which of the models cannot be one by its name."""
     agent, known = config.agent, ", ".join(sorted(kinds))
     wanted = [("agent.model", agent.model)] if agent.model != AUTO else []
+    wanted += [("compaction.model", config.compaction.model)] if config.compaction.model else []
     for key, name in [*wanted, *(("agent.fallback_models", name) for name in agent.fallback_models)]:
         provider, colon, model = name.partition(":")
         if not (colon and model and provider in kinds):

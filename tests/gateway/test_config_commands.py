@@ -178,6 +178,11 @@ def test_check_says_that_all_is_well_and_what_should_not_stay(tmp_path: Path) ->
         ('[plugins]\nallow = ["nobody"]\n', "The plugin 'nobody' is not used: plugins.allow names it, and no"),
         ('[agent]\nmodel = "scripted"\n', "line 2: agent.model names 'scripted', which is not provider:model with one of"),
         ('[agent]\nfallback_models = ["auto"]\n', "line 2: agent.fallback_models names 'auto', which is not provider:model"),
+        (
+            '[compaction]\nmodel = "gpt-5"\n',
+            "line 2: compaction.model names 'gpt-5', which is not provider:model with one of",
+        ),
+        ('[compaction]\nsummarizer = "poet"\n', "line 2: compaction.summarizer is 'poet', which does not exist; there are"),
         ('[people.ana]\ntoken = "short"\n', "line 2: people.ana.token is shorter than 24 characters."),
         ("[people.ana]\n[people.ben]\n", "people.ana.token is missing.\n"),
         ("[people.ana]\n[people.ben]\n", "people.ben.token is missing.\n"),
