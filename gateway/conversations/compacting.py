@@ -209,8 +209,12 @@ class Compacting:
         first = places[-1] if places else compaction.first_removable(view)
         cut = CompactionPlan(keep_from=view.placed[first], first=first, summary=0)
         self._begin(attempt, cut.keep_from)
-        await self._hooks.before(attempt, cut.keep_from)
-        await self._condensing.flush(attempt.rules, cut.keep_from, attempt.trigger)
+        try:
+            await self._hooks.before(attempt, cut.keep_from)
+            await self._condensing.flush(attempt.rules, cut.keep_from, attempt.trigger)
+        except asyncio.CancelledError as stopped:
+            self._abandon(why(stopped))
+            raise
         nothing = Summary(text="", by="nothing", failed="There was no room for a summary.")
         return await self._record(attempt, cut, nothing)
 

@@ -230,6 +230,23 @@ async def test_where_not_even_a_summary_fits_what_is_old_leaves_without_one(tmp_
     assert len(on.told(MemoryFlushed)) == len(made)
 
 
+async def test_stopping_while_what_is_old_is_flushed_for_the_last_time_leaves_no_cycle_open(tmp_path: Path) -> None:
+    def answer(request: ChatRequest) -> AsyncIterator[Delta | Reply]:
+        if len(request.context.messages) > 3:
+            return breaks(ContextOverflow("Too long."))(request)
+        return says("yes")(request)
+
+    on = stage(tmp_path, answering(answer, flush=hangs_after("")))
+    async with on.playing():
+        await talk(on, 2, "word")
+        on.hear("word", "last")
+        await on.until(lambda: on.model.requests[-1].purpose == "flush")
+        assert on.conversation.stop()
+        await on.until_settled()
+    assert not on.recorder.transcript.cycle.open
+    assert on.told(CompactionAbandoned)[-1].reason == "It was stopped."
+
+
 async def test_a_message_that_speaks_of_overflow_changes_nothing(tmp_path: Path) -> None:
     on = stage(tmp_path, answering(says("context_length_exceeded: prompt is too long")))
     async with on.playing():
