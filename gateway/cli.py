@@ -239,15 +239,20 @@ def token() -> None:
 @click.option("--config", "file", type=click.Path(path_type=Path, dir_okay=False), help="The file [HOME/config.toml].")
 def rotate(home: Path | None, file: Path | None) -> None:
     """Make a new token. A running gateway takes it at once, and closes the connections that the old one opened."""
-    from gateway.configuration.sources import merge  # noqa: PLC0415 - for quick help
+    from gateway.configuration.sources import merge_readable  # noqa: PLC0415 - for quick help
     from gateway.door.token import rotate_token  # noqa: PLC0415
 
     def make() -> int:
         place = _home(home)
         if not place.root.is_dir():
             raise click.ClickException(f"There is no home at {place.root}; `exuvia run` makes one.")
-        rotate_token(place, merge(file or place.config, os.environ, {}), os.environ)
+        sources, fault = merge_readable(file or place.config, os.environ)
+        if fault is not None and not place.token.exists():
+            raise fault  # then the token stands in what cannot be read
+        rotate_token(place, sources, os.environ)
         click.echo(f"{place.token} holds a new token; the old one is valid no more.")
+        if fault is not None:
+            click.echo(f"exuvia: {fault} Should gateway.token be set there, that one counts as before.", err=True)
         return 0
 
     _end(make)

@@ -51,10 +51,26 @@ def noted(path: Path, host: str, port: int) -> Iterator[None]:
 
 def found(path: Path) -> Whereabouts | None:
     """What the note says, if its process still lives; None otherwise."""
+    note = _read(path)
+    return note if note is not None and _lives(note.process) else None
+
+
+def left(path: Path) -> Whereabouts | None:
+    """What the note says that a gateway left which did not come to its end, as when it was killed; None otherwise."""
+    note = _read(path)
+    return None if note is None or _lives(note.process) else note
+
+
+def _read(path: Path) -> Whereabouts | None:
     try:
-        content = read_at_most(path, LONGEST)
-        note = msgspec.json.decode(content or b"", type=Whereabouts)
-        os.kill(note.process, 0)
-    except (OSError, OverflowError, msgspec.MsgspecError):
+        return msgspec.json.decode(read_at_most(path, LONGEST) or b"", type=Whereabouts)
+    except (OSError, msgspec.MsgspecError):
         return None
-    return note
+
+
+def _lives(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except (OSError, OverflowError):
+        return False
+    return True

@@ -100,6 +100,16 @@ def merge(
     return sources
 
 
+def merge_readable(path: Path, environment: Mapping[str, str]) -> tuple[Sources, ConfigRefused | None]:
+    """What `merge` gives; or, where the file cannot be read or parsed, what the environment says without it, and the file's
+    fault. It is for those who need little of it, beside a gateway that runs on whatever is in the file. ConfigRefused if
+    the environment alone cannot be merged."""
+    try:
+        return merge(path, environment, {}), None
+    except ConfigRefused as fault:
+        return merge(None, environment, {}), fault
+
+
 def _read(path: Path) -> str:
     """A file's text; empty where there is no file."""
     try:

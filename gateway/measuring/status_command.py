@@ -11,12 +11,14 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from gateway import whereabouts
 from gateway.errors import GatewayError, sentence_of
 from gateway.home import Home
 from gateway.measuring.overview import Overview, describe_overview, is_well
 from gateway.session_commands import print_json
 from gateway.terminal import front_door
 from gateway.terminal.printable import printable
+from gateway.whereabouts import Whereabouts
 
 PATIENCE = 5.0
 """Seconds to wait for an answer."""
@@ -64,12 +66,22 @@ def _find_and_ask(home: Home, environment: Mapping[str, str], url: str | None, t
         if url is not None or home.lock.exists():
             raise
         raise NotRunning(f"No gateway has ever run on {home.root}; `exuvia run` starts one.") from None
-    parts = urlsplit(door.url)
-    address = f"{'https' if parts.scheme in ('wss', 'https') else 'http'}://{parts.netloc}"
+    address = _page(door.url)
+    ended = whereabouts.left(home.address) if url is None else None
     try:
         return address, _ask(address, door.token)
+    except NotAsked as error:
+        if ended is None or _page(front_door.websocket_at(ended.host, ended.port)) == address:
+            raise
+        raise NotRunning(_ended(home, ended)) from error  # what answers where this one would is another
     except OSError as error:
-        raise NotRunning(_absence(home, address, error)) from error
+        raise NotRunning(_absence(home, address, ended, error)) from error
+
+
+def _page(url: str) -> str:
+    """The gateway's own address, from that of its websocket."""
+    parts = urlsplit(url)
+    return f"{'https' if parts.scheme in ('wss', 'https') else 'http'}://{parts.netloc}"
 
 
 def _ask(address: str, token: str) -> Overview:
@@ -100,7 +112,15 @@ def _reason(body: bytes) -> str:
         return printable(body[:200].decode("utf-8", "replace")).strip()
 
 
-def _absence(home: Home, address: str, error: OSError) -> str:
+def _ended(home: Home, last: Whereabouts) -> str:
+    where = _page(front_door.websocket_at(last.host, last.port))
+    return (
+        f"No gateway runs on {home.root}: the last one listened at {where} and ended without a goodbye, as one does that is"
+        " killed. `exuvia run` starts one, with the same options if it had any; nothing that was acknowledged is lost."
+    )
+
+
+def _absence(home: Home, address: str, ended: Whereabouts | None, error: OSError) -> str:
     if isinstance(error, TimeoutError):
         return f"The gateway at {address} does not answer within {PATIENCE:.0f} seconds: it hangs, or is out of reach."
     if not isinstance(error, ConnectionRefusedError):
@@ -110,6 +130,8 @@ def _absence(home: Home, address: str, error: OSError) -> str:
             f"No gateway answers at {address}, but process {process}, which used {home.root} last, still runs. If it was"
             " started with another --port, `exuvia status --url` asks there."
         )
+    if ended is not None:
+        return _ended(home, ended)
     return f"No gateway runs at {address}; `exuvia run` starts one."
 
 

@@ -9,7 +9,9 @@ from pathlib import Path
 import msgspec
 
 from gateway import whereabouts
-from gateway.configuration.keys import load_config
+from gateway.configuration.keys import GatewayKeys, fit_config
+from gateway.configuration.secret_references import References
+from gateway.configuration.sources import Sources, merge_readable
 from gateway.errors import GatewayError
 from gateway.home import Home
 
@@ -29,16 +31,38 @@ class FrontDoor(msgspec.Struct, frozen=True, kw_only=True):
 def find(home: Home, environment: Mapping[str, str], *, url: str | None, token: str | None) -> FrontDoor:
     """The gateway of a home: at what is given, else where the one that runs says that it listens, else where it would by the
     environment and the home's configuration; with the token that it would read itself. TokenMissing if there is none
-    anywhere; ConfigRefused if the configuration is wrong."""
-    config = load_config(home.config, environment=environment, overrides={})
+    anywhere. ConfigRefused if a key that is needed for that is wrong; one that runs is found whatever is in the file."""
+    sources, fault = merge_readable(home.config, environment)
     running = whereabouts.found(home.address)
-    host, port = (config.gateway.host, config.gateway.port) if running is None else (running.host, running.port)
-    address = f"ws://{_reachable(host.strip('[]'))}:{port}/ws"
-    if not token and config.gateway.token:
-        token = config.gateway.token.reveal()
+    if url is None:
+        if running is None and fault is not None:
+            raise fault
+        at = running or _keys(home, sources, environment, "host", "port")
+        url = websocket_at(at.host, at.port)
+    if not token and (chosen := _keys(home, sources, environment, "token").token):
+        token = chosen.reveal()
     if token:
-        return FrontDoor(url=url or address, token=token.strip())
-    return FrontDoor(url=url or address, token=read_token(home.token), token_file=home.token)
+        return FrontDoor(url=url, token=token.strip())
+    try:
+        return FrontDoor(url=url, token=read_token(home.token), token_file=home.token)
+    except TokenMissing as missing:
+        if fault is not None:
+            raise TokenMissing(f"{fault} And {str(missing)[0].lower()}{str(missing)[1:]}") from missing
+        raise
+
+
+def websocket_at(host: str, port: int) -> str:
+    """The websocket of a gateway that listens there."""
+    return f"ws://{_reachable(host.strip('[]'))}:{port}/ws"
+
+
+def _keys(home: Home, sources: Sources, environment: Mapping[str, str], *names: str) -> GatewayKeys:
+    """These keys of `[gateway]`, the others as their defaults: what is wrong with those is no client's affair."""
+    table = sources.tree.get("gateway", {})
+    if isinstance(table, dict):
+        table = {name: value for name, value in table.items() if name in names}
+    narrowed = msgspec.structs.replace(sources, tree={"gateway": table})
+    return fit_config(narrowed, References(environment, home.root)).gateway
 
 
 def read_token(path: Path) -> str:

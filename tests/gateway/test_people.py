@@ -297,7 +297,7 @@ async def test_a_configuration_with_a_weak_token_keeps_everybody_and_only_the_ow
         assert "all is well" not in await ana.command("/status")
 
 
-@pytest.mark.parametrize("fault", ["", "[agent]\nmodle = 3\n"])
+@pytest.mark.parametrize("fault", ["", "[agent]\nmodle = 3\n", "x = [\n"])
 async def test_a_rotated_token_is_followed_by_a_running_gateway_whatever_is_in_its_configuration(
     fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -314,8 +314,10 @@ async def test_a_rotated_token_is_followed_by_a_running_gateway_whatever_is_in_i
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "exuvia", "token", "rotate", "--home", str(tmp_path)),
             stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
         )
-        output, _ = await process.communicate()
+        output, warning = await process.communicate()
+        assert (b"Should gateway.token be set there" in warning) == fault.startswith("x")
         new = (tmp_path / "token").read_text().strip()
         assert (process.returncode, new in output.decode(), new == old) == (0, False, False)
         assert (tmp_path / "token").stat().st_mode & 0o777 == 0o600

@@ -8,6 +8,8 @@ import io
 import json
 import os
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -17,7 +19,7 @@ import pytest
 
 from gateway import whereabouts
 from gateway.commands.status import SessionStatus, context_used, describe, span
-from gateway.errors import GatewayError
+from gateway.errors import ConfigRefused, GatewayError
 from gateway.home import Home
 from gateway.measuring import own_process, status_command
 from gateway.measuring.figures import Figures
@@ -32,6 +34,8 @@ from sessions.events import Failure
 from sessions.messages import Usage
 from tests.gateway.gateways import TOKEN, gateway
 from tests.stories import SetClock
+
+ROOT = Path(__file__).parents[2]
 
 STATUS = SessionStatus(
     version="1.0",
@@ -406,6 +410,60 @@ def test_a_note_that_a_killed_gateway_left_is_not_believed(tmp_path: Path, left:
     (tmp_path / "address").write_text(left)
     door = front_door.find(Home(tmp_path), {"EXUVIA_PORT": "7200"}, url=None, token=TOKEN)
     assert door.url == "ws://127.0.0.1:7200/ws"
+
+
+def test_after_a_kill_it_says_where_the_last_one_listened(tmp_path: Path) -> None:
+    program = [sys.executable, "-m", "exuvia", "run", "--home", str(tmp_path), "--port", "0"]
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("EXUVIA_")}
+    with subprocess.Popen(program, cwd=ROOT, env=clean, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as killed:
+        while not (tmp_path / "address").exists():
+            assert killed.poll() is None
+            time.sleep(0.02)
+        killed.kill()
+    last = json.loads((tmp_path / "address").read_text())
+    configured = {"EXUVIA_PORT": str(free_port())}
+    out = io.StringIO()
+    assert status_command.status(Home(tmp_path), configured, out, url=None, token=None, as_json=False) == 1
+    assert out.getvalue().startswith(
+        f"No gateway runs on {tmp_path}: the last one listened at http://127.0.0.1:{last['port']} and ended without"
+    )
+    assert configured["EXUVIA_PORT"] not in out.getvalue()
+
+
+async def test_another_homes_gateway_at_the_configured_address_is_not_taken_for_the_killed_one(tmp_path: Path) -> None:
+    async with gateway(tmp_path / "other") as other:
+        (tmp_path / "address").write_text('{"host": "127.0.0.1", "port": 7, "process": 4194305}')
+        (tmp_path / "config.toml").write_text(f"[gateway]\nport = {other.url.rpartition(':')[2]}\n")
+        code, words = await asked(tmp_path, None, token="not-this-one-but-long-enough")
+        assert (code, "the last one listened at http://127.0.0.1:7 and" in words) == (1, True)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    ["x = [\n", '[gateway]\nport = "many"\n', '[agent]\nmodle = "x"\n', '[providers.openai]\napi_key = "env:NOT_SET"\n'],
+)
+async def test_a_gateway_that_runs_is_found_whatever_is_in_its_configuration(fault: str, tmp_path: Path) -> None:
+    async with gateway(tmp_path, settings={"gateway.token": None}) as on:
+        (tmp_path / "config.toml").write_text(fault)
+        code, words = await asked(tmp_path, None, token=None)
+        assert (code, on.url in words) == (0, True)
+
+
+def test_a_token_is_taken_from_a_configuration_with_faults_elsewhere(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text(f'[gateway]\ntoken = "{TOKEN}"\nport = "many"\n[agent]\nmodle = 3\n')
+    with whereabouts.noted(tmp_path / "address", "127.0.0.1", 7201):
+        door = front_door.find(Home(tmp_path), {}, url=None, token=None)
+    assert (door.url, door.token) == ("ws://127.0.0.1:7201/ws", TOKEN)
+    with pytest.raises(ConfigRefused, match=r"gateway\.port"):
+        front_door.find(Home(tmp_path), {}, url=None, token=None)
+
+
+def test_where_none_runs_a_configuration_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text("x = [\n")
+    with pytest.raises(ConfigRefused, match="line 2"):
+        front_door.find(Home(tmp_path), {}, url=None, token=TOKEN)
+    with pytest.raises(TokenMissing, match=r"line 2, .* And there is no token in "):
+        front_door.find(Home(tmp_path), {}, url="127.0.0.1:7200", token=None)
 
 
 def test_a_note_of_a_gateway_on_all_addresses_leads_to_this_machine(tmp_path: Path) -> None:
