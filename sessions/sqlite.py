@@ -47,3 +47,22 @@ def connect(path: Path, *, patience: float) -> aiosqlite.Connection:
 def reading(path: Path, *, patience: float = 2.0) -> Any:
     """A connection that can only read, for programs that look at a file beside the gateway; it blocks."""
     return _copy.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=patience, isolation_level=None)
+
+
+def writing(path: Path, *, patience: float) -> Any:
+    """A connection for one thread at a time, whichever; it blocks. Transactions are begun and ended by hand."""
+    return _copy.connect(str(path), timeout=patience, isolation_level=None, check_same_thread=False)
+
+
+def load_vectors(connection: Any) -> bool:
+    """Give a connection the functions and tables of sqlite-vec; False where this SQLite loads no extensions."""
+    try:
+        sqlite_vec = importlib.import_module("sqlite_vec")
+        connection.enable_load_extension(True)
+        sqlite_vec.load(connection)
+        connection.enable_load_extension(False)
+    except (ImportError, AttributeError):
+        return False
+    except Error:
+        return False  # it could, and is not allowed to
+    return True

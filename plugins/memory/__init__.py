@@ -1,0 +1,10 @@
+"""What was written down is found again: the notes of the workspace, by their words and by their meaning.
+
+notes      which files are notes
+chunks     the pieces of a note that are found
+words      the words of a text, in every script
+tables     the index's file; derived from the notes
+index      the chunks in it, found by words and by vectors
+ranking    which candidates answer best; pure
+searching  one search: candidates, ranked
+"""

@@ -1,0 +1,133 @@
+"""Chunks: the pieces of a note that are found. A chunk never crosses a heading, and says from which line to which it is.
+
+Sizes are estimated tokens. A section that is longer than one chunk is cut between lines, with an overlap; a line that is
+longer is cut between words.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from sessions.tokens import estimate
+
+TOKENS = 400
+"""How large a chunk becomes at most."""
+
+OVERLAP = 80
+"""How much of a chunk's end the next one of the same section begins with."""
+
+_HEADING = re.compile(r"(#{1,6})\s+(.+?)\s*#*\s*$")
+_FENCE = re.compile(r"\s{0,3}(```+|~~~+)")
+_MARK = re.compile(r"\s*<!--.*?-->\s*")
+_DAY = re.compile(r"(?:^|/)(\d{4}-\d{2}-\d{2})[^/]*\.md$")
+
+
+class Chunk(msgspec.Struct, frozen=True, kw_only=True):
+    """A piece of a note: its lines from `first` to `last`, counted from 1, and the headings it stands under, outermost
+    first. `text` is what the note has there."""
+
+    path: str
+    first: int
+    last: int
+    headings: tuple[str, ...]
+    text: str
+
+    def embedded(self) -> str:
+        """What an embedding model is given: where and when it was written, then the text."""
+        place = " > ".join((day_of(self.path) or self.path.removesuffix(".md"), *self.headings))
+        return f"{place}\n{self.text}"
+
+    def digest(self) -> str:
+        """Names the embedded text: 32 hexadecimal digits."""
+        return hashlib.sha256(self.embedded().encode()).hexdigest()[:32]
+
+
+def day_of(path: str) -> str | None:
+    """The day, YYYY-MM-DD, that a note's name tells; None for one that has no date."""
+    found = _DAY.search(path)
+    return found[1] if found else None
+
+
+def chunks_of(path: str, note: str, *, tokens: int = TOKENS, overlap: int = OVERLAP) -> list[Chunk]:
+    """The chunks of a note, in order. Every line that says something is in at least one."""
+    found: list[Chunk] = []
+    for headings, lines in _sections(note):
+        for piece in _cut(lines, tokens, overlap):
+            text = "\n".join(line for _, line in piece).strip()
+            if text:
+                found.append(Chunk(path=path, first=piece[0][0], last=piece[-1][0], headings=headings, text=text))
+    return found
+
+
+def _sections(note: str) -> Iterator[tuple[tuple[str, ...], list[tuple[int, str]]]]:
+    headings: list[tuple[int, str]] = []
+    lines: list[tuple[int, str]] = []
+    fence = ""
+    # Only what an editor takes for the end of a line is one: `str.splitlines` has others, and citations would be wrong.
+    for number, line in enumerate(note.replace("\r\n", "\n").split("\n"), 1):
+        mark = _FENCE.match(line)
+        if mark and (not fence or mark[1].startswith(fence)):
+            fence = "" if fence else mark[1]
+        heading = None if fence else _HEADING.match(line)
+        if heading:
+            yield tuple(title for _, title in headings), lines
+            headings = [(level, title) for level, title in headings if level < len(heading[1])]
+            headings.append((len(heading[1]), heading[2]))
+            lines = []
+        elif not _MARK.fullmatch(line):
+            lines.append((number, line))
+    yield tuple(title for _, title in headings), lines
+
+
+def _cut(lines: Sequence[tuple[int, str]], tokens: int, overlap: int) -> Iterator[list[tuple[int, str]]]:
+    """Runs of lines of at most `tokens` each, blank lines at the ends left out."""
+    piece: list[tuple[int, str]] = []
+    size = 0
+    for number, part, cost in _fitting(lines, tokens):
+        if size + cost > tokens and piece:
+            yield _trimmed(piece)
+            piece, size = _tail(piece, min(overlap, tokens - cost))
+        piece.append((number, part))
+        size += cost
+    if any(part.strip() for _, part in piece):
+        yield _trimmed(piece)
+
+
+def _trimmed(piece: list[tuple[int, str]]) -> list[tuple[int, str]]:
+    said = [at for at, (_, part) in enumerate(piece) if part.strip()]
+    return piece[said[0] : said[-1] + 1] if said else piece[:1]
+
+
+def _tail(piece: list[tuple[int, str]], room: int) -> tuple[list[tuple[int, str]], int]:
+    kept: list[tuple[int, str]] = []
+    size = 0
+    for number, part in reversed(piece):
+        cost = estimate(part) + 1
+        if size + cost > room:
+            break
+        kept.insert(0, (number, part))
+        size += cost
+    return kept, size
+
+
+def _fitting(lines: Sequence[tuple[int, str]], tokens: int) -> Iterator[tuple[int, str, int]]:
+    """Each line with its size, one that is too long in parts."""
+    for number, line in lines:
+        for part in _parts(line, tokens - 1):
+            yield number, part, estimate(part) + 1
+
+
+def _parts(line: str, tokens: int) -> Iterator[str]:
+    while estimate(line) > tokens:
+        end = max(1, len(line) * tokens // estimate(line))
+        while end > 1 and estimate(line[:end]) > tokens:
+            end = end * 9 // 10
+        space = line.rfind(" ", end // 2, end)
+        end = space + 1 if space > 0 else end
+        yield line[:end]
+        line = line[end:]
+    yield line

@@ -1,0 +1,73 @@
+"""One search of the memory: candidates of both legs, ranked, with what each score is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import date
+
+import msgspec
+
+from plugins.memory.chunks import Chunk, day_of
+from plugins.memory.index import Identity, MemoryIndex
+from plugins.memory.ranking import Candidate, Ranked, Rules, phrase_score, rank
+from plugins.memory.words import sought, word_set
+
+MOST_CANDIDATES = 200
+"""Candidates of each leg at most."""
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """What is looked for: words, and their vector where a model made one."""
+
+    text: str
+    identity: Identity | None = None
+    vector: Sequence[float] | None = None
+
+
+class Hit(msgspec.Struct, frozen=True, kw_only=True):
+    """A chunk that was found."""
+
+    chunk: Chunk
+    ranked: Ranked
+
+    @property
+    def citation(self) -> str:
+        """Where it stands: `memory/2026-11-21.md#L3-L7`."""
+        return f"{self.chunk.path}#L{self.chunk.first}-L{self.chunk.last}"
+
+
+def search(index: MemoryIndex, question: Question, rules: Rules, *, multiplier: int, today: date) -> list[Hit]:
+    """What answers the question best, best first. `multiplier` is how many candidates each leg gives for one result."""
+    limit = min(MOST_CANDIDATES, max(1, rules.results * multiplier))
+    chunks, candidates = _candidates(index, question, limit)
+    return [Hit(chunk=chunks[each.candidate.key], ranked=each) for each in rank(candidates, rules, today)]
+
+
+def _candidates(index: MemoryIndex, question: Question, limit: int) -> tuple[dict[int, Chunk], list[Candidate]]:
+    terms = sought(question.text)
+    keywords = index.keywords(terms, limit) if terms else {}
+    cosines: dict[int, float] = {}
+    if question.identity and question.vector is not None:
+        cosines = index.nearest(question.identity, question.vector, limit)
+        # What only its words found has a cosine too: the true one, not zero.
+        cosines |= index.cosines(question.identity, question.vector, keywords.keys() - cosines.keys())
+    chunks = {key: index.chunk(key) for key in keywords.keys() | cosines.keys()}
+    candidates = [
+        Candidate(
+            key=key,
+            keywords=keywords.get(key, 0.0),
+            phrase=phrase_score(terms, question.text, chunk.text),
+            cosine=cosines.get(key),
+            day=_day(chunk.path),
+            words=word_set(chunk.text),
+        )
+        for key, chunk in chunks.items()
+    ]
+    return chunks, candidates
+
+
+def _day(path: str) -> date | None:
+    try:
+        return date.fromisoformat(day_of(path) or "")
+    except ValueError:
+        return None

@@ -1,0 +1,78 @@
+"""The tables of the memory index: one SQLite file, derived from the notes, which may be deleted at any time.
+
+notes       each note as it was when it was read
+chunks      its pieces; their ids follow their order in the note
+words       their words, stemmed
+parts       their characters by three, for what is only a part of a word
+identities  which models made vectors, and how long these are
+embeddings  every vector by its model and what was embedded; a chunk that comes back is not embedded again
+vectors_N   the vectors of the chunks by the model N, to be searched
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from sessions.sqlite import Error, load_vectors, writing
+
+LAYOUT = 1
+"""The version of the tables and of what stands in them."""
+
+PATIENCE = 5.0
+"""Seconds to wait for another process's lock."""
+
+_TABLES = f"""
+BEGIN;
+CREATE TABLE notes (path TEXT PRIMARY KEY, stamp TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE chunks (
+    id INTEGER PRIMARY KEY, path TEXT NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL,
+    headings TEXT NOT NULL, text TEXT NOT NULL, digest TEXT NOT NULL
+);
+CREATE INDEX chunks_by_path ON chunks (path);
+CREATE INDEX chunks_by_digest ON chunks (digest);
+CREATE VIRTUAL TABLE words USING fts5 (text, tokenize = 'porter unicode61 remove_diacritics 2');
+CREATE VIRTUAL TABLE parts USING fts5 (text, tokenize = 'trigram');
+CREATE TABLE identities (
+    id INTEGER PRIMARY KEY, provider TEXT NOT NULL, model TEXT NOT NULL, dimensions INTEGER NOT NULL,
+    UNIQUE (provider, model, dimensions)
+);
+CREATE TABLE embeddings (
+    identity INTEGER NOT NULL, digest TEXT NOT NULL, vector BLOB NOT NULL, PRIMARY KEY (identity, digest)
+) WITHOUT ROWID;
+PRAGMA user_version = {LAYOUT};
+COMMIT;
+"""
+
+
+def open_tables(path: Path) -> tuple[Any, bool]:
+    """The index's connection, its file made anew where it cannot be used, and whether it can search vectors. OSError or
+    one of `sqlite.Error` where no file can be made."""
+    try:
+        return _opened(path)
+    except Error as error:
+        if "locked" in str(error):
+            raise
+        for suffix in ("", "-journal", "-wal", "-shm"):
+            path.with_name(path.name + suffix).unlink(missing_ok=True)
+        return _opened(path)
+
+
+def _opened(path: Path) -> tuple[Any, bool]:
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))  # it holds what the notes say
+    connection = writing(path, patience=PATIENCE)
+    try:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = OFF")
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        if tables == 0:
+            connection.executescript(_TABLES)
+        elif version != LAYOUT:
+            raise Error[0](f"its layout is {version}")
+        connection.execute("SELECT count(*) FROM notes").fetchone()
+    except BaseException:
+        connection.close()
+        raise
+    return connection, load_vectors(connection)
