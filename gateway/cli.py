@@ -183,6 +183,47 @@ def context(session: str, home: Path | None, as_json: bool, turn: int | None, ca
 
 
 @cli.group()
+def memory() -> None:
+    """Index and search the notes of the workspace, whether the gateway runs or not."""
+
+
+config_option = click.option(
+    "--config", "file", type=click.Path(path_type=Path, dir_okay=False), help="The configuration [HOME/config.toml]."
+)
+
+
+@memory.command("index")
+@home_option
+@config_option
+@json_option
+def index_memory(home: Path | None, file: Path | None, as_json: bool) -> None:
+    """Bring the index up to date. What was interrupted goes on where it was."""
+    from gateway import memory_commands  # noqa: PLC0415 - for quick help
+
+    _end(lambda: memory_commands.index_notes(_made(home), file, os.environ, sys.stdout, as_json=as_json))
+
+
+@memory.command("search")
+@click.argument("query")
+@home_option
+@config_option
+@json_option
+@click.option("--limit", type=click.IntRange(1, 50), help="How many results [memory.search.max_results].")
+@click.option("--explain", is_flag=True, help="Say what each score is made of.")
+def search_memory(
+    query: str, home: Path | None, file: Path | None, *, as_json: bool, limit: int | None, explain: bool
+) -> None:
+    """Print what the notes say about QUERY, as the model would find it. Exit code 1 if nothing was found."""
+    from gateway import memory_commands  # noqa: PLC0415 - for quick help
+
+    _end(
+        lambda: memory_commands.search_notes(
+            _made(home), file, os.environ, query, sys.stdout, results=limit, explain=explain, as_json=as_json
+        )
+    )
+
+
+@cli.group()
 def config() -> None:
     """Write, check and show the configuration."""
 
@@ -339,12 +380,17 @@ def _home(path: Path | None) -> Home:
     return Home.resolve(path, os.environ)
 
 
-def _folder(path: Path | None) -> Path:
-    """The folder of the journals, of a home that exists."""
+def _made(path: Path | None) -> Home:
+    """A home that exists."""
     home = _home(path)
     if not home.root.is_dir():
         raise click.ClickException(f"There is no home at {home.root}; `exuvia run` makes one.")
-    return home.sessions
+    return home
+
+
+def _folder(path: Path | None) -> Path:
+    """The folder of the journals, of a home that exists."""
+    return _made(path).sessions
 
 
 def _end(command: Callable[[], int]) -> None:

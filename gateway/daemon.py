@@ -42,6 +42,7 @@ from gateway.measuring.instruments import Instruments
 from gateway.measuring.loop_lag import LoopLag
 from gateway.measuring.readiness import Readiness
 from gateway.measuring.troubles import Troubles
+from gateway.memory import open_memory
 from gateway.models.choosing import Models
 from gateway.models.open_providers import OpenProviders
 from gateway.models.told import AllTold, told_before
@@ -49,6 +50,7 @@ from gateway.supervision import Supervisor, passed_socket
 from plugins.contracts import Clock, Command, House, NoSettings, Tool
 from plugins.hooks import Hooks
 from plugins.loading import load_plugins
+from plugins.memory.memory import Memory
 from plugins.transport import Transport
 from sessions.attachments import Attachments
 from sessions.catalog import Catalog
@@ -150,6 +152,9 @@ class Daemon:
         troubles = Troubles(
             catalog, self._figures, lag, models.breakers, misnamed=models.misnamed, unopened=providers.troubles
         )
+        memory = await stack.enter_async_context(
+            open_memory(self.home, self.settings, hooks.embedding_providers(), house, self.clock)
+        )
         commands = {name: command() for name, command in hooks.commands().items()}
         workspace = self.home.workspace(self.config.agent.workspace)
         parts = Parts(
@@ -158,7 +163,9 @@ class Daemon:
             hooks=hooks,
             models=models,
             providers=providers,
-            tools=OfferedTools(self._open_tools(hooks, house), lambda: self.config.agent.workspace_access),
+            tools=OfferedTools(
+                self._open_tools(hooks, functools.partial(house, memory=memory)), lambda: self.config.agent.workspace_access
+            ),
             commands=commands,
             attachments=Attachments(self.home.attachments),
             notes=WorkspaceNotes(workspace),
@@ -260,7 +267,9 @@ class Daemon:
                 log.error("tool_not_opened", tool=name, reason=sentence_of(error))
         return tools
 
-    def _house(self, name: str, settings: Any, transport: Transport, told: AllTold) -> House:
+    def _house(
+        self, name: str, settings: Any, transport: Transport, told: AllTold, memory: Memory | None = None
+    ) -> House:
         return House(
             settings=settings,
             folder=self.home.plugins / name,
@@ -270,6 +279,7 @@ class Daemon:
             environment=os.environ,
             protected=lambda: self.config.agent.protected_files,
             told=told.get(name),
+            memory=memory,
         )
 
     # --- serving ------------------------------------------------------------------------------------------------------

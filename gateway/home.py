@@ -24,6 +24,7 @@ _OURS = frozenset(
         "workspace",
         "catalog.sqlite",
         "models.json",
+        "memory.sqlite",
     ]
 )
 
@@ -73,6 +74,11 @@ class Home(msgspec.Struct, frozen=True):
     def attachments(self) -> Path:
         """Pictures and cut tool output, by content."""
         return self.root / "attachments"
+
+    @property
+    def memory(self) -> Path:
+        """The index of the notes; derived."""
+        return self.root / "memory.sqlite"
 
     @property
     def catalog(self) -> Path:

@@ -5,7 +5,8 @@ importing one module of this floor never pays for the others.
 
 What an author meets:
 
-    contracts    what a plugin may provide, and the `House` it is given; summaries: the same for compactions
+    contracts    what a plugin may provide, and the `House` it is given; summaries: the same for compactions;
+                 embedding: the same for what makes vectors
     errors       what a plugin may raise
     hookspecs    the hooks, each with its promise
     pruning      what a decision about pruning is given; compactions: the same, and what notices of them say
@@ -33,6 +34,8 @@ The built-ins:
     chat/        chat providers
     commands/    what a person types after a slash
     context/     what keeps the context small
+    embeddings/  what turns texts into vectors
+    memory/      what was written down is found again
     tools/       what the model may do
 """
 
@@ -67,6 +70,8 @@ if TYPE_CHECKING:
     from plugins.contracts import Tool as Tool
     from plugins.contracts import ToolContext as ToolContext
     from plugins.contracts import ToolOutput as ToolOutput
+    from plugins.embedding import EmbeddingProvider as EmbeddingProvider
+    from plugins.embedding import Purpose as Purpose
     from plugins.errors import BadAnswer as BadAnswer
     from plugins.errors import BadRequest as BadRequest
     from plugins.errors import ContextOverflow as ContextOverflow
@@ -111,6 +116,7 @@ _NAMES = {
     "plugins.contracts": "CallDraft ChatProvider ChatRequest Clock Command CommandFailed CommandHelp CommandTime"
     " CompactionEntry ConversationView Delta HistoryEntry House ModelLimits ModelList NoSettings Reply ToldLimits Tool"
     " ToolContext ToolOutput",
+    "plugins.embedding": "EmbeddingProvider Purpose",
     "plugins.errors": "BadAnswer BadRequest ContextOverflow CredentialsRefused NoSuchModel PluginError ProviderError"
     " RateLimited SettingsRefused StreamCut ToolFailed Unreachable",
     "plugins.hookspecs": "hookimpl",

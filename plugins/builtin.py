@@ -17,7 +17,9 @@ from plugins.commands.usage import Usage
 from plugins.commands.verbose import Verbose
 from plugins.context.condensers import Extract, MemoryFlush, ModelSummary
 from plugins.contracts import ChatProvider, Command, Tool
+from plugins.embedding import EmbeddingProvider
 from plugins.hookspecs import hookimpl
+from plugins.memory.tools import MemoryGet, MemorySearch
 from plugins.summaries import Flush, Summarizer
 from plugins.tools.edit import Edit
 from plugins.tools.workspace_files import Read
@@ -40,9 +42,17 @@ def register_chat_providers() -> Sequence[type[ChatProvider]]:
 
 
 @hookimpl
+def register_embedding_providers() -> Sequence[type[EmbeddingProvider]]:
+    """In the order in which `memory.embedding.provider = "auto"` asks them."""
+    from plugins.embeddings.local import LocalEmbeddings  # noqa: PLC0415 - as above
+
+    return [LocalEmbeddings]
+
+
+@hookimpl
 def register_tools() -> Sequence[type[Tool]]:
     """What the model may do."""
-    return [Read, Write, Edit]
+    return [Read, Write, Edit, MemorySearch, MemoryGet]
 
 
 @hookimpl

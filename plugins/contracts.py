@@ -20,6 +20,7 @@ from sessions.messages import ToolDefinition, Usage
 from sessions.sight import Sight
 
 if TYPE_CHECKING:
+    from plugins.memory.memory import Memory
     from plugins.transport import Transport
 
 S = TypeVar("S")
@@ -63,6 +64,7 @@ class House(msgspec.Struct, frozen=True, kw_only=True):
     resolved. `folder` is its own, made when it is first used; `workspace` is the assistant's, and `protected` says which of
     its files, by their paths in it, no tool may change now. `environment` holds the process's environment variables.
     `told` is what this chat provider's server said of its models when it was asked last, perhaps elsewhere.
+    `memory` is the workspace's, for tools; None for what is opened before it.
     """
 
     settings: Any
@@ -73,6 +75,7 @@ class House(msgspec.Struct, frozen=True, kw_only=True):
     environment: Mapping[str, str]
     protected: Callable[[], Sequence[str]] = tuple
     told: ModelList | None = None
+    memory: Memory | None = None
 
 
 class NoSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -19,6 +19,7 @@ from plugins import deciding, hookspecs, telling, validation
 from plugins.compactions import AfterCompaction, BeforeCompaction, CompactionBudget, CompactionContext
 from plugins.contracts import ChatProvider, Command, Tool
 from plugins.deciding import Decision
+from plugins.embedding import EmbeddingProvider
 from plugins.implementations import Implementation, Implementations
 from plugins.pruning import PruningBudget, PruningContext
 from plugins.strangers import StrangerFailed, attempt
@@ -65,6 +66,7 @@ class Hooks:
         self._pluggy = pluggy.PluginManager(hookspecs.GROUP)
         self._pluggy.add_hookspecs(hookspecs)
         self._chat_providers: dict[str, type[ChatProvider]] = {}
+        self._embedding_providers: dict[str, type[EmbeddingProvider]] = {}
         self._tools: dict[str, type[Tool]] = {}
         self._commands: dict[str, type[Command]] = {}
         self._ours: set[str] = set()
@@ -90,6 +92,7 @@ class Hooks:
         self._decisions.clear()
         self._notices.clear()
         self._collect(name, "register_chat_providers", validation.chat_provider, self._chat_providers)
+        self._collect(name, "register_embedding_providers", validation.embedding_provider, self._embedding_providers)
         self._collect(name, "register_tools", validation.tool, self._tools)
         self._collect(name, "register_commands", validation.command, self._commands)
         self._collect(name, "register_summarizers", validation.summarizer, self._summarizers)
@@ -104,6 +107,10 @@ class Hooks:
     def chat_providers(self) -> Mapping[str, type[ChatProvider]]:
         """The chat providers by name, in the order in which they were registered."""
         return dict(self._chat_providers)
+
+    def embedding_providers(self) -> Mapping[str, type[EmbeddingProvider]]:
+        """The embedding providers by name, in the order in which they were registered."""
+        return dict(self._embedding_providers)
 
     def tools(self) -> Mapping[str, type[Tool]]:
         """The tools by name."""

@@ -21,6 +21,7 @@ import pluggy
 
 from plugins.compactions import AfterCompaction, BeforeCompaction, CompactionBudget, CompactionContext
 from plugins.contracts import ChatProvider, Command, Tool
+from plugins.embedding import EmbeddingProvider
 from plugins.pruning import PruningBudget, PruningContext
 from plugins.summaries import Flush, Summarizer
 from sessions.events import Trigger
@@ -36,6 +37,13 @@ hookimpl = pluggy.HookimplMarker(GROUP)
 @hookspec
 def register_chat_providers() -> Sequence[type[ChatProvider]]:
     """Return the classes of the chat providers that this plugin adds. Their names must be new."""
+    raise AssertionError
+
+
+@hookspec
+def register_embedding_providers() -> Sequence[type[EmbeddingProvider]]:
+    """Return the classes of the embedding providers that this plugin adds. Their names must be new;
+    `memory.embedding.provider` names the one in use."""
     raise AssertionError
 
 

@@ -11,6 +11,7 @@ from typing import get_args
 import msgspec
 
 from plugins.contracts import ChatProvider, Command, CommandTime, Tool
+from plugins.embedding import EmbeddingProvider
 from plugins.strangers import StrangerFailed
 from plugins.summaries import Flush, Summarizer
 from sessions.messages import ToolDefinition
@@ -53,6 +54,14 @@ def chat_provider(offered: object) -> str:
     _coroutine(provider, "__aenter__", "__aexit__")
     _plain(provider, "default_model", "why", "limits", "stream")
     return name
+
+
+def embedding_provider(offered: object) -> str:
+    """The name of an embedding provider's class."""
+    kind = _class(offered, EmbeddingProvider, ("__aenter__", "__aexit__", "model", "why", "dimensions", "embed"))
+    _coroutine(kind, "__aenter__", "__aexit__", "embed")
+    _plain(kind, "model", "why", "dimensions")
+    return _text(kind, "name", _WORD)
 
 
 def tool(offered: object) -> str:

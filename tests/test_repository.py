@@ -39,7 +39,10 @@ def our_files() -> Iterator[Path]:
 def forms() -> dict[str, type]:
     """The form of each section of the configuration, those of the built-in providers too."""
     sections = {f.name: f.type for f in msgspec.structs.fields(Sections) if f.name not in ("providers", "people")}
-    sections |= {f"{name}.{inner}": form for name, kind in sections.items() for inner, form in tables_in(kind).items()}
+    deeper = sections
+    while deeper:
+        deeper = {f"{name}.{inner}": form for name, kind in deeper.items() for inner, form in tables_in(kind).items()}
+        sections |= deeper
     providers = load_plugins(()).chat_providers()
     named = {f"providers.{name}": provider.Settings for name, provider in providers.items()}
     return sections | named | {"people.ana": PersonKeys}

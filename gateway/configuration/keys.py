@@ -18,6 +18,7 @@ from gateway.configuration.fitting import Fitting, Seconds, Timezone
 from gateway.configuration.secret_references import References
 from gateway.configuration.sources import Sources, merge
 from gateway.errors import ConfigRefused
+from plugins.memory.settings import MemoryKeys
 from plugins.pruning import PruningRules
 from plugins.secrets import Secret
 from plugins.summaries import IdentifierPolicy
@@ -140,6 +141,7 @@ class Sections(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     sessions: SessionsKeys = SessionsKeys()
     pruning: PruningKeys = PruningKeys()
     compaction: CompactionKeys = CompactionKeys()
+    memory: MemoryKeys = MemoryKeys()
     providers: dict[str, dict[str, Any]] = {}
     plugins: PluginsKeys = PluginsKeys()
     people: dict[str, PersonKeys] = {}

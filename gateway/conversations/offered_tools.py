@@ -12,7 +12,7 @@ Access: TypeAlias = Literal["rw", "ro", "none"]
 _WITHHELD: dict[Access, frozenset[str]] = {
     "rw": frozenset(),
     "ro": frozenset({"write", "edit"}),
-    "none": frozenset({"read", "write", "edit"}),
+    "none": frozenset({"read", "write", "edit", "memory_search", "memory_get"}),
 }
 
 

@@ -7,4 +7,7 @@ tables     the index's file; derived from the notes
 index      the chunks in it, found by words and by vectors
 ranking    which candidates answer best; pure
 searching  one search: candidates, ranked
+settings   `[memory]` of the configuration
+memory     the index in a thread of its own, kept up to date
+tools      `memory_search` and `memory_get`
 """

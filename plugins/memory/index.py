@@ -31,13 +31,14 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Refreshed(msgspec.Struct, frozen=True, kw_only=True):
-    """What a look at the notes found: how many there are, which were read anew, which are gone, and which could not be
-    read."""
+    """What a look at the notes found: how many there are, which were read anew, which are gone, which could not be
+    read, and how many are left for the next look."""
 
     notes: int
     read: tuple[str, ...]
     gone: tuple[str, ...]
     unreadable: tuple[str, ...]
+    left: int = 0
 
 
 class MemoryIndex:
@@ -61,14 +62,15 @@ class MemoryIndex:
 
     # --- the notes ----------------------------------------------------------------------------------------------------
 
-    def refresh(self) -> Refreshed:
-        """Read the notes that changed, forget those that are gone. Each note is taken in as a whole or not at all."""
+    def refresh(self, most: int | None = None) -> Refreshed:
+        """Read the notes that changed, at most so many, and forget those that are gone. Each note is taken in as a whole or
+        not at all."""
         there = find_notes(self._workspace)
         known = dict(self._db.execute("SELECT path, stamp FROM notes"))
         read, unreadable = [], []
-        for path, stamp in there.items():
-            if known.get(path) == stamp:
-                continue
+        changed = {path: stamp for path, stamp in there.items() if known.get(path) != stamp}
+        now = dict(list(changed.items())[:most])
+        for path, stamp in now.items():
             text = read_note(self._workspace, path)
             if text is None:
                 unreadable.append(path)
@@ -78,7 +80,13 @@ class MemoryIndex:
         gone = [path for path in known if path not in there or path in unreadable]
         for path in gone:
             self._take(path, None, ())
-        return Refreshed(notes=len(there), read=tuple(read), gone=tuple(gone), unreadable=tuple(unreadable))
+        return Refreshed(
+            notes=len(there),
+            read=tuple(read),
+            gone=tuple(gone),
+            unreadable=tuple(unreadable),
+            left=len(changed) - len(now),
+        )
 
     def _take(self, path: str, stamp: str | None, chunks: Sequence[Chunk]) -> None:
         """Have these chunks be all there is of a note; without a stamp the note is gone."""
@@ -115,14 +123,19 @@ class MemoryIndex:
                 (added.lastrowid, identity, chunk.digest()),
             )
 
-    def chunk(self, key: int) -> Chunk:
-        """The chunk with this id; KeyError where there is none."""
-        found = self._db.execute("SELECT path, first, last, headings, text FROM chunks WHERE id = ?", (key,)).fetchone()
-        if found is None:
-            raise KeyError(key)
-        path, first, last, headings, text = found
-        names = msgspec.json.decode(headings, type=tuple[str, ...])
-        return Chunk(path=path, first=first, last=last, headings=names, text=text)
+    def chunks(self, keys: Collection[int]) -> dict[int, Chunk]:
+        """The chunks with these ids, of those that exist."""
+        marks = ", ".join("?" * len(keys))
+        rows = self._db.execute(
+            f"SELECT id, path, first, last, headings, text FROM chunks WHERE id IN ({marks})",  # noqa: S608 - marks alone
+            tuple(keys),
+        )
+        return {
+            key: Chunk(
+                path=path, first=first, last=last, headings=msgspec.json.decode(headings, type=tuple[str, ...]), text=text
+            )
+            for key, path, first, last, headings, text in rows
+        }
 
     def size(self) -> tuple[int, int]:
         """How many notes and how many chunks there are."""
@@ -159,15 +172,22 @@ class MemoryIndex:
 
     def unembedded(self, identity: Identity, limit: int) -> dict[str, str]:
         """Texts that have no vector of this identity yet, by their digests."""
-        found: dict[str, str] = {}
         rows = self._db.execute(
             "SELECT min(id), digest FROM chunks WHERE digest NOT IN (SELECT digest FROM embeddings WHERE identity = ?)"
             " GROUP BY digest ORDER BY 1 DESC LIMIT ?",
             (self._number(identity), limit),
         ).fetchall()
-        for key, digest in rows:
-            found[digest] = self.chunk(key).embedded()
-        return found
+        chunks = self.chunks([key for key, _ in rows])
+        return {digest: chunks[key].embedded() for key, digest in rows}
+
+    def count_unembedded(self, identity: Identity) -> int:
+        """How many texts `unembedded` would give without a limit."""
+        found = self._db.execute(
+            "SELECT count(DISTINCT digest) FROM chunks"
+            " WHERE digest NOT IN (SELECT digest FROM embeddings WHERE identity = ?)",
+            (self._number(identity),),
+        ).fetchone()
+        return int(found[0])
 
     def embed(self, identity: Identity, vectors: Mapping[str, Sequence[float]]) -> None:
         """Keep vectors by the digests of what was embedded, and give them to the chunks that say so."""

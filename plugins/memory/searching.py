@@ -45,16 +45,23 @@ def search(index: MemoryIndex, question: Question, rules: Rules, *, multiplier: 
 
 def _candidates(index: MemoryIndex, question: Question, limit: int) -> tuple[dict[int, Chunk], list[Candidate]]:
     terms = sought(question.text)
-    keywords = index.keywords(terms, limit) if terms else {}
+    keywords = index.keywords(terms, MOST_CANDIDATES) if terms else {}
+    found = set(list(keywords)[:limit])
     cosines: dict[int, float] = {}
     if question.identity and question.vector is not None:
         cosines = index.nearest(question.identity, question.vector, limit)
+        found |= cosines.keys()
+    found |= {key + away for key in found for away in (-2, -1, 1, 2)}
+    chunks = index.chunks(found)
+    if question.identity and question.vector is not None:
         # What only its words found has a cosine too: the true one, not zero.
-        cosines |= index.cosines(question.identity, question.vector, keywords.keys() - cosines.keys())
-    chunks = {key: index.chunk(key) for key in keywords.keys() | cosines.keys()}
+        cosines |= index.cosines(question.identity, question.vector, chunks.keys() - cosines.keys())
+    asked = set(terms)
     candidates = [
         Candidate(
             key=key,
+            note=chunk.path,
+            named=not asked.isdisjoint(word_set(chunk.headings[-1] if chunk.headings else "")),
             keywords=keywords.get(key, 0.0),
             phrase=phrase_score(terms, question.text, chunk.text),
             cosine=cosines.get(key),

@@ -22,16 +22,16 @@ _PAIR = 2
 _STOP_WORDS = tuple(
     frozenset(words.split())
     for words in (
-        # What questions are made of, a language each: in notes it tells nothing apart. Only the question's own language counts,
-        # since "die" and "war" are German for "the" and "was".
-        """a an the and or but if of in on at to for from by with about into over after before between out up down off as is
-        are was were be been being am do does did doing done have has had having i you he she it we they me him her us them my
-        your his its our their mine yours this that these those what which who whom whose when where why how than then so not
-        no nor can could will would shall should may might must just there here any some all both each few more most other such
-        own same too very s t d ll m re ve don also""",
-        """der die das den dem des ein eine einen einem einer eines und oder aber ist sind war waren wie was wer wo wann warum
-        welche welcher welches ich du er sie es wir ihr mein dein sein unser mit von zu zum zur im in am auf für nicht auch hat
-        haben""",
+        # What questions are made of, a language each: in notes it tells nothing apart. Only the question's own language
+        # counts, since "die" and "war" are German for "the" and "was".
+        """a an the and or but if of in on at to for from by with about into over after before between out up down off as
+        is are was were be been being am do does did doing done have has had having i you he she it we they me him her us
+        them my your his its our their mine yours this that these those what which who whom whose when where why how than
+        then so not no nor can could will would shall should may might must just there here any some all both each few more
+        most other such own same too very s t d ll m re ve don also""",
+        """der die das den dem des ein eine einen einem einer eines und oder aber ist sind war waren wie was wer wo wann
+        warum welche welcher welches ich du er sie es wir ihr mein dein sein unser mit von zu zum zur im in am auf für nicht
+        auch hat haben""",
         """le la les l un une des du de et ou mais est sont que qui quoi dont où quand comment pourquoi quel quelle je tu il
         elle nous vous ils elles mon ton son dans sur pour avec pas a""",
         """el la los las un una y o pero es son qué quién dónde cuándo cómo cuál que quien yo mi su de en por para con no del

@@ -13,6 +13,8 @@ from gateway.errors import StartRefused
 from gateway.home import Home
 from tests.gateway.gateways import Client, Gateway, gateway
 
+MEMORY = ["memory_search", "memory_get"]
+
 
 def asks(tool: str, **arguments: object) -> dict[str, Any]:
     return {"text": "", "calls": [{"tool": tool, "arguments": arguments}]}
@@ -80,7 +82,7 @@ async def test_what_the_configuration_takes_away_is_neither_offered_nor_run_from
             await client.until_event("turn_ended")
             seen.append(offered(client))
 
-        assert seen == [["read", "write", "edit"], ["read"], []]
+        assert seen == [["read", "write", "edit", *MEMORY], ["read", *MEMORY], []]
         assert results(client) == [
             ("returned", "Created a.md: 1 byte, 1 line."),
             ("refused", "There is no tool 'write'; there are: read."),

@@ -1,0 +1,143 @@
+"""`exuvia memory index|search`: the notes of a home's workspace, searched as the model searches them. Each function prints
+and returns an exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from pathlib import Path
+from typing import Any, TextIO, TypeVar
+
+import msgspec
+
+from gateway.clock import SystemClock
+from gateway.configuration.keys import load_config
+from gateway.configuration.settings import Settings
+from gateway.errors import GatewayError, sentence_of
+from gateway.home import Home
+from gateway.memory import open_memory
+from gateway.terminal.printable import printable
+from plugins.contracts import House
+from plugins.errors import ProviderError
+from plugins.loading import load_plugins
+from plugins.memory.memory import Found, Indexed, Memory
+from plugins.memory.searching import Hit
+from plugins.transport import Transport
+from sessions.sqlite import Error
+
+T = TypeVar("T")
+
+WELL, NOTHING = 0, 1
+
+
+class IndexUnusable(GatewayError):
+    """The index cannot be made or read; `str(error)` is a sentence."""
+
+
+def index_notes(home: Home, file: Path | None, environment: Mapping[str, str], out: TextIO, *, as_json: bool) -> int:
+    """Bring the index up to date and say what is in it; on a terminal it is told how far it is."""
+
+    def show(state: Indexed) -> None:
+        if out.isatty() and not as_json:
+            out.write(f"\r{state.chunks - state.unembedded} of {state.chunks} chunks have vectors")
+            out.flush()
+
+    async def index() -> tuple[Indexed, str]:
+        async with _memory(home, file, environment) as memory:
+            state = await memory.update(show)
+            provider = memory.provider()
+            return state, f"{provider.name}:{provider.model()}" if provider else ""
+
+    state, model = _run(index())
+    if as_json:
+        out.write(msgspec.json.encode({**msgspec.structs.asdict(state), "model": model or None}).decode() + "\n")
+        return WELL
+    how = f"{state.chunks - state.unembedded} have vectors by {model}" if model else "found by their words alone"
+    out.write("\r" if out.isatty() else "")
+    out.write(f"{state.notes} notes, {state.chunks} chunks: {how}.\n")
+    return WELL
+
+
+def search_notes(
+    home: Home,
+    file: Path | None,
+    environment: Mapping[str, str],
+    query: str,
+    out: TextIO,
+    *,
+    results: int | None,
+    explain: bool,
+    as_json: bool,
+) -> int:
+    """Print what the notes say about something. Exit code 1 if nothing was found."""
+
+    async def search() -> Found:
+        async with _memory(home, file, environment) as memory:
+            return await memory.search(query, results=results)
+
+    found = _run(search())
+    if as_json:
+        rows = [_row(hit) for hit in found.hits]
+        out.write(msgspec.json.encode({"results": rows, "remarks": found.remarks}).decode() + "\n")
+        return WELL if found.hits else NOTHING
+    for hit in found.hits:
+        out.write(printable(_paragraph(hit, explain=explain)) + "\n\n")
+    for remark in found.remarks or (() if found.hits else ("Nothing was found.",)):
+        out.write(f"({remark})\n")
+    return WELL if found.hits else NOTHING
+
+
+def _row(hit: Hit) -> dict[str, Any]:
+    candidate = hit.ranked.candidate
+    return {
+        "citation": hit.citation,
+        "score": hit.ranked.score,
+        "fused": hit.ranked.fused,
+        "decay": hit.ranked.decay,
+        "keywords": candidate.keywords,
+        "cosine": candidate.cosine,
+        "headings": hit.chunk.headings,
+        "text": hit.chunk.text,
+    }
+
+
+def _paragraph(hit: Hit, *, explain: bool) -> str:
+    ranked = hit.ranked
+    line = f"{ranked.score:.3f}  {hit.citation}  {' > '.join(hit.chunk.headings)}".rstrip()
+    if explain:
+        cosine = "none" if ranked.candidate.cosine is None else f"{ranked.candidate.cosine:.3f}"
+        line += (
+            f"\n       fused {ranked.fused:.3f} × decay {ranked.decay:.3f}; keywords (bm25) {ranked.candidate.keywords:.2f},"
+            f" cosine {cosine}{', its heading is named' if ranked.candidate.named else ''}"
+        )
+    return line + "\n" + hit.chunk.text
+
+
+@contextlib.asynccontextmanager
+async def _memory(home: Home, file: Path | None, environment: Mapping[str, str]) -> AsyncIterator[Memory]:
+    config = load_config(file or home.config, environment=environment, overrides={})
+    hooks, clock = load_plugins(config.plugins.allow), SystemClock()
+    async with Transport() as transport:
+
+        def house(name: str, settings: Any) -> House:
+            return House(
+                settings=settings,
+                folder=home.plugins / name,
+                workspace=home.workspace(config.agent.workspace),
+                clock=clock,
+                transport=transport,
+                environment=environment,
+            )
+
+        async with open_memory(home, Settings(config), hooks.embedding_providers(), house, clock) as memory:
+            yield memory
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    try:
+        return asyncio.run(work)
+    except ProviderError as error:
+        raise IndexUnusable(f"The notes could not be embedded: {error}") from error
+    except Error as error:
+        raise IndexUnusable(f"The memory index cannot be used: {sentence_of(error)}") from error

@@ -1,0 +1,44 @@
+"""What turns texts into vectors: the contract of embedding providers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import ClassVar, Literal, Protocol, Self, TypeAlias, runtime_checkable
+
+from plugins.contracts import House
+
+Purpose: TypeAlias = Literal["note", "query"]
+"""What a text is: something to be found, or what is looked for. Some models treat them differently."""
+
+
+@runtime_checkable
+class EmbeddingProvider(Protocol):
+    """A source of vectors. One instance serves everybody."""
+
+    name: ClassVar[str]
+    """The word that `memory.embedding.provider` chooses it by."""
+
+    def __init__(self, house: House) -> None: ...
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def model(self) -> str | None:
+        """The model that it uses, or None where it cannot be used (no key, not installed). Costs nothing."""
+        ...
+
+    def why(self) -> str:
+        """Why that is so, as the end of a sentence."""
+        ...
+
+    def dimensions(self) -> int:
+        """How long its vectors are."""
+        ...
+
+    async def embed(self, texts: Sequence[str], purpose: Purpose) -> Sequence[Sequence[float]]:
+        """As many vectors as there are texts, in their order. Raises a ProviderError."""
+        ...

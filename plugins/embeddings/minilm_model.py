@@ -1,0 +1,46 @@
+"""all-MiniLM-L6-v2 (Apache-2.0), quantised to 8 bits: an English sentence model of 384 dimensions, run by onnxruntime.
+
+The weights are another package's, and only its file is used; the tokenizer is shipped here, since that package has none.
+This module imports what is heavy, and is imported by the thread that uses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime  # type: ignore[import-untyped]
+from tokenizers import Tokenizer
+
+LONGEST = 256
+"""Word pieces of a text that the model reads; what is beyond is not seen."""
+
+TOKENIZER = Path(__file__).parent / "minilm" / "tokenizer.json"
+
+
+class MiniLM:
+    """The loaded model. `embed` blocks, and holds one processor thread."""
+
+    def __init__(self, weights: Path) -> None:
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        options.enable_cpu_mem_arena = False  # what the longest text once needed would be held for ever
+        self._session: Any = onnxruntime.InferenceSession(str(weights), options, providers=["CPUExecutionProvider"])
+        self._tokenizer = Tokenizer.from_file(str(TOKENIZER))
+        self._tokenizer.no_padding()
+        self._tokenizer.enable_truncation(LONGEST)
+
+    def embed(self, texts: Sequence[str]) -> list[list[float]]:
+        """A vector of length 1 for each text: the mean over its word pieces. One by one: texts of different lengths in one
+        batch would cost what the longest costs."""
+        return [self._one(text) for text in texts]
+
+    def _one(self, text: str) -> list[float]:
+        pieces = np.array([self._tokenizer.encode(text).ids], dtype=np.int64)
+        given = {"input_ids": pieces, "attention_mask": np.ones_like(pieces), "token_type_ids": np.zeros_like(pieces)}
+        hidden = self._session.run(None, given)[0][0]
+        mean = hidden.mean(axis=0)
+        vector: list[float] = (mean / max(float(np.linalg.norm(mean)), 1e-9)).tolist()
+        return vector

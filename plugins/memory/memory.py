@@ -1,0 +1,187 @@
+"""The memory of one workspace, as the gateway and its tools use it: one thread has the index, nothing blocks the loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from datetime import date
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeVar
+
+import msgspec
+
+from plugins.embedding import EmbeddingProvider
+from plugins.errors import ProviderError
+from plugins.memory.index import Identity, MemoryIndex
+from plugins.memory.searching import Hit, Question, search
+from plugins.memory.settings import MemoryKeys, rules_of
+from sessions.sqlite import Error
+
+T = TypeVar("T")
+
+AT_ONCE = 50
+"""Changed notes that a search reads before it answers; it does not wait for more."""
+
+BATCH = 16
+"""Chunks that are embedded before their vectors are kept: what a crash costs at most."""
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """What a search found, best first, and what is to be known about it: sentences, none where all is well."""
+
+    hits: tuple[Hit, ...]
+    remarks: tuple[str, ...]
+
+
+class Indexed(msgspec.Struct, frozen=True, kw_only=True):
+    """How far the index is: notes, chunks, and how many of these have no vector yet."""
+
+    notes: int
+    chunks: int
+    unembedded: int
+
+
+class Memory:
+    """Use as an async context manager. The index is opened by whoever first asks something of it; a file that was harmed or
+    taken away is made anew from the notes. `today` is the day in the person's time zone."""
+
+    def __init__(
+        self,
+        path: Path,
+        workspace: Path,
+        *,
+        keys: Callable[[], MemoryKeys],
+        providers: Mapping[str, EmbeddingProvider],
+        today: Callable[[], date],
+    ) -> None:
+        self._path = path
+        self.workspace = workspace
+        self._keys = keys
+        self._providers = providers
+        self._today = today
+        self._thread: ThreadPoolExecutor | None = None
+        self._opened = ExitStack()
+        self._index: MemoryIndex | None = None
+        self._embedding: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._embedding:
+            self._embedding.cancel()
+            await asyncio.wait({self._embedding})
+        if self._thread:
+            await self._run(lambda _: self._opened.close())
+            self._thread.shutdown(wait=False)
+
+    def provider(self) -> EmbeddingProvider | None:
+        """Who makes vectors now, None for nobody."""
+        wanted = self._keys().embedding.provider
+        for name, provider in self._providers.items():
+            if wanted in (name, "auto") and provider.model():
+                return provider
+        return None
+
+    async def search(self, text: str, *, results: int | None = None) -> Found:
+        """What the notes say about something. It does not wait for what is not indexed yet, but says so. Raises one of
+        `sqlite.Error`, or OSError, where there can be no index."""
+        remarks = []
+        seen = await self._run(lambda index: index.refresh(AT_ONCE))
+        if seen.left:
+            remarks.append(f"{seen.left} notes are not indexed yet.")
+        provider = self.provider()
+        question = Question(text=text)
+        if provider is not None and not await self._run(lambda index: index.searches_vectors):
+            remarks.append("Only words were compared: this Python's SQLite loads no extensions.")
+        elif provider is not None:
+            try:
+                (vector,) = await provider.embed([text], "query")
+                question = Question(text=text, identity=_identity(provider), vector=vector)
+            except ProviderError as error:
+                remarks.append(f"Only words were compared: {error}")
+            remarks += await self._catch_up(provider)
+        keys, today = self._keys().search, self._today()
+        rules = rules_of(keys, results)
+        hits = await self._run(
+            lambda index: search(index, question, rules, multiplier=keys.candidate_multiplier, today=today)
+        )
+        if not hits and not seen.notes:
+            remarks.append("There are no notes.")
+        return Found(hits=tuple(hits), remarks=tuple(remarks))
+
+    async def _catch_up(self, provider: EmbeddingProvider) -> list[str]:
+        """Have what has no vector embedded behind this, and say so."""
+        identity = _identity(provider)
+        if not await self._run(lambda index: index.unembedded(identity, 1)):
+            return []
+        if self._embedding is None or self._embedding.done():
+            self._embedding = asyncio.create_task(self._embed_quietly())
+        return ["The index is behind: some notes are found by their words alone until they are embedded."]
+
+    async def _embed_quietly(self) -> None:
+        try:
+            await self.update(lambda _: None)
+        except (ProviderError, OSError):
+            return
+        except Error:
+            return  # the next search says what is missing, and begins again
+
+    async def update(self, progress: Callable[[Indexed], None]) -> Indexed:
+        """Bring the index up to date, vectors too, telling how far it is; what was done stays done. Raises a ProviderError
+        where the vectors cannot be made."""
+        await self._run(lambda index: index.refresh())
+        provider = self.provider()
+        while True:
+            state, texts = await self._run(lambda index: self._state(index, provider))
+            progress(state)
+            if provider is None or not texts:
+                return state
+            vectors = await provider.embed(list(texts.values()), "note")
+            kept = dict(zip(texts, vectors, strict=True))
+            identity = _identity(provider)
+            await self._run(lambda index: index.embed(identity, kept))  # noqa: B023 - it has run before the next round
+
+    @staticmethod
+    def _state(index: MemoryIndex, provider: EmbeddingProvider | None) -> tuple[Indexed, dict[str, str]]:
+        notes, chunks = index.size()
+        if provider is None or not index.searches_vectors:
+            return Indexed(notes=notes, chunks=chunks, unembedded=chunks), {}
+        left = index.count_unembedded(_identity(provider))
+        return Indexed(notes=notes, chunks=chunks, unembedded=left), index.unembedded(_identity(provider), BATCH)
+
+    async def _run(self, work: Callable[[MemoryIndex], T]) -> T:
+        """Do something with the index in its thread, a second time with a new one if the file was harmed."""
+        self._thread = self._thread or ThreadPoolExecutor(1, "memory")
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._do, work)
+
+    def _do(self, work: Callable[[MemoryIndex], T]) -> T:
+        index = self._there()
+        try:
+            return work(index)
+        except Error as error:
+            if "locked" in str(error):
+                raise
+            self._opened.close()
+            self._index = None
+            self._path.unlink(missing_ok=True)
+            index = self._there()
+            index.refresh()
+            return work(index)
+
+    def _there(self) -> MemoryIndex:
+        if self._index is not None and not self._path.exists():
+            self._opened.close()  # somebody deleted it: what is written now would be lost with it
+            self._index = None
+        if self._index is None:
+            self._index = self._opened.enter_context(MemoryIndex(self._path, self.workspace))
+        return self._index
+
+
+def _identity(provider: EmbeddingProvider) -> Identity:
+    return Identity(provider=provider.name, model=provider.model() or "", dimensions=provider.dimensions())

@@ -1,0 +1,65 @@
+"""How the memory is searched: the form of `[memory]` in the configuration."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from plugins.memory.ranking import Fusion, Rules
+
+_Text = Annotated[str, msgspec.Meta(min_length=1)]
+_Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+
+
+class EmbeddingKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[memory.embedding]`: who turns texts into vectors; `auto` is the first provider that can, `none` keywords alone."""
+
+    provider: _Text = "auto"
+
+
+class DecayKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[memory.search.temporal_decay]`: whether what is old counts less, and after how many days half."""
+
+    enabled: bool = True
+    half_life_days: Annotated[float, msgspec.Meta(gt=0)] = 30.0
+
+
+class MMRKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[memory.search.mmr]`: whether near-duplicates make room for others; 1 is relevance alone, 0 diversity alone."""
+
+    enabled: bool = True
+    weight: _Share = msgspec.field(name="lambda", default=0.7)
+
+
+class SearchKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[memory.search]`: how many results, out of how many candidates for each, and how they are ranked."""
+
+    max_results: Annotated[int, msgspec.Meta(ge=1, le=50)] = 6
+    candidate_multiplier: Annotated[int, msgspec.Meta(ge=1, le=50)] = 4
+    min_score: _Share = 0.0
+    fusion: Fusion = "measured"
+    vector_weight: _Share = 0.7
+    text_weight: _Share = 0.3
+    temporal_decay: DecayKeys = DecayKeys()
+    mmr: MMRKeys = MMRKeys()
+
+
+class MemoryKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[memory]`."""
+
+    embedding: EmbeddingKeys = EmbeddingKeys()
+    search: SearchKeys = SearchKeys()
+
+
+def rules_of(keys: SearchKeys, results: int | None = None) -> Rules:
+    """How to rank by the configuration, for as many results as are wanted."""
+    return Rules(
+        results=results or keys.max_results,
+        fusion=keys.fusion,
+        vector_weight=keys.vector_weight,
+        text_weight=keys.text_weight,
+        min_score=keys.min_score,
+        half_life_days=keys.temporal_decay.half_life_days if keys.temporal_decay.enabled else None,
+        mmr_lambda=keys.mmr.weight if keys.mmr.enabled else None,
+    )

@@ -1,0 +1,118 @@
+"""What the model may do with the memory: `memory_search` and `memory_get`. They return data, with where it stands."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any, ClassVar
+
+import msgspec
+
+from plugins.contracts import House, ToolContext, ToolOutput
+from plugins.errors import ToolFailed
+from plugins.memory.notes import is_note, read_note
+from plugins.tools.changing import convert
+from sessions.messages import ToolDefinition
+from sessions.sqlite import Error
+
+_UNUSABLE: tuple[type[Exception], ...] = (*Error, OSError)
+
+LINES = 400
+"""Lines of a note in one answer, at most."""
+
+
+class SearchArguments(msgspec.Struct, frozen=True):
+    """What the model gives: what it looks for, and how many results at most."""
+
+    query: Annotated[str, msgspec.Meta(min_length=1, max_length=2000)]
+    max_results: Annotated[int, msgspec.Meta(ge=1, le=50)] | None = None
+
+
+class GetArguments(msgspec.Struct, frozen=True):
+    """What the model gives: a note, the first line (from 1), how many lines."""
+
+    path: Annotated[str, msgspec.Meta(min_length=1)]
+    start: Annotated[int, msgspec.Meta(ge=1)] = 1
+    lines: Annotated[int, msgspec.Meta(ge=1)] = LINES
+
+
+class MemorySearch:
+    """Finds what the notes say about something."""
+
+    definition: ClassVar[ToolDefinition] = ToolDefinition(
+        name="memory_search",
+        description=(
+            "Search the notes (MEMORY.md and memory/) for what was said, decided or preferred before. Give a question or the"
+            " exact words. Each result says where it stands, as path#Lfirst-Llast; memory_get reads around it."
+        ),
+        parameters={
+            "type": "object",
+            "properties": {
+                "query": {"type": "string", "description": "What to look for."},
+                "max_results": {"type": "integer", "minimum": 1, "maximum": 50, "description": "How many results at most."},
+            },
+            "required": ["query"],
+            "additionalProperties": False,
+        },
+    )
+    repeatable: ClassVar[bool] = True
+
+    def __init__(self, house: House) -> None:
+        self._memory = house.memory
+
+    async def run(self, arguments: dict[str, Any], call: ToolContext) -> ToolOutput:
+        """Return the results as JSON; ToolFailed where the index cannot be used."""
+        wanted = convert(arguments, SearchArguments)
+        if self._memory is None:
+            raise ToolFailed("There is no memory here.")
+        try:
+            found = await self._memory.search(wanted.query, results=wanted.max_results)
+        except _UNUSABLE as error:
+            raise ToolFailed(f"The memory index cannot be used: {error}") from error
+        results = [
+            {
+                "citation": hit.citation,
+                "score": round(hit.ranked.score, 3),
+                "headings": hit.chunk.headings,
+                "text": hit.chunk.text,
+            }
+            for hit in found.hits
+        ]
+        answer: dict[str, Any] = {"results": results}
+        if found.remarks:
+            answer["remarks"] = found.remarks
+        return ToolOutput(text=msgspec.json.encode(answer).decode())
+
+
+class MemoryGet:
+    """Reads a note, or some of its lines."""
+
+    definition: ClassVar[ToolDefinition] = ToolDefinition(
+        name="memory_get",
+        description="Read a note (MEMORY.md or one in memory/), or lines of it, such as those that memory_search named.",
+        parameters={
+            "type": "object",
+            "properties": {
+                "path": {"type": "string", "description": "The note, such as memory/2026-11-21.md."},
+                "start": {"type": "integer", "minimum": 1, "description": "The first line, counted from 1."},
+                "lines": {"type": "integer", "minimum": 1, "description": f"How many lines, {LINES} at most."},
+            },
+            "required": ["path"],
+            "additionalProperties": False,
+        },
+    )
+    repeatable: ClassVar[bool] = True
+
+    def __init__(self, house: House) -> None:
+        self._workspace = house.workspace
+
+    async def run(self, arguments: dict[str, Any], call: ToolContext) -> ToolOutput:
+        """Return JSON with `text` and `path`; the text is empty where there is no such note. ToolFailed with ENOENT for a
+        path that no note can have."""
+        wanted = convert(arguments, GetArguments)
+        if not is_note(wanted.path) or ".." in wanted.path.split("/") or "\0" in wanted.path:
+            raise ToolFailed(f"ENOENT: {wanted.path} is no note; notes are MEMORY.md and the .md files in memory/.")
+        note = await asyncio.to_thread(read_note, self._workspace, wanted.path)
+        lines = (note or "").replace("\r\n", "\n").split("\n")
+        first = wanted.start - 1
+        text = "\n".join(lines[first : first + min(wanted.lines, LINES)])
+        return ToolOutput(text=msgspec.json.encode({"text": text, "path": wanted.path}).decode())
