@@ -14,25 +14,25 @@ import msgspec
 from gateway.clock import SystemClock
 from gateway.configuration.keys import load_config
 from gateway.configuration.settings import Settings
-from gateway.errors import GatewayError, sentence_of
+from gateway.errors import GatewayError
 from gateway.home import Home
 from gateway.memory import open_memory
 from gateway.terminal.printable import printable
 from plugins.contracts import House
 from plugins.errors import ProviderError
 from plugins.loading import load_plugins
+from plugins.memory.errors import IndexUnusable
 from plugins.memory.memory import Found, Indexed, Memory
 from plugins.memory.searching import Hit
 from plugins.transport import Transport
-from sessions.sqlite import Error
 
 T = TypeVar("T")
 
 WELL, NOTHING = 0, 1
 
 
-class IndexUnusable(GatewayError):
-    """The index cannot be made or read; `str(error)` is a sentence."""
+class NotSearched(GatewayError):
+    """The notes could not be indexed or searched; `str(error)` is a sentence."""
 
 
 def index_notes(home: Home, file: Path | None, environment: Mapping[str, str], out: TextIO, *, as_json: bool) -> int:
@@ -138,6 +138,6 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
     try:
         return asyncio.run(work)
     except ProviderError as error:
-        raise IndexUnusable(f"The notes could not be embedded: {error}") from error
-    except Error as error:
-        raise IndexUnusable(f"The memory index cannot be used: {sentence_of(error)}") from error
+        raise NotSearched(f"The notes could not be embedded: {error}") from error
+    except IndexUnusable as error:
+        raise NotSearched(str(error)) from error

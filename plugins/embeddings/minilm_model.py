@@ -7,12 +7,14 @@ This module imports what is heavy, and is imported by the thread that uses it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import onnxruntime  # type: ignore[import-untyped]
-from tokenizers import Tokenizer
+# Part of an extra: whoever checks types need not have them.
+np: Any = import_module("numpy")
+onnxruntime: Any = import_module("onnxruntime")
+tokenizers: Any = import_module("tokenizers")
 
 LONGEST = 256
 """Word pieces of a text that the model reads; what is beyond is not seen."""
@@ -27,8 +29,8 @@ class MiniLM:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1
         options.enable_cpu_mem_arena = False  # what the longest text once needed would be held for ever
-        self._session: Any = onnxruntime.InferenceSession(str(weights), options, providers=["CPUExecutionProvider"])
-        self._tokenizer = Tokenizer.from_file(str(TOKENIZER))
+        self._session = onnxruntime.InferenceSession(str(weights), options, providers=["CPUExecutionProvider"])
+        self._tokenizer = tokenizers.Tokenizer.from_file(str(TOKENIZER))
         self._tokenizer.no_padding()
         self._tokenizer.enable_truncation(LONGEST)
 

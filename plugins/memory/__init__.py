@@ -9,5 +9,6 @@ ranking    which candidates answer best; pure
 searching  one search: candidates, ranked
 settings   `[memory]` of the configuration
 memory     the index in a thread of its own, kept up to date
+errors     what a search may raise
 tools      `memory_search` and `memory_get`
 """

@@ -15,12 +15,15 @@ import msgspec
 
 from plugins.embedding import EmbeddingProvider
 from plugins.errors import ProviderError
+from plugins.memory.errors import IndexUnusable
 from plugins.memory.index import Identity, MemoryIndex
 from plugins.memory.searching import Hit, Question, search
 from plugins.memory.settings import MemoryKeys, rules_of
 from sessions.sqlite import Error
 
 T = TypeVar("T")
+
+_UNUSABLE: tuple[type[Exception], ...] = (*Error, OSError)
 
 AT_ONCE = 50
 """Changed notes that a search reads before it answers; it does not wait for more."""
@@ -89,8 +92,8 @@ class Memory:
         return None
 
     async def search(self, text: str, *, results: int | None = None) -> Found:
-        """What the notes say about something. It does not wait for what is not indexed yet, but says so. Raises one of
-        `sqlite.Error`, or OSError, where there can be no index."""
+        """What the notes say about something. It does not wait for what is not indexed yet, but says so. Raises
+        IndexUnusable."""
         remarks = []
         seen = await self._run(lambda index: index.refresh(AT_ONCE))
         if seen.left:
@@ -127,14 +130,12 @@ class Memory:
     async def _embed_quietly(self) -> None:
         try:
             await self.update(lambda _: None)
-        except (ProviderError, OSError):
-            return
-        except Error:
+        except (ProviderError, IndexUnusable):
             return  # the next search says what is missing, and begins again
 
     async def update(self, progress: Callable[[Indexed], None]) -> Indexed:
         """Bring the index up to date, vectors too, telling how far it is; what was done stays done. Raises a ProviderError
-        where the vectors cannot be made."""
+        where the vectors cannot be made, or IndexUnusable."""
         await self._run(lambda index: index.refresh())
         provider = self.provider()
         while True:
@@ -158,7 +159,10 @@ class Memory:
     async def _run(self, work: Callable[[MemoryIndex], T]) -> T:
         """Do something with the index in its thread, a second time with a new one if the file was harmed."""
         self._thread = self._thread or ThreadPoolExecutor(1, "memory")
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._do, work)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._thread, self._do, work)
+        except _UNUSABLE as error:
+            raise IndexUnusable(f"The memory index cannot be used: {error}.") from error
 
     def _do(self, work: Callable[[MemoryIndex], T]) -> T:
         index = self._there()

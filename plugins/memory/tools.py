@@ -9,12 +9,10 @@ import msgspec
 
 from plugins.contracts import House, ToolContext, ToolOutput
 from plugins.errors import ToolFailed
+from plugins.memory.errors import IndexUnusable
 from plugins.memory.notes import is_note, read_note
 from plugins.tools.changing import convert
 from sessions.messages import ToolDefinition
-from sessions.sqlite import Error
-
-_UNUSABLE: tuple[type[Exception], ...] = (*Error, OSError)
 
 LINES = 400
 """Lines of a note in one answer, at most."""
@@ -66,8 +64,8 @@ class MemorySearch:
             raise ToolFailed("There is no memory here.")
         try:
             found = await self._memory.search(wanted.query, results=wanted.max_results)
-        except _UNUSABLE as error:
-            raise ToolFailed(f"The memory index cannot be used: {error}") from error
+        except IndexUnusable as error:
+            raise ToolFailed(str(error)) from error
         results = [
             {
                 "citation": hit.citation,

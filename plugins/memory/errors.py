@@ -1,0 +1,7 @@
+"""What a search of the memory may raise."""
+
+from __future__ import annotations
+
+
+class IndexUnusable(Exception):
+    """The index can be neither read nor made; `str(error)` is a sentence. The notes are as they were."""

@@ -1,0 +1,237 @@
+"""Notes, found again: by words in every script, by meaning, after an edit, and after the index was taken away."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from datetime import date
+from pathlib import Path
+from types import TracebackType
+from typing import ClassVar, Self
+
+import msgspec
+import pytest
+
+from exuvia import House, Purpose, ToolFailed, Unreachable
+from plugins.memory.index import Identity, MemoryIndex
+from plugins.memory.memory import Memory
+from plugins.memory.settings import EmbeddingKeys, MemoryKeys
+from plugins.memory.tools import MemoryGet, MemorySearch
+from sessions.sqlite import in_memory, load_vectors
+from tests.plugins.workspaces import call, house
+
+TODAY = date(2026, 11, 21)
+
+EXACT = [
+    ("handleWebSocketReconnect drops the frame", "Why does handleWebSocketReconnect fail?"),
+    ("The build failed with ECONNREFUSED", "econnrefused"),
+    ("He filed RFC-9110-bis about it", "what did he say about RFC-9110-bis?"),
+    ("我们决定使用数据库分片", "数据库为什么分片？"),
+    ("来週の会議は東京で開きます", "東京の会議はいつですか"),
+    ("회의는 부산에서 열립니다", "부산 회의"),
+    ("الاجتماع في القاهرة يوم الأحد", "متى الاجتماع في القاهرة؟"),
+    ("Die Krankenversicherungskarte liegt im Schrank", "Wo ist die Versicherungskarte?"),
+    ("Grandma said to die of laughter", "who wanted to die?"),
+]
+
+
+class Counted:
+    """An embedding provider whose vectors are made of the letters of a text, and that counts what it is asked."""
+
+    name: ClassVar[str] = "counted"
+
+    def __init__(self, house: House | None = None) -> None:
+        self.texts: list[str] = []
+        self.fails = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def model(self) -> str | None:
+        return "letters"
+
+    def why(self) -> str:
+        return "it is always there"
+
+    def dimensions(self) -> int:
+        return 32
+
+    async def embed(self, texts: Sequence[str], purpose: Purpose) -> Sequence[Sequence[float]]:
+        if self.fails:
+            raise Unreachable("The server is away.")
+        self.texts += texts if purpose == "note" else []
+        return [[byte / 255 for byte in hashlib.sha256(text[-1:].encode()).digest()] for text in texts]
+
+
+class Place:
+    """A workspace with notes, and its memory."""
+
+    def __init__(self, folder: Path) -> None:
+        self.workspace = folder / "workspace"
+        self.file = folder / "memory.sqlite"
+        self.provider = Counted()
+        (self.workspace / "memory").mkdir(parents=True)
+
+    def put(self, path: str, text: str) -> None:
+        (self.workspace / path).write_text(text)
+
+    def memory(self, provider: str = "none") -> Memory:
+        keys = MemoryKeys(embedding=EmbeddingKeys(provider=provider))
+        return Memory(
+            self.file, self.workspace, keys=lambda: keys, providers={"counted": self.provider}, today=lambda: TODAY
+        )
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+async def citations(memory: Memory, question: str) -> list[str]:
+    return [hit.citation for hit in (await memory.search(question)).hits]
+
+
+@pytest.mark.parametrize(("note", "question"), EXACT)
+async def test_exact_words_are_found_in_every_script(place: Place, note: str, question: str) -> None:
+    place.put("memory/2026-11-20.md", f"# Day\n\n{note}\n")
+    place.put("MEMORY.md", "# Noise\n\nThe house is green, the cat sleeps.\n")
+    async with place.memory() as memory:
+        assert (await citations(memory, question))[:1] == ["memory/2026-11-20.md#L3-L3"]
+
+
+@pytest.mark.parametrize(
+    "question", ['"', "'; DROP TABLE notes; --", "a AND (b", "NEAR(x, 5)", "col:x*", "\0", "  ", "^-+", "😀"]
+)
+async def test_no_question_is_taken_for_a_query(place: Place, question: str) -> None:
+    place.put("MEMORY.md", "something\n")
+    async with place.memory() as memory:
+        await memory.search(question)
+        assert await citations(memory, "something") == ["MEMORY.md#L1-L1"]
+
+
+async def test_an_edit_is_found_at_once_and_a_removed_note_is_gone(place: Place) -> None:
+    place.put("memory/plans.md", "We fly to Lisbon.\n")
+    async with place.memory() as memory:
+        assert await citations(memory, "Lisbon") == ["memory/plans.md#L1-L1"]
+        place.put("memory/plans.md", "Cancelled.\n\nWe fly to Porto instead.\n")
+        assert await citations(memory, "Lisbon") == []
+        assert await citations(memory, "Porto") == ["memory/plans.md#L1-L3"]
+        (place.workspace / "memory/plans.md").unlink()
+        assert (await memory.search("Porto")).remarks == ("There are no notes.",)
+
+
+async def test_a_link_is_no_note_and_no_note_is_ever_changed(place: Place, tmp_path: Path) -> None:
+    (tmp_path / "secret.md").write_text("the secret of the house\n")
+    (place.workspace / "memory/link.md").symlink_to(tmp_path / "secret.md")
+    place.put("MEMORY.md", "nothing\r\nhere")
+    before = (place.workspace / "MEMORY.md").stat()
+    async with place.memory() as memory:
+        assert await citations(memory, "secret") == []
+    assert (place.workspace / "MEMORY.md").stat() == before
+
+
+async def test_the_index_may_be_deleted_or_harmed_at_any_time(place: Place) -> None:
+    place.put("MEMORY.md", "the door code is 4711\n")
+    async with place.memory() as memory:
+        first = await citations(memory, "door code")
+        place.file.unlink()
+        assert await citations(memory, "door code") == first
+    place.file.write_bytes(b"no database at all" * 1000)
+    async with place.memory() as memory:
+        assert await citations(memory, "door code") == first == ["MEMORY.md#L1-L1"]
+
+
+# --- vectors ----------------------------------------------------------------------------------------------------------
+
+
+def test_sqlite_vec_itself_is_used_where_it_can_be_loaded() -> None:
+    connection = in_memory()
+    assert load_vectors(connection), "on this platform it can"
+    assert connection.execute("SELECT vec_version()").fetchone()[0].startswith("v0.")
+    connection.close()
+
+
+async def test_what_was_embedded_is_not_embedded_again(place: Place) -> None:
+    place.put("memory/a.md", "# One\n\nfirst\n\n# Two\n\nsecond\n")
+    async with place.memory("counted") as memory:
+        state = await memory.update(lambda _: None)
+        assert (state.notes, state.chunks, state.unembedded) == (1, 2, 0)
+        assert len(place.provider.texts) == 2
+        place.put("memory/a.md", "# One\n\nfirst\n\n# Two\n\nsecond, changed\n")
+        await memory.update(lambda _: None)
+        assert place.provider.texts[2:] == ["memory/a > Two\nsecond, changed"]
+    async with place.memory("counted") as memory:
+        place.put("memory/a.md", "# Two\n\nsecond\n")
+        await memory.update(lambda _: None)
+        assert len(place.provider.texts) == 3
+
+
+async def test_a_search_does_not_wait_for_vectors_and_says_that_they_are_missing(place: Place) -> None:
+    place.put("MEMORY.md", "the door code is 4711\n")
+    async with place.memory("counted") as memory:
+        found = await memory.search("door")
+        assert [hit.citation for hit in found.hits] == ["MEMORY.md#L1-L1"]
+        assert "behind" in found.remarks[0]
+        await memory.update(lambda _: None)
+        found = await memory.search("door")
+        assert found.remarks == ()
+        assert found.hits[0].ranked.candidate.cosine is not None
+
+
+async def test_words_answer_while_the_provider_is_away(place: Place) -> None:
+    place.put("MEMORY.md", "the door code is 4711\n")
+    place.provider.fails = True
+    async with place.memory("counted") as memory:
+        found = await memory.search("door")
+        assert [hit.citation for hit in found.hits] == ["MEMORY.md#L1-L1"]
+        assert found.remarks[0] == "Only words were compared: The server is away."
+
+
+def test_vectors_of_two_models_stand_side_by_side_and_never_meet(place: Place) -> None:
+    place.put("MEMORY.md", "# A\n\none\n\n# B\n\ntwo\n")
+    small, large = (Identity(provider="p", model="m", dimensions=size) for size in (2, 3))
+    with MemoryIndex(place.file, place.workspace) as index:
+        index.refresh()
+        one, two = sorted(index.unembedded(small, 9).items(), key=lambda each: each[1])
+        index.embed(small, {one[0]: [1, 0], two[0]: [0, 1]})
+        index.embed(large, {two[0]: [0, 0, 1]})
+        assert index.nearest(small, [1, 0], 5) == pytest.approx({1: 1.0, 2: 0.0})
+        assert index.nearest(large, [0, 0, 1], 5) == pytest.approx({2: 1.0})
+        assert index.cosines(large, [0, 0, 1], {1, 2}) == pytest.approx({2: 1.0})
+        assert (index.count_unembedded(small), index.count_unembedded(large)) == (0, 1)
+        with pytest.raises(ValueError, match="3 dimensions instead of 2"):
+            index.embed(small, {one[0]: [1, 2, 3]})
+
+
+# --- the tools --------------------------------------------------------------------------------------------------------
+
+
+async def test_the_model_finds_a_note_and_reads_around_it(place: Place) -> None:
+    place.put("memory/2026-11-20.md", "# Ana\n\nLikes tea.\nLikes rain.\n")
+    async with place.memory() as memory:
+        rules = msgspec.structs.replace(house(place.workspace), memory=memory)
+        answer = msgspec.json.decode((await MemorySearch(rules).run({"query": "tea"}, call())).text)
+        assert [(each["citation"], each["headings"]) for each in answer["results"]] == [
+            ("memory/2026-11-20.md#L3-L4", ["Ana"])
+        ]
+        get = MemoryGet(rules)
+        read = await get.run({"path": "memory/2026-11-20.md", "start": 4, "lines": 1}, call())
+        assert msgspec.json.decode(read.text) == {"text": "Likes rain.", "path": "memory/2026-11-20.md"}
+
+
+async def test_a_missing_note_is_empty_and_an_invalid_path_is_enoent(place: Place) -> None:
+    get = MemoryGet(house(place.workspace))
+    missing = await get.run({"path": "memory/2026-01-01.md"}, call())
+    assert msgspec.json.decode(missing.text) == {"text": "", "path": "memory/2026-01-01.md"}
+    for path in ("../secret.md", "/etc/passwd", "memory/../../x.md", "AGENTS.md", "memory/x.txt", "memory/a\0.md"):
+        with pytest.raises(ToolFailed, match="ENOENT"):
+            await get.run({"path": path}, call())
+
+
+async def test_the_tools_are_offered_no_memory_where_there_is_none(place: Place) -> None:
+    with pytest.raises(ToolFailed, match="no memory"):
+        await MemorySearch(house(place.workspace)).run({"query": "x"}, call())

