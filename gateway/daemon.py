@@ -267,9 +267,7 @@ class Daemon:
                 log.error("tool_not_opened", tool=name, reason=sentence_of(error))
         return tools
 
-    def _house(
-        self, name: str, settings: Any, transport: Transport, told: AllTold, memory: Memory | None = None
-    ) -> House:
+    def _house(self, name: str, settings: Any, transport: Transport, told: AllTold, memory: Memory | None = None) -> House:
         return House(
             settings=settings,
             folder=self.home.plugins / name,
