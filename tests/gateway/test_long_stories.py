@@ -1,0 +1,97 @@
+"""Whatever a model does wrong, at any window and with results of any size: each turn ends, the next message is answered, and
+the notes have each section once."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from plugins.contracts import ChatRequest, Delta, Reply
+from plugins.errors import BadAnswer, ContextOverflow, ProviderError, RateLimited, StreamCut, Unreachable
+from sessions.compaction import budget
+from tests.gateway.long_session import StrictModel, assert_sound, lines_of, long_stage, notes, rules, summary, talk
+
+FAILURES = (Unreachable("No connection."), ContextOverflow("Too long."), RateLimited("Slower."), BadAnswer("Nonsense."))
+GARBAGE = ("", "  ", "Summary unavailable.", "NO_REPLY", "word " * 6_000, "## Goals\n\n- 漢字" * 900, "<|im_end|>\x00\u202e")
+BESIDE = st.lists(st.one_of(st.none(), st.sampled_from(FAILURES), st.sampled_from(GARBAGE)), min_size=1, max_size=8)
+TROUBLE = st.dictionaries(st.integers(0, 60), st.sampled_from([*FAILURES, StreamCut("Cut.")]), max_size=12)
+
+
+class Story(msgspec.Struct, frozen=True, kw_only=True):
+    """A window, a tokenizer that counts `factor` times the estimate, the longest result in characters, what the model says
+    to flushes and summaries in turn (well where that is None), and its `trouble` by the number of the request."""
+
+    window: int
+    seed: int
+    factor: float
+    longest: int
+    said: list[Any]
+    trouble: dict[int, Any]
+
+
+STORIES = st.builds(
+    Story,
+    window=st.sampled_from([4_000, 5_500, 8_000, 32_000, 200_000]),
+    seed=st.integers(0, 99),
+    factor=st.sampled_from([0.7, 1.0, 1.4, 2.5]),
+    longest=st.sampled_from([2_000, 200_000]),
+    said=BESIDE,
+    trouble=TROUBLE,
+)
+
+
+class BadModel(StrictModel):
+    """A model that does as the story says."""
+
+    def __init__(self, story: Story) -> None:
+        super().__init__(story.window, story.seed, factor=story.factor)
+        self.said = story.said
+        self.trouble = story.trouble
+        self.beside = {"flush": lambda text: self.say(notes(text)), "summary": lambda text: self.say(summary(text))}
+
+    def say(self, well: str) -> str | ProviderError:
+        said = self.said[len(self.asked) % len(self.said)]
+        return well if said is None else said
+
+    def stream(self, request: ChatRequest) -> AsyncIterator[Delta | Reply]:
+        error = self.trouble.get(len(self.asked)) if request.purpose == "answer" else None
+        return self._in_trouble(request, error) if error else super().stream(request)
+
+    async def _in_trouble(self, request: ChatRequest, error: ProviderError) -> AsyncIterator[Delta | Reply]:
+        self.asked.append((request.purpose, 0))
+        yield Delta("So it ")
+        raise error
+
+
+@settings(max_examples=25, deadline=None)
+@given(STORIES)
+async def test_whatever_a_model_does_no_session_is_stuck(story: Story) -> None:
+    model = BadModel(story)
+    with tempfile.TemporaryDirectory() as folder:
+        on = long_stage(Path(folder), model, longest=story.longest)
+        async with on.playing():
+            await talk(on, 12)
+            model.trouble, model.said = {}, [None]
+            on.hear("And now?", "last")
+            await on.until_settled()
+        assert_sound(on)
+        assert_notes_are_single(Path(folder) / "workspace" / "memory")
+    lines = [line for line in lines_of(on) if line["kind"] in {"turn_ended", "context_compacted"}]
+    assert lines[-1]["outcome"] == "replied" or lines[-1]["error"]["code"] == "too_many_rounds"
+    made = [line for line in lines if line["kind"] == "context_compacted"]
+    allowed = budget(story.window, rules().figures)
+    assert all(line["tokens_after"] < line["tokens_before"] for line in made)
+    assert all(line["tokens_after"] < allowed.flush_at for line in made if line["summary"])
+
+
+def assert_notes_are_single(memory: Path) -> None:
+    """Each section's mark stands once."""
+    for note in memory.iterdir() if memory.exists() else ():
+        marks = [line for line in note.read_text().splitlines() if line.startswith("<!-- exuvia ")]
+        assert len(set(marks)) == len(marks)
