@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from gateway.terminal.client import Connected, Disconnected, Happened, Signal
+from gateway.terminal.client import Connected, Disconnected, Happened, Postponed, Signal
 from gateway.terminal.frames import Delta, Refusal, Settings
 from gateway.terminal.printable import one_line
 from sessions.events import ModelReplied, RequestedCall, ToolCalled, ToolReturned, TurnEnded, TurnResumed, TurnStarted
@@ -30,24 +30,24 @@ class Activity:
                 self._connected, self._since = False, now
             case Delta():
                 self._now_doing("writing", now)
-            case Refusal() | Settings():
+            case Postponed() | Refusal() | Settings():
                 pass
             case Happened():
                 self._event(signal, now)
             case _:
                 assert_never(signal)
 
-    def sentence(self, now: float, *, running: int, waiting: int) -> str | None:
-        """What goes on, and for how many seconds; None while nothing does. So many turns are `running`, and so many messages
-        `waiting` for one."""
+    def sentence(self, now: float, *, running: int, waiting: int, unsent: int) -> str | None:
+        """What goes on, and for how many seconds; None while nothing does. So many turns are `running`, so many messages
+        that the gateway has are `waiting` for one, and so many are `unsent`: the gateway has not said that it has them."""
         seconds = int(now - self._since)
         spent = f" · {seconds} s" if seconds else ""
-        queue = f" · {waiting} waiting" if waiting and running else ""
+        queue = (f" · {waiting} waiting" if waiting else "") + (f" · {unsent} to send" if unsent else "")
         if not self._connected:
-            return f"no connection, trying to come back{spent}" + (f" · {waiting} to send" if waiting else "")
+            return f"no connection, trying to come back{spent}{queue}"
         if running:
             return (self._doing or "thinking") + spent + queue
-        return "waiting for the gateway" if waiting else None
+        return "waiting for the gateway" if waiting or unsent else None
 
     def _event(self, happened: Happened, now: float) -> None:
         seq, event = happened.recorded.seq, happened.recorded.event

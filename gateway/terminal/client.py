@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from itertools import count
 from pathlib import Path
 from types import TracebackType
@@ -43,17 +43,19 @@ FIRST_SECONDS = 2.0
 DELAYS = (0.1, 5.0)
 """Seconds between attempts: the first, and the longest."""
 
+BUSY_SECONDS = 1.0
+"""After which a message is sent again to a gateway that is too busy to take it and does not say for how long."""
+
 WAITING_SIGNALS = 10_000
 """Signals that may wait for the program; then the connection is not read until it takes some."""
 
 
 class MessageRefused(ClientError):
-    """The gateway did not take a message. `code` is the protocol's; `retry_after` is in seconds where waiting may help."""
+    """The gateway does not take a message, now or later. `code` is the protocol's."""
 
-    def __init__(self, code: str, sentence: str, retry_after: float | None = None) -> None:
+    def __init__(self, code: str, sentence: str) -> None:
         super().__init__(sentence)
         self.code = code
-        self.retry_after = retry_after
 
 
 class Connected(msgspec.Struct, frozen=True):
@@ -68,6 +70,12 @@ class Disconnected(msgspec.Struct, frozen=True):
     reason: str
 
 
+class Postponed(msgspec.Struct, frozen=True):
+    """The gateway does not take messages at the moment; they are kept and sent again."""
+
+    reason: str
+
+
 class Happened(msgspec.Struct, frozen=True):
     """An event of the session, each of them once and in the session's order."""
 
@@ -75,7 +83,7 @@ class Happened(msgspec.Struct, frozen=True):
     recorded: Recorded
 
 
-Signal: TypeAlias = Connected | Disconnected | Happened | Delta | Settings | Refusal
+Signal: TypeAlias = Connected | Disconnected | Postponed | Happened | Delta | Settings | Refusal
 
 
 class _Unaccepted(msgspec.Struct, frozen=True):
@@ -118,6 +126,9 @@ class Client:
         self._told = ""
         """Why the session could not be followed, as it was told last: once is enough."""
         self._unaccepted: dict[str, _Unaccepted] = {}
+        self._postponed: set[str] = set()
+        """Those of them that the gateway was too busy to take, and those that stand behind these; they go again together."""
+        self._told_busy = False
         self._signals: asyncio.Queue[Signal | ClientError] = asyncio.Queue(WAITING_SIGNALS)
         self._connection: Connection | None = None
         self._delay = DELAYS[0]
@@ -158,7 +169,10 @@ class Client:
             accepted.set_exception(self._failure)
         else:
             self._unaccepted[message_id] = _Unaccepted(fields, accepted)
-            if self._connection is not None:
+            if self._postponed and not text.startswith("/"):
+                # It must not overtake those. A command has room of its own at the gateway, so that `/stop` gets through.
+                self._postponed.add(message_id)
+            elif self._connection is not None:
                 self._connection.say("send", **fields)
         return accepted
 
@@ -255,6 +269,7 @@ class Client:
             # Otherwise a message may be in the log already: its `accepted` will say where, and so what was not seen.
             await self._find_head(frames)
         self._subscribe(connection)
+        self._postponed.clear()
         for message in self._unaccepted.values():
             connection.say("send", **message.fields)
 
@@ -304,6 +319,7 @@ class Client:
         return None
 
     def _settle(self, frame: Accepted) -> None:
+        self._told_busy = False
         if self._seen.position is None:
             self._seen.start(frame.session_id, frame.seq - 1)
         message = self._unaccepted.pop(frame.id, None)
@@ -324,10 +340,13 @@ class Client:
                 pass
 
     async def _refused(self, frame: Refusal) -> str | None:
-        message = self._unaccepted.pop(frame.id or "", None)
-        if message is not None:
+        message = self._unaccepted.get(frame.id or "")
+        if message is not None and frame.code == "busy":
+            await self._postpone(message, frame)
+        elif message is not None:
+            del self._unaccepted[message.fields["id"]]
             if not message.accepted.done():
-                message.accepted.set_exception(MessageRefused(frame.code, frame.message, frame.retry_after))
+                message.accepted.set_exception(MessageRefused(frame.code, frame.message))
         elif frame.id == self._subscription and frame.code in ("unknown_session", "bad_request"):
             # The gateway's log is not the one that was followed, or shorter: it was restored, or begun anew.
             self._seen.reset()
@@ -341,16 +360,35 @@ class Client:
             await self._signals.put(frame)
         return None
 
+    async def _postpone(self, message: _Unaccepted, frame: Refusal) -> None:
+        """Keep a message that the gateway is too busy to take: it goes again after a while, or over the next connection."""
+        if not self._postponed:
+            self._later(frame.retry_after or BUSY_SECONDS, self._send_postponed)
+        self._postponed.add(message.fields["id"])
+        if not self._told_busy:
+            self._told_busy = True
+            await self._signals.put(Postponed(frame.message))
+
+    def _send_postponed(self, connection: Connection) -> None:
+        for message_id, message in self._unaccepted.items():
+            if message_id in self._postponed:
+                connection.say("send", **message.fields)
+        self._postponed.clear()
+
     def _subscribe_later(self) -> None:
         """Ask again after a while: the session cannot be read now, but the connection serves to send."""
+        self._later(self._delay, self._subscribe)
+        self._delay = min(2 * self._delay, DELAYS[1])
+
+    def _later(self, seconds: float, act: Callable[[Connection], None]) -> None:
+        """Do something after a while on the connection that there is now, if it lasts."""
         connection = self._connection
 
-        def again() -> None:
+        def do() -> None:
             if connection is not None and connection is self._connection:
-                self._subscribe(connection)
+                act(connection)
 
-        asyncio.get_running_loop().call_later(self._delay, again)
-        self._delay = min(2 * self._delay, DELAYS[1])
+        asyncio.get_running_loop().call_later(seconds, do)
 
     def _abandon(self, error: ClientError) -> None:
         """Nothing more will be accepted."""

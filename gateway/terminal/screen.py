@@ -6,7 +6,7 @@ import math
 from typing import TextIO, assert_never
 
 from gateway.commands.sentences import call_line, ending_sentence, result_line
-from gateway.terminal.client import Connected, Disconnected, Happened, Signal
+from gateway.terminal.client import Connected, Disconnected, Happened, Postponed, Signal
 from gateway.terminal.frames import Delta, Refusal, Settings
 from gateway.terminal.paper import Paper
 from gateway.terminal.printable import one_line, printable
@@ -94,6 +94,8 @@ class Screen:
                 self._greet(signal)
             case Disconnected():
                 self._paper.dim(f"({one_line(signal.reason, 200)}; trying to come back)")
+            case Postponed():
+                self._paper.dim(f"({one_line(signal.reason, 200)} What you write is kept and sent again.)")
             case Refusal():
                 self.say(signal.message)
             case Delta():

@@ -114,7 +114,13 @@ class Talk:
         """What runs, in a few words; None while nothing does."""
         if self._uploading:
             return f"sending {self._uploading}"
-        return self._activity.sentence(time.monotonic(), running=self._outstanding.turns, waiting=self._outstanding.waiting)
+        unsent = self._client.unaccepted
+        return self._activity.sentence(
+            time.monotonic(),
+            running=self._outstanding.turns,
+            waiting=max(0, self._outstanding.waiting - unsent),  # one may be taken before we heard that it was accepted
+            unsent=unsent,
+        )
 
     # --- our own commands ---------------------------------------------------------------------------------------------
 
@@ -153,18 +159,13 @@ class Talk:
 
     async def _exchange(self, text: str) -> bool:
         message_id = str(uuid4())
-        while True:
-            end = self._outstanding.expect(message_id)
-            try:
-                await self._client.send(text, message_id=message_id)
-            except MessageRefused as refused:
-                self._outstanding.finish(message_id, well=False)
-                if refused.retry_after is None:
-                    self._view.say(str(refused))
-                    return False
-                await asyncio.sleep(refused.retry_after)
-            else:
-                return await end
+        end = self._outstanding.expect(message_id)
+        try:
+            await self._client.send(text, message_id=message_id)
+        except MessageRefused as refused:
+            self._outstanding.finish(message_id, well=False)
+            self._view.say(str(refused))
+        return await end
 
     def _submit(self, text: str) -> None:
         message_id = str(uuid4())

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from gateway.configuration.keys import load_config
 from gateway.door.token import rotate_token
 from gateway.home import Home
-from gateway.terminal.client import Client, Connected, Disconnected, Happened, MessageRefused
+from gateway.terminal.client import Client, Connected, Disconnected, Happened, MessageRefused, Postponed
 from gateway.terminal.connection import NotConnected, TurnedAway, websocket_url
 from gateway.terminal.frames import Delta
 from gateway.terminal.seen import Arrival, Seen
@@ -237,17 +237,52 @@ async def test_pieces_of_the_answer_come_before_the_event_that_confirms_them(tmp
 
 
 async def test_a_refused_message_says_why_and_is_not_sent_again(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as g, talking(g.url) as (client, seen):
+        await client.send("one", message_id="m1")
+        with pytest.raises(MessageRefused, match="This id was used") as refused:
+            await client.send("another", message_id="m1")
+        assert (refused.value.code, client.unaccepted) == ("conflict", 0)
+        await until(lambda: ends(seen) == 1)
+        assert received(g) == ["one"]
+
+
+async def test_what_a_full_queue_does_not_take_is_sent_again_in_order_and_commands_get_through(tmp_path: Path) -> None:
     slow = [{"text": "slowly", "delay_ms": 400}]
     async with gateway(tmp_path, script=slow, settings={"sessions.queue_limit": 1}) as g, talking(g.url) as (client, seen):
         await client.send("running", message_id="m1")
         await until(lambda: len(seen) >= 2)
         await client.send("waiting", message_id="m2")
-        with pytest.raises(MessageRefused, match="wait already") as refused:
-            await client.send("too many", message_id="m3")
-        assert (refused.value.code, refused.value.retry_after) == ("busy", 1)
-        assert client.cancel()
-        await until(lambda: ends(seen) == 2)
-        assert received(g) == ["running", "waiting"]
+        refused = client.send("too many", message_id="m3")
+        await until(lambda: len(client._postponed) == 1)
+        behind = client.send("far too many", message_id="m4")
+        assert (client.unaccepted, len(client._postponed)) == (2, 2)
+        await client.send("/stop", message_id="m5")
+        assert not refused.done()
+        await refused
+        await behind
+        assert received(g) == ["running", "waiting", "/stop", "too many", "far too many"]
+
+
+async def test_what_is_sent_while_the_gateway_stops_arrives_once_it_is_back(tmp_path: Path) -> None:
+    slow = [{"text": "slowly", "delay_ms": 500}]
+    async with AsyncExitStack() as stack:
+        async with gateway(tmp_path, script=slow) as g:
+            proxy = await stack.enter_async_context(CuttingProxy(g.url))
+            client = await stack.enter_async_context(Client(proxy.url, TOKEN))
+            signals = client.signals()
+            await client.send("running", message_id="m1")
+            g.daemon.stop()
+            accepted = [client.send(text, message_id=text) for text in ("one", "two")]
+            async with asyncio.timeout(5):
+                while not isinstance(signal := await anext(signals), Postponed):
+                    pass
+            assert signal.reason == "The gateway is stopping; come back in a moment."
+        assert received(g) == ["running"]
+        assert client.unaccepted == 2
+        async with gateway(tmp_path) as g:
+            proxy.upstream = g.url
+            assert [each.duplicate for each in await asyncio.gather(*accepted)] == [False, False]
+            assert received(g) == ["running", "one", "two"]
 
 
 async def test_a_message_too_long_for_a_frame_is_refused_without_asking_the_gateway(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import json
 import signal
 import stat
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +162,45 @@ async def test_what_is_typed_while_the_gateway_is_away_arrives_when_it_is_back(t
         terminal.types(CTRL_D)
         assert await asyncio.wait_for(process.wait(), 10) == 0
         assert received(g.journals()) == ["are you there"]
+
+
+async def test_what_the_gateway_has_is_not_said_to_be_sent_when_it_is_lost(tmp_path: Path) -> None:
+    slow = [{"text": "one two three", "delay_ms": 700}]
+    async with gateway(tmp_path, script=slow) as g, CuttingProxy(g.url) as proxy, Terminal() as terminal:
+        process = await terminal.chat(proxy.url, environment=environment(tmp_path))
+        await terminal.sees("› ")
+        terminal.types("go" + ENTER)
+        await terminal.sees("writing")
+        terminal.types("more" + ENTER)
+        await terminal.sees("1 waiting")
+        await proxy.stop()
+        await terminal.sees("no connection")
+        terminal.types("and more" + ENTER)
+        await terminal.sees(" · 1 waiting · 1 to send")
+        terminal.types(CTRL_D)
+        assert await asyncio.wait_for(process.wait(), 10) == 0
+
+
+async def test_what_is_typed_while_the_gateway_stops_is_answered_after_the_restart(tmp_path: Path) -> None:
+    slow = [{"text": "slow answer", "delay_ms": 500}]
+    async with AsyncExitStack() as stack:
+        terminal = await stack.enter_async_context(Terminal(columns=200))
+        async with gateway(tmp_path, script=slow) as g:
+            proxy = await stack.enter_async_context(CuttingProxy(g.url))
+            process = await terminal.chat(proxy.url, environment=environment(tmp_path))
+            await terminal.sees("› ")
+            terminal.types("go" + ENTER)
+            await terminal.sees("slow")
+            g.daemon.stop()
+            terminal.types("do not lose me" + ENTER)
+            await terminal.sees("(The gateway is stopping; come back in a moment. What you write is kept and sent again.)")
+        async with gateway(tmp_path) as g:
+            proxy.upstream = g.url
+            await terminal.sees("\ndo not lose me\n")
+            terminal.types(CTRL_D)
+            assert await asyncio.wait_for(process.wait(), 10) == 0
+            assert received(g.journals()) == ["go", "do not lose me"]
+            assert "Not sent" not in terminal.shown
 
 
 async def test_a_file_goes_along_with_the_next_message(tmp_path: Path) -> None:

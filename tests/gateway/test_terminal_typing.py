@@ -78,12 +78,12 @@ def test_the_history_stands_in_the_state_folder(monkeypatch: pytest.MonkeyPatch)
     assert history_file({"XDG_STATE_HOME": "relative"}) == Path("/home/anna/.local/state/exuvia/chat_history")
 
 
-def told(*steps: tuple[float, Event], now: float, waiting: int = 0) -> str | None:
+def told(*steps: tuple[float, Event], now: float, waiting: int = 0, unsent: int = 0) -> str | None:
     activity = Activity()
     for seq, (at, event) in enumerate(steps):
         activity.fold(Happened("s", Recorded(seq=seq, at="2026-11-21T12:00:00.000Z", turn=1, event=event)), at)
     running = not steps or not isinstance(steps[-1][1], TurnEnded)
-    return activity.sentence(now, running=int(running and bool(steps)), waiting=waiting)
+    return activity.sentence(now, running=int(running and bool(steps)), waiting=waiting, unsent=unsent)
 
 
 STARTED = TurnStarted(takes=(1,), provider="p", model="m", window=None, reserve=0)
@@ -100,13 +100,17 @@ def test_what_runs_is_named_with_its_seconds() -> None:
     assert told((0, STARTED), (1, ASKED), (2, CALLED), now=14.2, waiting=2) == "running read · 12 s · 2 waiting"
     assert told((0, STARTED), (1, ASKED), (2, CALLED), (3, RETURNED), now=4) == "thinking · 1 s"
     assert told((0, STARTED), (9, ENDED), now=10) is None
-    assert told(now=1, waiting=1) == "waiting for the gateway"
+    assert told(now=1, waiting=1) == told(now=1, unsent=1) == "waiting for the gateway"
+    assert told((0, STARTED), now=0.5, waiting=2, unsent=1) == "thinking · 2 waiting · 1 to send"
 
 
-def test_a_lost_connection_is_said_with_what_there_is_to_send() -> None:
+def test_a_lost_connection_is_said_with_what_there_is_to_send_and_what_the_gateway_has() -> None:
     activity = Activity()
     activity.fold(Disconnected("gone"), 5)
-    assert activity.sentence(7.5, running=1, waiting=1) == "no connection, trying to come back · 2 s · 1 to send"
+    lost = "no connection, trying to come back · 2 s"
+    assert activity.sentence(7.5, running=1, waiting=1, unsent=2) == f"{lost} · 1 waiting · 2 to send"
+    assert activity.sentence(7.5, running=1, waiting=1, unsent=0) == f"{lost} · 1 waiting"
+    assert activity.sentence(7.5, running=0, waiting=0, unsent=0) == lost
     activity.fold(Connected(Welcome(protocol=1, server="exuvia")), 8)
     activity.fold(Delta(session="main", session_id="s", turn=1, reply=1, offset=0, text="a"), 8)
-    assert activity.sentence(8, running=1, waiting=0) == "writing"
+    assert activity.sentence(8, running=1, waiting=0, unsent=0) == "writing"
