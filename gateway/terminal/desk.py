@@ -11,6 +11,7 @@ import os
 import sys
 import time
 from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from prompt_toolkit.application import Application
@@ -34,7 +35,7 @@ from prompt_toolkit.layout.processors import BeforeInput
 from prompt_toolkit.output import Output
 from prompt_toolkit.output.vt100 import Vt100_Output
 
-from gateway.terminal.keys import key_bindings
+from gateway.terminal.keys import keep_typed_ahead, key_bindings
 from gateway.terminal.paper import PROMPT
 from gateway.terminal.printable import printable
 
@@ -76,6 +77,7 @@ class Desk:
         interrupt: Callable[[], None],
     ) -> None:
         self._output = output
+        self._keyboard = keyboard
         self._activity = activity
         self._along = along
         self._interrupt = interrupt
@@ -105,6 +107,13 @@ class Desk:
 
     async def lines(self) -> AsyncGenerator[str, None]:
         """What the person enters, until Ctrl-D. While it is asked for, the terminal is ours."""
+        with self._keyboard.raw_mode():
+            keep_typed_ahead(self._keyboard)
+            async with aclosing(self._entries()) as entries:
+                async for entry in entries:
+                    yield entry
+
+    async def _entries(self) -> AsyncGenerator[str, None]:
         app = asyncio.create_task(self._app.run_async(handle_sigint=False))
         ticking = asyncio.create_task(self._tick())
         try:

@@ -6,7 +6,10 @@ from collections.abc import Callable
 
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.filters import Condition
-from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.input import Input
+from prompt_toolkit.input.typeahead import store_typeahead
+from prompt_toolkit.key_binding import KeyBindings, KeyPress, KeyPressEvent
+from prompt_toolkit.keys import Keys
 
 
 def key_bindings(buffer: Buffer, *, leave: Callable[[], None], interrupt: Callable[[], None]) -> KeyBindings:
@@ -36,3 +39,11 @@ def key_bindings(buffer: Buffer, *, leave: Callable[[], None], interrupt: Callab
         event.app.suspend_to_background()
 
     return keys
+
+
+def keep_typed_ahead(keyboard: Input) -> None:
+    """Keep what was typed before the terminal was ours for the application that runs next on this keyboard, which is in raw
+    mode just now. The terminal had made a line feed of every Enter, and here that is the key which begins a line."""
+    enter = KeyPress(Keys.ControlM, "\r")
+    while typed := keyboard.read_keys():
+        store_typeahead(keyboard, [enter if press.key is Keys.ControlJ else press for press in typed])

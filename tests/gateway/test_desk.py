@@ -86,6 +86,21 @@ async def test_a_message_may_have_several_lines(tmp_path: Path) -> None:
         assert [line.strip() for line in texts[1].splitlines()] == ["pasted", "text"]
 
 
+async def test_what_is_typed_before_the_prompt_is_there_is_entered_where_enter_was_pressed(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as g, Terminal() as terminal:
+        terminal.types("one" + ENTER + "two" + ENTER + "thr")
+        process = await terminal.chat(g.url, environment=environment(tmp_path))
+        await terminal.sees("› one\n")
+        await terminal.sees("› two\n")
+        await terminal.sees("› thr")
+        terminal.types("ee" + ENTER)
+        await terminal.sees("\nthree\n")
+        assert received(g.journals()) == ["one", "two", "three"]
+        terminal.types(CTRL_D)
+        assert await asyncio.wait_for(process.wait(), 10) == 0
+        assert terminal.echoes
+
+
 async def test_ctrl_c_empties_the_line_and_the_up_arrow_brings_it_back(tmp_path: Path) -> None:
     async with desk(tmp_path) as (g, terminal):
         terminal.types("not yet")
