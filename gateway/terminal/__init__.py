@@ -14,6 +14,7 @@ paper        where it is written: any stream of characters, or a desk
 desk         a terminal at which a person reads and writes at the same time
 keys         what the keys do there
 completion   what can be completed
+own_commands what this program does itself
 history      what was typed in earlier runs
 answer       an answer that is being written: what stands for good, and how the rest looks now
 blocks       where unfinished Markdown can be cut

@@ -15,7 +15,7 @@ from gateway.terminal.connection import ClientError, websocket_url
 from gateway.terminal.keyboard import Keyboard
 from gateway.terminal.paper import PlainPaper
 from gateway.terminal.printable import one_line
-from gateway.terminal.screen import Page, Screen
+from gateway.terminal.screen import CLIENT, Page, Screen
 from gateway.terminal.talk import Talk, View
 from gateway.terminal.uploading import Uploaded
 
@@ -81,7 +81,7 @@ class _Chat:
                 self._options.token,
                 token_file=self._options.token_file,
                 session=session,
-                name="exuvia chat",
+                name=CLIENT,
                 patience=patience,
             ) as client:
                 talk = Talk(client, view, keys, self._attached)

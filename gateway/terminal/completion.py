@@ -8,13 +8,8 @@ from prompt_toolkit.completion import CompleteEvent, Completer, Completion, Path
 from prompt_toolkit.document import Document
 
 from gateway.terminal.frames import CommandLine
+from gateway.terminal.own_commands import OWN_COMMANDS
 from gateway.terminal.printable import one_line
-
-OWN_COMMANDS = (
-    CommandLine(name="switch", usage="/switch KEY", summary="Go on in another conversation, or begin it."),
-    CommandLine(name="attach", usage="/attach PATH", summary="Send a file along with the next message."),
-)
-"""What this program does itself; everything else that begins with a slash is the gateway's."""
 
 
 class Completions(Completer):

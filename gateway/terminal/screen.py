@@ -40,6 +40,9 @@ from sessions.events import (
     TurnStarted,
 )
 
+CLIENT = "exuvia chat"
+"""What this program calls itself at the gateway."""
+
 
 class Page:
     """Only what is certain, and only what answers this client: nothing is printed twice or taken back."""
@@ -66,6 +69,10 @@ class Page:
         """Tell the person something, beside the answers."""
         self._complaints.write(f"exuvia: {one_line(sentence, 500)}\n")
         self._complaints.flush()
+
+    def document(self, text: str) -> None:
+        """Print an answer of this program itself."""
+        self._print(text)
 
     def _print(self, text: str) -> None:
         self._out.write(printable(text).rstrip("\n") + "\n")
@@ -113,6 +120,11 @@ class Screen:
         self._paper.line(one_line(sentence, 500))
         self._paper.flush()
 
+    def document(self, text: str) -> None:
+        """A text in Markdown that is no part of the conversation."""
+        self._paper.document(text)
+        self._paper.flush()
+
     def prompt(self) -> None:
         """Invite the person to write."""
         self._paper.prompt()
@@ -141,7 +153,8 @@ class Screen:
         match event:
             case MessageReceived():
                 if not ours:
-                    self._paper.line(f"{one_line(event.client, 40)}: {event.text}")
+                    client = "another terminal" if event.client == CLIENT else one_line(event.client, 40) or "elsewhere"
+                    self._paper.line(f"(from {client}) {event.text}")
             case ModelReplied():
                 self._replied(session, turn, event)
             case ToolReturned():

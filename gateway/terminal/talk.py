@@ -17,6 +17,7 @@ from gateway.terminal.client import Client, Happened, MessageRefused
 from gateway.terminal.frames import Accepted, Delta
 from gateway.terminal.keyboard import Keyboard
 from gateway.terminal.outstanding import Outstanding
+from gateway.terminal.own_commands import own_help, own_help_of
 from gateway.terminal.printable import one_line
 from gateway.terminal.screen import Page, Screen
 from gateway.terminal.uploading import Uploaded, UploadRefused
@@ -52,6 +53,8 @@ class Talk:
         self._uploading = ""
         self._activity = Activity()
         self._outstanding = Outstanding()
+        self._helps: list[asyncio.Future[bool]] = []
+        """The ends of the `/help` that the gateway was asked for."""
         self._talking = False
         self._interrupted = -TWICE_SECONDS
         self._stopping = False
@@ -131,11 +134,16 @@ class Talk:
             await self._attach(argument.strip())
         elif name == "/switch":
             self._switch(argument.strip())
+        elif name == "/help" and (line_of_ours := own_help_of(argument)) is not None:
+            self._view.document(line_of_ours)
         else:
             return False
         return True
 
     async def _attach(self, path: str) -> None:
+        if not path:
+            self._view.say("/attach takes the path of a file: /attach PATH")
+            return
         file = Path(os.path.expanduser(path))  # noqa: ASYNC240 - it looks the home up, and reads nothing
         self._uploading = one_line(file.name, 60)
         try:
@@ -169,7 +177,9 @@ class Talk:
 
     def _submit(self, text: str) -> None:
         message_id = str(uuid4())
-        self._outstanding.expect(message_id)
+        end = self._outstanding.expect(message_id)
+        if text.split() == ["/help"]:
+            self._helps.append(end)
         self._stopping = False
         attachments = tuple(self._attached)
         self._attached.clear()
@@ -196,8 +206,17 @@ class Talk:
             self._activity.fold(received, time.monotonic())
             if isinstance(received, Happened):
                 self._outstanding.fold(received.session_id, received.recorded)
+                self._complete_help()
             if not isinstance(received, Delta):
                 self._prompt()
+
+    def _complete_help(self) -> None:
+        """Below the gateway's list of its commands stand ours."""
+        answered = [end for end in self._helps if end.done()]
+        self._helps = [end for end in self._helps if not end.done()]
+        for end in answered:
+            if end.result():
+                self._view.document(own_help())
 
     def _prompt(self) -> None:
         """Invite the person to write, where there is one, once nothing is being answered."""

@@ -51,7 +51,7 @@ class Compactions:
         entries = await conversation.compactions(LISTED)
         if not entries:
             return "Nothing was compacted in this session yet."
-        return "\n".join(map(_told, entries))
+        return "\n\n".join(map(_told, entries))  # a line right below a list would belong to its last point
 
 
 class Revert:

@@ -149,6 +149,22 @@ async def test_commands_are_completed(tmp_path: Path) -> None:
         await terminal.sees("/switch takes the name of a conversation")
 
 
+async def test_help_tells_of_the_commands_of_this_program_too(tmp_path: Path) -> None:
+    async with desk(tmp_path, columns=120, rows=60) as (g, terminal):
+        terminal.types("/help" + ENTER)
+        await terminal.sees("/attach PATH: Send a file along with the next message.")
+        assert (
+            terminal.shown.index("/stop: ")
+            < terminal.shown.index("In this terminal")
+            < terminal.shown.index("/switch KEY: ")
+        )
+        terminal.types("/help /switch" + ENTER)
+        await terminal.sees("› /help /switch\n/switch KEY: Go on in another conversation, or begin it.\n")
+        terminal.types("/attach" + ENTER)
+        await terminal.sees("/attach takes the path of a file: /attach PATH\n")
+        assert received(g.journals()) == ["/help"]
+
+
 async def test_what_was_typed_is_there_in_the_next_run_but_for_secrets(tmp_path: Path) -> None:
     async with desk(tmp_path) as (_, terminal):
         terminal.types("an open word" + ENTER)

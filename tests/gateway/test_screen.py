@@ -13,7 +13,7 @@ from gateway.terminal.client import Connected, Disconnected, Happened, Signal
 from gateway.terminal.frames import Delta, Refusal, Settings, Welcome
 from gateway.terminal.paper import PROMPT, PlainPaper
 from gateway.terminal.printable import one_line, printable
-from gateway.terminal.screen import Page, Screen
+from gateway.terminal.screen import CLIENT, Page, Screen
 from sessions.events import (
     CallRef,
     CommandAnswered,
@@ -132,11 +132,16 @@ def test_a_turn_that_failed_ends_in_one_sentence() -> None:
 
 
 def test_what_others_write_is_shown_with_their_clients_name() -> None:
-    message = MessageReceived(
-        id="1", client="phone", sender="owner", channel="websocket", chat="private", text="hi", attachments=()
-    )
-    assert shown(happened(message, None), ours=False) == "phone: hi\n"
-    assert shown(happened(message, None), ours=True) == ""
+    for client, told in (
+        ("phone", "(from phone) hi\n"),
+        (CLIENT, "(from another terminal) hi\n"),
+        ("", "(from elsewhere) hi\n"),
+    ):
+        message = MessageReceived(
+            id="1", client=client, sender="owner", channel="websocket", chat="private", text="hi", attachments=()
+        )
+        assert shown(happened(message, None), ours=False) == told
+        assert shown(happened(message, None), ours=True) == ""
 
 
 def test_the_first_line_names_the_model_and_how_to_get_help() -> None:

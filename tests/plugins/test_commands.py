@@ -387,7 +387,8 @@ async def test_compactions_tells_when_why_how_large_and_which_identifiers() -> N
     conversation = Conversation()
     assert await Compactions().run("", conversation) == "Nothing was compacted in this session yet."
     conversation.made = (msgspec.structs.replace(COMPACTED, in_force=False), COMPACTED)
-    assert (await Compactions().run("", conversation)).split("\n")[-3:] == [
+    assert (await Compactions().run("", conversation)).split("\n")[-4:] == [
+        "",
         "**2** 2026-11-21T12:00:00.000Z (asked for): 12 messages, 9,000 → 1,000 tokens, by model_summary",
         "- kept 2 identifiers: `src/a.py`, `#12`",
         "- lost 1 identifier: `v1.2`",
