@@ -240,12 +240,14 @@ class Tool(Protocol):
 
 
 class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A message of the conversation, for people."""
+    """A message of the conversation, or what stands beside it, for people. `of_command`: it is a command or the answer to
+    one, which is the gateway's."""
 
     seq: int
     at: str
-    who: Literal["person", "assistant", "tool"]
+    who: Literal["person", "assistant", "tool", "gateway"]
     text: str
+    of_command: bool = False
 
 
 class CommandHelp(msgspec.Struct, frozen=True, kw_only=True):
@@ -352,8 +354,8 @@ class ConversationView(Protocol):
         CommandFailed with a sentence when there is no such provider."""
         ...
 
-    async def history(self, count: int) -> Sequence[HistoryEntry]:
-        """The last `count` messages, oldest first."""
+    async def history(self, count: int, *, commands: bool = False) -> Sequence[HistoryEntry]:
+        """The last `count` messages, oldest first; with `commands`, those and their answers among them."""
         ...
 
     def queue(self) -> QueueState:

@@ -12,7 +12,7 @@ import msgspec
 
 from gateway.commands.compactions import entry_of_cut, in_force
 from gateway.commands.context_report import parts, pruned
-from gateway.commands.parsing import listed
+from gateway.commands.parsing import listed, parse_command
 from gateway.commands.status import SessionStatus, describe, span
 from gateway.conversations import inbox
 from gateway.conversations.chat import Chat
@@ -179,8 +179,8 @@ class View:
         await self._change("model", name)
         return now
 
-    async def history(self, count: int) -> Sequence[HistoryEntry]:
-        """The last messages, oldest first."""
+    async def history(self, count: int, *, commands: bool = False) -> Sequence[HistoryEntry]:
+        """The last messages, oldest first, and commands with their answers if they are wanted."""
         head = self._chat.head(self.session) or 0
         entries: list[HistoryEntry] = []
         before, read = head + 1, 0
@@ -188,9 +188,10 @@ class View:
             first = max(1, before - 64)
             lines = [line for line in await self._lines(first, before) if line]
             read += sum(map(len, lines))
-            entries = [entry for line in lines if (entry := entry_of(decode(line)))] + entries
+            found = [entry for line in lines if (entry := entry_of(decode(line))) and entry.seq != self._waiting.seq]
+            entries = [entry for entry in found if commands or not entry.of_command] + entries
             before = first
-        return [entry for entry in entries if entry.seq != self._waiting.seq][-count:]
+        return entries[-count:]
 
     def queue(self) -> QueueState:
         """What waits, and how it is taken."""
@@ -321,9 +322,12 @@ def entry_of(recorded: Recorded) -> HistoryEntry | None:
     match recorded.event:
         case MessageReceived(text=text, attachments=attachments):
             said = with_names(text, attachments)
-            return HistoryEntry(seq=recorded.seq, at=recorded.at, who="person", text=said)
-        case ModelReplied(text=text) | CommandAnswered(answer=text) if text:
+            typed = parse_command(text) is not None
+            return HistoryEntry(seq=recorded.seq, at=recorded.at, who="person", text=said, of_command=typed)
+        case ModelReplied(text=text) if text:
             return HistoryEntry(seq=recorded.seq, at=recorded.at, who="assistant", text=text)
+        case CommandAnswered(answer=text) if text:
+            return HistoryEntry(seq=recorded.seq, at=recorded.at, who="gateway", text=text, of_command=True)
         case ToolReturned(output=text):
             return HistoryEntry(seq=recorded.seq, at=recorded.at, who="tool", text=text)
         case _:

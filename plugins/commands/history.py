@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import ClassVar
 
 from plugins.commands.markdown import one_line
@@ -18,13 +19,16 @@ class History:
     """Shows the last messages of the session, each on one line."""
 
     name: ClassVar[str] = "history"
-    usage: ClassVar[str] = "/history [n]"
-    summary: ClassVar[str] = f"Show the last {USUAL} messages, or the last n, at most {MOST}."
+    usage: ClassVar[str] = "/history [n] [all]"
+    summary: ClassVar[str] = f"Show the last {USUAL} messages, or the last n, at most {MOST}; `all` shows commands too."
     when: ClassVar[CommandTime] = "now"
 
     async def run(self, argument: str, conversation: ConversationView) -> str:
-        """Answer with the messages, oldest first; `argument` is how many, CommandFailed unless it is 1 to 100."""
-        entries = await conversation.history(_count(argument))
+        """Answer with the messages, oldest first; `argument` is how many, CommandFailed unless it is 1 to 100, and `all`
+        where commands and their answers are wanted."""
+        *words, last = argument.lower().split() or [""]
+        commands = last == "all"
+        entries = await conversation.history(_count(" ".join(words if commands else [*words, last])), commands=commands)
         return "\n".join(map(_line, entries)) or "Nothing has been said yet."
 
 
@@ -34,8 +38,9 @@ def _count(argument: str) -> int:
     # isascii before int: other scripts' digits and underscores are numbers to Python, not to a reader of the usage.
     if argument.isascii() and argument.isdigit() and len(argument) <= 3 and 1 <= int(argument) <= MOST:
         return int(argument)
-    raise CommandFailed(f"Write /history, or /history and a number from 1 to {MOST}.")
+    raise CommandFailed(f"Write /history, or /history and a number from 1 to {MOST}; `all` at the end shows commands too.")
 
 
 def _line(entry: HistoryEntry) -> str:
-    return f"- `{entry.at}` **{entry.who}**: {one_line(entry.text, LENGTH) or '(nothing)'}"
+    at = datetime.fromisoformat(entry.at).astimezone(UTC)
+    return f"- {at:%Y-%m-%d %H:%M:%S} UTC **{entry.who}**: {one_line(entry.text, LENGTH) or '(nothing)'}"

@@ -323,7 +323,15 @@ async def test_commands_answer(tmp_path: Path) -> None:
         assert "/status" in await client.command("/help")
         assert "scripted:echo" in await client.command("/status")
         assert "owner" in await client.command("/whoami")
-        assert "hi" in await client.command("/history 5")
+        assert [line.partition(" UTC ")[2] for line in (await client.command("/history 5")).splitlines()] == [
+            "**person**: hi",
+            "**assistant**: hi",
+        ]
+        assert [line.partition(" UTC ")[2][:17] for line in (await client.command("/history 3 all")).splitlines()] == [
+            "**gateway**: - Pe",
+            "**person**: /hist",
+            "**gateway**: - 20",
+        ]
         assert "no command" in await client.command("/nonsense")
         assert "scripted:echo" in await client.command("/model")
         assert "provider" in await client.command("/model nonsense")

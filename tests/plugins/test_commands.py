@@ -97,8 +97,8 @@ class Conversation:
             raise CommandFailed("There is no provider nobody.")
         return f"{name or 'auto'}, because it was chosen"
 
-    async def history(self, count: int) -> Sequence[HistoryEntry]:
-        self.done.append(("history", count))
+    async def history(self, count: int, *, commands: bool = False) -> Sequence[HistoryEntry]:
+        self.done.append(("history", count, commands))
         return self.said[-count:]
 
     def queue(self) -> QueueState:
@@ -216,14 +216,17 @@ async def test_model_of_an_unknown_provider_gives_the_gateways_sentence() -> Non
         await Model().run("nobody:x", Conversation())
 
 
-@pytest.mark.parametrize(("argument", "count"), [("", 10), ("1", 1), ("100", 100), ("007", 7)])
-async def test_history_asks_for_as_many_as_were_wanted(argument: str, count: int) -> None:
+@pytest.mark.parametrize(
+    ("argument", "count", "commands"),
+    [("", 10, False), ("1", 1, False), ("100", 100, False), ("007", 7, False), ("all", 10, True), ("7 ALL", 7, True)],
+)
+async def test_history_asks_for_what_was_wanted(argument: str, count: int, commands: bool) -> None:
     conversation = Conversation()
     await History().run(argument, conversation)
-    assert conversation.done == [("history", count)]
+    assert conversation.done == [("history", count, commands)]
 
 
-@pytest.mark.parametrize("argument", ["0", "101", "-3", "ten", "3.5", "1e1", "٣", "1_0", "9" * 5000])
+@pytest.mark.parametrize("argument", ["0", "101", "-3", "ten", "3.5", "1e1", "٣", "1_0", "9" * 5000, "all 3", "1 2"])
 async def test_history_of_what_is_no_number_in_range_is_refused(argument: str) -> None:
     conversation = Conversation()
     with pytest.raises(CommandFailed, match="a number from 1 to 100"):
@@ -235,9 +238,9 @@ async def test_history_shows_each_message_on_one_line_of_bounded_length() -> Non
     said = [entry(2, "one\ntwo\x1b[31m"), entry(5, "a" * 2000), entry(9, "")]
     answer = await History().run("", Conversation(said=said))
     assert answer.splitlines() == [
-        "- `2026-11-21T03:12:41.000Z` **person**: one two [31m",
-        f"- `2026-11-21T03:12:41.000Z` **person**: {'a' * 500} … (1,500 characters more)",
-        "- `2026-11-21T03:12:41.000Z` **person**: (nothing)",
+        "- 2026-11-21 03:12:41 UTC **person**: one two [31m",
+        f"- 2026-11-21 03:12:41 UTC **person**: {'a' * 500} … (1,500 characters more)",
+        "- 2026-11-21 03:12:41 UTC **person**: (nothing)",
     ]
 
 
