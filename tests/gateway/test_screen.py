@@ -140,7 +140,7 @@ def test_what_others_write_is_shown_with_their_clients_name() -> None:
         message = MessageReceived(
             id="1", client=client, sender="owner", channel="websocket", chat="private", text="hi", attachments=()
         )
-        assert shown(happened(message, None), ours=False) == told
+        assert shown(happened(message, None), ours=False) == f"(from {place}) hi\n"
         assert shown(happened(message, None), ours=True) == ""
 
 
