@@ -132,11 +132,7 @@ def test_a_turn_that_failed_ends_in_one_sentence() -> None:
 
 
 def test_what_others_write_is_shown_with_their_clients_name() -> None:
-    for client, told in (
-        ("phone", "(from phone) hi\n"),
-        (CLIENT, "(from another terminal) hi\n"),
-        ("", "(from elsewhere) hi\n"),
-    ):
+    for client, place in (("phone", "phone"), (CLIENT, "another terminal"), ("", "elsewhere")):
         message = MessageReceived(
             id="1", client=client, sender="owner", channel="websocket", chat="private", text="hi", attachments=()
         )
