@@ -12,5 +12,7 @@ recorded one, `pruning_picture` draws what pruning makes of that.
 
 `tokens` says how far the estimate of a request lies from what its provider counts, with no process either.
 
+`retrieval` looks for the turns that answer questions about months of conversation, in the real index.
+
 `compaction` asks what is still known after compactions of sessions in which things are `planted`; no process is started.
 """

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from benchmarks import compaction, latency, memory, opening, pruning, restart, start, throughput, tokens
+from benchmarks import compaction, latency, memory, opening, pruning, restart, retrieval, start, throughput, tokens
 from benchmarks.figures import Figure, table
 from benchmarks.process import file_system
 from benchmarks.setting import Setting
@@ -27,6 +27,7 @@ BENCHMARKS: dict[str, Callable[[Setting], list[Figure]]] = {
     "tokens": tokens.run,
     "compaction": compaction.run,
     "pruning": pruning.run,
+    "retrieval": retrieval.run,
 }
 
 

@@ -24,5 +24,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     """Turns of each of those sessions."""
     journals: int = 2000
     """Journals in the home that is restarted."""
+    conversations: int = 5
+    """Conversations in which answers are looked for, where there are any."""
     events: int = 100_000
     """Events of the long journal that is opened."""

@@ -37,7 +37,7 @@ class LocalEmbeddings:
     name: ClassVar[str] = "local"
 
     def __init__(self, house: House) -> None:
-        self._weights = _weights()
+        self._weights = installed_weights()
         self._thread: ThreadPoolExecutor | None = None
         self._loaded: MiniLM | None = None
         self._rest: asyncio.TimerHandle | None = None
@@ -96,7 +96,7 @@ class LocalEmbeddings:
             self._rest.cancel()
 
 
-def _weights() -> Path | None:
+def installed_weights() -> Path | None:
     """The file with the weights, found without importing anything; None unless all that is needed is installed."""
     if not all(find_spec(module) for module in _NEEDED):
         return None
