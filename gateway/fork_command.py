@@ -9,7 +9,7 @@ from typing import TextIO
 
 import msgspec
 
-from gateway.door.frames import Key
+from gateway.door.frames import KEY_RULE, Key
 from gateway.home import Home
 from gateway.session_commands import WELL, print_json
 from gateway.session_files import Listing, find_journal, listings
@@ -47,7 +47,7 @@ def _key(parent: Listing, wanted: str | None, used: set[str]) -> str:
     try:
         key = msgspec.convert(wanted, Key)
     except msgspec.ValidationError:
-        raise CannotFork(f"{wanted!r} is no key: letters, digits and . _ : -, up to {LONGEST_KEY}.") from None
+        raise CannotFork(f"{wanted!r} is no key; one is {KEY_RULE}.") from None
     if key in used:
         raise CannotFork(f"There is a session {key!r} already; a fork needs a key of its own.")
     return key

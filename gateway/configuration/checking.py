@@ -13,7 +13,7 @@ from gateway.configuration.keys import Config, check_condensers, check_providers
 from gateway.configuration.secret_references import References
 from gateway.configuration.sources import merge
 from gateway.door.people import people_of
-from gateway.door.token import is_loopback, token_weakness
+from gateway.door.token import GOOD_ONE, is_loopback, token_weakness
 from gateway.errors import ConfigRefused
 from gateway.models.choosing import AUTO
 from plugins.contracts import ChatProvider
@@ -90,7 +90,7 @@ def _of_token(config: Config) -> list[str]:
     """What keeps a start from taking the token. The file in the home is none of the configuration's."""
     token, place = config.gateway.token, config.sources.place("gateway.token")
     if token is not None and (weakness := token_weakness(token.reveal().strip())):
-        return [f"{place}: gateway.token {weakness}."]
+        return [f"{place}: gateway.token {weakness}. {GOOD_ONE}."]
     if (
         token is None
         and not is_loopback(config.gateway.host)

@@ -22,8 +22,20 @@ GREETING_LIMIT = 64 * 1024
 ATTACHMENTS = 20
 """Files that one message may have."""
 
-Key: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9._:-]{1,64}\Z")]
-SessionId: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9-]{1,64}\Z")]
+_KEY, _SESSION_ID, _SHA256 = r"\A[A-Za-z0-9._:-]{1,64}\Z", r"\A[A-Za-z0-9-]{1,64}\Z", r"\A[0-9a-f]{64}\Z"
+
+KEY_RULE = "letters from A to Z, digits, dots, hyphens, underscores and colons, 64 at most"
+"""What the name of a conversation is made of."""
+
+_RULES = {
+    _KEY: f"the name of a conversation is {KEY_RULE}",
+    _SESSION_ID: "a session's id is what `sessions` and `accepted` say",
+    _SHA256: "a SHA-256 is 64 of 0-9 and a-f",
+}
+"""The patterns in words: nobody should have to read an expression."""
+
+Key: TypeAlias = Annotated[str, msgspec.Meta(pattern=_KEY)]
+SessionId: TypeAlias = Annotated[str, msgspec.Meta(pattern=_SESSION_ID)]
 FrameId: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
 Seq: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
@@ -41,7 +53,7 @@ class Hello(_Frame, frozen=True, kw_only=True, tag="hello"):
 class SentAttachment(msgspec.Struct, frozen=True, kw_only=True):
     """A file of a message: `sha256` of one that was sent before, or `data` in base64 with the `media` that it claims."""
 
-    sha256: Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")] | None = None
+    sha256: Annotated[str, msgspec.Meta(pattern=_SHA256)] | None = None
     data: bytes | None = None
     media: Annotated[str, msgspec.Meta(max_length=200)] = ""
     name: Annotated[str, msgspec.Meta(max_length=1000)] = ""
@@ -108,8 +120,17 @@ def parse(text: str) -> ClientFrame:
         return _decode(text)
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
         match = _ID.search(text[:4096])
-        reason = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else _in_words(str(error))
         raise InvalidFrame(f"The frame is not valid: {reason[:300]}", match[1] if match else None) from error
+
+
+def _in_words(reason: str) -> str:
+    """The decoder's sentence, with a rule instead of the pattern that it shows."""
+    for pattern, rule in _RULES.items():
+        before, found, behind = reason.partition(f"Expected `str` matching regex {pattern!r}")
+        if found:
+            return f"{before}{rule}{behind}"
+    return reason
 
 
 def frame(kind: str, **fields: Any) -> bytes:

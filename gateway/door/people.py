@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from gateway.door.token import token_weakness
+from gateway.door.token import GOOD_ONE, token_weakness
 from gateway.errors import ConfigRefused
 from plugins.secrets import Secret
 
@@ -77,7 +77,7 @@ def people_of(config: Config, owner: Secret) -> People:
 
 
 def _fault(person: str, token: Secret | None, others: Mapping[str, Secret]) -> tuple[str, str] | None:
-    """The key of a person's table that cannot be used, and why, as the end of a sentence that begins with it."""
+    """The key of a person's table that cannot be used, and why, as what follows it in a sentence, without the end."""
     key = f"people.{person}"
     if _NAME.fullmatch(person) is None:
         return key, "is not a name: up to 32 of a-z 0-9 _ and -, beginning with a letter"
@@ -86,6 +86,6 @@ def _fault(person: str, token: Secret | None, others: Mapping[str, Secret]) -> t
     if token is None:
         return f"{key}.token", "is missing"
     if weakness := token_weakness(token.reveal()):
-        return f"{key}.token", weakness
+        return f"{key}.token", f"{weakness}. {GOOD_ONE}"
     twin = next((other for other, known in others.items() if known == token), None)
     return None if twin is None else (f"{key}.token", f"is the token of {twin} too; each person needs their own")

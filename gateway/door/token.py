@@ -24,6 +24,9 @@ SHORTEST = 24
 _PLACEHOLDERS = ("changeme", "replaceme", "yourtoken", "mytoken", "placeholder", "tokenhere", "insertyour", "secrettoken")
 _FEWEST_DIFFERENT = 6
 
+GOOD_ONE = "`python3 -c 'import secrets; print(secrets.token_urlsafe(32))'` prints a good one"
+"""What to do about a weak one; a sentence without its end."""
+
 log = structlog.get_logger("exuvia.token")
 
 
@@ -45,7 +48,7 @@ def gateway_token(home: Home, config: Config, environment: Mapping[str, str]) ->
         config.references.files.add(home.token)  # watched from now on
         text, origin = _kept(home.token), f"The token in {home.token}"
     if weakness := token_weakness(text):
-        raise StartRefused(f"{origin} {weakness}; a good one: python3 -c 'import secrets; print(secrets.token_urlsafe(32))'")
+        raise StartRefused(f"{origin} {weakness}. {GOOD_ONE}.")
     token = Secret(text)
     logs.hide(token)
     return token
@@ -82,9 +85,13 @@ def token_weakness(token: str) -> str | None:
         return "is a placeholder"
     if len(token) < SHORTEST:
         return f"is shorter than {SHORTEST} characters"
-    if len(set(token)) < _FEWEST_DIFFERENT or token in (token + token)[1:-1]:
-        return "repeats itself"
-    return None
+    return _repetition(token)
+
+
+def _repetition(token: str) -> str | None:
+    if len(set(token)) < _FEWEST_DIFFERENT:
+        return f"repeats itself: fewer than {_FEWEST_DIFFERENT} of its characters are different"
+    return "repeats itself: it is one piece over and over" if token in (token + token)[1:-1] else None
 
 
 def is_loopback(host: str) -> bool:

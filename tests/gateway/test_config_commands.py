@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from gateway.configuration.writing import EXAMPLE
+from gateway.door.token import GOOD_ONE
 
 ROOT = Path(__file__).parents[2]
 KEY = "sk-" + "0123456789abcdef" * 2
@@ -87,7 +88,7 @@ def test_init_never_writes_over_a_configuration_unless_forced(tmp_path: Path) ->
     [
         ("sessions.qeue_limit=5", "sessions.qeue_limit is not a key that exists; did you mean sessions.queue_limit?"),
         ("sessions.queue_limit=many", "sessions.queue_limit must be a whole number, not text."),
-        ("gateway.token=short", "gateway.token is shorter than 24 characters."),
+        ("gateway.token=short", f"gateway.token is shorter than 24 characters. {GOOD_ONE}."),
         ("queue_limit=5", "'queue_limit' cannot be set like this; write it into the file."),
         ("nonsense", "--set takes KEY=VALUE, as in --set sessions.queue_limit=5."),
     ],

@@ -128,7 +128,7 @@ async def test_a_fork_may_begin_at_a_past_event_and_under_any_free_key(home: Pat
     ("arguments", "sentence"),
     [
         (("main", "--key", "work"), "There is a session 'work' already; a fork needs a key of its own."),
-        (("main", "--key", "no key"), "'no key' is no key: letters, digits and . _ : -, up to 64."),
+        (("main", "--key", "no key"), "'no key' is no key; one is letters from A to Z, digits, dots, "),
         (("main", "--at", "9"), "has no event 9; its last is 1."),
         (("nobody",), "There is no session 'nobody'"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -62,6 +63,26 @@ def test_a_frame_of_the_contract_is_read(text: str, expected: frames.ClientFrame
 def test_what_is_no_frame_is_refused_with_a_sentence(text: str) -> None:
     with pytest.raises(InvalidFrame, match="The frame is not valid"):
         parse(text)
+
+
+@pytest.mark.parametrize(
+    ("fields", "sentence"),
+    [
+        (
+            {"session": "a b"},
+            f"the name of a conversation is {frames.KEY_RULE} - at `$.session`",
+        ),
+        ({"attachments": [{"sha256": "x"}]}, "a SHA-256 is 64 of 0-9 and a-f - at `$.attachments[0].sha256`"),
+        (
+            {"type": "subscribe", "session_id": "!"},
+            "a session's id is what `sessions` and `accepted` say - at `$.session_id`",
+        ),
+    ],
+)
+def test_a_rule_is_told_in_words_and_not_as_a_pattern(fields: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(InvalidFrame) as refused:
+        parse(json.dumps({**SEND, **fields}))
+    assert str(refused.value) == f"The frame is not valid: {sentence}"
 
 
 def test_the_refusal_carries_the_id_where_the_frame_shows_one() -> None:

@@ -84,6 +84,11 @@ async def test_a_second_hello_changes_nobody_into_another(tmp_path: Path) -> Non
     [
         ("[people.ana]\n", "people.ana.token is missing."),
         ('[people.ana]\ntoken = "short"\n', "people.ana.token is shorter than 24 characters."),
+        (
+            '[people.ana]\ntoken = "ana-ana-ana-ana-ana-ana-ana-1"\n',
+            "people.ana.token repeats itself: fewer than 6 of its characters are different. `python3 -c 'import secrets; "
+            "print(secrets.token_urlsafe(32))'` prints a good one.",
+        ),
         ('[people.ana]\ntoken = ""\n', "people.ana.token is blank."),
         ('[people.ana]\ntoken = "changeme-changeme-changeme"\n', "people.ana.token is a placeholder."),
         (f'[people.ana]\ntoken = "{TOKEN}"\n', "people.ana.token is the token of owner too; each person needs their own."),
