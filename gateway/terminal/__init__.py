@@ -3,6 +3,7 @@
 chat         a person or a pipe, and the sessions that they talk to
 talk         one session that is talked to: what is typed, shown, attached, interrupted
 client       one conversation over connections that come and go: nothing lost, nothing twice
+signals      what it tells: how the connection is, and what comes over it
 connection   one websocket
 frames       what the gateway says, read
 seen         how far the conversation was followed

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from gateway.terminal.client import Connected, Disconnected, Happened, Postponed, Signal
 from gateway.terminal.frames import Delta, Refusal, Settings
 from gateway.terminal.printable import one_line
+from gateway.terminal.signals import Connected, Disconnected, Happened, Postponed, Signal
 from sessions.events import ModelReplied, RequestedCall, ToolCalled, ToolReturned, TurnEnded, TurnResumed, TurnStarted
 
 TOOL_CHARACTERS = 60

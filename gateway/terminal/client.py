@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from itertools import count
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeAlias, assert_never
+from typing import Any, Self, assert_never
 
 import aiohttp
 import msgspec
@@ -33,8 +33,9 @@ from gateway.terminal.frames import (
 )
 from gateway.terminal.front_door import TokenMissing, read_token
 from gateway.terminal.seen import Arrival, Seen
+from gateway.terminal.signals import Connected, Disconnected, Happened, Postponed, Signal
 from gateway.terminal.uploading import Uploaded, upload
-from sessions.events import Recorded, SessionClosed
+from sessions.events import SessionClosed
 from sessions.wire import InvalidLine, decode
 
 FIRST_SECONDS = 2.0
@@ -56,34 +57,6 @@ class MessageRefused(ClientError):
     def __init__(self, code: str, sentence: str) -> None:
         super().__init__(sentence)
         self.code = code
-
-
-class Connected(msgspec.Struct, frozen=True):
-    """A connection was made and greeted."""
-
-    welcome: Welcome
-
-
-class Disconnected(msgspec.Struct, frozen=True):
-    """The connection was lost; the next one is being tried."""
-
-    reason: str
-
-
-class Postponed(msgspec.Struct, frozen=True):
-    """The gateway does not take messages at the moment; they are kept and sent again."""
-
-    reason: str
-
-
-class Happened(msgspec.Struct, frozen=True):
-    """An event of the session, each of them once and in the session's order."""
-
-    session_id: str
-    recorded: Recorded
-
-
-Signal: TypeAlias = Connected | Disconnected | Postponed | Happened | Delta | Settings | Refusal
 
 
 class _Unaccepted(msgspec.Struct, frozen=True):

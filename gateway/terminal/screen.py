@@ -6,10 +6,10 @@ import math
 from typing import TextIO, assert_never
 
 from gateway.commands.sentences import call_line, ending_sentence, result_line
-from gateway.terminal.client import Connected, Disconnected, Happened, Postponed, Signal
 from gateway.terminal.frames import Delta, Refusal, Settings
 from gateway.terminal.paper import Paper
 from gateway.terminal.printable import one_line, printable
+from gateway.terminal.signals import Connected, Disconnected, Happened, Postponed, Signal
 from sessions.events import (
     AttachmentsWithheld,
     CommandAnswered,

@@ -13,13 +13,14 @@ from typing import Any, Protocol, TypeAlias
 from uuid import uuid4
 
 from gateway.terminal.activity import Activity
-from gateway.terminal.client import Client, Happened, MessageRefused
+from gateway.terminal.client import Client, MessageRefused
 from gateway.terminal.frames import Accepted, Delta
 from gateway.terminal.keyboard import Keyboard
 from gateway.terminal.outstanding import Outstanding
 from gateway.terminal.own_commands import own_help, own_help_of
 from gateway.terminal.printable import one_line
 from gateway.terminal.screen import Page, Screen
+from gateway.terminal.signals import Happened
 from gateway.terminal.uploading import Uploaded, UploadRefused
 
 TWICE_SECONDS = 2.0

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from gateway.configuration.keys import load_config
 from gateway.door.token import rotate_token
 from gateway.home import Home
-from gateway.terminal.client import Client, Connected, Disconnected, Happened, MessageRefused, Postponed
+from gateway.terminal.client import Client, MessageRefused
 from gateway.terminal.connection import NotConnected, TurnedAway, websocket_url
 from gateway.terminal.frames import Delta
 from gateway.terminal.seen import Arrival, Seen
+from gateway.terminal.signals import Connected, Disconnected, Happened, Postponed
 from sessions.events import CommandAnswered, ModelReplied, SessionClosed, TurnEnded
 from tests.gateway.cutting_proxy import CuttingProxy
 from tests.gateway.gateways import TOKEN, Gateway, gateway

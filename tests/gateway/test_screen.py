@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.commands.sentences import call_line
-from gateway.terminal.client import Connected, Disconnected, Happened, Signal
 from gateway.terminal.frames import Delta, Refusal, Settings, Welcome
 from gateway.terminal.paper import PROMPT, PlainPaper
 from gateway.terminal.printable import one_line, printable
 from gateway.terminal.screen import CLIENT, Page, Screen
+from gateway.terminal.signals import Connected, Disconnected, Happened, Signal
 from sessions.events import (
     CallRef,
     CommandAnswered,

@@ -11,10 +11,10 @@ from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 
 from gateway.terminal.activity import Activity
-from gateway.terminal.client import Connected, Disconnected, Happened
 from gateway.terminal.completion import Completions
 from gateway.terminal.frames import CommandLine, Delta, Welcome
 from gateway.terminal.history import KEPT, LARGEST, LONGEST, TypedBefore, history_file
+from gateway.terminal.signals import Connected, Disconnected, Happened
 from sessions.events import (
     CallRef,
     Event,
