@@ -39,6 +39,8 @@ async def two(tmp_path: Path, **more: Any) -> AsyncIterator[tuple[Gateway, Clien
         await ana.chat(SECRET)
         await ana.command("/new")
         await ana.chat(f"again {SECRET}")
+        while not any(event["kind"] == "session_closed" for _, event in ana.events()):
+            await ana.next()  # the old session is flushed in the background, and then nothing more comes there
         yield g, ana, ben
 
 
