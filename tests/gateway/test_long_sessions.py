@@ -3,10 +3,14 @@ be, at windows from 4k to 200k."""
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from gateway.configuration.keys import FlushKeys
+from gateway.conversations.answering import OVERFLOWS
 from plugins.pruning import Mode, PruningRules
 from sessions.compaction import budget
 from tests.gateway.long_session import (
@@ -38,7 +42,8 @@ async def test_no_request_of_a_long_session_exceeds_the_window(
     allowed = budget(window, rules().figures)
     assert len(made) >= least
     assert {line["by"] for line in made} == {"model_summary"}
-    assert all(line["tokens_after"] < allowed.flush_at for line in made)
+    assert all(line["tokens_after"] < allowed.flush_at for line in made)  # or it would compact again at once (failure 1)
+    assert {line["outcome"] for line in lines_of(on) if line["kind"] == "memory_flushed"} == {"written"}  # never twice (9)
     note = next((tmp_path / "workspace" / "memory").iterdir()).read_text()
     assert len(set(note.split("<!--"))) == len(note.split("<!--"))
 
@@ -66,3 +71,34 @@ async def test_a_tokenizer_that_counts_more_than_the_house_is_learnt_before_it_r
     assert_sound(on)
     by = [line["by"] for line in lines_of(on) if line["kind"] == "context_compacted"]
     assert by.count("model_summary") > 0.9 * len(by)  # where there is little room an extract may stand for one
+
+
+async def test_what_one_flush_was_asked_about_is_asked_about_in_no_other(tmp_path: Path) -> None:
+    """Failure 9: the guard is `covered`, from which on a flush of the same cycle begins."""
+    model = StrictModel(32_000, seed=4)
+    growing = rules(memory_flush=FlushKeys(force_bytes=40_000))
+    on = long_stage(tmp_path, model, compaction=growing)
+    async with on.playing():
+        await talk(on, 80)
+    flushes = [request.context.messages[-1].text for request in model.requests if request.purpose == "flush"]
+    asked = Counter(found for text in flushes for found in re.findall(r"Turn \d+, about", text))
+    assert set(asked.values()) == {1}
+    cycles = Counter(line["compaction"] for line in lines_of(on) if line["kind"] == "memory_flushed")
+    assert max(cycles.values()) > 1
+
+
+async def test_a_server_that_calls_everything_too_long_is_asked_a_few_times_however_long_the_conversation(
+    tmp_path: Path,
+) -> None:
+    """Failure 3: the guard is `OVERFLOWS`; each refusal halves the view, which a long one bears often."""
+    model = StrictModel(200_000, seed=4)
+    on = long_stage(tmp_path, model, longest=400)
+    async with on.playing():
+        await talk(on, 120)
+        model.factor, before = 1e6, len(model.asked)
+        on.hear("And now?", "last")
+        await on.until_settled()
+    (*_, ended) = (line for line in lines_of(on) if line["kind"] == "turn_ended")
+    assert ended["error"]["code"] == "context_overflow"
+    assert [purpose for purpose, _ in model.asked[before:]].count("answer") == OVERFLOWS + 1
+    assert_sound(on)
