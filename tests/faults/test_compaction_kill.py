@@ -109,6 +109,7 @@ def assert_each_section_stands_once(home: Path) -> None:
     assert len(set(marks)) == len(marks)
 
 
+# Failure 7: the guard is `close_cycle`.
 @pytest.mark.parametrize("moment", ["flush", "summary"])
 async def test_killed_while_a_compaction_asks_the_model_it_is_done_after_the_start(tmp_path: Path, moment: str) -> None:
     async with Condenser().serving() as server:

@@ -215,6 +215,7 @@ async def test_a_model_that_calls_everything_too_long_ends_the_turn_after_a_few_
     assert is_paired(on.recorder.transcript.messages)
 
 
+# Failure 3: the guard is `below` in `overflowed`, so that each try shrinks the view.
 async def test_where_not_even_a_summary_fits_what_is_old_leaves_without_one(tmp_path: Path) -> None:
     def answer(request: ChatRequest) -> AsyncIterator[Delta | Reply]:
         if len(request.context.messages) > 3:
@@ -452,6 +453,7 @@ async def test_the_same_flush_text_stands_once_in_a_days_note(tmp_path: Path) ->
     assert note(tmp_path).count("The sky is green.") == 1
 
 
+# Failure 10: the guard is `SilenceFilter`.
 async def test_an_answer_of_nothing_to_say_is_shown_to_nobody(tmp_path: Path) -> None:
     on = stage(tmp_path, says("NO_REPLY"), says("NO"))
     shown: list[str] = []

@@ -19,6 +19,7 @@ def note(tmp_path: Path) -> Path:
     return tmp_path / PATH
 
 
+# Failure 9: the guard is the mark.
 async def test_a_section_stands_once_with_its_mark_behind_it(tmp_path: Path) -> None:
     notes = DayNotes(tmp_path)
     for _ in range(3):

@@ -116,6 +116,7 @@ def long(messages: int, window: int) -> Leaving:
     return leaving(*said, person("When is the cleaning?"), assistant("On Mondays."), window=window)
 
 
+# Failure 2: the guard is `Question.room`, what one request may carry.
 async def test_what_is_longer_than_the_window_is_summarised_in_pieces_which_are_merged() -> None:
     what = long(120, 8_000)
     parts = [written({GOALS: f"- part {n}, cleaning"}) for n in range(9)]
@@ -195,6 +196,7 @@ async def test_what_failed_in_the_conversation_is_no_excuse_of_the_model() -> No
     assert (await summarize(what, AskedModel(text))).text == text
 
 
+# Failure 5: the guard is `is_excuse`.
 async def test_a_part_that_is_not_summarised_makes_the_extract_stand() -> None:
     model = AskedModel(written({GOALS: "- cleaning"}), "Summary unavailable.", window=8_000)
     assert (await summarize(long(120, 8_000), model)).failed == "The model did not summarise a part of what leaves."

@@ -63,6 +63,7 @@ def test_the_cut_moves_on_where_the_view_would_not_fit() -> None:
     assert plan(view, Sizes(head=2_400, messages=sizes.messages), window, RULES, below=window.flush_at) is None
 
 
+# Failure 6: the guard is the number of messages in `_keeping`.
 def test_asked_to_it_keeps_the_last_few_messages_only() -> None:
     view = view_of(talk(3))
     sizes = Sizes(head=100, messages=(10,) * 12)

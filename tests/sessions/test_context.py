@@ -65,6 +65,7 @@ def test_whatever_the_view_holds_each_call_gets_one_result_and_no_text_is_lost(m
         ]
 
 
+# Failure 8: the guard is the repair in `assemble`.
 @given(st.lists(MESSAGES, max_size=4))
 def test_assembling_on_what_was_assembled_before_gives_what_assembling_anew_does(steps: list[list[Message]]) -> None:
     view, before = Growing[Message](), None
