@@ -23,6 +23,7 @@ _Command = Callable[..., Any]
 home_option = click.option(
     "--home", type=click.Path(path_type=Path, file_okay=False), help="The gateway's folder [$EXUVIA_HOME or ~/.exuvia]."
 )
+person_option = click.option("--person", metavar="NAME", help="Whose SESSION, if it is a name [the owner's].")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
@@ -110,25 +111,27 @@ def list_sessions(home: Path | None, as_json: bool) -> None:
 @sessions.command("show")
 @click.argument("session")
 @home_option
+@person_option
 @json_option
 @click.option("--limit", type=click.IntRange(min=1), help="Only the last entries.")
-def show_session(session: str, home: Path | None, as_json: bool, limit: int | None) -> None:
-    """Print the transcript of SESSION, an id or a name such as `main`."""
+def show_session(session: str, home: Path | None, person: str | None, as_json: bool, limit: int | None) -> None:
+    """Print the transcript of SESSION, an id or a name such as `main`; a name is the owner's, unless --person says whose."""
     from gateway import session_commands  # noqa: PLC0415 - for quick help
 
-    _end(lambda: session_commands.show_session(_folder(home), session, sys.stdout, as_json=as_json, limit=limit))
+    _end(lambda: session_commands.show_session(*_session(home, session, person), sys.stdout, as_json=as_json, limit=limit))
 
 
 @sessions.command("export")
 @click.argument("session")
 @home_option
+@person_option
 @click.option("--format", "form", type=click.Choice(["jsonl", "markdown"]), default="jsonl", show_default=True)
-def export_session(session: str, home: Path | None, form: str) -> None:
+def export_session(session: str, home: Path | None, person: str | None, form: str) -> None:
     """Write SESSION to the standard output: its journal's own bytes, or Markdown."""
     from gateway import session_commands  # noqa: PLC0415 - for quick help
 
     markdown = form == "markdown"
-    _end(lambda: session_commands.export_session(_folder(home), session, sys.stdout.buffer, markdown=markdown))
+    _end(lambda: session_commands.export_session(*_session(home, session, person), sys.stdout.buffer, markdown=markdown))
 
 
 @sessions.command("verify")
@@ -145,12 +148,13 @@ def verify_sessions(session: str | None, home: Path | None, as_json: bool) -> No
 @sessions.command("compactions")
 @click.argument("session")
 @home_option
+@person_option
 @json_option
-def list_compactions(session: str, home: Path | None, as_json: bool) -> None:
+def list_compactions(session: str, home: Path | None, person: str | None, as_json: bool) -> None:
     """List what was compacted of SESSION: when, why, by whom, what was kept and lost, and whether it is in force."""
     from gateway import compactions_command  # noqa: PLC0415 - for quick help
 
-    _end(lambda: compactions_command.list_compactions(_folder(home), session, sys.stdout, as_json=as_json))
+    _end(lambda: compactions_command.list_compactions(*_session(home, session, person), sys.stdout, as_json=as_json))
 
 
 @sessions.command("fork")
@@ -391,6 +395,14 @@ def _made(path: Path | None) -> Home:
 def _folder(path: Path | None) -> Path:
     """The folder of the journals, of a home that exists."""
     return _made(path).sessions
+
+
+def _session(home: Path | None, name: str, person: str | None) -> tuple[Path, str]:
+    """The folder of the journals, and the id of the session there that is named."""
+    from gateway.session_files import find_journal  # noqa: PLC0415 - for quick help
+
+    folder = _folder(home)
+    return folder, find_journal(folder, name, person).stem
 
 
 def _end(command: Callable[[], int]) -> None:

@@ -16,7 +16,7 @@ from gateway.errors import StartRefused
 
 Scope: TypeAlias = Literal["user", "system"]
 
-MARK = "# Exuvia as a service of the system."
+MARK = "# Exuvia as a service of "
 """How every unit of ours begins."""
 
 _TEMPLATE = Path(__file__).with_name("exuvia.service")
@@ -35,7 +35,9 @@ def unit(scope: Scope, command: str) -> str:
     """The unit's text; `command` is its ExecStart."""
     lines: list[str] = []
     for line in _TEMPLATE.read_text(encoding="utf-8").splitlines():
-        if scope == "user" and _SYSTEMS_ONLY.match(line):
+        if scope == "user" and line.startswith(MARK):
+            lines.append(line.replace("of the system", "of a user", 1))
+        elif scope == "user" and _SYSTEMS_ONLY.match(line):
             if lines[-1].startswith("#"):
                 lines.pop()  # it explains what is left out
         elif line.startswith("ExecStart="):

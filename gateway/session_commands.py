@@ -41,16 +41,18 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def list_sessions(folder: Path, out: TextIO, *, as_json: bool) -> int:
-    """One line for each session, the one that was used last at the end."""
+    """One line for each session, the one that was used last at the end; whose it is, where there are several people."""
     found = listings(folder)
     if as_json:
         print_json(found, out)
         return WELL
-    rows = [("KEY", "SESSION", "EVENTS", "LAST AT", "BYTES", "")]
+    several = len({each.person for each in found if each.readable}) > 1
+    rows = [("KEY", *(("PERSON",) if several else ()), "SESSION", "EVENTS", "LAST AT", "BYTES", "")]
     for each in found:
         note = "" if each.readable else "cannot be read; see `exuvia sessions verify`"
-        rows.append((one_line(each.key, 64), each.session, str(each.events), each.at, str(each.bytes), note))
-    widths = [max(len(row[column]) for row in rows) for column in range(6)]
+        whose = (one_line(each.person, 64),) if several else ()
+        rows.append((one_line(each.key, 64), *whose, each.session, str(each.events), each.at, str(each.bytes), note))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows if found else ():
         out.write("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() + "\n")
     return WELL

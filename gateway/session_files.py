@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from gateway.commands.sentences import call_line, ending_sentence
+from gateway.door.people import OWNER
 from gateway.errors import GatewayError
 from sessions.beginnings import Beginning, beginning
 from sessions.errors import JournalDamaged
@@ -77,13 +78,18 @@ def listings(folder: Path) -> list[Listing]:
     return sorted((_listing(path) for path in journals(folder)), key=lambda listing: (listing.at, listing.session))
 
 
-def find_journal(folder: Path, name: str) -> Path:
-    """The journal of a session id, or of the newest session that a key has; SessionUnknown if there is neither."""
+def find_journal(folder: Path, name: str, person: str | None = None) -> Path:
+    """The journal of a session id, or of the newest session that a key of a person has, by default of the owner, or of
+    whoever has one where the owner has none; SessionUnknown if there is neither."""
     if _ID.match(name) and (path := folder / f"{name}{SUFFIX}").is_file():
         return path
-    of_key = [listing for listing in listings(folder) if listing.key == name]
+    every = [listing for listing in listings(folder) if listing.key == name]
+    of_key = [listing for listing in every if listing.person == (person or OWNER)] or ([] if person else every)
     if not of_key:
-        raise SessionUnknown(f"There is no session {name!r} in {folder}; `exuvia sessions list` shows those there are.")
+        whose = f" of {person}" if person else ""
+        raise SessionUnknown(
+            f"There is no session {name!r}{whose} in {folder}; `exuvia sessions list` shows those there are."
+        )
     newest = max(of_key, key=lambda listing: (listing.opened, listing.session))
     return folder / f"{newest.session}{SUFFIX}"
 

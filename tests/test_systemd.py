@@ -58,6 +58,7 @@ def test_a_users_unit_asks_for_nothing_that_only_the_system_can_do() -> None:
     text = service.unit("user", "/opt/exuvia/bin/exuvia run")
     assert "MemoryDenyWriteExecute=yes" in text
     assert "WantedBy=default.target" in text
+    assert text.startswith("# Exuvia as a service of a user. ")
     for directive in ("DynamicUser=", "ProtectSystem=", "PrivateDevices=", "LoadCredential=", "/var/lib"):
         assert directive not in text
 

@@ -44,8 +44,8 @@ def said(text: str) -> MessageReceived:
     )
 
 
-def opened(session: str, key: str, succeeds: Succession | None = None) -> SessionOpened:
-    return SessionOpened(format=1, session=session, key=key, person="owner", succeeds=succeeds)
+def opened(session: str, key: str, succeeds: Succession | None = None, person: str = "owner") -> SessionOpened:
+    return SessionOpened(format=1, session=session, key=key, person=person, succeeds=succeeds)
 
 
 def write(home: Path, session: str, day: int, events: Sequence[Event]) -> Path:
@@ -155,6 +155,22 @@ def test_a_session_is_named_by_its_id_or_by_a_key_which_means_the_newest(home: P
     assert (unknown.exit_code, unknown.stdout) == (2, "")
     assert unknown.stderr.startswith("exuvia: There is no session 'nobody'")
     assert sessions(home, "show", "../sessions/" + OLD).exit_code == 2
+
+
+def test_with_several_people_the_list_says_whose_and_a_name_is_the_owners(home: Path) -> None:
+    assert "PERSON" not in sessions(home, "list").stdout
+    hers, alone = "20261123-090000-ffffff", "20261124-090000-gggggg"
+    write(home, hers, 23, [opened(hers, "main", person="ana"), said("I am Ana.")])
+    write(home, alone, 24, [opened(alone, "garden", person="ana"), said("Roses.")])
+    rows = [line.split()[:3] for line in sessions(home, "list").stdout.splitlines()]
+    assert rows[0] == ["KEY", "PERSON", "SESSION"]
+    assert rows[3:] == [["main", "owner", NEW], ["main", "ana", hers], ["garden", "ana", alone]]
+    assert "Milk." in sessions(home, "show", "main").stdout
+    for command in (("show",), ("export",)):
+        assert "I am Ana." in sessions(home, *command, "main", "--person", "ana").stdout
+    assert "Roses." in sessions(home, "show", "garden").stdout
+    unknown = sessions(home, "show", "work", "--person", "ana")
+    assert (unknown.exit_code, "There is no session 'work' of ana in " in unknown.stderr) == (2, True)
 
 
 def test_a_transcript_may_be_limited_and_be_json(home: Path) -> None:
