@@ -140,6 +140,7 @@ async def test_the_index_may_be_deleted_or_harmed_at_any_time(place: Place) -> N
         first = await citations(memory, "door code")
         place.file.unlink()
         assert await citations(memory, "door code") == first
+        assert place.file.exists(), "what is indexed from now on would be lost otherwise"
     place.file.write_bytes(b"no database at all" * 1000)
     async with place.memory() as memory:
         assert await citations(memory, "door code") == first == ["MEMORY.md#L1-L1"]
