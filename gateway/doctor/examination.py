@@ -29,6 +29,7 @@ CHECKS: Mapping[str, Check] = {
     "token": home_checks.token,
     "journals": home_checks.damage,
     "quarantine": home_checks.quarantine,
+    "memory index": home_checks.memory_index,
     "clock": home_checks.clock,
     "disk": machine_checks.disk,
     "file system": machine_checks.file_system,

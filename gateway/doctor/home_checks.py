@@ -13,7 +13,9 @@ from gateway.doctor.findings import Finding, Patient
 from gateway.door.token import token_weakness
 from gateway.errors import ConfigRefused
 from gateway.session_files import journals, listings
+from plugins.memory.index import behind
 from sessions.errors import JournalDamaged, SessionsError
+from sessions.sqlite import Error
 from sessions.survey import survey
 from sessions.verifying import verify_journal
 
@@ -118,6 +120,27 @@ def quarantine(patient: Patient) -> Iterator[Finding]:
             level="note",
             what=f"The quarantine holds {_named(entries)}.",
             mend=f"Read what they say, then delete them: nothing else needs {patient.home.quarantine}.",
+        )
+
+
+def memory_index(patient: Patient) -> Iterator[Finding]:
+    """Whether the index knows the notes as they are. There is none before the first search."""
+    index = patient.home.memory
+    if patient.config is None or not index.exists():
+        return
+    try:
+        changed = behind(index, patient.home.workspace(patient.config.agent.workspace))
+    except Error as error:
+        yield Finding(
+            what=f"The memory index {index} cannot be read: {error}.", mend="Delete it: it is made anew from the notes."
+        )
+        return
+    if changed:
+        notes = "1 note has" if len(changed) == 1 else f"{len(changed)} notes have"
+        yield Finding(
+            level="note",
+            what=f"The memory index is behind: {notes} changed since, the first is {changed[0]}.",
+            mend="`exuvia memory index` reads them; so does the next search.",
         )
 
 

@@ -17,6 +17,7 @@ from plugins.memory.chunks import Chunk, chunks_of
 from plugins.memory.notes import find_notes, read_note
 from plugins.memory.tables import open_tables
 from plugins.memory.words import indexed, quoted
+from sessions.sqlite import reading
 
 PART = 3
 """Characters that a part of a word has at least: the index of parts knows no shorter ones."""
@@ -251,6 +252,18 @@ class MemoryIndex:
         if not self.searches_vectors:
             return {}
         return {f"vectors_{number}": number for (number,) in self._db.execute("SELECT id FROM identities")}
+
+
+def behind(path: Path, workspace: Path) -> list[str]:
+    """The notes that an index does not know as they are now, and those that it knows and that are gone; the index is not
+    touched. Raises what `sessions.sqlite` calls `Error` where it cannot be read."""
+    there = find_notes(workspace)
+    db = reading(path)
+    try:
+        known = dict(db.execute("SELECT path, stamp FROM notes"))
+    finally:
+        db.close()
+    return sorted(note for note in there.keys() | known.keys() if there.get(note) != known.get(note))
 
 
 def _packed(vector: Sequence[float]) -> bytes:

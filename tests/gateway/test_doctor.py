@@ -29,6 +29,7 @@ from gateway.doctor.examination import CHECKS, examined
 from gateway.doctor.findings import Finding, Patient
 from gateway.doctor.machine_checks import mount_findings
 from gateway.home import Home
+from plugins.memory.index import MemoryIndex
 from sessions import sqlite
 from sessions.home_lock import HomeLock
 from tests.gateway.gateways import empty_machine, gateway
@@ -218,6 +219,22 @@ def test_what_lies_in_the_quarantine_is_noted(tmp_path: Path) -> None:
         (tmp_path / "quarantine" / name).touch()
     (finding,) = found("quarantine", ill)
     assert finding.what == f"The quarantine holds {tmp_path}/quarantine/one and 1 more."
+
+
+def test_a_memory_index_that_is_behind_or_harmed_is_found(tmp_path: Path) -> None:
+    assert found("memory index", patient(tmp_path)) == []
+    notes = tmp_path / "workspace" / "memory"
+    notes.mkdir(parents=True)
+    (notes / "2026-11-21.md").write_text("The sky is green.")
+    with MemoryIndex(tmp_path / "memory.sqlite", tmp_path / "workspace") as index:
+        index.refresh()
+    assert found("memory index", patient(tmp_path)) == []
+    (notes / "2026-11-22.md").write_text("It is blue again.")
+    (behind,) = found("memory index", patient(tmp_path))
+    assert behind.what.endswith("behind: 1 note has changed since, the first is memory/2026-11-22.md.")
+    assert "exuvia memory index" in behind.mend
+    (tmp_path / "memory.sqlite").write_bytes(b"no database" * 500)
+    assert "Delete it" in wrong("memory index", patient(tmp_path)).mend
 
 
 async def test_a_clock_that_went_back_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
