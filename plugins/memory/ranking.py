@@ -132,7 +132,7 @@ def _rrf(candidates: Sequence[Candidate], rules: Rules) -> dict[int, float]:
         (text, lambda each: each.keywords),
     )
     for weight, value in legs:
-        found = sorted((each for each in candidates if value(each) > 0), key=lambda each: -value(each))
+        found = sorted((each for each in candidates if value(each) > 0), key=lambda each: (-value(each), each.key))
         for place, each in enumerate(found, 1):
             scores[each.key] += weight / (RRF_DAMPING + place)
     return scores
