@@ -9,17 +9,19 @@ from contextlib import ExitStack
 from datetime import date
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 import msgspec
 
 from plugins.embedding import EmbeddingProvider
 from plugins.errors import ProviderError
 from plugins.memory.errors import IndexUnusable
-from plugins.memory.index import Identity, MemoryIndex
-from plugins.memory.searching import Hit, Question, search
-from plugins.memory.settings import MemoryKeys, rules_of
+from plugins.memory.settings import MemoryKeys
 from sessions.sqlite import Error
+
+if TYPE_CHECKING:
+    from plugins.memory.index import Identity, MemoryIndex
+    from plugins.memory.searching import Hit
 
 T = TypeVar("T")
 
@@ -94,6 +96,8 @@ class Memory:
     async def search(self, text: str, *, results: int | None = None) -> Found:
         """What the notes say about something. It does not wait for what is not indexed yet, but says so. Raises
         IndexUnusable."""
+        from plugins.memory.searching import Question, rules_of, search  # noqa: PLC0415 - not at the start
+
         remarks = []
         seen = await self._run(lambda index: index.refresh(AT_ONCE))
         if seen.left:
@@ -179,6 +183,8 @@ class Memory:
             return work(index)
 
     def _there(self) -> MemoryIndex:
+        from plugins.memory.index import MemoryIndex  # noqa: PLC0415 - as above
+
         if self._index is not None and not self._path.exists():
             self._opened.close()  # somebody deleted it: what is written now would be lost with it
             self._index = None
@@ -188,4 +194,6 @@ class Memory:
 
 
 def _identity(provider: EmbeddingProvider) -> Identity:
+    from plugins.memory.index import Identity  # noqa: PLC0415 - as above
+
     return Identity(provider=provider.name, model=provider.model() or "", dimensions=provider.dimensions())

@@ -9,11 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date
-from typing import Literal, TypeAlias
 
 import msgspec
 
-Fusion: TypeAlias = Literal["measured", "openclaw", "copaw", "rrf"]
+from plugins.memory.settings import Fusion
 
 NEIGHBOURS = ((1, 0.3), (2, 0.1))
 """How much of the scores of what stands one and two chunks away counts for a chunk: an answer follows its question."""

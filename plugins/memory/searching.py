@@ -10,6 +10,7 @@ import msgspec
 from plugins.memory.chunks import Chunk, day_of
 from plugins.memory.index import Identity, MemoryIndex
 from plugins.memory.ranking import Candidate, Ranked, Rules, phrase_score, rank
+from plugins.memory.settings import SearchKeys
 from plugins.memory.words import sought, word_set
 
 MOST_CANDIDATES = 200
@@ -41,6 +42,19 @@ def search(index: MemoryIndex, question: Question, rules: Rules, *, multiplier: 
     limit = min(MOST_CANDIDATES, max(1, rules.results * multiplier))
     chunks, candidates = _candidates(index, question, limit)
     return [Hit(chunk=chunks[each.candidate.key], ranked=each) for each in rank(candidates, rules, today)]
+
+
+def rules_of(keys: SearchKeys, results: int | None = None) -> Rules:
+    """How to rank by the configuration, for as many results as are wanted."""
+    return Rules(
+        results=results or keys.max_results,
+        fusion=keys.fusion,
+        vector_weight=keys.vector_weight,
+        text_weight=keys.text_weight,
+        min_score=keys.min_score,
+        half_life_days=keys.temporal_decay.half_life_days if keys.temporal_decay.enabled else None,
+        mmr_lambda=keys.mmr.weight if keys.mmr.enabled else None,
+    )
 
 
 def _candidates(index: MemoryIndex, question: Question, limit: int) -> tuple[dict[int, Chunk], list[Candidate]]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
-from plugins.memory.ranking import Fusion, Rules
+Fusion: TypeAlias = Literal["measured", "openclaw", "copaw", "rrf"]
+"""The ways to put words and vectors together."""
 
 _Text = Annotated[str, msgspec.Meta(min_length=1)]
 _Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
@@ -50,16 +51,3 @@ class MemoryKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     embedding: EmbeddingKeys = EmbeddingKeys()
     search: SearchKeys = SearchKeys()
-
-
-def rules_of(keys: SearchKeys, results: int | None = None) -> Rules:
-    """How to rank by the configuration, for as many results as are wanted."""
-    return Rules(
-        results=results or keys.max_results,
-        fusion=keys.fusion,
-        vector_weight=keys.vector_weight,
-        text_weight=keys.text_weight,
-        min_score=keys.min_score,
-        half_life_days=keys.temporal_decay.half_life_days if keys.temporal_decay.enabled else None,
-        mmr_lambda=keys.mmr.weight if keys.mmr.enabled else None,
-    )

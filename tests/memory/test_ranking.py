@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plugins.memory.ranking import Candidate, Fusion, Ranked, Rules, decay_of, diverse, fuse, phrase_score, rank
+from plugins.memory.ranking import Candidate, Ranked, Rules, decay_of, diverse, fuse, phrase_score, rank
+from plugins.memory.settings import Fusion
 
 TODAY = date(2026, 11, 21)
 
