@@ -15,4 +15,7 @@ recorded one, `pruning_picture` draws what pruning makes of that.
 `retrieval` looks for the turns that answer questions about months of conversation, in the real index.
 
 `compaction` asks what is still known after compactions of sessions in which things are `planted`; no process is started.
+
+`long` plays thousands of turns at small windows, with the stage of the tests, and fails if one promise is broken;
+`compacting` is what one flush and compaction cost there.
 """

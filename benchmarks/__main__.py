@@ -7,15 +7,29 @@ import os
 import platform
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import msgspec
 
-from benchmarks import compaction, latency, memory, opening, pruning, restart, retrieval, start, throughput, tokens
+from benchmarks import (
+    compacting,
+    compaction,
+    latency,
+    long,
+    memory,
+    opening,
+    pruning,
+    restart,
+    retrieval,
+    start,
+    throughput,
+    tokens,
+)
 from benchmarks.figures import Figure, table
 from benchmarks.process import file_system
 from benchmarks.setting import Setting
+from gateway import logs
 
 BENCHMARKS: dict[str, Callable[[Setting], list[Figure]]] = {
     "start": start.run,
@@ -26,6 +40,8 @@ BENCHMARKS: dict[str, Callable[[Setting], list[Figure]]] = {
     "opening": opening.run,
     "tokens": tokens.run,
     "compaction": compaction.run,
+    "compacting": compacting.run,
+    "long": long.run,
     "pruning": pruning.run,
     "retrieval": retrieval.run,
 }
@@ -34,6 +50,7 @@ BENCHMARKS: dict[str, Callable[[Setting], list[Figure]]] = {
 def main() -> int:
     """Run what the command line names; returns the exit code."""
     names, setting = _arguments()
+    logs.configure("error", "text")
     figures = []
     for name in names:
         print(f"{name} …", file=sys.stderr, flush=True)
@@ -41,7 +58,12 @@ def main() -> int:
     load = os.getloadavg()[0]
     print(f"Python {platform.python_version()}, {os.cpu_count()} cores shared by gateway, fake model and client, ", end="")
     print(f"{file_system(setting.folder)}, load {load:.1f}.\n\n{table(figures)}")
-    return 0
+    return code(figures)
+
+
+def code(figures: Iterable[Figure]) -> int:
+    """The exit code: 1 where a promise is broken."""
+    return 0 if all(each.holds for each in figures) else 1
 
 
 def _arguments() -> tuple[list[str], Setting]:

@@ -10,7 +10,7 @@ import msgspec
 
 class Figure(msgspec.Struct, frozen=True, kw_only=True):
     """One line of the table. `median` and `p95` are in `unit`; `runs` is how many samples they come from. `against` says in
-    words what it is compared with, and `reference` is that in the same unit."""
+    words what it is compared with, and `reference` is that in the same unit. `holds` is False where a promise is broken."""
 
     benchmark: str
     measure: str
@@ -20,6 +20,7 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
     runs: int = 1
     against: str = ""
     reference: float | None = None
+    holds: bool = True
 
     @property
     def ratio(self) -> float | None:
@@ -35,6 +36,7 @@ def figure(
     *,
     against: str = "",
     reference: float | None = None,
+    holds: bool = True,
 ) -> Figure:
     """The figure of these samples, at least one, each in `unit`."""
     return Figure(
@@ -46,6 +48,7 @@ def figure(
         runs=len(samples),
         against=against,
         reference=reference,
+        holds=holds,
     )
 
 
@@ -65,7 +68,8 @@ def _row(each: Figure) -> str:
     reference = f"{each.against} {_number(each.reference)}".strip() if each.reference is not None else each.against
     ratio = "" if each.ratio is None else f"{each.ratio:.2f}"
     p95 = "" if each.p95 is None else _number(each.p95)
-    cells = (each.benchmark, each.measure, f"{_number(each.median)} {each.unit}", p95, str(each.runs), reference, ratio)
+    measure = each.measure if each.holds else f"{each.measure}: **broken**"
+    cells = (each.benchmark, measure, f"{_number(each.median)} {each.unit}".strip(), p95, str(each.runs), reference, ratio)
     return f"| {' | '.join(cells)} |"
 
 

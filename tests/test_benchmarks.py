@@ -12,7 +12,8 @@ from xml.etree import ElementTree
 import pytest
 from aiohttp import web
 
-from benchmarks.__main__ import BENCHMARKS
+from benchmarks import long
+from benchmarks.__main__ import BENCHMARKS, code
 from benchmarks.client import Client, TurnFailed
 from benchmarks.figures import figure, percentile_95, table
 from benchmarks.journals import EVENTS_A_TURN, write_journal
@@ -70,6 +71,23 @@ def test_each_benchmark_runs_at_its_smallest(name: str, tmp_path: Path) -> None:
     assert {each.benchmark for each in figures} == {name}
     assert all(each.runs >= 1 for each in figures)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_long_session_says_which_promise_is_broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Greedy(long.TimedModel):
+        """Counts far more than anybody would have thought."""
+
+        def __init__(self, window: int) -> None:
+            super().__init__(window)
+            self.factor = 8.0
+
+    monkeypatch.setattr(long, "TimedModel", Greedy)
+    figures = long.run(Setting(folder=tmp_path, turns=8))
+    broken = [each for each in figures if not each.holds]
+    assert broken[0].measure == "8 turns at 8,000: largest request"
+    assert "largest request: **broken** |" in table(broken)
+    assert code(broken) == 1
+    assert code([each for each in figures if each.holds]) == 0
 
 
 def test_the_command_line_prints_one_table_and_names_the_machine(tmp_path: Path) -> None:
