@@ -26,6 +26,7 @@ from benchmarks.figures import Figure, figure
 from benchmarks.setting import Setting
 from plugins.embeddings.local import installed_weights
 from plugins.memory.index import Identity, MemoryIndex
+from plugins.memory.notes import Notes
 from plugins.memory.ranking import Rules
 from plugins.memory.searching import Question, search
 
@@ -160,9 +161,9 @@ def _index_of(notes: Mapping[str, str], place: Path) -> MemoryIndex:
     for path, text in notes.items():
         (place / path).parent.mkdir(parents=True, exist_ok=True)
         (place / path).write_text(text)
-    index = MemoryIndex(place / "memory.sqlite", place)
+    index = MemoryIndex(place / "memory.sqlite")
     with index:
-        index.refresh()
+        index.refresh([Notes(place)])
     return index
 
 

@@ -10,12 +10,16 @@ from zoneinfo import ZoneInfo
 
 import structlog
 
+from gateway.configuration.keys import Config
 from gateway.configuration.settings import Settings
 from gateway.errors import sentence_of
 from gateway.home import Home
 from plugins.contracts import Clock, House, NoSettings
 from plugins.embedding import EmbeddingProvider
+from plugins.memory.extra_notes import ExtraNotes
 from plugins.memory.memory import Memory
+from plugins.memory.notes import Notes
+from plugins.memory.sources import Source
 
 log = structlog.get_logger("exuvia.memory")
 
@@ -45,9 +49,20 @@ async def open_memory(
         yield await stack.enter_async_context(
             Memory(
                 home.memory,
-                home.workspace(settings.current.agent.workspace),
+                sources(home, settings),
                 keys=lambda: settings.current.memory,
                 providers=providers,
                 today=today,
             )
         )
+
+
+def sources(home: Home, settings: Settings) -> list[Source]:
+    """All that can be searched; of two that have the same path, the first counts."""
+    workspace = home.workspace(settings.current.agent.workspace)
+    return [Notes(workspace), ExtraNotes(workspace, lambda: settings.current.memory.extra_paths)]
+
+
+def chosen_sources(home: Home, config: Config) -> list[Source]:
+    """Those that a configuration has searched."""
+    return [source for source in sources(home, Settings(config)) if source.name in config.memory.chosen()]

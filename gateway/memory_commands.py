@@ -23,6 +23,7 @@ from plugins.errors import ProviderError
 from plugins.loading import load_plugins
 from plugins.memory.errors import IndexUnusable
 from plugins.memory.memory import Found, Indexed, Memory
+from plugins.memory.scope import EVERYTHING
 from plugins.memory.searching import Hit
 from plugins.transport import Transport
 
@@ -74,7 +75,7 @@ def search_notes(
 
     async def search() -> Found:
         async with _memory(home, file, environment) as memory:
-            return await memory.search(query, results=results)
+            return await memory.search(query, EVERYTHING, results=results)
 
     found = _run(search())
     if as_json:

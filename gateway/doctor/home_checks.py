@@ -12,6 +12,7 @@ from gateway.configuration.secret_references import read_secret_file
 from gateway.doctor.findings import Finding, Patient
 from gateway.door.token import token_weakness
 from gateway.errors import ConfigRefused
+from gateway.memory import chosen_sources
 from gateway.session_files import journals, listings
 from plugins.memory.index import behind
 from sessions.errors import JournalDamaged, SessionsError
@@ -129,7 +130,7 @@ def memory_index(patient: Patient) -> Iterator[Finding]:
     if patient.config is None or not index.exists():
         return
     try:
-        changed = behind(index, patient.home.workspace(patient.config.agent.workspace))
+        changed = behind(index, chosen_sources(patient.home, patient.config))
     except Error as error:
         yield Finding(
             what=f"The memory index {index} cannot be read: {error}.", mend="Delete it: it is made anew from the notes."

@@ -1,14 +1,18 @@
 """What was written down is found again: the notes of the workspace, by their words and by their meaning.
 
-notes      which files are notes
-chunks     the pieces of a note that are found
-words      the words of a text, in every script
-tables     the index's file; derived from the notes
-index      the chunks in it, found by words and by vectors
-ranking    which candidates answer best; pure
-searching  one search: candidates, ranked
-settings   `[memory]` of the configuration
-memory     the index in a thread of its own, kept up to date
-errors     what a search may raise
-tools      `memory_search` and `memory_get`
+sources         the contract of where what is found comes from
+scope           what a search may find
+notes           the workspace's own notes
+extra_notes     Markdown elsewhere, which the operator names
+markdown_files  files in a folder: which there are, and what stands in them
+chunks          the pieces of a note that are found
+words           the words of a text, in every script
+tables          the index's file; derived from the notes
+index           the chunks in it, found by words and by vectors
+ranking         which candidates answer best; pure
+searching       one search: candidates, ranked
+settings        `[memory]` of the configuration
+memory          the index in a thread of its own, kept up to date
+errors          what a search may raise
+tools           `memory_search` and `memory_get`
 """

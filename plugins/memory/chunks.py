@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Sequence
+from datetime import date
 
 import msgspec
 
@@ -27,18 +28,25 @@ _DAY = re.compile(r"(?:^|/)(\d{4}-\d{2}-\d{2})[^/]*\.md$")
 
 
 class Chunk(msgspec.Struct, frozen=True, kw_only=True):
-    """A piece of a note: its lines from `first` to `last`, counted from 1, and the headings it stands under, outermost
-    first. `text` is what the note has there."""
+    """A piece of a note or of another document: its lines from `first` to `last`, counted from 1, and the headings it stands
+    under, outermost first. `text` is what stands there. `day`, YYYY-MM-DD, is empty for what is of no day, `owner` for what
+    is everybody's; `senders` are those who speak in it. What is `private` is for private chats alone. `source` is the name
+    of where it comes from, which the index fills in."""
 
     path: str
     first: int
     last: int
     headings: tuple[str, ...]
     text: str
+    day: str = ""
+    owner: str = ""
+    senders: tuple[str, ...] = ()
+    private: bool = False
+    source: str = ""
 
     def embedded(self) -> str:
         """What an embedding model is given: where and when it was written, then the text."""
-        place = " > ".join((day_of(self.path) or self.path.removesuffix(".md"), *self.headings))
+        place = " > ".join((self.day or self.path.removesuffix(".md"), *self.headings))
         return f"{place}\n{self.text}"
 
     def digest(self) -> str:
@@ -46,20 +54,27 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True):
         return hashlib.sha256(self.embedded().encode()).hexdigest()[:32]
 
 
-def day_of(path: str) -> str | None:
-    """The day, YYYY-MM-DD, that a note's name tells; None for one that has no date."""
+def day_of(path: str) -> str:
+    """The day, YYYY-MM-DD, that a note's name tells; empty for one that has no date, or one that does not exist."""
     found = _DAY.search(path)
-    return found[1] if found else None
+    try:
+        return date.fromisoformat(found[1]).isoformat() if found else ""
+    except ValueError:
+        return ""
 
 
-def chunks_of(path: str, note: str, *, tokens: int = TOKENS, overlap: int = OVERLAP) -> list[Chunk]:
+def chunks_of(path: str, note: str, *, private: bool = False, tokens: int = TOKENS, overlap: int = OVERLAP) -> list[Chunk]:
     """The chunks of a note, in order. Every line that says something is in at least one."""
     found: list[Chunk] = []
+    day = day_of(path)
     for headings, lines in _sections(note):
         for piece in _cut(lines, tokens, overlap):
             text = "\n".join(line for _, line in piece).strip()
             if text:
-                found.append(Chunk(path=path, first=piece[0][0], last=piece[-1][0], headings=headings, text=text))
+                first, last = piece[0][0], piece[-1][0]
+                found.append(
+                    Chunk(path=path, first=first, last=last, headings=headings, text=text, day=day, private=private)
+                )
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import date
@@ -16,7 +16,9 @@ import msgspec
 from plugins.embedding import EmbeddingProvider
 from plugins.errors import ProviderError
 from plugins.memory.errors import IndexUnusable
+from plugins.memory.scope import Scope
 from plugins.memory.settings import MemoryKeys
+from plugins.memory.sources import Source
 from sessions.sqlite import Error
 
 if TYPE_CHECKING:
@@ -50,20 +52,21 @@ class Indexed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Memory:
-    """Use as an async context manager. The index is opened by whoever first asks something of it; a file that was harmed or
-    taken away is made anew from the notes. `today` is the day in the person's time zone."""
+    """Use as an async context manager; the configuration says which of the sources count now. The index is opened by whoever
+    first asks something of it; a file that was harmed or taken away is made anew. `today` is the day in the person's time
+    zone."""
 
     def __init__(
         self,
         path: Path,
-        workspace: Path,
+        sources: Sequence[Source],
         *,
         keys: Callable[[], MemoryKeys],
         providers: Mapping[str, EmbeddingProvider],
         today: Callable[[], date],
     ) -> None:
         self._path = path
-        self.workspace = workspace
+        self._sources = sources
         self._keys = keys
         self._providers = providers
         self._today = today
@@ -93,23 +96,23 @@ class Memory:
                 return provider
         return None
 
-    async def search(self, text: str, *, results: int | None = None) -> Found:
-        """What the notes say about something. It does not wait for what is not indexed yet, but says so. Raises
+    async def search(self, text: str, scope: Scope, *, results: int | None = None) -> Found:
+        """What the notes in a scope say about something. It does not wait for what is not indexed yet, but says so. Raises
         IndexUnusable."""
         from plugins.memory.searching import Question, rules_of, search  # noqa: PLC0415 - not at the start
 
-        remarks = []
-        seen = await self._run(lambda index: index.refresh(AT_ONCE))
+        seen = await self._run(lambda index: index.refresh(self._chosen(), AT_ONCE))
+        remarks = list(seen.remarks)
         if seen.left:
             remarks.append(f"{seen.left} notes are not indexed yet.")
         provider = self.provider()
-        question = Question(text=text)
+        question = Question(text=text, scope=scope)
         if provider is not None and not await self._run(lambda index: index.searches_vectors):
             remarks.append("Only words were compared: this Python's SQLite loads no extensions.")
         elif provider is not None:
             try:
                 (vector,) = await provider.embed([text], "query")
-                question = Question(text=text, identity=_identity(provider), vector=vector)
+                question = Question(text=text, scope=scope, identity=_identity(provider), vector=vector)
             except ProviderError as error:
                 remarks.append(f"Only words were compared: {error}")
             remarks += await self._catch_up(provider)
@@ -118,9 +121,22 @@ class Memory:
         hits = await self._run(
             lambda index: search(index, question, rules, multiplier=keys.candidate_multiplier, today=today)
         )
-        if not hits and not seen.notes:
+        if not hits and not seen.documents:
             remarks.append("There are no notes.")
         return Found(hits=tuple(hits), remarks=tuple(remarks))
+
+    async def excerpt(self, path: str, first: int, lines: int, scope: Scope) -> str | None:
+        """Lines of a document that a search may have named, as `Source.excerpt` has them; None for a path that none of the
+        sources can have."""
+        for source in self._chosen():
+            text = await asyncio.to_thread(source.excerpt, path, first, lines, scope)
+            if text is not None:
+                return text
+        return None
+
+    def _chosen(self) -> list[Source]:
+        chosen = self._keys().chosen()
+        return [source for source in self._sources if source.name in chosen]
 
     async def _catch_up(self, provider: EmbeddingProvider) -> list[str]:
         """Have what has no vector embedded behind this, and say so."""
@@ -140,7 +156,7 @@ class Memory:
     async def update(self, progress: Callable[[Indexed], None]) -> Indexed:
         """Bring the index up to date, vectors too, telling how far it is; what was done stays done. Raises a ProviderError
         where the vectors cannot be made, or IndexUnusable."""
-        await self._run(lambda index: index.refresh())
+        await self._run(lambda index: index.refresh(self._chosen()))
         provider = self.provider()
         while True:
             state, texts = await self._run(lambda index: self._state(index, provider))
@@ -179,7 +195,7 @@ class Memory:
             self._index = None
             self._path.unlink(missing_ok=True)
             index = self._there()
-            index.refresh()
+            index.refresh(self._chosen())
             return work(index)
 
     def _there(self) -> MemoryIndex:
@@ -189,7 +205,7 @@ class Memory:
             self._opened.close()  # somebody deleted it: what is written now would be lost with it
             self._index = None
         if self._index is None:
-            self._index = self._opened.enter_context(MemoryIndex(self._path, self.workspace))
+            self._index = self._opened.enter_context(MemoryIndex(self._path))
         return self._index
 
 

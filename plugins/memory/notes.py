@@ -1,36 +1,58 @@
-"""Which files of the workspace are notes, and what stands in them. Nothing here changes one."""
+"""The source `notes`: `MEMORY.md` and what lies in `memory/` of the workspace. Nothing here changes one."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from plugins.tools.beneath import NotBeneath, open_beneath
-
-LARGEST = 4 * 1024 * 1024
-"""Bytes of a note that are read; what is larger is none."""
+from plugins.memory.chunks import chunks_of
+from plugins.memory.markdown_files import LARGEST, markdown_in, read_text, some_lines, stamp_of
+from plugins.memory.scope import Scope
+from plugins.memory.sources import Listing, Reading
 
 MAIN = "MEMORY.md"
+"""The note that is for private chats alone."""
+
 FOLDER = "memory"
 
 
-def find_notes(workspace: Path) -> Mapping[str, str]:
-    """The notes by their paths below the workspace, each with a stamp that changes when it is written: `MEMORY.md` and the
-    Markdown files in `memory/`, links left out. Blocks for as long as the folder takes to list."""
-    found: dict[str, str] = {}
-    places = [workspace / MAIN]
-    for folder, folders, names in os.walk(workspace / FOLDER, onerror=lambda _: None):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        places += [Path(folder) / name for name in sorted(names) if name.endswith(".md") and not name.startswith(".")]
-    for place in places:
-        try:
-            there = place.lstat()
-        except OSError:
-            continue
-        if there.st_size <= LARGEST and not place.is_symlink():
-            found[place.relative_to(workspace).as_posix()] = f"{there.st_mtime_ns}.{there.st_size}.{there.st_ino}"
-    return found
+class Notes:
+    """The notes of one workspace; links are none."""
+
+    name = "notes"
+
+    def __init__(self, workspace: Path) -> None:
+        self._workspace = workspace
+
+    def there(self, known: Mapping[str, str]) -> Listing:
+        """See `Source`."""
+        stamps: dict[str, str] = {}
+        large: list[str] = []
+        for place in self._places():
+            path = place.relative_to(self._workspace).as_posix()
+            stamp, size = stamp_of(place)
+            if size > LARGEST:
+                large.append(f"{path} is larger than {LARGEST >> 20} MiB and is not indexed.")
+            elif stamp:
+                stamps[path] = stamp
+        return Listing(stamps=stamps, remarks=tuple(large))
+
+    def _places(self) -> Iterator[Path]:
+        yield self._workspace / MAIN
+        yield from markdown_in(self._workspace / FOLDER)
+
+    def read(self, path: str, state: str) -> Reading | None:
+        """See `Source`."""
+        text = read_note(self._workspace, path)
+        return None if text is None else Reading(chunks=chunks_of(path, text, private=path == MAIN))
+
+    def excerpt(self, path: str, first: int, lines: int, scope: Scope) -> str | None:
+        """See `Source`."""
+        if not is_note(path) or ".." in path.split("/") or "\0" in path:
+            return None
+        if path == MAIN and not scope.private:
+            return ""
+        return some_lines(read_note(self._workspace, path) or "", first, lines)
 
 
 def is_note(path: str) -> bool:
@@ -40,13 +62,4 @@ def is_note(path: str) -> bool:
 
 def read_note(workspace: Path, path: str) -> str | None:
     """A note's text; None where there is none, or none that may be read."""
-    try:
-        opened = open_beneath(workspace, path)
-    except (NotBeneath, OSError):
-        return None
-    try:
-        with open(opened, "rb") as file:
-            content = file.read(LARGEST)
-    except OSError:
-        return None  # a folder with a note's name
-    return content.decode("utf-8", "replace")
+    return read_text(workspace, path)

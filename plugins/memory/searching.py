@@ -7,9 +7,10 @@ from datetime import date
 
 import msgspec
 
-from plugins.memory.chunks import Chunk, day_of
+from plugins.memory.chunks import Chunk
 from plugins.memory.index import Identity, MemoryIndex
 from plugins.memory.ranking import Candidate, Ranked, Rules, phrase_score, rank
+from plugins.memory.scope import EVERYTHING, Scope
 from plugins.memory.settings import SearchKeys
 from plugins.memory.words import sought, word_set
 
@@ -18,9 +19,10 @@ MOST_CANDIDATES = 200
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """What is looked for: words, and their vector where a model made one."""
+    """What is looked for, and where: words, and their vector where a model made one."""
 
     text: str
+    scope: Scope = EVERYTHING
     identity: Identity | None = None
     vector: Sequence[float] | None = None
 
@@ -59,14 +61,15 @@ def rules_of(keys: SearchKeys, results: int | None = None) -> Rules:
 
 def _candidates(index: MemoryIndex, question: Question, limit: int) -> tuple[dict[int, Chunk], list[Candidate]]:
     terms = sought(question.text)
-    keywords = index.keywords(terms, MOST_CANDIDATES) if terms else {}
+    scope = question.scope
+    keywords = index.keywords(terms, MOST_CANDIDATES, scope) if terms else {}
     found = set(list(keywords)[:limit])
     cosines: dict[int, float] = {}
     if question.identity and question.vector is not None:
-        cosines = index.nearest(question.identity, question.vector, limit)
+        cosines = index.nearest(question.identity, question.vector, limit, scope)
         found |= cosines.keys()
     found |= {key + away for key in found for away in (-2, -1, 1, 2)}
-    chunks = index.chunks(found)
+    chunks = index.chunks(found, scope)
     if question.identity and question.vector is not None:
         # What only its words found has a cosine too: the true one, not zero.
         cosines |= index.cosines(question.identity, question.vector, chunks.keys() - cosines.keys())
@@ -79,16 +82,9 @@ def _candidates(index: MemoryIndex, question: Question, limit: int) -> tuple[dic
             keywords=keywords.get(key, 0.0),
             phrase=phrase_score(terms, question.text, chunk.text),
             cosine=cosines.get(key),
-            day=_day(chunk.path),
+            day=date.fromisoformat(chunk.day) if chunk.day else None,
             words=word_set(chunk.text),
         )
         for key, chunk in chunks.items()
     ]
     return chunks, candidates
-
-
-def _day(path: str) -> date | None:
-    try:
-        return date.fromisoformat(day_of(path) or "")
-    except ValueError:
-        return None

@@ -9,6 +9,9 @@ import msgspec
 Fusion: TypeAlias = Literal["measured", "openclaw", "copaw", "rrf"]
 """The ways to put words and vectors together."""
 
+SourceName: TypeAlias = Literal["notes"]
+"""What `memory.sources` chooses from."""
+
 _Text = Annotated[str, msgspec.Meta(min_length=1)]
 _Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
@@ -47,7 +50,14 @@ class SearchKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class MemoryKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[memory]`."""
+    """`[memory]`: in what is searched. `extra_paths` are further files and folders with Markdown, absolute or from the
+    workspace on."""
 
+    sources: tuple[SourceName, ...] = ("notes",)
+    extra_paths: tuple[_Text, ...] = ()
     embedding: EmbeddingKeys = EmbeddingKeys()
     search: SearchKeys = SearchKeys()
+
+    def chosen(self) -> frozenset[str]:
+        """The names of the sources that are searched."""
+        return frozenset((*self.sources, "extra") if self.extra_paths else self.sources)

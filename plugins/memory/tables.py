@@ -1,7 +1,7 @@
 """The tables of the memory index: one SQLite file, derived from the notes, which may be deleted at any time.
 
-notes       each note as it was when it was read
-chunks      its pieces; their ids follow their order in the note
+documents   each note, or whatever else a source has, as it was when it was read
+chunks      its pieces; their ids follow their order in it
 words       their words, stemmed
 parts       their characters by three, for what is only a part of a word
 identities  which models made vectors, and how long these are
@@ -17,7 +17,7 @@ from typing import Any
 
 from sessions.sqlite import Error, load_vectors, writing
 
-LAYOUT = 1
+LAYOUT = 2
 """The version of the tables and of what stands in them."""
 
 PATIENCE = 5.0
@@ -25,10 +25,13 @@ PATIENCE = 5.0
 
 _TABLES = f"""
 BEGIN;
-CREATE TABLE notes (path TEXT PRIMARY KEY, stamp TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE documents (
+    path TEXT PRIMARY KEY, source TEXT NOT NULL, stamp TEXT NOT NULL, state TEXT NOT NULL
+) WITHOUT ROWID;
 CREATE TABLE chunks (
-    id INTEGER PRIMARY KEY, path TEXT NOT NULL, first INTEGER NOT NULL, last INTEGER NOT NULL,
-    headings TEXT NOT NULL, text TEXT NOT NULL, digest TEXT NOT NULL
+    id INTEGER PRIMARY KEY AUTOINCREMENT, path TEXT NOT NULL, source TEXT NOT NULL,
+    first INTEGER NOT NULL, last INTEGER NOT NULL, headings TEXT NOT NULL, text TEXT NOT NULL, digest TEXT NOT NULL,
+    day TEXT NOT NULL, owner TEXT NOT NULL, senders TEXT NOT NULL, private INTEGER NOT NULL
 );
 CREATE INDEX chunks_by_path ON chunks (path);
 CREATE INDEX chunks_by_digest ON chunks (digest);
@@ -71,7 +74,7 @@ def _opened(path: Path) -> tuple[Any, bool]:
             connection.executescript(_TABLES)
         elif version != LAYOUT:
             raise Error[0](f"its layout is {version}")
-        connection.execute("SELECT count(*) FROM notes").fetchone()
+        connection.execute("SELECT count(*) FROM documents").fetchone()
     except BaseException:
         connection.close()
         raise

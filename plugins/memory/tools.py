@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Annotated, Any, ClassVar
 
 import msgspec
@@ -10,12 +9,17 @@ import msgspec
 from plugins.contracts import House, ToolContext, ToolOutput
 from plugins.errors import ToolFailed
 from plugins.memory.errors import IndexUnusable
-from plugins.memory.notes import is_note, read_note
+from plugins.memory.scope import Scope
 from plugins.tools.changing import convert
 from sessions.messages import ToolDefinition
 
 LINES = 400
 """Lines of a note in one answer, at most."""
+
+
+def scope_of(call: ToolContext) -> Scope:
+    """What the person of a call may be shown."""
+    return Scope(owners=frozenset({call.person}), private=True)
 
 
 class SearchArguments(msgspec.Struct, frozen=True):
@@ -63,7 +67,7 @@ class MemorySearch:
         if self._memory is None:
             raise ToolFailed("There is no memory here.")
         try:
-            found = await self._memory.search(wanted.query, results=wanted.max_results)
+            found = await self._memory.search(wanted.query, scope_of(call), results=wanted.max_results)
         except IndexUnusable as error:
             raise ToolFailed(str(error)) from error
         results = [
@@ -101,16 +105,15 @@ class MemoryGet:
     repeatable: ClassVar[bool] = True
 
     def __init__(self, house: House) -> None:
-        self._workspace = house.workspace
+        self._memory = house.memory
 
     async def run(self, arguments: dict[str, Any], call: ToolContext) -> ToolOutput:
         """Return JSON with `text` and `path`; the text is empty where there is no such note. ToolFailed with ENOENT for a
         path that no note can have."""
         wanted = convert(arguments, GetArguments)
-        if not is_note(wanted.path) or ".." in wanted.path.split("/") or "\0" in wanted.path:
+        if self._memory is None:
+            raise ToolFailed("There is no memory here.")
+        text = await self._memory.excerpt(wanted.path, wanted.start, min(wanted.lines, LINES), scope_of(call))
+        if text is None:
             raise ToolFailed(f"ENOENT: {wanted.path} is no note; notes are MEMORY.md and the .md files in memory/.")
-        note = await asyncio.to_thread(read_note, self._workspace, wanted.path)
-        lines = (note or "").replace("\r\n", "\n").split("\n")
-        first = wanted.start - 1
-        text = "\n".join(lines[first : first + min(wanted.lines, LINES)])
         return ToolOutput(text=msgspec.json.encode({"text": text, "path": wanted.path}).decode())

@@ -30,6 +30,7 @@ from gateway.doctor.findings import Finding, Patient
 from gateway.doctor.machine_checks import mount_findings
 from gateway.home import Home
 from plugins.memory.index import MemoryIndex
+from plugins.memory.notes import Notes
 from sessions import sqlite
 from sessions.home_lock import HomeLock
 from tests.gateway.gateways import empty_machine, gateway
@@ -226,8 +227,8 @@ def test_a_memory_index_that_is_behind_or_harmed_is_found(tmp_path: Path) -> Non
     notes = tmp_path / "workspace" / "memory"
     notes.mkdir(parents=True)
     (notes / "2026-11-21.md").write_text("The sky is green.")
-    with MemoryIndex(tmp_path / "memory.sqlite", tmp_path / "workspace") as index:
-        index.refresh()
+    with MemoryIndex(tmp_path / "memory.sqlite") as index:
+        index.refresh([Notes(tmp_path / "workspace")])
     assert found("memory index", patient(tmp_path)) == []
     (notes / "2026-11-22.md").write_text("It is blue again.")
     (behind,) = found("memory index", patient(tmp_path))

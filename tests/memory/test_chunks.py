@@ -35,7 +35,7 @@ def test_the_embedded_text_says_when_and_under_which_headings_it_was_written() -
     (chunk,) = chunks_of("memory/2026-11-21.md", "# Work\n## Ana\nLikes tea.")
     assert chunk.embedded() == "2026-11-21 > Work > Ana\nLikes tea."
     assert day_of("memory/2026-11-21-standup.md") == "2026-11-21"
-    assert day_of("memory/projects.md") is None
+    assert day_of("memory/projects.md") == day_of("memory/2026-13-41.md") == ""
 
 
 def test_a_long_section_is_cut_between_lines_and_overlaps() -> None:

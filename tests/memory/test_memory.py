@@ -15,6 +15,8 @@ import pytest
 from exuvia import House, Purpose, ToolFailed, Unreachable
 from plugins.memory.index import Identity, MemoryIndex
 from plugins.memory.memory import Memory
+from plugins.memory.notes import Notes
+from plugins.memory.scope import EVERYTHING
 from plugins.memory.settings import EmbeddingKeys, MemoryKeys
 from plugins.memory.tools import MemoryGet, MemorySearch
 from sessions.sqlite import in_memory, load_vectors
@@ -82,7 +84,7 @@ class Place:
     def memory(self, provider: str = "none") -> Memory:
         keys = MemoryKeys(embedding=EmbeddingKeys(provider=provider))
         return Memory(
-            self.file, self.workspace, keys=lambda: keys, providers={"counted": self.provider}, today=lambda: TODAY
+            self.file, [Notes(self.workspace)], keys=lambda: keys, providers={"counted": self.provider}, today=lambda: TODAY
         )
 
 
@@ -92,7 +94,7 @@ def place(tmp_path: Path) -> Place:
 
 
 async def citations(memory: Memory, question: str) -> list[str]:
-    return [hit.citation for hit in (await memory.search(question)).hits]
+    return [hit.citation for hit in (await memory.search(question, EVERYTHING)).hits]
 
 
 @pytest.mark.parametrize(("note", "question"), EXACT)
@@ -109,7 +111,7 @@ async def test_exact_words_are_found_in_every_script(place: Place, note: str, qu
 async def test_no_question_is_taken_for_a_query(place: Place, question: str) -> None:
     place.put("MEMORY.md", "something\n")
     async with place.memory() as memory:
-        await memory.search(question)
+        await memory.search(question, EVERYTHING)
         assert await citations(memory, "something") == ["MEMORY.md#L1-L1"]
 
 
@@ -121,7 +123,7 @@ async def test_an_edit_is_found_at_once_and_a_removed_note_is_gone(place: Place)
         assert await citations(memory, "Lisbon") == []
         assert await citations(memory, "Porto") == ["memory/plans.md#L1-L3"]
         (place.workspace / "memory/plans.md").unlink()
-        assert (await memory.search("Porto")).remarks == ("There are no notes.",)
+        assert (await memory.search("Porto", EVERYTHING)).remarks == ("There are no notes.",)
 
 
 async def test_a_link_is_no_note_and_no_note_is_ever_changed(place: Place, tmp_path: Path) -> None:
@@ -174,11 +176,11 @@ async def test_what_was_embedded_is_not_embedded_again(place: Place) -> None:
 async def test_a_search_does_not_wait_for_vectors_and_says_that_they_are_missing(place: Place) -> None:
     place.put("MEMORY.md", "the door code is 4711\n")
     async with place.memory("counted") as memory:
-        found = await memory.search("door")
+        found = await memory.search("door", EVERYTHING)
         assert [hit.citation for hit in found.hits] == ["MEMORY.md#L1-L1"]
         assert "behind" in found.remarks[0]
         await memory.update(lambda _: None)
-        found = await memory.search("door")
+        found = await memory.search("door", EVERYTHING)
         assert found.remarks == ()
         assert found.hits[0].ranked.candidate.cosine is not None
 
@@ -187,7 +189,7 @@ async def test_words_answer_while_the_provider_is_away(place: Place) -> None:
     place.put("MEMORY.md", "the door code is 4711\n")
     place.provider.fails = True
     async with place.memory("counted") as memory:
-        found = await memory.search("door")
+        found = await memory.search("door", EVERYTHING)
         assert [hit.citation for hit in found.hits] == ["MEMORY.md#L1-L1"]
         assert found.remarks[0] == "Only words were compared: The server is away."
 
@@ -195,8 +197,8 @@ async def test_words_answer_while_the_provider_is_away(place: Place) -> None:
 def test_vectors_of_two_models_stand_side_by_side_and_never_meet(place: Place) -> None:
     place.put("MEMORY.md", "# A\n\none\n\n# B\n\ntwo\n")
     small, large = (Identity(provider="p", model="m", dimensions=size) for size in (2, 3))
-    with MemoryIndex(place.file, place.workspace) as index:
-        index.refresh()
+    with MemoryIndex(place.file) as index:
+        index.refresh([Notes(place.workspace)])
         one, two = sorted(index.unembedded(small, 9).items(), key=lambda each: each[1])
         index.embed(small, {one[0]: [1, 0], two[0]: [0, 1]})
         index.embed(large, {two[0]: [0, 0, 1]})
@@ -225,14 +227,17 @@ async def test_the_model_finds_a_note_and_reads_around_it(place: Place) -> None:
 
 
 async def test_a_missing_note_is_empty_and_an_invalid_path_is_enoent(place: Place) -> None:
-    get = MemoryGet(house(place.workspace))
-    missing = await get.run({"path": "memory/2026-01-01.md"}, call())
-    assert msgspec.json.decode(missing.text) == {"text": "", "path": "memory/2026-01-01.md"}
-    for path in ("../secret.md", "/etc/passwd", "memory/../../x.md", "AGENTS.md", "memory/x.txt", "memory/a\0.md"):
-        with pytest.raises(ToolFailed, match="ENOENT"):
-            await get.run({"path": path}, call())
+    async with place.memory() as memory:
+        get = MemoryGet(msgspec.structs.replace(house(place.workspace), memory=memory))
+        missing = await get.run({"path": "memory/2026-01-01.md"}, call())
+        assert msgspec.json.decode(missing.text) == {"text": "", "path": "memory/2026-01-01.md"}
+        for path in ("../secret.md", "/etc/passwd", "memory/../../x.md", "AGENTS.md", "memory/x.txt", "memory/a\0.md"):
+            with pytest.raises(ToolFailed, match="ENOENT"):
+                await get.run({"path": path}, call())
 
 
 async def test_the_tools_are_offered_no_memory_where_there_is_none(place: Place) -> None:
-    with pytest.raises(ToolFailed, match="no memory"):
-        await MemorySearch(house(place.workspace)).run({"query": "x"}, call())
+    rules = house(place.workspace)
+    for tool, arguments in ((MemorySearch(rules), {"query": "x"}), (MemoryGet(rules), {"path": "MEMORY.md"})):
+        with pytest.raises(ToolFailed, match="no memory"):
+            await tool.run(arguments, call())

@@ -1,0 +1,46 @@
+"""What a search may find: the limits that hold before anything is ranked."""
+
+from __future__ import annotations
+
+from datetime import date
+
+import msgspec
+
+
+class Scope(msgspec.Struct, frozen=True, kw_only=True):
+    """Who searches, and what for. `owners` are those whose chunks may be found beside those that are everybody's, None
+    means all of them; `private` whether what is for private chats alone may be. The others narrow it further where they are
+    given: to `sources` by their names, to the days from `since` to `until` (what has no date is of no day), to what
+    `sender` said."""
+
+    owners: frozenset[str] | None
+    private: bool
+    sources: frozenset[str] | None = None
+    since: date | None = None
+    until: date | None = None
+    sender: str | None = None
+
+    def condition(self) -> tuple[str, tuple[str, ...]]:
+        """The scope as a condition of SQL on the table `chunks`, and its parameters; the condition is empty where
+        everything is in the scope."""
+        parts: list[str] = []
+        values: list[str] = []
+        owners = None if self.owners is None else {"", *self.owners}
+        for column, allowed in (("owner", owners), ("source", self.sources)):
+            if allowed is not None:
+                parts.append(f"{column} IN ({', '.join('?' * len(allowed))})")
+                values += sorted(allowed)
+        if not self.private:
+            parts.append("NOT private")
+        for sign, day in ((">=", self.since), ("<=", self.until)):
+            if day is not None:
+                parts.append(f"day <> '' AND day {sign} ?")
+                values.append(day.isoformat())
+        if self.sender is not None:
+            parts.append("instr(lower(senders), lower(?))")
+            values.append(f"\n{self.sender}\n")
+        return " AND ".join(parts), tuple(values)
+
+
+EVERYTHING = Scope(owners=None, private=True)
+"""What the operator of the gateway may find."""
