@@ -52,7 +52,7 @@ from sessions.units import Units, of_message
 from sessions.view import View
 from sessions.wire import decode
 
-FOLD = 10
+FOLD = 11
 """The version of this fold. A checkpoint of another version is not used."""
 
 
@@ -84,6 +84,13 @@ class OpenTurn(msgspec.Struct, frozen=True, kw_only=True):
     calls: tuple[OpenCall, ...] = ()
     finished: bool = False
     """The last reply asked for nothing more: only `turn_ended` is missing."""
+    group: bool = False
+    """Others read along."""
+
+    @property
+    def asked(self) -> bool:
+        """Whether a model was asked for an answer already."""
+        return self.replies > self.resumed
 
     @property
     def name(self) -> str:
@@ -136,6 +143,8 @@ class Transcript(msgspec.Struct, frozen=True, kw_only=True):
     stale: Unfolding | None = None
     """A revert happened and the view is not yet that which it asked for; see `opening.unfolded`."""
     instructions: InstructionsSet | None = None
+    instructed: int = 0
+    """The seq at which these were set."""
     settings: dict[str, str] = {}
     usage: Usage = Usage()
     spent: dict[str, dict[str, Usage]] = {}
@@ -202,7 +211,7 @@ def _changes(  # noqa: PLR0911, PLR0912 - one arm for each kind
         case MessageReceived():
             return {"waiting": (*t.waiting, Waiting(seq=recorded.seq, message=event))}
         case InstructionsSet():
-            return {"instructions": event}
+            return {"instructions": event, "instructed": recorded.seq}
         case TurnStarted():
             return _started(t, recorded, event)
         case TurnJoined():
@@ -289,6 +298,7 @@ def _started(t: Transcript, recorded: Recorded, event: TurnStarted) -> dict[str,
         model=event.model,
         window=event.window,
         reserve=event.reserve,
+        group=any(w.message.chat == "group" for w in t.waiting if w.seq in event.takes),
     )
     return {"turn": ordinal, "open_turn": turn, **_taken(t, recorded.seq, event.takes)}
 

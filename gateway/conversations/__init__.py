@@ -13,7 +13,8 @@ compacting             flush, then compact; with compaction_rules, condensing (f
                        the conversation), compaction_hooks (what plugins say of it)
 day_notes, owed_notes  sections appended to the day's note, each once, whatever stops it meanwhile
 live                   the answer that is being streamed
-instructions           the text before every conversation; workspace_notes: AGENTS.md and SOUL.md
+instructions           the text before every conversation; workspace_notes: AGENTS.md and SOUL.md; loaded_notes:
+                       these, MEMORY.md and the days' notes in it
 files, showing         a conversation's files on their way to models: what was refused; what is shown, read once
 offered_tools          which tools the model is offered now
 """

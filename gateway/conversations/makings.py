@@ -22,6 +22,7 @@ from gateway.conversations.files import ConversationFiles
 from gateway.conversations.inbox import Inbox
 from gateway.conversations.instructions import IN_SHORT, standing_instructions
 from gateway.conversations.live import Live
+from gateway.conversations.loaded_notes import LoadedNotes
 from gateway.conversations.owed_notes import OwedNotes
 from gateway.conversations.pruning import Pruning
 from gateway.conversations.showing import Showing
@@ -146,9 +147,18 @@ class Conversations:
             tools=parts.tools,
             attachments=parts.attachments,
             rules=self._turn_rules,
-            notes=parts.notes.load,
+            notes=self._notes(recorder).load,
             clock=parts.clock,
             hold=parts.providers.in_use,
+        )
+
+    def _notes(self, recorder: Recorder) -> LoadedNotes:
+        settings = self._parts.settings
+        return LoadedNotes(
+            recorder,
+            self._parts.notes,
+            now=self._today,
+            shown=lambda: settings.current.agent.workspace_access != "none",
         )
 
     def _turn_rules(self) -> TurnRules:

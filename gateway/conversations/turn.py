@@ -73,7 +73,7 @@ class Turn:
         tools: Mapping[str, Tool],
         attachments: Attachments,
         rules: Callable[[], TurnRules],
-        notes: Callable[[int | None], Awaitable[tuple[LoadedNote, ...]]],
+        notes: Callable[[int | None, bool], Awaitable[tuple[LoadedNote, ...]]],
         clock: Clock,
         hold: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
@@ -126,7 +126,7 @@ class Turn:
 
     async def _begin(self, model: ChosenModel) -> None:
         small = model.provider.limits(model.model).small
-        self._note_instructions(self._open().ordinal, () if small else await self._notes(model.window), small)
+        self._note_instructions(self._open().ordinal, await self._notes(model.window, small), small)
         await self._answer(model)
 
     async def resume(self) -> None:
@@ -211,6 +211,9 @@ class Turn:
         turn = self._open()
         await self._recorder.record(TurnResumed(attempt=turn.resumed + 1), turn=turn.ordinal)
         if turn.finished:
+            return
+        if not (turn.asked or turn.calls):
+            await self._begin(self._choose_again(turn))  # it was cut off before its instructions were surely set
             return
         for call in turn.calls:
             if call.began and not call.repeatable:

@@ -51,7 +51,7 @@ class WorkspaceNotes:
     """The standing notes of one workspace."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self.folder = folder
         self._files: dict[str, _Read] = {}
         self._refused: dict[str, str] = {}
 
@@ -73,14 +73,14 @@ class WorkspaceNotes:
 
     def _stamp(self, name: str) -> _Stamp | None:
         try:
-            found = (self._folder / name).stat()
+            found = (self.folder / name).stat()
         except OSError:
             return None
         return found.st_mtime_ns, found.st_size, found.st_ino
 
     async def _read(self, name: str, stamp: _Stamp) -> None:
         try:
-            content = await asyncio.to_thread(_content, self._folder / name)
+            content = await asyncio.to_thread(_content, self.folder / name)
         except (OSError, ValueError) as error:
             reason = str(error)
             if self._refused.get(name) != reason:

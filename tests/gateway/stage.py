@@ -20,6 +20,7 @@ from gateway.conversations.day_notes import DayNotes
 from gateway.conversations.files import ConversationFiles
 from gateway.conversations.inbox import Inbox, QueueMode
 from gateway.conversations.live import Live
+from gateway.conversations.loaded_notes import LoadedNotes
 from gateway.conversations.owed_notes import OwedNotes
 from gateway.conversations.pruning import Pruning
 from gateway.conversations.showing import Showing
@@ -194,6 +195,8 @@ class Stage:
             compacting=self.compacting,
             sleep=self._sleep,
         )
+        standing = WorkspaceNotes(workspace or Path("unused"))
+        self.notes = LoadedNotes(self.recorder, standing, now=self.clock.now, shown=lambda: True)
         self.turn = Turn(
             self.recorder,
             live=self.live,
@@ -203,7 +206,7 @@ class Stage:
             tools={tool.definition.name: tool for tool in tools},  # type: ignore[misc]
             attachments=kept,
             rules=lambda: TurnRules(instructions="Be brief.", in_short="Brief.", parameters={}, rounds=rounds),
-            notes=WorkspaceNotes(workspace or Path("unused")).load,
+            notes=self.notes.load,
             clock=self.clock,
         )
         self.conversation = Conversation(

@@ -195,7 +195,7 @@ async def test_what_arrives_while_the_notes_are_read_interrupts_the_turn_too() -
     stage = Stage(Model(hangs_after("the old question"), says("both")), queue="interrupt")
     reading, read = asyncio.Event(), asyncio.Event()
 
-    async def slow(_: int | None) -> tuple[()]:
+    async def slow(_: int | None, small: bool) -> tuple[()]:
         reading.set()
         await read.wait()
         return ()
@@ -216,7 +216,7 @@ async def test_stop_reaches_a_turn_whose_notes_are_being_read() -> None:
     stage = Stage(Model(hangs_after("")))
     reading, read = asyncio.Event(), asyncio.Event()
 
-    async def slow(_: int | None) -> tuple[()]:
+    async def slow(_: int | None, small: bool) -> tuple[()]:
         reading.set()
         await read.wait()
         return ()
