@@ -74,9 +74,9 @@ class PruningContext(msgspec.Struct, frozen=True, kw_only=True):
     has the edit in force of each message that was pruned, by source. `asked_at` is when a model was last asked.
     """
 
-    messages: tuple[Message, ...]
+    messages: Sequence[Message]
     sources: Sequence[int]
-    sizes: tuple[int, ...]
+    sizes: Sequence[int]
     characters: int
     edited: Mapping[int, Edited] = MappingProxyType({})
     asked_at: datetime | None = None

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from operator import mul
 
 import msgspec
 
@@ -77,14 +78,17 @@ def _features(units: Units, whole: bool, hidden: int) -> tuple[float, ...]:
 
 
 def _product(one: Sequence[float], other: Sequence[float]) -> float:
-    return sum(a * b for a, b in zip(one, other, strict=True))
+    return sum(map(mul, one, other), 0.0)
 
 
 def _surer(
     covariance: tuple[tuple[float, ...], ...], shares: Sequence[float], variance: float
 ) -> tuple[tuple[float, ...], ...]:
     """The covariance after an observation, with the drift."""
-    after = [[cell - shares[i] * shares[j] / variance for j, cell in enumerate(row)] for i, row in enumerate(covariance)]
+    after = [
+        [cell - share * other / variance for cell, other in zip(row, shares, strict=True)] if share else list(row)
+        for row, share in zip(covariance, shares, strict=True)
+    ]
     for i, (_, deviation, _, _) in enumerate(_BELIEFS):
         if after[i][i] < deviation**2:
             after[i][i] += (DRIFT * deviation) ** 2

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from sessions.events import InstructionsSet
+from sessions.growing import Growing
 from sessions.messages import AssistantMessage, Message, ToolDefinition, ToolMessage, UserMessage
 from sessions.transcript import Transcript
 from sessions.units import Units, of_head, of_message
@@ -27,17 +28,17 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
     instructions: str
     tools: tuple[ToolDefinition, ...]
     parameters: dict[str, Any]
-    messages: tuple[Message, ...]
+    messages: Sequence[Message]
 
 
 def assemble(transcript: Transcript, before: Context | None = None) -> Context:
     """The context of the next request, from the transcript alone. `before` is one that was assembled earlier: what both
     have in common is not checked again."""
     head = transcript.instructions
-    messages = tuple(transcript.messages)
+    messages = transcript.messages
     known = len(before.messages) if before is not None and continues(messages, before.messages) else 0
     if not is_paired(messages[known:]):
-        messages = tuple(paired(messages))
+        messages = Growing(paired(messages))
     return Context(
         instructions=standing_text(head) if head else "",
         tools=head.tools if head else (),
@@ -51,9 +52,11 @@ def standing_text(instructions: InstructionsSet) -> str:
     return "\n\n".join([instructions.text, *(f"# {note.path}\n\n{note.text}" for note in instructions.notes)])
 
 
-def continues(messages: tuple[Message, ...], before: tuple[Message, ...]) -> bool:
-    """Whether these messages begin with those before. Mostly they are the very same values, which tuples see at once."""
-    return messages[: len(before)] == before
+def continues(messages: Sequence[Message], before: Sequence[Message]) -> bool:
+    """Whether these messages begin with those before. Mostly one grew out of the other, which is seen at once."""
+    if isinstance(messages, Growing) and messages.grew_from(before):
+        return True
+    return tuple(messages[: len(before)]) == tuple(before)
 
 
 def is_paired(messages: Sequence[Message]) -> bool:
@@ -123,7 +126,7 @@ class Gauge:
 
     def __init__(self) -> None:
         self._head = b""
-        self._messages: tuple[Message, ...] = ()
+        self._messages: Sequence[Message] = ()
         self._marks: list[_Mark] = []
 
     def measure(self, context: Context) -> Measured:
@@ -141,7 +144,7 @@ class Gauge:
         state.update(b"]")
         return Measured(sha256=state.hexdigest(), units=units)
 
-    def _known(self, head: bytes, messages: tuple[Message, ...]) -> _Mark:
+    def _known(self, head: bytes, messages: Sequence[Message]) -> _Mark:
         """The last mark that holds for these messages. Those behind it are forgotten."""
         if head != self._head:
             self._head, self._messages = head, ()
@@ -152,7 +155,7 @@ class Gauge:
         return self._marks[-1]
 
 
-def common_beginning(messages: tuple[Message, ...], before: tuple[Message, ...]) -> int:
+def common_beginning(messages: Sequence[Message], before: Sequence[Message]) -> int:
     """How many messages both begin with."""
     if continues(messages, before):
         return len(before)

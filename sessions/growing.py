@@ -31,6 +31,10 @@ class Growing(Sequence[T], Generic[T]):
         successor._length = self._length + 1
         return successor
 
+    def grew_from(self, before: object) -> bool:
+        """Whether this is `before` with more behind it, as far as that is known without a look at any item."""
+        return isinstance(before, Growing) and before._items is self._items and before._length <= self._length
+
     def __len__(self) -> int:
         return self._length
 
@@ -43,13 +47,15 @@ class Growing(Sequence[T], Generic[T]):
     def __getitem__(self, index: slice) -> Sequence[T]: ...
     def __getitem__(self, index: int | slice) -> T | Sequence[T]:
         if isinstance(index, slice):
-            return self._items[: self._length][index]
+            return self._items[slice(*index.indices(self._length))] if (index.step or 1) > 0 else list(self)[index]
         if not -self._length <= index < self._length:
             raise IndexError(index)
         return self._items[index if index >= 0 else self._length + index]
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Growing) and list(self) == list(other)
+        if isinstance(other, tuple):
+            return tuple(self) == other
+        return isinstance(other, Growing) and (self._length == other._length) and list(self) == list(other)
 
     def __hash__(self) -> int:
         return hash(tuple(self))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sessions.compaction import Sizes
 from sessions.context import Context, canonical_head, common_beginning
 from sessions.messages import Attachment, Message, UserMessage
@@ -19,7 +21,7 @@ class Sizing:
     """Sizes of one session's requests. Each message is counted once."""
 
     def __init__(self) -> None:
-        self._messages: tuple[Message, ...] = ()
+        self._messages: Sequence[Message] = ()
         self._units: list[Units] = []
         self._total = Units()
         self._head: tuple[object, Units] = (None, Units())
@@ -36,7 +38,7 @@ class Sizing:
         factor = estimated / max(sum(parts), 1)
         return Sizes(head=max(0, round(parts[0] * factor)), messages=tuple(round(part * factor) for part in parts[1:]))
 
-    def _follow(self, messages: tuple[Message, ...]) -> None:
+    def _follow(self, messages: Sequence[Message]) -> None:
         known = common_beginning(messages, self._messages)
         fresh = [of_message(message) + _files(message) for message in messages[known:]]
         self._total += sum(fresh, Units()) - sum(self._units[known:], Units())

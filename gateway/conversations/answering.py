@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 
 import msgspec
@@ -22,7 +22,7 @@ from sessions.context import Context, Gauge, assemble
 from sessions.events import AttachmentsWithheld, ModelReplied, RequestedCall, RequestSent
 from sessions.messages import Usage
 from sessions.recorder import Recorder
-from sessions.sight import Sight
+from sessions.sight import Seen, Sight
 from sessions.transcript import OpenTurn, open_turn
 from sessions.units import Units, of_files
 from sessions.wire import carriable
@@ -41,6 +41,17 @@ OVERFLOWS = 4
 
 CUT_RETRIES = 2
 """How often a model is asked again after its stream was cut."""
+
+
+class Draft(msgspec.Struct, frozen=True, kw_only=True):
+    """A request as it would be sent now: its `context` with what becomes of each attachment (`seen`), the hash of what is
+    sent, and how much that is."""
+
+    context: Context
+    seen: Sequence[Seen]
+    sha256: str
+    units: Units
+    tokens: int
 
 
 class Answering:
@@ -93,13 +104,23 @@ class Answering:
 
     def measure(self, sight: Sight | None, model: str) -> Units:
         """What the next request would hold, for a `provider:model` of this sight. Costs what is new since the last time."""
-        context = assemble(self._recorder.transcript, self._before)
-        return self._gauge.measure(context).units + of_files(self._files.look(context, sight, model))
+        return self._draft(sight, model).units
 
-    def _tokens(self, model: ChosenModel) -> int:
-        """Estimated tokens of the next request to this model."""
-        units = self.measure(model.provider.limits(model.model).sight, model.name)
-        return self._recorder.transcript.counts.estimate(units, model.name)
+    def _draft(self, sight: Sight | None, model: str) -> Draft:
+        transcript = self._recorder.transcript
+        context = self._before = assemble(transcript, self._before)
+        seen, measured = self._files.look(context, sight, model), self._gauge.measure(context)
+        units = measured.units + of_files(seen) if seen else measured.units
+        tokens = transcript.counts.estimate(units, model)
+        return Draft(context=context, seen=seen, sha256=measured.sha256, units=units, tokens=tokens)
+
+    async def _drafted(self, model: ChosenModel) -> Draft:
+        """The next request to this model, once what is too large was pruned and compacted."""
+        sight = model.provider.limits(model.model).sight
+        await self._prune(model.window, self.reserve(model.window))
+        view, draft = self._recorder.transcript.view, self._draft(sight, model.name)
+        await self._compacting.before_request(model.window, draft.tokens)
+        return draft if self._recorder.transcript.view is view else self._draft(sight, model.name)
 
     async def _ask(self, model: ChosenModel) -> None:
         """One answer of the model, asked again if its stream is cut."""
@@ -116,26 +137,21 @@ class Answering:
                 return
 
     async def _stream(self, model: ChosenModel) -> Reply:
-        await self._prune(model.window, self.reserve(model.window))
-        await self._compacting.before_request(model.window, self._tokens(model))
+        draft = await self._drafted(model)
         transcript = self._recorder.transcript
         ordinal = self._open().ordinal
-        context = self._before = assemble(transcript, self._before)
-        seen = self._files.look(context, model.provider.limits(model.model).sight, model.name)
-        measured = self._gauge.measure(context)
-        units = measured.units + of_files(seen)
         self._recorder.note(
             RequestSent(
                 purpose="answer",
-                sha256=measured.sha256,
-                messages=len(context.messages),
-                tokens=transcript.counts.estimate(units, model.name),
-                units=units,
+                sha256=draft.sha256,
+                messages=len(draft.context.messages),
+                tokens=draft.tokens,
+                units=draft.units,
                 model="" if model.name == self._open().name else model.name,
             ),
             turn=ordinal,
         )
-        shown = await self._files.show(context, seen)
+        shown = await self._files.show(draft.context, draft.seen)
         if news := self._files.news(model.name, shown, transcript.withheld):
             self._recorder.note(AttachmentsWithheld(model=model.name, files=news), turn=ordinal)
         self._speaking = model

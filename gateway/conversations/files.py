@@ -29,7 +29,7 @@ class ConversationFiles:
         self._showing = showing
         self._taken: set[tuple[str, str]] = set()
         self._refused: set[tuple[str, str]] = set()
-        self._messages: tuple[Message, ...] = ()
+        self._messages: Sequence[Message] = ()
         self._carrying: list[int] = []
 
     def look(self, context: Context, sight: Sight | None, model: str) -> list[Seen]:

@@ -42,7 +42,7 @@ class Pruning:
     async def prune(self, window: int | None, reserve: int) -> None:
         """Note what the next request of the open turn shows less of, at a window and a reserve of so many tokens. Where the
         window is not known nothing is too long for it."""
-        fresh = self._tally.follow(tuple(self._recorder.transcript.messages))
+        fresh = self._tally.follow(self._recorder.transcript.messages)
         if window is None:
             self._bearable = None
             return
@@ -61,11 +61,11 @@ class Pruning:
 
     def _context(self) -> PruningContext:
         transcript, tally = self._recorder.transcript, self._tally
-        tally.follow(tuple(transcript.messages))
+        tally.follow(transcript.messages)
         return PruningContext(
             messages=tally.messages,
             sources=transcript.view.sources,
-            sizes=tuple(tally.sizes),
+            sizes=tally.sizes,
             characters=tally.characters,
             edited=MappingProxyType(transcript.view.edited),
             asked_at=datetime.fromisoformat(transcript.asked_at) if transcript.asked_at else None,

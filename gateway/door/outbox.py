@@ -120,24 +120,24 @@ class Outbox:
         await self._send_answers()
         sent = False
         for key, subscription in tuple(self._subscriptions.items()):
-            if subscription.has_news:
-                sent = True
-                await self._send_portion(key, subscription)
+            sent |= await self._send_portion(key, subscription)
         return sent or bool(self._answers)
 
-    async def _send_portion(self, key: str, subscription: Subscription) -> None:
+    async def _send_portion(self, key: str, subscription: Subscription) -> bool:
+        """Send what is next of a subscription; False if nothing was."""
         try:
             portion = await subscription.take()
         except (SessionsError, OSError) as error:
             # The others go on; this one would meet the same place again.
             self.unfollow(key)
             self.answer(frames.error("storage_failed", f"The subscription to {key} ends: {sentence_of(error)}"))
-            return
+            return True
         for outgoing in portion:
             await self._send_outgoing(outgoing)
             if outgoing.event is not None and frames.is_of_kind(outgoing.data, "setting_changed"):
                 self.tell_settings(subscription.chat)
             await self._send_answers()
+        return bool(portion)
 
     async def _send_outgoing(self, outgoing: Outgoing) -> None:
         if outgoing.event is not None:

@@ -47,8 +47,7 @@ class Cursor:
     @property
     def has_news(self) -> bool:
         """Whether there is something to send."""
-        head = self._chat.head(self.session) or 0
-        return head > self.after or self._has_pieces()
+        return (self._chat.head(self.session) or 0) > self.after or self._has_pieces()
 
     @property
     def is_done(self) -> bool:
@@ -133,8 +132,7 @@ class Subscription:
     @property
     def has_news(self) -> bool:
         """Whether there is something to send."""
-        self._follow()
-        return any(cursor.has_news for cursor in self.cursors)
+        return self._next() is not None
 
     @property
     def is_flooded(self) -> bool:
@@ -142,20 +140,23 @@ class Subscription:
         return sum(cursor.unread() for cursor in self.cursors) > UNREAD_LIMIT
 
     async def take(self) -> list[Outgoing]:
-        """What is next, of the oldest session that has something."""
-        self._follow()
-        for cursor in self.cursors:
-            if cursor.has_news:
-                return await cursor.take()
-        return []
+        """What is next, of the oldest session that has something; empty if none has."""
+        cursor = self._next()
+        return await cursor.take() if cursor is not None else []
 
-    def _follow(self) -> None:
-        """Begin the session after the newest one that is followed, once that has nothing to tell; forget those before it
-        that are over."""
+    def _next(self) -> Cursor | None:
+        """The oldest session that has something. The one after the newest that is followed begins once that has nothing to
+        tell; those before it that are over are forgotten."""
         newest = self.cursors[-1]
         if len(self.cursors) > 1:
             self.cursors = [cursor for cursor in self.cursors if cursor is newest or not cursor.is_done]
-        while not newest.has_news and (session := self.chat.successor(newest.session)) and session not in self._begun:
+        for cursor in self.cursors:
+            if cursor.has_news:
+                return cursor
+        while (session := self.chat.successor(newest.session)) and session not in self._begun:
             self._begun.add(session)
             newest = Cursor(self.chat, session, 0)
             self.cursors.append(newest)
+            if newest.has_news:
+                return newest
+        return None

@@ -8,7 +8,7 @@ before it calls a tool wants its thoughts back with the result.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -54,7 +54,7 @@ class Encoder:
         between = b"," if system and messages else b""
         return b"".join((head[:-1], b',"messages":[', system, between, messages, b"]}"))
 
-    def _messages(self, session: str, messages: tuple[Message, ...], pictures: Mapping[str, bytes]) -> bytearray:
+    def _messages(self, session: str, messages: Sequence[Message], pictures: Mapping[str, bytes]) -> bytearray:
         """The messages, joined by commas."""
         known, joined = self._remembered.take(session, messages)
         for message in messages[known:]:

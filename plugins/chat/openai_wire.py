@@ -6,7 +6,7 @@ After OpenAI's API reference (`POST /v1/chat/completions`), and what compatible 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -52,7 +52,7 @@ class Encoder:
         between = b"," if system and messages else b""
         return b"".join((_encode(head)[:-1], b',"messages":[', system, between, messages, b"]}"))
 
-    def _messages(self, session: str, messages: tuple[Message, ...], pictures: Mapping[str, bytes]) -> bytearray:
+    def _messages(self, session: str, messages: Sequence[Message], pictures: Mapping[str, bytes]) -> bytearray:
         """The messages, joined by commas."""
         known, joined = self._remembered.take(session, messages)
         for message in messages[known:]:

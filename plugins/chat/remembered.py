@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from sessions.context import continues
 from sessions.messages import Message
 
@@ -13,19 +15,19 @@ class Remembered:
     """Of each session, messages and their bytes, within a limit in bytes; what was used longest ago is forgotten."""
 
     def __init__(self, limit: int = REMEMBERED) -> None:
-        self._known: dict[str, tuple[tuple[Message, ...], bytearray]] = {}
+        self._known: dict[str, tuple[Sequence[Message], bytearray]] = {}
         self._limit = limit
         self.size = 0
         """Bytes that are kept now."""
 
-    def take(self, session: str, messages: tuple[Message, ...]) -> tuple[int, bytearray]:
+    def take(self, session: str, messages: Sequence[Message]) -> tuple[int, bytearray]:
         """How many of these messages, from the first on, are known, and their bytes, which are the caller's from here
         on: they grow in place, since a copy of a long conversation costs page faults."""
         before, encoded = self._known.pop(session, ((), bytearray()))
         self.size -= len(encoded)
         return (len(before), encoded) if continues(messages, before) else (0, bytearray())
 
-    def keep(self, session: str, messages: tuple[Message, ...], encoded: bytearray) -> None:
+    def keep(self, session: str, messages: Sequence[Message], encoded: bytearray) -> None:
         """Remember these messages as these bytes."""
         self._known[session] = messages, encoded
         self.size += len(encoded)

@@ -180,7 +180,7 @@ async def test_a_restart_sends_the_same_bytes() -> None:
         restarted.hear("still there?", "after")
         await restarted.until_settled()
     last, first = model.requests[-1].context.messages, again.requests[0].context.messages
-    assert first[: len(last)] == last
+    assert tuple(first[: len(last)]) == last
     assert stage.told(ContextPruned) != []
 
 

@@ -119,7 +119,7 @@ def test_a_tally_that_follows_a_view_says_what_one_that_counts_anew_does() -> No
                 call = ToolCall(id="c", tool="t", arguments="{}")
                 messages.append(AssistantMessage(text="x" * step, calls=(call,), opaque="sealed"))
         tally.follow(tuple(messages))
-        assert tally.sizes == [characters(message) for message in messages]
+        assert list(tally.sizes) == [characters(message) for message in messages]
         assert tally.characters == sum(tally.sizes)
 
 
