@@ -7,8 +7,8 @@ together reach, and the table names the processor time of each.
 `start`, `memory`, `latency`, `throughput`, `restart`, `opening` and `pruning` each measure one thing, to be read alone.
 `floor` is what a turn cannot be cheaper than. `gateway_process`, `model_server`, `echo_server`, `client` and
 `websocket_client` are what they measure with, `figures` is what they return, `setting` how large they are, `journals` writes
-the logs that they open, `process` reads what one uses. `pruned_session` is a session without a gateway, `agent_session` a
-recorded one, `pruning_picture` draws what pruning makes of that.
+the logs that they open, `process` reads what one uses. `pruned_session` is a session without a gateway, `compacted_session`
+one that is compacted too, `agent_session` a recorded one, `fitted` that at several windows; `pruning_picture` draws it.
 
 `tokens` says how far the estimate of a request lies from what its provider counts, with no process either.
 

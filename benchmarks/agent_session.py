@@ -14,7 +14,6 @@ import msgspec
 
 from benchmarks.process import ROOT
 from benchmarks.pruned_session import BEGAN, PrunedSession
-from plugins.pruning import Mode, PruningRules
 from sessions.events import CallRef, RequestedCall
 
 DATA = ROOT.parent / "shared" / "data" / "agent-session.jsonl"
@@ -28,12 +27,17 @@ def lines_of(path: Path) -> list[dict[str, Any]]:
     return [msgspec.json.decode(line) for line in path.read_bytes().splitlines()]
 
 
-async def replay(lines: list[dict[str, Any]], mode: Mode) -> PrunedSession:
-    """The recorded session, each of its requests pruned by the mode."""
-    playing = _Playing(PrunedSession(PruningRules(mode=mode), WINDOW))
+def without_cuts(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The same session as it would have gone on if the agent had never compacted it."""
+    return [line for line in lines if line["type"] != "compaction"]
+
+
+async def replay(lines: list[dict[str, Any]], session: PrunedSession) -> PrunedSession:
+    """The recorded session, played in one that is empty so far; returns that."""
+    playing = _Playing(session)
     for index, line in enumerate(lines):
         await playing.take(index, line)
-    return playing.session
+    return session
 
 
 class _Playing:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import random
+import statistics
 import tempfile
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import msgspec
@@ -32,6 +34,12 @@ WINDOWS = {8_000: 1, 4_000: 4, 200_000: 4}
 
 UNPRUNED = 100_000
 """Above so many tokens nothing is pruned."""
+
+ROUNDS = 24
+"""Calls of the model in one turn, as configured by default; this one makes seldom more than five."""
+
+TEN_MINUTES = timedelta(minutes=10)
+"""Between two turns: so that there is a new note each day, as in months."""
 
 
 class TimedModel(StrictModel):
@@ -60,12 +68,14 @@ class TimedModel(StrictModel):
 
 
 class Played(msgspec.Struct, frozen=True, kw_only=True):
-    """A session that was played: what the model saw, the log, and the milliseconds of each turn outside the model."""
+    """A session that was played: what the model saw, the log, and the milliseconds of each turn outside the model, all of
+    them and those of the processor."""
 
     model: TimedModel
     lines: list[bytes]
     events: list[Event]
     millis: list[float]
+    cpu: list[float]
 
 
 def run(setting: Setting) -> list[Figure]:
@@ -81,19 +91,23 @@ def run(setting: Setting) -> list[Figure]:
 async def _play(window: int, turns: int, folder: Path) -> Played:
     model = TimedModel(window)
     # Pruning keeps such a session far below a large window: without it there are compactions to see.
-    on = long_stage(folder, model, pruning=PruningRules(mode="off" if window > UNPRUNED else "always"))
+    on = long_stage(folder, model, rounds=ROUNDS, pruning=PruningRules(mode="off" if window > UNPRUNED else "always"))
     async with on.playing():
-        millis = [await _turn(on, model, turn) for turn in range(turns)]
+        turned = [await _turn(on, model, turn) for turn in range(turns)]
         await on.until(lambda: not on.recorder.transcript.cycle.owed)
-    return Played(model=model, lines=on.log.written, events=on.events, millis=millis)
+    millis, cpu = ([1000 * each for each in column] for column in zip(*turned, strict=True))
+    return Played(model=model, lines=on.log.written, events=on.events, millis=millis, cpu=cpu)
 
 
-async def _turn(on: Stage, model: TimedModel, turn: int) -> float:
+async def _turn(on: Stage, model: TimedModel, turn: int) -> tuple[float, float]:
+    """The seconds of a turn outside the model, and those of the processor."""
     longer = random.Random(turn).choice((1, 1, 1, 3, 9, 300))
-    began, before = time.perf_counter(), model.elapsed
+    on.clock.move(TEN_MINUTES.total_seconds())
+    on.compaction = msgspec.structs.replace(on.compaction, today=on.clock.now())
+    began, spent = time.perf_counter() - model.elapsed, time.process_time() - model.cpu
     on.hear(f"Turn {turn}, about CRAB-{turn}: " + "what of it? " * longer, f"t{turn}")
     await on.until_settled()
-    return (time.perf_counter() - began - (model.elapsed - before)) * 1000
+    return time.perf_counter() - model.elapsed - began, time.process_time() - model.cpu - spent
 
 
 def _figures(window: int, played: Played, journal: Path) -> Iterator[Figure]:
@@ -110,11 +124,10 @@ def _figures(window: int, played: Played, journal: Path) -> Iterator[Figure]:
     if flushes:
         yield figure("long", f"{what}: flushes before a compaction", "", flushes)
     yield figure("long", f"{what}: a turn outside the model", "ms", played.millis)
-    tenth = len(played.millis) // 10
-    if tenth:
-        first, last = played.millis[tenth : 2 * tenth], played.millis[-tenth:]
-        start = sorted(first)[len(first) // 2]
-        yield figure("long", f"{what}: of the last tenth", "ms", last, against="second tenth", reference=start)
+    tenth = max(1, len(played.cpu) // 10)
+    first, last = (statistics.mean(part) for part in (played.cpu[tenth : 2 * tenth], played.cpu[-tenth:]))
+    label = f"{what}: processor for one of the last tenth"
+    yield figure("long", label, "ms", [last], against="second tenth", reference=first)
 
 
 def _wrong(played: Played, journal: Path) -> dict[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -62,8 +63,14 @@ class _Nowhere:
         self._settled: Callable[[int], None] = lambda _: None
 
     def append(self, line: bytes, *, urgent: bool) -> None:
-        self._settled(self.end)  # all before this line: the recorder does not know of it yet
-        self.durable, self.end = self.end, self.end + len(line)
+        self._settle()  # all before this line: the recorder does not know of it yet
+        self.end += len(line)
+        if urgent:
+            asyncio.get_running_loop().call_soon(self._settle)
+
+    def _settle(self) -> None:
+        self.durable = self.end
+        self._settled(self.durable)
 
     def listen(self, durable: Callable[[int], None], failed: object) -> None:
         self._settled = durable
@@ -87,7 +94,8 @@ class PrunedSession:
         self.rules = rules
         self.recorder = Recorder(_Nowhere(), START, Transcript(), lambda: self.now)
         self.recorder.read_along(self._remember)
-        self._pruning = Pruning(self.recorder, load_plugins(()), rules=lambda: self.rules, now=lambda: self.now)
+        self.hooks = load_plugins(())
+        self._pruning = Pruning(self.recorder, self.hooks, rules=lambda: self.rules, now=lambda: self.now)
         self._gauge = Gauge()
         self._before: Context | None = None
         self._asked = BEGAN
@@ -128,7 +136,7 @@ class PrunedSession:
     async def send(self) -> Sent:
         """Prune, assemble and measure a request, as a turn does."""
         began = time.perf_counter()
-        await self._pruning.prune(self.window, 0)
+        await self.shrink()
         context = assemble(self.recorder.transcript, self._before)
         measured = self._gauge.measure(context)
         millis = (time.perf_counter() - began) * 1000
@@ -139,6 +147,14 @@ class PrunedSession:
         self._before, self._asked = context, self.now
         self.sent.append(Sent(tokens=tokens, bytes=size, repeated=repeated if is_warm else 0, millis=millis))
         return self.sent[-1]
+
+    async def shrink(self) -> None:
+        """What is done before a request for it to be small."""
+        await self.prune(0)
+
+    async def prune(self, reserve: int) -> None:
+        """Prune as at a reserve of so many tokens."""
+        await self._pruning.prune(self.window, reserve)
 
     def _note(self, event: Event) -> int:
         self.now += timedelta(milliseconds=1)

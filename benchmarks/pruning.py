@@ -10,6 +10,7 @@ from typing import get_args
 
 from benchmarks.agent_session import DATA, lines_of, replay
 from benchmarks.figures import Figure, figure
+from benchmarks.fitted import figures_of, fitted
 from benchmarks.pruned_session import PrunedSession, Sent
 from benchmarks.setting import Setting
 from plugins.pruning import Mode, PruningRules
@@ -42,7 +43,10 @@ async def _run(setting: Setting) -> list[Figure]:
         return figures
     lines = lines_of(DATA)
     for mode in get_args(Mode):
-        figures += _figures(f"agent's session, {mode}", await replay(lines, mode))
+        figures += _figures(f"agent's session, {mode}", await replay(lines, PrunedSession(PruningRules(mode=mode), WINDOW)))
+    for each in await fitted(lines):
+        figures += figures_of(each)
+        figures += _saved(f"agent's session at {each.window:,}, {each.what}", each.session)
     return figures
 
 
@@ -80,6 +84,11 @@ def _figures(what: str, session: PrunedSession) -> Iterator[Figure]:
     share = [repeated_share(sent)]
     yield figure("pruning", f"{what}: cached", "%", share, against="at least", reference=BAR_REPEATED)
     yield figure("pruning", f"{what}: pruned, assembled, measured", "ms", [each.millis for each in sent])
+    yield from _saved(what, session)
+
+
+def _saved(what: str, session: PrunedSession) -> Iterator[Figure]:
+    """How many characters the edits saved, by who proposed them and their kind."""
     saved: dict[str, list[float]] = {}
     for _, edit in session.edits:
         saved.setdefault(f"{edit.by}, {type(edit).__name__.lower()}", []).append(float(edit.saved))

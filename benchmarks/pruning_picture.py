@@ -1,4 +1,5 @@
-"""`python -m benchmarks.pruning_picture FILE.svg`: draw what pruning makes of a recorded session, request by request."""
+"""`python -m benchmarks.pruning_picture FILE.svg`: draw what pruning and compactions make of a recorded session, request by
+request."""
 
 from __future__ import annotations
 
@@ -7,19 +8,45 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from benchmarks.agent_session import DATA, WINDOW, lines_of, replay
-from benchmarks.pruned_session import PrunedSession
-from plugins.pruning import Mode
+import msgspec
 
-WIDTH, LEFT, RIGHT = 860, 70, 840
-TOP, BOTTOM = 60, 330
-"""Where the tokens are drawn, in pixels from the top."""
-SAVED_TOP, SAVED_BOTTOM = 390, 470
-"""Where what edits saved is drawn."""
-MOST_SAVED = 150_000
-"""Characters at the top of that."""
+from benchmarks.agent_session import DATA, WINDOW, lines_of, replay
+from benchmarks.fitted import Fitted, fitted
+from benchmarks.pruned_session import PrunedSession
+from plugins.pruning import Mode, PruningRules
+
+WIDTH, HEIGHT = 860, 850
+LEFT, RIGHT = 70, 840
+
+
+class Panel(msgspec.Struct, frozen=True, kw_only=True):
+    """Where something is drawn, in pixels from the top; `most` is the value at the top of it, `step` lies between two
+    lines."""
+
+    top: int
+    bottom: int
+    most: int
+    step: int
+
+    def y(self, value: float) -> float:
+        """Where a value stands."""
+        return round(self.bottom - (self.bottom - self.top) * min(value, self.most) / self.most, 1)
+
+
+MODES = Panel(top=60, bottom=330, most=WINDOW, step=50_000)
+SAVED = Panel(top=390, bottom=470, most=150_000, step=150_000)
+"""In characters."""
+FITTED = Panel(top=560, bottom=800, most=400_000, step=100_000)
 
 COLOURS: dict[Mode, str] = {"off": "#8a8f98", "cache-ttl": "#c77700", "always": "#1a6fb5"}
+
+FITTED_COLOURS = {
+    ("left alone", 200_000): "#8a8f98",
+    ("pruned", 200_000): "#1a6fb5",
+    ("compacted", 200_000): "#2a8a4a",
+    ("pruned and compacted", 128_000): "#7a3fb0",
+    ("pruned and compacted", 32_000): "#c2342b",
+}
 
 STYLE = "text{font:13px system-ui,sans-serif;fill:#333}.small{font-size:11px;fill:#667}.grid{stroke:#e3e6ea}"
 
@@ -35,53 +62,76 @@ def main(path: Path) -> int:
 
 async def _drawn() -> str:
     lines = lines_of(DATA)
-    return picture({mode: await replay(lines, mode) for mode in COLOURS})
+    modes = {mode: await replay(lines, PrunedSession(PruningRules(mode=mode), WINDOW)) for mode in COLOURS}
+    return picture(modes, await fitted(lines))
 
 
-def picture(sessions: dict[Mode, PrunedSession]) -> str:
-    """The same session under several modes, as SVG."""
-    height = SAVED_BOTTOM + 40
+def picture(modes: dict[Mode, PrunedSession], fits: Sequence[Fitted]) -> str:
+    """The same session under several modes, and at several windows, as SVG."""
+    requests = len(modes["off"].sent)
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" aria-labelledby="title">',
-        '<title id="title">Tokens of each request of a recorded session, by the mode of pruning</title>',
-        f'<style>{STYLE}</style><rect width="{WIDTH}" height="{height}" fill="#fff"/>',
-        _text(LEFT, 24, "A coding agent's session: tokens of each request, window 200,000"),
-        *_axes(len(sessions["off"].sent)),
-        *_legend(sessions),
-        *(_line(mode, [each.tokens for each in session.sent]) for mode, session in sessions.items()),
-        _text(LEFT, SAVED_TOP - 14, "What each request's edits saved in the mode always, in characters"),
-        *_saved(sessions["always"]),
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-labelledby="title">',
+        '<title id="title">Tokens of each request of a recorded session, by what is done to keep it small</title>',
+        f'<style>{STYLE}</style><rect width="{WIDTH}" height="{HEIGHT}" fill="#fff"/>',
+        _text(LEFT, 24, "A coding agent's session, with its own two compactions: tokens of each request, window 200,000"),
+        *_axes(MODES, requests),
+        *_legend(46, [(COLOURS[mode], f"{mode}: {_millions(session)}") for mode, session in modes.items()]),
+        *(_line(MODES, COLOURS[mode], session) for mode, session in modes.items()),
+        _text(LEFT, SAVED.top - 14, "What each request's edits saved in the mode always, in characters"),
+        *_axes(SAVED, 0),
+        *_saved(modes["always"]),
+        _text(LEFT, FITTED.top - 50, "The same without those two: as the gateway keeps it, at windows of several sizes"),
+        *_axes(FITTED, requests),
+        *_fits(fits),
         "</svg>",
     ]
     return "\n".join(parts) + "\n"
 
 
-def _axes(requests: int) -> Iterator[str]:
-    for tokens in range(0, WINDOW + 1, 50_000):
-        y = _y(tokens)
-        yield f'<path class="grid" d="M{LEFT} {y}H{RIGHT}"/>'
-        yield _text(LEFT - 8, y + 4, f"{tokens // 1000}k", anchor="end", small=True)
-    for request in range(0, requests, 100):
-        yield _text(
-            _x(request, requests), BOTTOM + 18, f"request {request}" if request else "0", anchor="middle", small=True
+def _fits(fits: Sequence[Fitted]) -> Iterator[str]:
+    drawn = [(colour, each) for each in fits if (colour := FITTED_COLOURS.get((each.what, each.window)))]
+    entries = [
+        (
+            colour,
+            each.what if each.what == "left alone" else f"{each.what}, {each.window // 1000}k: {_millions(each.session)}",
         )
-    for characters in (0, MOST_SAVED):
-        y = _saved_y(characters)
+        for colour, each in drawn
+    ]
+    yield from _legend(FITTED.top - 30, entries[:3])
+    yield from _legend(FITTED.top - 13, entries[3:])
+    for colour, each in drawn:
+        yield _line(FITTED, colour, each.session)
+
+
+def _named(each: Fitted) -> str:
+    return each.what if each.what == "left alone" else f"{each.what}, {each.window // 1000}k"
+
+
+def _millions(session: PrunedSession) -> str:
+    return f"{sum(each.tokens for each in session.sent) / 1e6:.1f} million in all"
+
+
+def _axes(panel: Panel, requests: int) -> Iterator[str]:
+    for value in range(0, panel.most + 1, panel.step):
+        y = panel.y(value)
         yield f'<path class="grid" d="M{LEFT} {y}H{RIGHT}"/>'
-        yield _text(LEFT - 8, y + 4, f"{characters // 1000}k", anchor="end", small=True)
+        yield _text(LEFT - 8, y + 4, f"{value // 1000}k", anchor="end", small=True)
+    for request in range(0, requests, 100):
+        name = f"request {request}" if request else "0"
+        yield _text(_x(request, requests), panel.bottom + 18, name, anchor="middle", small=True)
 
 
-def _legend(sessions: dict[Mode, PrunedSession]) -> Iterator[str]:
-    for row, (mode, session) in enumerate(sessions.items()):
-        x = LEFT + 250 * row
-        total = sum(each.tokens for each in session.sent) / 1e6
-        yield f'<path d="M{x} 42h22" stroke="{COLOURS[mode]}" stroke-width="2.5"/>'
-        yield _text(x + 28, 46, f"{mode}: {total:.1f} million in all", small=True)
+def _legend(y: int, entries: Iterable[tuple[str, str]], *, apart: int = 262) -> Iterator[str]:
+    for column, (colour, words) in enumerate(entries):
+        x = LEFT + apart * column
+        yield f'<path d="M{x} {y - 4}h22" stroke="{colour}" stroke-width="2.5"/>'
+        yield _text(x + 28, y, words, small=True)
 
 
-def _line(mode: Mode, tokens: Sequence[int]) -> str:
-    points = " ".join(f"{_x(index, len(tokens))},{_y(each)}" for index, each in enumerate(tokens))
-    return f'<polyline points="{points}" fill="none" stroke="{COLOURS[mode]}" stroke-width="1.6"/>'
+def _line(panel: Panel, colour: str, session: PrunedSession) -> str:
+    tokens = [each.tokens for each in session.sent]
+    points = " ".join(f"{_x(index, len(tokens))},{panel.y(each)}" for index, each in enumerate(tokens))
+    return f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.6"/>'
 
 
 def _saved(session: PrunedSession) -> Iterable[str]:
@@ -89,8 +139,8 @@ def _saved(session: PrunedSession) -> Iterable[str]:
     for request, edit in session.edits:
         saved[request] = saved.get(request, 0) + edit.saved
     for request, characters in saved.items():
-        x, y = _x(request, len(session.sent)), _saved_y(min(characters, MOST_SAVED))
-        yield f'<path d="M{x} {SAVED_BOTTOM}V{y}" stroke="{COLOURS["always"]}" stroke-width="2"/>'
+        x, y = _x(request, len(session.sent)), SAVED.y(characters)
+        yield f'<path d="M{x} {SAVED.bottom}V{y}" stroke="{COLOURS["always"]}" stroke-width="2"/>'
 
 
 def _text(x: float, y: float, words: str, *, anchor: str = "start", small: bool = False) -> str:
@@ -100,14 +150,6 @@ def _text(x: float, y: float, words: str, *, anchor: str = "start", small: bool 
 
 def _x(request: int, requests: int) -> float:
     return round(LEFT + (RIGHT - LEFT) * request / max(1, requests - 1), 1)
-
-
-def _y(tokens: float) -> float:
-    return round(BOTTOM - (BOTTOM - TOP) * tokens / WINDOW, 1)
-
-
-def _saved_y(characters: float) -> float:
-    return round(SAVED_BOTTOM - (SAVED_BOTTOM - SAVED_TOP) * characters / MOST_SAVED, 1)
 
 
 if __name__ == "__main__":

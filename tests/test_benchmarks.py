@@ -6,7 +6,9 @@ import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -16,11 +18,12 @@ from benchmarks import long
 from benchmarks.__main__ import BENCHMARKS, code
 from benchmarks.client import Client, TurnFailed
 from benchmarks.figures import figure, percentile_95, table
+from benchmarks.fitted import Fitted, figures_of, fitted
 from benchmarks.journals import EVENTS_A_TURN, write_journal
 from benchmarks.model_server import STREAM
 from benchmarks.process import ROOT, cpu_seconds, file_system, resident_mb, serving
 from benchmarks.pruning import busy
-from benchmarks.pruning_picture import COLOURS, picture
+from benchmarks.pruning_picture import COLOURS, FITTED_COLOURS, picture
 from benchmarks.setting import Setting
 from benchmarks.websocket_client import Gone
 from sessions.transcript import project
@@ -31,6 +34,25 @@ REPLIED = '{"type":"event","event":{"seq":5,"turn":1,"kind":"turn_ended","outcom
 FAILED = '{"type":"event","event":{"seq":5,"turn":1,"kind":"turn_ended","outcome":"failed","millis":1}}'
 
 Serve = Callable[..., Awaitable[int]]
+
+
+def recorded_session(turns: int) -> list[dict[str, Any]]:
+    """Lines as an agent records them: a question, a call with a result of 4,000 characters, an answer."""
+
+    def line(turn: int, role: str, content: object, **more: object) -> dict[str, Any]:
+        at = datetime(2026, 11, 21, 12, 0, tzinfo=UTC) + timedelta(seconds=turn)
+        return {"type": "message", "timestamp": at.isoformat(), "message": {"role": role, "content": content, **more}}
+
+    lines = []
+    for turn in range(turns):
+        call = {"type": "toolCall", "id": f"c{turn}", "name": "read", "arguments": {"path": f"file{turn}.py"}}
+        lines += [
+            line(turn, "user", f"What of CRAB-{turn}?"),
+            line(turn, "assistant", [call]),
+            line(turn, "toolResult", f"CRAB-{turn} is open. " * 180, toolCallId=f"c{turn}"),
+            line(turn, "assistant", [{"type": "text", "text": "It is open."}]),
+        ]
+    return lines
 
 
 @pytest.fixture
@@ -182,12 +204,27 @@ def test_the_table_holds_median_and_95th_percentile_and_ratio() -> None:
     ]
 
 
-async def test_the_picture_of_pruning_is_whole_and_has_a_line_for_each_mode() -> None:
+async def test_the_picture_of_pruning_is_whole_and_has_a_line_for_each_mode_and_each_way_to_fit_a_window() -> None:
     sessions = {mode: await busy(mode, 12, window=20_000) for mode in COLOURS}
-    root = ElementTree.fromstring(picture(sessions))
+    fits = [Fitted(what=what, window=window, session=sessions["always"]) for what, window in FITTED_COLOURS]
+    root = ElementTree.fromstring(picture(sessions, fits))
     lines = root.findall("{http://www.w3.org/2000/svg}polyline")
-    assert [len(line.attrib["points"].split()) for line in lines] == [len(each.sent) for each in sessions.values()]
+    drawn = [*sessions.values(), *(each.session for each in fits)]
+    assert [len(line.attrib["points"].split()) for line in lines] == [len(each.sent) for each in drawn]
     assert sessions["always"].edits
+
+
+async def test_a_recorded_session_is_pruned_and_compacted_to_fit_each_window() -> None:
+    """What the agent itself compacted is left out; each request fits, and the extract stands for what has left."""
+    fits = await fitted([*recorded_session(60), {"type": "compaction", "firstKeptEntryIndex": 0, "summary": "No."}])
+    found = {(each.what, each.window): each for each in fits}
+    alone, compacted = fits[0].session.sent, found["compacted", 32_000]
+    assert max(each.tokens for each in alone) > 32_000
+    assert compacted.compactions > 1
+    for what in ("compacted", "pruned and compacted"):
+        assert max(each.tokens for each in found[what, 32_000].session.sent) < 24_000
+    assert [each.tokens for each in found["compacted", 200_000].session.sent] == [each.tokens for each in alone]
+    assert {each.benchmark for each in figures_of(compacted)} == {"pruning"}
 
 
 def test_of_few_samples_the_95th_percentile_is_the_largest() -> None:

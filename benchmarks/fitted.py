@@ -1,0 +1,50 @@
+"""A real agent's session at windows of several sizes: left alone, pruned, compacted, and both, as the gateway does it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from benchmarks.agent_session import replay, without_cuts
+from benchmarks.compacted_session import CompactedSession
+from benchmarks.figures import Figure, figure
+from benchmarks.pruned_session import PrunedSession
+from plugins.pruning import PruningRules
+
+WINDOWS = (32_000, 128_000, 200_000)
+
+
+class Fitted(msgspec.Struct, frozen=True, kw_only=True):
+    """The session as it went on at a window, and what was done to it: the `compactions` are those of the gateway."""
+
+    what: str
+    window: int
+    session: PrunedSession
+    compactions: int = 0
+
+
+async def fitted(lines: list[dict[str, Any]]) -> list[Fitted]:
+    """The session as if the agent had never compacted it. Pruning is in the mode `always`: it hardly ever rests."""
+    lines, every, none = without_cuts(lines), PruningRules(mode="always"), PruningRules(mode="off")
+    alone = await replay(lines, PrunedSession(none, WINDOWS[-1]))
+    found = [Fitted(what="left alone", window=WINDOWS[-1], session=alone)]
+    for window in WINDOWS:
+        pruned = await replay(lines, PrunedSession(every, window))
+        found.append(Fitted(what="pruned", window=window, session=pruned))
+        for what, rules in (("compacted", none), ("pruned and compacted", every)):
+            session = CompactedSession(rules, window)
+            await replay(lines, session)
+            found.append(Fitted(what=what, window=window, session=session, compactions=len(session.made)))
+    return found
+
+
+def figures_of(each: Fitted) -> Iterator[Figure]:
+    """What became of the session's requests."""
+    what, tokens = f"agent's session at {each.window:,}, {each.what}", [sent.tokens for sent in each.session.sent]
+    yield figure("pruning", f"{what}: a request", "tokens", [float(count) for count in tokens])
+    yield figure("pruning", f"{what}: largest", "tokens", [max(tokens)], against="window", reference=each.window)
+    yield figure("pruning", f"{what}: all requests", "Mtokens", [sum(tokens) / 1e6])
+    yield figure("pruning", f"{what}: of them not cached", "Mtokens", [sum(sent.fresh for sent in each.session.sent) / 1e6])
+    yield figure("pruning", f"{what}: compactions", "", [each.compactions])
