@@ -13,6 +13,7 @@ import msgspec
 from benchmarks.agent_session import DATA, WINDOW, lines_of, replay
 from benchmarks.fitted import Fitted, fitted
 from benchmarks.pruned_session import PrunedSession
+from gateway import logs
 from plugins.pruning import Mode, PruningRules
 
 WIDTH, HEIGHT = 860, 850
@@ -155,4 +156,5 @@ def _x(request: int, requests: int) -> float:
 if __name__ == "__main__":
     if len(sys.argv) != 2:
         sys.exit("usage: python -m benchmarks.pruning_picture FILE.svg")
+    logs.configure("error", "text")
     sys.exit(main(Path(sys.argv[1])))
