@@ -20,7 +20,7 @@ from gateway import logs, whereabouts
 from gateway.clock import SystemClock
 from gateway.commands.parsing import listed
 from gateway.commands.view import Surroundings
-from gateway.configuration.keys import Config, check_condensers, check_providers, load_config
+from gateway.configuration.keys import Config, check_condensers, check_embedding, check_providers, load_config
 from gateway.configuration.reloading import Reloading
 from gateway.configuration.settings import Settings
 from gateway.conversations.day_notes import DayNotes
@@ -44,10 +44,11 @@ from gateway.measuring.readiness import Readiness
 from gateway.measuring.troubles import Troubles
 from gateway.memory import open_memory
 from gateway.models.choosing import Models
-from gateway.models.open_providers import OpenProviders
+from gateway.models.open_providers import OpenProviders, open_chats, open_embeddings
 from gateway.models.told import AllTold, told_before
 from gateway.supervision import Supervisor, passed_socket
-from plugins.contracts import Clock, Command, House, NoSettings, Tool
+from plugins.contracts import ChatProvider, Clock, Command, House, NoSettings, Tool
+from plugins.embedding import EmbeddingProvider
 from plugins.hooks import Hooks
 from plugins.loading import load_plugins
 from plugins.memory.memory import Memory
@@ -128,6 +129,7 @@ class Daemon:
     def _check(config: Config, hooks: Hooks) -> None:
         """ConfigRefused where a configuration asks for what no plugin provides."""
         check_providers(config, hooks.chat_providers())
+        check_embedding(config, hooks.embedding_providers())
         check_condensers(config, hooks.summarizers(), hooks.flushes())
 
     def stop(self) -> None:
@@ -146,15 +148,19 @@ class Daemon:
         self._check(self.config, hooks)
         transport = await stack.enter_async_context(Transport())
         house = functools.partial(self._house, transport=transport, told=told_before(self.home.models))
-        providers = await stack.enter_async_context(OpenProviders(kinds, house))
-        await providers.fit(self.config)
+        providers = await stack.enter_async_context(open_chats(kinds, house))
+        embeddings = await stack.enter_async_context(open_embeddings(hooks.embedding_providers(), house))
+        await asyncio.gather(providers.fit(self.config), embeddings.fit(self.config))
         models = Models(providers, now=self.clock.monotonic, **self._wishes())
         troubles = Troubles(
-            catalog, self._figures, lag, models.breakers, misnamed=models.misnamed, unopened=providers.troubles
+            catalog,
+            self._figures,
+            lag,
+            models.breakers,
+            misnamed=models.misnamed,
+            unopened=lambda: [*providers.troubles(), *embeddings.troubles()],
         )
-        memory = await stack.enter_async_context(
-            open_memory(self.home, self.settings, hooks.embedding_providers(), house, self.clock)
-        )
+        memory = await stack.enter_async_context(open_memory(self.home, self.settings, embeddings, self.clock))
         commands = {name: command() for name, command in hooks.commands().items()}
         workspace = self.home.workspace(self.config.agent.workspace)
         parts = Parts(
@@ -213,7 +219,7 @@ class Daemon:
                 asyncio.create_task(
                     reloading.run(
                         admit=lambda config: self._admit(config, door.access),
-                        take=lambda config: self._take(config, providers, models),
+                        take=lambda config: self._take(config, providers, embeddings, models),
                     )
                 ),
             ]
@@ -345,9 +351,16 @@ class Daemon:
         """Have those speak who may by a changed configuration, at once."""
         access.replace(await asyncio.to_thread(self._people, config))
 
-    async def _take(self, config: Config, providers: OpenProviders, models: Models) -> set[str]:
+    async def _take(
+        self,
+        config: Config,
+        providers: OpenProviders[ChatProvider],
+        embeddings: OpenProviders[EmbeddingProvider],
+        models: Models,
+    ) -> set[str]:
         """Put the rest of it into force, for turns that begin from now on; returns the keys that changed."""
         reopened = await providers.fit(config)
+        await embeddings.fit(config)
         changed = self.settings.offer(config)
         models.reconfigure(**self._wishes())
         if changed & {"log.level", "log.format"}:

@@ -12,11 +12,12 @@ from typing import Any, TextIO, TypeVar
 import msgspec
 
 from gateway.clock import SystemClock
-from gateway.configuration.keys import load_config
+from gateway.configuration.keys import check_embedding, load_config
 from gateway.configuration.settings import Settings
 from gateway.errors import GatewayError
 from gateway.home import Home
 from gateway.memory import open_memory
+from gateway.models.open_providers import open_embeddings
 from gateway.terminal.printable import printable
 from plugins.contracts import House
 from plugins.errors import ProviderError
@@ -119,6 +120,7 @@ def _paragraph(hit: Hit, *, explain: bool) -> str:
 async def _memory(home: Home, file: Path | None, environment: Mapping[str, str]) -> AsyncIterator[Memory]:
     config = load_config(file or home.config, environment=environment, overrides={})
     hooks, clock = load_plugins(config.plugins.allow), SystemClock()
+    check_embedding(config, hooks.embedding_providers())
     async with Transport() as transport:
 
         def house(name: str, settings: Any) -> House:
@@ -131,7 +133,11 @@ async def _memory(home: Home, file: Path | None, environment: Mapping[str, str])
                 environment=environment,
             )
 
-        async with open_memory(home, Settings(config), hooks.embedding_providers(), house, clock) as memory:
+        async with (
+            open_embeddings(hooks.embedding_providers(), house) as embeddings,
+            open_memory(home, Settings(config), embeddings, clock) as memory,
+        ):
+            await embeddings.fit(config)
             yield memory
 
 

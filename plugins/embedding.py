@@ -19,7 +19,10 @@ class EmbeddingProvider(Protocol):
     name: ClassVar[str]
     """The word that `memory.embedding.provider` chooses it by."""
 
-    def __init__(self, house: House) -> None: ...
+    def __init__(self, house: House) -> None:
+        """`house.settings` is what `[memory.embedding]` says to it, an `EmbeddingKeys`: all of it if it is named there, else
+        nothing of anybody's account. It does not change: for other settings another one is opened."""
+        ...
 
     async def __aenter__(self) -> Self: ...
 
@@ -36,9 +39,10 @@ class EmbeddingProvider(Protocol):
         ...
 
     def dimensions(self) -> int:
-        """How long its vectors are."""
+        """How long its vectors are; 0 until the first one where only the server knows. A vector never has another length."""
         ...
 
     async def embed(self, texts: Sequence[str], purpose: Purpose) -> Sequence[Sequence[float]]:
-        """As many vectors as there are texts, in their order. Raises a ProviderError."""
+        """As many vectors as there are texts, in their order, of finite numbers and not all zero. Whatever a server does,
+        none is missing, guessed, or made of a part of its text. Raises a ProviderError."""
         ...

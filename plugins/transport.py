@@ -176,9 +176,18 @@ class Transport:
             if lines.rest:
                 yield lines.rest
 
-    async def post(self, url: str, *, headers: Mapping[str, str], body: bytes, patience: Patience | None = None) -> bytes:
-        """Post a JSON body and return the answer's. Raises StatusRefused, Unreachable, StreamCut, BadAnswer, BadRequest."""
-        return await self._whole(_Question(url, headers, body, patience or self.patience, lambda _: True))
+    async def post(
+        self,
+        url: str,
+        *,
+        headers: Mapping[str, str],
+        body: bytes,
+        patience: Patience | None = None,
+        may_retry: Callable[[StatusRefused], bool] = lambda _: True,
+    ) -> bytes:
+        """Post a JSON body and return the answer's; `may_retry` is as in `stream_events`. Raises StatusRefused, Unreachable,
+        StreamCut, BadAnswer, BadRequest."""
+        return await self._whole(_Question(url, headers, body, patience or self.patience, may_retry))
 
     async def get(self, url: str, *, headers: Mapping[str, str], patience: Patience | None = None) -> bytes:
         """Get a body; raises as `post` does."""

@@ -18,7 +18,7 @@ from gateway.configuration.fitting import Fitting, Seconds, Timezone
 from gateway.configuration.secret_references import References
 from gateway.configuration.sources import Sources, merge
 from gateway.errors import ConfigRefused
-from plugins.memory.settings import MemoryKeys
+from plugins.memory.settings import AUTO, NONE, MemoryKeys
 from plugins.pruning import PruningRules
 from plugins.secrets import Secret
 from plugins.summaries import IdentifierPolicy
@@ -220,3 +220,13 @@ def check_condensers(config: Config, summarizers: Collection[str], flushes: Coll
             raise ConfigRefused(
                 f"{config.sources.place(key)}: {key} is {name!r}, which does not exist; there are {there}.", key=key
             )
+
+
+def check_embedding(config: Config, known: Collection[str]) -> None:
+    """ConfigRefused if `[memory.embedding]` names a provider that no plugin provides."""
+    name, key = config.memory.embedding.provider, "memory.embedding.provider"
+    if name not in (AUTO, NONE, *known):
+        there = ", ".join((AUTO, *known, NONE))
+        raise ConfigRefused(
+            f"{config.sources.place(key)}: {key} is {name!r}, which does not exist; there are {there}.", key=key
+        )

@@ -25,15 +25,33 @@ NAMED: dict[str, KeyPath] = {
     "COPAW_MEMORY_COMPACT_THRESHOLD": ("compaction", "threshold_tokens"),
     "COPAW_MEMORY_COMPACT_KEEP_RECENT": ("compaction", "keep_recent_messages"),
     "COPAW_MEMORY_COMPACT_RATIO": ("compaction", "ratio"),
+    "EMBEDDING_API_KEY": ("memory", "embedding", "api_key"),
+    "EMBEDDING_BASE_URL": ("memory", "embedding", "base_url"),
+    "EMBEDDING_MODEL_NAME": ("memory", "embedding", "model"),
+    "EMBEDDING_DIMENSIONS": ("memory", "embedding", "dimensions"),
+    "EMBEDDING_MAX_INPUT_LENGTH": ("memory", "embedding", "max_input_length"),
+    "EMBEDDING_MAX_BATCH_SIZE": ("memory", "embedding", "batch_size"),
 }
 """The environment variables that have names of their own."""
 
-_TOGETHER = {
+_COPAW = {
     "COPAW_MEMORY_COMPACT_THRESHOLD": "100000",
     "COPAW_MEMORY_COMPACT_KEEP_RECENT": "3",
     "COPAW_MEMORY_COMPACT_RATIO": "0.7",
 }
-"""Variables that somebody brings along from another gateway: when one is set, the others mean what they meant there."""
+_EMBEDDING = {
+    "EMBEDDING_BASE_URL": "https://dashscope.aliyuncs.com/compatible-mode/v1",
+    "EMBEDDING_MODEL_NAME": "text-embedding-v4",
+    "EMBEDDING_DIMENSIONS": "1024",
+    "EMBEDDING_MAX_INPUT_LENGTH": "8192",
+    "EMBEDDING_MAX_BATCH_SIZE": "10",
+}
+_TOGETHER = ((tuple(_COPAW), _COPAW), (("EMBEDDING_API_KEY",), _EMBEDDING))
+"""Variables that somebody brings along from another gateway: when one of the first is set, the others mean what they meant
+there."""
+
+_SECRET = ("EXUVIA_TOKEN", "EMBEDDING_API_KEY")
+"""Variables that hold a secret itself, as others read it there; never a reference."""
 
 _PREFIX = "EXUVIA__"
 
@@ -89,12 +107,13 @@ def merge(
     tree = {} if path is None else _parsed(path, text)
     sources = Sources(tree, {}, "the configuration" if path is None else str(path), text, path, overrides)
     for name, keys, value in _of_environment(environment):
-        _put(sources, keys, value, name)
-    if any(environment.get(name) for name in _TOGETHER):
-        for name, value in _TOGETHER.items():
-            table = sources.tree.setdefault(NAMED[name][0], {})
-            if not isinstance(table, dict) or NAMED[name][1] not in table:
-                _put(sources, NAMED[name], Given(value), name)
+        if _is_meant(name, sources.tree, environment):
+            _put(sources, keys, value, name)
+    for any_of, defaults in _TOGETHER:
+        if any(environment.get(name) and _is_meant(name, sources.tree, environment) for name in any_of):
+            for name, value in defaults.items():
+                if not _holds(sources.tree, NAMED[name]):
+                    _put(sources, NAMED[name], Given(value), name)
     for keys, value in _leaves(overrides):
         _put(sources, keys, value, "the command line")
     return sources
@@ -156,10 +175,34 @@ def _of_environment(environment: Mapping[str, str]) -> Iterator[tuple[str, KeyPa
             yield name, keys, Given(environment[name])
     for name, keys in NAMED.items():
         value = environment.get(name)
-        if name == "EXUVIA_TOKEN" and value is not None:
-            yield name, keys, Secret(value.strip())  # the token itself, as clients read it there; never a reference
+        if name in _SECRET and (value or (name == "EXUVIA_TOKEN" and value is not None)):
+            yield name, keys, Secret(value.strip())
         elif value:
             yield name, keys, Given(value.lower() if name == "EXUVIA_LOG_LEVEL" else value)
+
+
+def _is_meant(name: str, tree: Mapping[str, Any], environment: Mapping[str, str]) -> bool:
+    """Whether a variable says something here. Those of an embedding service speak of one that is compatible with OpenAI:
+    where another is named, it gets neither their key nor their model; and without an account they name nothing."""
+    if not name.startswith("EMBEDDING_"):
+        return True
+    embedding = _at(tree, ("memory", "embedding"))
+    told = embedding if isinstance(embedding, dict) else {}
+    provider = told.get("provider", "auto")
+    account = environment.get("EMBEDDING_API_KEY") or told.get("api_key") or told.get("base_url")
+    return provider == "openai" or (provider == "auto" and bool(account))
+
+
+def _holds(tree: Mapping[str, Any], keys: KeyPath) -> bool:
+    """Whether a key is given, or what stands above it is no table, which is said when it is fitted."""
+    above = _at(tree, keys[:-1])
+    return keys[-1] in above if isinstance(above, dict) else above is not None
+
+
+def _at(tree: Any, keys: KeyPath) -> Any:
+    for key in keys:
+        tree = tree.get(key) if isinstance(tree, dict) else tree
+    return tree
 
 
 def _leaves(tree: Mapping[str, Any], above: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:

@@ -32,7 +32,7 @@ from gateway.measuring.figures import Figures
 from gateway.measuring.session_meter import SessionMeter
 from gateway.models.choosing import ChosenModel, Models
 from gateway.models.open_providers import OpenProviders
-from plugins.contracts import Clock, Command, Tool
+from plugins.contracts import ChatProvider, Clock, Command, Tool
 from plugins.hooks import Hooks
 from plugins.summaries import Flush, Summarizer
 from sessions.attachments import Attachments
@@ -47,7 +47,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock
     hooks: Hooks
     models: Models
-    providers: OpenProviders
+    providers: OpenProviders[ChatProvider]
     tools: Mapping[str, Tool]
     commands: Mapping[str, Command]
     attachments: Attachments

@@ -10,7 +10,7 @@ from gateway.clock import SystemClock
 from gateway.configuration.keys import Config
 from gateway.home import Home
 from gateway.models.choosing import Models
-from gateway.models.open_providers import OpenProviders
+from gateway.models.open_providers import OpenProviders, open_chats
 from gateway.models.told import AllTold
 from plugins.contracts import ChatProvider, House
 from plugins.transport import Transport
@@ -23,7 +23,7 @@ async def opened_briefly(
     kinds: Mapping[str, type[ChatProvider]],
     environment: Mapping[str, str],
     told: AllTold,
-) -> AsyncIterator[OpenProviders]:
+) -> AsyncIterator[OpenProviders[ChatProvider]]:
     """The providers while the block runs, on the settings that a start would give them."""
 
     def house(name: str, settings: Any) -> House:
@@ -37,7 +37,7 @@ async def opened_briefly(
             told=told.get(name),
         )
 
-    async with Transport() as transport, OpenProviders(kinds, house) as providers:
+    async with Transport() as transport, open_chats(kinds, house) as providers:
         await providers.fit(config)
         yield providers
 

@@ -1,4 +1,4 @@
-"""The chat providers that are open, each on its own settings; one whose settings change is opened anew while turns run."""
+"""The providers that are open, each on its own settings; one whose settings change is opened anew while turns run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 import msgspec
 import structlog
@@ -15,6 +15,7 @@ import structlog
 from gateway.configuration.keys import Config, provider_settings
 from gateway.errors import sentence_of
 from plugins.contracts import ChatProvider, House
+from plugins.embedding import EmbeddingProvider
 
 OPEN_SECONDS, CLOSE_SECONDS = 10.0, 5.0
 """A provider that is not open, or not closed, after so long is given up: it may be a stranger's."""
@@ -25,34 +26,54 @@ LAST_SECONDS = 1.0
 log = structlog.get_logger("exuvia")
 
 
+class Opening(Protocol):
+    """What is opened, and closed in the end."""
+
+    async def __aenter__(self) -> Any: ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Any: ...
+
+
+P = TypeVar("P", bound=Opening)
+
+
 class NotOpened(Exception):
     """A provider cannot be had; the text says why."""
 
 
-class _Opened(msgspec.Struct, frozen=True, eq=False):
+class _Opened(msgspec.Struct, Generic[P], frozen=True, eq=False):
     """One open provider. Setting `done` closes it, in the task that opened it."""
 
     name: str
-    provider: ChatProvider
+    provider: P
     settings: Any
     done: asyncio.Event
     task: asyncio.Task[None]
 
 
-class OpenProviders(Mapping[str, ChatProvider]):
+class OpenProviders(Mapping[str, P]):
     """The providers by name, in the order of `kinds`; a live view. Use as an async context manager, which closes all.
+    `settings` is what a configuration says to one of them.
 
     A turn holds `in_use` while it runs: a provider that is replaced meanwhile stays open until every turn that began
     before has ended.
     """
 
-    def __init__(self, kinds: Mapping[str, type[ChatProvider]], house: Callable[[str, Any], House]) -> None:
+    def __init__(
+        self,
+        kinds: Mapping[str, Callable[[House], P]],
+        house: Callable[[str, Any], House],
+        settings: Callable[[Config, str], Any],
+    ) -> None:
         self._kinds = kinds
         self._house = house
-        self._open: dict[str, _Opened] = {}
+        self._settings = settings
+        self._open: dict[str, _Opened[P]] = {}
         self._generation = 0
         self._users: Counter[int] = Counter()
-        self._replaced: list[tuple[int, _Opened]] = []
+        self._replaced: list[tuple[int, _Opened[P]]] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._troubles: dict[str, str] = {}
 
@@ -71,7 +92,7 @@ class OpenProviders(Mapping[str, ChatProvider]):
         """What could not be opened or closed, as sentences."""
         return list(self._troubles.values())
 
-    def __getitem__(self, name: str) -> ChatProvider:
+    def __getitem__(self, name: str) -> P:
         return self._open[name].provider
 
     def __iter__(self) -> Iterator[str]:
@@ -84,7 +105,7 @@ class OpenProviders(Mapping[str, ChatProvider]):
         """Open what is not open with the settings that the configuration has for it, in the place of what is; returns the
         names. One that cannot be opened is named in the log and in `troubles`, and what was open before stays. Raises
         ConfigRefused before anything is changed."""
-        wanted: dict[str, Any] = {name: provider_settings(config, name, kind.Settings) for name, kind in self._kinds.items()}
+        wanted = {name: self._settings(config, name) for name in self._kinds}
         changed = [name for name in wanted if name not in self._open or self._open[name].settings != wanted[name]]
         self._troubles.clear()
         found = await asyncio.gather(*(self._opened(name, wanted[name]) for name in changed))
@@ -117,7 +138,7 @@ class OpenProviders(Mapping[str, ChatProvider]):
                 self._close(each)
         self._replaced = [(generation, each) for generation, each in self._replaced if not each.task.done()]
 
-    async def _opened(self, name: str, settings: Any) -> _Opened | None:
+    async def _opened(self, name: str, settings: Any) -> _Opened[P] | None:
         ready, done = asyncio.get_running_loop().create_future(), asyncio.Event()
         task = asyncio.create_task(self._keep_open(name, settings, ready, done))
         self._tasks.add(task)
@@ -135,7 +156,7 @@ class OpenProviders(Mapping[str, ChatProvider]):
             raise
         return None
 
-    async def _keep_open(self, name: str, settings: Any, ready: asyncio.Future[ChatProvider], done: asyncio.Event) -> None:
+    async def _keep_open(self, name: str, settings: Any, ready: asyncio.Future[P], done: asyncio.Event) -> None:
         """Open, tell, wait, close: in one task, as a provider with a task group of its own needs. One that wants to end the
         process ends only itself."""
         try:
@@ -154,13 +175,13 @@ class OpenProviders(Mapping[str, ChatProvider]):
             if not ready.done():
                 ready.set_exception(NotOpened("It gave itself up."))
 
-    def _close(self, each: _Opened) -> None:
+    def _close(self, each: _Opened[P]) -> None:
         """Begin to close one, and give it up after a while."""
         if not each.done.is_set():
             each.done.set()
             asyncio.get_running_loop().call_later(CLOSE_SECONDS, self._give_up, each)
 
-    def _give_up(self, each: _Opened) -> None:
+    def _give_up(self, each: _Opened[P]) -> None:
         if not each.task.done():
             self._note("provider_not_closed", each.name, f"It was not closed after {CLOSE_SECONDS:g} s.")
             each.task.cancel()
@@ -169,3 +190,23 @@ class OpenProviders(Mapping[str, ChatProvider]):
         log.error(event, provider=name, reason=reason)
         verb = "opened" if event == "provider_not_opened" else "closed"
         self._troubles[name] = f"The provider {name} could not be {verb}: {reason}"
+
+
+def open_chats(kinds: Mapping[str, type[ChatProvider]], house: Callable[[str, Any], House]) -> OpenProviders[ChatProvider]:
+    """The chat providers, each on its own table of the configuration."""
+
+    def settings(config: Config, name: str) -> Any:
+        return provider_settings(config, name, kinds[name].Settings)
+
+    return OpenProviders(kinds, house, settings)
+
+
+def open_embeddings(
+    kinds: Mapping[str, type[EmbeddingProvider]], house: Callable[[str, Any], House]
+) -> OpenProviders[EmbeddingProvider]:
+    """The embedding providers, each on what `[memory.embedding]` says to it."""
+
+    def settings(config: Config, name: str) -> Any:
+        return config.memory.embedding.meant_for(name)
+
+    return OpenProviders(kinds, lambda name, keys: house(f"embedding-{name}", keys), settings)

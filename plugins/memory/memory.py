@@ -5,19 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from datetime import date
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
 import msgspec
 
-from plugins.embedding import EmbeddingProvider
-from plugins.errors import ProviderError
+from plugins.embedding import EmbeddingProvider, Purpose
+from plugins.errors import ProviderError, Unreachable
 from plugins.memory.errors import IndexUnusable
 from plugins.memory.scope import Scope
-from plugins.memory.settings import MemoryKeys
+from plugins.memory.settings import NONE, MemoryKeys
 from plugins.memory.sources import Source
 from sessions.sqlite import Error
 
@@ -54,7 +55,7 @@ class Indexed(msgspec.Struct, frozen=True, kw_only=True):
 class Memory:
     """Use as an async context manager; the configuration says which of the sources count now. The index is opened by whoever
     first asks something of it; a file that was harmed or taken away is made anew. `today` is the day in the person's time
-    zone."""
+    zone; while `in_use`, no provider is closed."""
 
     def __init__(
         self,
@@ -64,12 +65,14 @@ class Memory:
         keys: Callable[[], MemoryKeys],
         providers: Mapping[str, EmbeddingProvider],
         today: Callable[[], date],
+        in_use: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
         self._path = path
         self._sources = sources
         self._keys = keys
         self._providers = providers
         self._today = today
+        self._in_use = in_use
         self._thread: ThreadPoolExecutor | None = None
         self._opened = ExitStack()
         self._index: MemoryIndex | None = None
@@ -90,11 +93,19 @@ class Memory:
 
     def provider(self) -> EmbeddingProvider | None:
         """Who makes vectors now, None for nobody."""
-        wanted = self._keys().embedding.provider
+        wanted = self._keys().embedding.wanted
         for name, provider in self._providers.items():
-            if wanted in (name, "auto") and provider.model():
+            if wanted in (name, None) and provider.model():
                 return provider
         return None
+
+    def _missed(self) -> list[str]:
+        """Why nobody makes vectors, where somebody is named who should."""
+        wanted = self._keys().embedding.wanted
+        if wanted in (None, NONE):
+            return []
+        why = self._providers[wanted].why() if wanted in self._providers else "it could not be opened"
+        return [f"Only words were compared: {wanted} makes no vectors, since {why}."]
 
     async def search(self, text: str, scope: Scope, *, results: int | None = None) -> Found:
         """What the notes in a scope say about something. It does not wait for what is not indexed yet, but says so. Raises
@@ -111,11 +122,13 @@ class Memory:
             remarks.append("Only words were compared: this Python's SQLite loads no extensions.")
         elif provider is not None:
             try:
-                (vector,) = await provider.embed([text], "query")
-                question = Question(text=text, scope=scope, identity=_identity(provider), vector=vector)
+                identity, (vector,) = await self._embedded([text], "query")
+                question = Question(text=text, scope=scope, identity=identity, vector=vector)
+                remarks += await self._catch_up(provider)
             except ProviderError as error:
                 remarks.append(f"Only words were compared: {error}")
-            remarks += await self._catch_up(provider)
+        else:
+            remarks += self._missed()
         keys, today = self._keys().search, self._today()
         rules = rules_of(keys, results)
         hits = await self._run(
@@ -157,19 +170,28 @@ class Memory:
         """Bring the index up to date, vectors too, telling how far it is; what was done stays done. Raises a ProviderError
         where the vectors cannot be made, or IndexUnusable."""
         await self._run(lambda index: index.refresh(self._chosen()))
-        provider = self.provider()
+        if (provider := self.provider()) and not provider.dimensions():
+            await self._embedded(["How long are the vectors?"], "query")
         while True:
-            state, texts = await self._run(lambda index: self._state(index, provider))
+            provider = self.provider()
+            state, texts = await self._run(partial(self._state, provider=provider))
             progress(state)
             if provider is None or not texts:
                 return state
-            vectors = await provider.embed(list(texts.values()), "note")
+            identity, vectors = await self._embedded(list(texts.values()), "note")
             kept = dict(zip(texts, vectors, strict=True))
-            identity = _identity(provider)
             await self._run(lambda index: index.embed(identity, kept))  # noqa: B023 - it has run before the next round
 
+    async def _embedded(self, texts: list[str], purpose: Purpose) -> tuple[Identity, Sequence[Sequence[float]]]:
+        """The vectors of texts by whoever makes them now, with what made them. Raises a ProviderError."""
+        with self._in_use():
+            if (provider := self.provider()) is None:
+                raise Unreachable("Nobody makes vectors any more.")
+            vectors = await provider.embed(texts, purpose)
+            return _identity(provider), vectors
+
     @staticmethod
-    def _state(index: MemoryIndex, provider: EmbeddingProvider | None) -> tuple[Indexed, dict[str, str]]:
+    def _state(index: MemoryIndex, *, provider: EmbeddingProvider | None) -> tuple[Indexed, dict[str, str]]:
         notes, chunks = index.size()
         if provider is None or not index.searches_vectors:
             return Indexed(notes=notes, chunks=chunks, unembedded=chunks), {}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
+
+from plugins.secrets import Secret
 
 Fusion: TypeAlias = Literal["measured", "openclaw", "copaw", "rrf"]
 """The ways to put words and vectors together."""
@@ -12,14 +14,49 @@ Fusion: TypeAlias = Literal["measured", "openclaw", "copaw", "rrf"]
 SourceName: TypeAlias = Literal["notes"]
 """What `memory.sources` chooses from."""
 
+AUTO, NONE = "auto", "none"
+"""Words of `memory.embedding.provider` that name no provider."""
+
+COMPATIBLE = "openai"
+"""The provider that speaks to every server of its kind."""
+
 _Text = Annotated[str, msgspec.Meta(min_length=1)]
 _Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 
 class EmbeddingKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[memory.embedding]`: who turns texts into vectors; `auto` is the first provider that can, `none` keywords alone."""
+    """`[memory.embedding]`: who turns texts into vectors, and on whose account; `auto` is the first provider that can,
+    `none` keywords alone. Without a `model` it is the provider's usual one. `dimensions` is asked for where a model can
+    give fewer than all; `batch_size` is how many texts one request holds at most, `max_input_length` how many characters
+    one of them; None is what is known of the model."""
 
-    provider: _Text = "auto"
+    provider: _Text = AUTO
+    model: _Text | None = None
+    base_url: _Text | None = None
+    api_key: Secret | None = None
+    headers: dict[str, Secret] = {}
+    dimensions: Annotated[int, msgspec.Meta(ge=1, le=8192)] | None = None
+    batch_size: Annotated[int, msgspec.Meta(ge=1, le=2048)] | None = None
+    max_input_length: Annotated[int, msgspec.Meta(ge=64)] | None = None
+
+    def __post_init__(self) -> None:
+        if self.provider == AUTO and self.wanted is None and (self.model or self.dimensions or self.headers):
+            raise ValueError("must name its provider where it says a model, dimensions or headers")
+
+    @property
+    def wanted(self) -> str | None:
+        """The name of the one provider that is meant; None for the first that can. An account without a name is one of an
+        OpenAI-compatible service, as everywhere."""
+        if self.provider != AUTO:
+            return self.provider
+        return COMPATIBLE if self.api_key or self.base_url else None
+
+    def meant_for(self, name: str) -> EmbeddingKeys:
+        """What of this a provider learns: nobody is given another's key, address or model."""
+        if self.wanted == name:
+            return self
+        none: dict[str, Any] = dict.fromkeys(("model", "base_url", "api_key", "dimensions"))
+        return msgspec.structs.replace(self, provider=AUTO, headers={}, **none)
 
 
 class DecayKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -12,7 +12,7 @@ import pytest
 from gateway.clock import SystemClock
 from gateway.configuration.keys import Config, load_config
 from gateway.models import open_providers
-from gateway.models.open_providers import OpenProviders
+from gateway.models.open_providers import OpenProviders, open_chats
 from plugins.contracts import ChatProvider, House
 from plugins.transport import Transport
 from tests.gateway.stage import Model
@@ -66,10 +66,10 @@ def house(name: str, settings: Any) -> House:
     return House(settings=settings, folder=here, workspace=here, clock=SystemClock(), transport=Transport(), environment={})
 
 
-def pool() -> OpenProviders:
+def pool() -> OpenProviders[ChatProvider]:
     Notes.said.clear()
     kinds: dict[str, type[ChatProvider]] = {"notes": Notes, "others": Others}
-    return OpenProviders(kinds, house)
+    return open_chats(kinds, house)
 
 
 async def heard() -> list[str]:
@@ -156,9 +156,9 @@ class Stubborn(Notes):
             raise SystemExit("enough")
 
 
-def stubborn() -> OpenProviders:
+def stubborn() -> OpenProviders[ChatProvider]:
     kinds: dict[str, type[ChatProvider]] = {"stubborn": Stubborn, "notes": Notes}
-    return OpenProviders(kinds, house)
+    return open_chats(kinds, house)
 
 
 @pytest.mark.parametrize(
