@@ -7,6 +7,7 @@ extra_notes     Markdown elsewhere, which the operator names
 markdown_files  files in a folder: which there are, and what stands in them
 chunks          the pieces of a note that are found
 words           the words of a text, in every script
+languages       stop words and stems
 tables          the index's file; derived from the notes
 index           the chunks in it, found by words and by vectors
 ranking         which candidates answer best; pure

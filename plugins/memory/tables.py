@@ -17,7 +17,7 @@ from typing import Any
 
 from sessions.sqlite import Error, load_vectors, writing
 
-LAYOUT = 2
+LAYOUT = 3
 """The version of the tables and of what stands in them."""
 
 PATIENCE = 5.0
@@ -35,7 +35,7 @@ CREATE TABLE chunks (
 );
 CREATE INDEX chunks_by_path ON chunks (path);
 CREATE INDEX chunks_by_digest ON chunks (digest);
-CREATE VIRTUAL TABLE words USING fts5 (text, tokenize = 'porter unicode61 remove_diacritics 2');
+CREATE VIRTUAL TABLE words USING fts5 (text, tokenize = "porter unicode61 remove_diacritics 0 categories 'L* M* N* Co'");
 CREATE VIRTUAL TABLE parts USING fts5 (text, tokenize = 'trigram');
 CREATE TABLE identities (
     id INTEGER PRIMARY KEY, provider TEXT NOT NULL, model TEXT NOT NULL, dimensions INTEGER NOT NULL,
