@@ -8,6 +8,7 @@ markdown_files  files in a folder: which there are, and what stands in them
 chunks          the pieces of a note that are found
 words           the words of a text, in every script
 languages       stop words and stems
+spelling        one way to write what is written in several
 tables          the index's file; derived from the notes
 index           the chunks in it, found by words and by vectors
 ranking         which candidates answer best; pure

@@ -10,9 +10,18 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from functools import lru_cache
+from importlib import import_module
+from typing import Any
+
+from plugins.memory.spelling import alike, plain
+
+
+def _set(words: str) -> frozenset[str]:
+    return frozenset(spelling for word in alike(words).split() for spelling in (word, plain(word)))
+
 
 _LATIN = {
-    name: frozenset(words.split())
+    name: _set(words)
     for name, words in {
         "english": """a an the and or but if of in on at to for from by with about into over after before between out up
             down off as is are was were be been being am do does did doing done have has had having i you he she it we they
@@ -65,7 +74,7 @@ _LATIN = {
     }.items()
 }
 
-_OTHERS = frozenset(
+_OTHERS = _set(
     """и в во не что он на я с со как а то все она так его но да ты к у же вы за бы по ее мне где когда кто почему какой
     какая какие какое каком какую чем при из от до для о об ли это был была было были есть мы они мой моя мои сколько куда
     та і й що як де коли хто чому який яка яке які чи є це для від про та його її
@@ -77,8 +86,7 @@ _OTHERS = frozenset(
     של את על עם הוא היא זה זו מה מי מתי איפה למה איך כמה לא גם או אני אתה יש אין
     什么 怎么 哪里 什麼 怎麼 哪裡 谁的 的是 是什 么时 时候 是几 多少 吗
     です ます した して する ない こと もの どこ いつ だれ なに ですか すか のは
-    언제 어디 누구 무엇 뭐야 어떻 떻게 무슨 에서 해야 하는 있어 있나 나요
-    """.split()
+    언제 어디 누구 무엇 뭐야 어떻 떻게 무슨 에서 해야 하는 있어 있나 나요"""
 )
 
 _SCRIPTS = (
@@ -114,14 +122,11 @@ def idle(language: str) -> frozenset[str]:
 @lru_cache(20_000)
 def stem(word: str, language: str) -> str:
     """The stem of a word in lower case: by its script, or by the language that its text is written in."""
-    if word.isascii():
-        name = language
-    else:
-        name = next((name for script, name in _SCRIPTS if script.search(word)), language)
+    named = (name for script, name in _SCRIPTS if script.search(word))
+    name = language if word.isascii() else next(named, language)
     if name in ("", ENGLISH):
         return word
-    import snowballstemmer  # noqa: PLC0415 - 15 ms, for whoever writes in another language
-
+    snowball: Any = import_module("snowballstemmer")  # 15 ms, for whoever writes in another language
     # Its stemmers keep what they work on in themselves: one for each word is safe in every thread.
-    stemmed: str = snowballstemmer.stemmer(name).stemWord(word)
+    stemmed: str = snowball.stemmer(name).stemWord(word)
     return stemmed or word

@@ -9,12 +9,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from plugins.memory.scope import EVERYTHING
 from plugins.memory.words import indexed, quoted, sought, word_set
 from sessions.sqlite import in_memory
 from tests.memory.languages.notes import read_notes
 from tests.memory.test_memory import Place
 
-OPERATORS = '"\'*^():{}[]+-~,.;|&!=<>\0\ud800\udfff\u200b\u202e%_\\/@# \n\tANDORNOTNEAR'
+OPERATORS = "\"'*^():{}[]+-~,.;|&!=<>\0\ud800\udfff\u200b\u202e%_\\/@# \n\tANDORNOTNEAR"
 
 
 @pytest.fixture
@@ -42,7 +43,7 @@ async def test_words_alone_find_the_note_that_answers_in_every_script(tmp_path: 
         for note in notes:
             if note.exact:
                 asked += 1
-                found = [hit.chunk.path for hit in (await memory.search(note.exact, results=5)).hits]
+                found = [hit.chunk.path for hit in (await memory.search(note.exact, EVERYTHING, results=5)).hits]
                 if note.path not in found:
                     missed.append((note.note, note.exact, found))
     assert len(missed) <= 0.1 * asked, missed
@@ -77,6 +78,7 @@ async def test_words_alone_find_the_note_that_answers_in_every_script(tmp_path: 
         ("v2.10.0-rc.1", "2.10.0"),
         ("ORA-00942", "ora 00942"),
         ("soft\u00adware", "software"),
+        ("0123456789abcdef" * 40, "0123456789ABCDEF" * 40),
     ],
 )
 def test_one_word_is_found_however_it_is_written(note: str, question: str) -> None:
@@ -120,7 +122,7 @@ def test_no_question_breaks_a_search(place: Place, questions: list[str]) -> None
     async def ask() -> None:
         async with place.memory() as memory:
             for question in [*questions, "something"]:
-                found = await memory.search(question)
+                found = await memory.search(question, EVERYTHING)
             assert [hit.citation for hit in found.hits] == ["MEMORY.md#L1-L1"]
 
     asyncio.run(ask())

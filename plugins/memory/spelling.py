@@ -1,0 +1,40 @@
+"""The same word, written in several ways: wide and narrow, with accents and without, with vowel signs and without."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+_ALIKE = {
+    # Left out at will: the soft hyphen, joiners, the Arabic and Hebrew vowel signs, the Arabic lengthening stroke.
+    **dict.fromkeys((0xAD, 0x200C, 0x200D, 0xFE0F, 0x0640, 0x0670, 0x093C)),
+    **dict.fromkeys((*range(0x0591, 0x05BE), 0x05BF, 0x05C1, 0x05C2, 0x05C4, 0x05C5, 0x05C7)),
+    **dict.fromkeys((*range(0x0610, 0x061B), *range(0x064B, 0x0660), *range(0x06D6, 0x06EE))),
+    # Written the one way or the other.
+    **str.maketrans("أإآٱىیکёЁँ\u05be", "ااااييكеЕं-"),
+    **{zero + digit: str(digit) for zero in (0x0660, 0x06F0, 0x0966, 0x09E6, 0x0BE6, 0x0E50) for digit in range(10)},
+}
+_ACCENT = re.compile("[\u0300-\u036f]")
+_LETTERS = str.maketrans({"œ": "oe", "æ": "ae", "ø": "o", "ł": "l", "đ": "d", "ð": "d", "þ": "th", "ı": "i"})
+_SPELT_OUT = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "ø": "oe", "å": "aa"})
+
+
+def alike(text: str) -> str:
+    """The text with one way to write each letter and digit (NFKC and more), and without signs that are left out at will.
+    Upper case stays, and so do accents."""
+    if text.isascii():
+        return text
+    whole = text.encode("utf-8", "replace").decode()  # half of a pair is no character, and SQLite takes none
+    return unicodedata.normalize("NFKC", whole).translate(_ALIKE)
+
+
+def plain(word: str) -> str:
+    """A word without accents, in the letters of a plain keyboard as far as there are such."""
+    if word.isascii():
+        return word
+    return unicodedata.normalize("NFC", _ACCENT.sub("", unicodedata.normalize("NFD", word))).translate(_LETTERS)
+
+
+def spelt_out(word: str) -> str:
+    """A word in lower case with its accented vowels spelt out, as in Mueller for Müller; else as `plain` has it."""
+    return plain(word.translate(_SPELT_OUT))
