@@ -135,6 +135,7 @@ async def test_the_same_id_with_the_same_text_is_one_message(tmp_path: Path) -> 
         assert (await other.until_type("error"))["code"] == "conflict"
 
 
+# Failure 17: the guards are the receipts.
 async def test_the_same_id_is_known_after_new_and_after_a_restart(tmp_path: Path) -> None:
     async with gateway(tmp_path) as g:
         client = await g.connect()

@@ -19,10 +19,14 @@ KEY = "sk-test-0123456789"
 
 
 class Says(Spoken):
-    """An ordinary answer: text in words, tool calls in fragments, usage, `[DONE]`."""
+    """An ordinary answer: text in words, tool calls in fragments, usage, `[DONE]`. `counts` are the tokens that it says the
+    request had, where that is not a quarter of its characters."""
 
-    def __init__(self, text: str = "", *calls: tuple[str, str], finish: str = "", delay: float = 0) -> None:
+    def __init__(
+        self, text: str = "", *calls: tuple[str, str], finish: str = "", delay: float = 0, counts: int | None = None
+    ) -> None:
         self.text = text
+        self.counts = counts
         self.calls = calls
         self.finish = finish or ("tool_calls" if calls else "stop")
         self.delay = delay
@@ -97,7 +101,7 @@ def events_of(body: Json, answer: Says) -> list[bytes]:
             events.append(event({"tool_calls": [piece]}))
     events.append(event({}, answer.finish))
     if body.get("stream_options", {}).get("include_usage"):
-        tokens = len(json.dumps(body["messages"])) // 4
+        tokens = len(json.dumps(body["messages"])) // 4 if answer.counts is None else answer.counts
         usage = {
             "prompt_tokens": tokens,
             "completion_tokens": len(words),

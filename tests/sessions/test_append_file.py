@@ -51,3 +51,21 @@ def test_a_short_write_that_cannot_be_continued_leaves_what_was_durable(
     assert not caught.value.fatal
     assert (tmp_path / "s.jsonl").read_bytes() == b"one line\n"
     file.close()
+
+
+def test_a_line_is_written_once_and_nothing_else_however_long_the_file_is(
+    file: AppendFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Failure 12: the guard is that a file only grows at its end."""
+    whole, written = os.pwrite, list[tuple[int, int]]()
+
+    def watched(descriptor: int, content: bytes, offset: int) -> int:
+        written.append((offset, len(content)))
+        return whole(descriptor, content, offset)
+
+    monkeypatch.setattr(os, "pwrite", watched)
+    for number in range(200):
+        file.write(b"line %03d\n" % number)
+        file.sync()
+    assert written == [(9 * number, 9) for number in range(200)]
+    file.close()

@@ -144,6 +144,7 @@ def test_a_gauge_that_follows_edits_and_cuts_measures_what_one_that_begins_anew_
         assert len(gauge._marks) <= len(messages) // MARKED + 2
 
 
+# Failure 14: the guard is the gauge's marks, so that no request costs what the conversation holds.
 def test_a_message_is_counted_once_however_often_the_conversation_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     counted: list[Message] = []
 
