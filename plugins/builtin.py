@@ -44,9 +44,14 @@ def register_chat_providers() -> Sequence[type[ChatProvider]]:
 @hookimpl
 def register_embedding_providers() -> Sequence[type[EmbeddingProvider]]:
     """In the order in which `memory.embedding.provider = "auto"` asks them."""
-    from plugins.embeddings.local import LocalEmbeddings  # noqa: PLC0415 - as above
+    from plugins.embeddings.gemini import GeminiEmbeddings  # noqa: PLC0415 - as above
+    from plugins.embeddings.local import LocalEmbeddings  # noqa: PLC0415
+    from plugins.embeddings.mistral import MistralEmbeddings  # noqa: PLC0415
+    from plugins.embeddings.ollama import OllamaEmbeddings  # noqa: PLC0415
+    from plugins.embeddings.openai import OpenAIEmbeddings  # noqa: PLC0415
+    from plugins.embeddings.voyage import VoyageEmbeddings  # noqa: PLC0415
 
-    return [LocalEmbeddings]
+    return [LocalEmbeddings, OpenAIEmbeddings, GeminiEmbeddings, VoyageEmbeddings, MistralEmbeddings, OllamaEmbeddings]
 
 
 @hookimpl

@@ -1,0 +1,210 @@
+"""An embedding model that a server runs: all but its words on the wire, which each vendor has its own of.
+
+A request holds no more than the server is known to take, and nothing is cut off (`portions`). An answer counts as a whole or
+not at all.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from types import TracebackType
+from typing import Any, ClassVar, Self
+
+import msgspec
+
+from plugins.contracts import House
+from plugins.embedding import Purpose
+from plugins.embeddings import refused
+from plugins.embeddings.accounts import ADDRESS, Account, bearer
+from plugins.embeddings.known_models import known_model
+from plugins.embeddings.portions import Portions
+from plugins.embeddings.resting import Resting
+from plugins.embeddings.vectors import Vector, checked, same_length
+from plugins.errors import BadAnswer, BadRequest, CredentialsRefused, ProviderError, StreamCut
+from plugins.memory.settings import EmbeddingKeys
+from plugins.refusals import StatusRefused, plain_words
+from plugins.transport import Patience
+
+AT_ONCE = 64
+"""Texts of a request at most, whatever a vendor takes: its answer is read in one go, and one of 64 vectors takes 20 ms."""
+
+
+class HostedEmbeddings(ABC):
+    """An `EmbeddingProvider`. What is asked, and how an answer is read, its subclasses say."""
+
+    name: ClassVar[str]
+    USUAL: ClassVar[str]
+    """The model without a setting."""
+    MOST: ClassVar[int]
+    """Texts that the vendor takes in one request."""
+    PATIENT: ClassVar[float] = 8.0
+    """Seconds that a question waits for its vector at most: words answer it, too."""
+    Answer: ClassVar[type[msgspec.Struct]]
+
+    def __init__(self, house: House) -> None:
+        settings: EmbeddingKeys = house.settings
+        self._settings = settings
+        self._transport = house.transport
+        self._account = self.account(settings, house.environment)
+        self._named = settings.provider == self.name
+        self._model = (settings.model or self.USUAL).strip().removeprefix("models/")
+        self._known = known_model(self.name, self._model)
+        self._length = settings.dimensions or self._known.dimensions
+        self._measured = settings.dimensions is not None
+        self._portions = Portions(
+            most=settings.batch_size or min(self.MOST, AT_ONCE),
+            total=self._known.total,
+            tokens=self.known_tokens(),
+            characters=settings.max_input_length or 0,
+        )
+        self._resting = Resting(house.clock.monotonic)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None
+
+    # --- what each vendor says ----------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def account(self, settings: EmbeddingKeys, environment: Mapping[str, str]) -> Account:
+        """Where it asks, and with whose key."""
+
+    @abstractmethod
+    def url(self, base: str, model: str) -> str:
+        """The address of a request."""
+
+    @abstractmethod
+    def body(self, model: str, texts: Sequence[str], purpose: Purpose, dimensions: int | None) -> dict[str, Any]:
+        """A request's body; `dimensions` None is as many as the model makes."""
+
+    @abstractmethod
+    def vectors(self, answer: Any) -> list[Vector]:
+        """The vectors in an `Answer`, in the order of the texts. Raises BadAnswer."""
+
+    def header(self, key: str) -> dict[str, str]:
+        """The header in which the key is shown."""
+        return bearer(key)
+
+    def meaning(self, refusal: StatusRefused) -> ProviderError:
+        """What a refusal means; a request that holds too much is a ContextOverflow."""
+        return refused.meaning(refusal, self._model)
+
+    def worth_another_attempt(self, refusal: StatusRefused) -> bool:
+        """Whether a refused request may succeed in a moment."""
+        return refused.worth_another_attempt(refusal)
+
+    def known_tokens(self) -> int:
+        """How many tokens a text may have by our estimate; 0 is unknown."""
+        return self._known.tokens
+
+    def asked_dimensions(self) -> int | None:
+        """How many dimensions are asked for."""
+        return self._settings.dimensions
+
+    # --- the provider -------------------------------------------------------------------------------------------------
+
+    def model(self) -> str | None:
+        """The model, once there is a key, or an address that asks for none."""
+        return self._model if self._usable() else None
+
+    def _usable(self) -> bool:
+        return bool(self._account.key or self._settings.base_url or (self._named and not self._account.asks_key))
+
+    def why(self) -> str:
+        """Which of them is there, or is missing."""
+        if self._account.key:
+            return f"{self._account.source} is set"
+        if self._usable():
+            return f"{ADDRESS if self._settings.base_url else 'memory.embedding.provider'} is set"
+        return self._account.missing()
+
+    def dimensions(self) -> int:
+        """How long its vectors are; 0 where only the server knows, which has not been asked yet."""
+        return self._length
+
+    async def embed(self, texts: Sequence[str], purpose: Purpose) -> Sequence[Sequence[float]]:
+        """The vectors of the texts; see `EmbeddingProvider.embed`. After a failure that will last, nobody is asked for a
+        while, and the same is raised again."""
+        if not all(text.strip() for text in texts):
+            raise BadRequest("A text without a word has no vector.")
+        self._resting.check()
+        try:
+            return same_length(await self._portions.embedded(texts, partial(self._ask, purpose)))
+        except ProviderError as error:
+            self._resting.note(error)
+            self._measured = self._settings.dimensions is not None
+            raise
+
+    # --- one request --------------------------------------------------------------------------------------------------
+
+    async def _ask(self, purpose: Purpose, texts: Sequence[str]) -> list[Vector]:
+        """The vectors of so many texts, from one answer. For notes, one that broke off or is none is asked for once more;
+        what was refused the transport asks again."""
+        headers = self._account.headers(self._settings, self.header)
+        before = self._known.before(purpose)
+        body = self.body(self._model, [before + text for text in texts], purpose, self.asked_dimensions())
+        encoded = msgspec.json.encode(body)
+        if purpose == "note":
+            with suppress(StreamCut, BadAnswer):
+                return self._read(await self._posted(headers, encoded, purpose), len(texts))
+        return self._read(await self._posted(headers, encoded, purpose), len(texts))
+
+    async def _posted(self, headers: Mapping[str, str], body: bytes, purpose: Purpose) -> bytes:
+        try:
+            return await self._transport.post(
+                self.url(self._account.base, self._model),
+                headers=headers,
+                body=body,
+                patience=self._patience(purpose),
+                may_retry=self.worth_another_attempt,
+            )
+        except StatusRefused as refusal:
+            error = self.meaning(refusal)
+            if isinstance(error, CredentialsRefused):
+                whose = f"the key of {self._account.source}" if self._account.key else "a request without a key"
+                error = CredentialsRefused(f"{self.name} refused {whose}: {plain_words(refusal.body)}")
+            raise error from refusal
+
+    def _patience(self, purpose: Purpose) -> Patience:
+        """Notes have time; a question is also answered by words."""
+        usual, most = self._transport.patience, self.PATIENT
+        if purpose == "note":
+            return usual
+        return msgspec.structs.replace(
+            usual,
+            connect=min(usual.connect, most),
+            first=min(usual.first, most),
+            between=min(usual.between, most),
+            whole=min(usual.whole, most),
+            attempts=min(usual.attempts, 2),
+            trying=min(usual.trying, most / 2),
+        )
+
+    def _read(self, answer: bytes, count: int) -> list[Vector]:
+        try:
+            told = msgspec.json.decode(answer, type=self.Answer)
+        except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
+            raise BadAnswer(f"The server answered what is no list of vectors: {_beginning(answer)}.") from error
+        vectors = checked(self.vectors(told), count)
+        length = len(vectors[0]) if vectors else self._length
+        if self._measured and length != self._length:
+            raise BadAnswer(self._changed(length))
+        self._length, self._measured = length, True
+        return vectors
+
+    def _changed(self, length: int) -> str:
+        if self._settings.dimensions:
+            return f"The server gave vectors of {length} numbers, and memory.embedding.dimensions says {self._length}."
+        return f"The server gave vectors of {length} numbers, where it gave {self._length} before: is it another model?"
+
+
+def _beginning(answer: bytes) -> str:
+    """How an answer begins, for a person."""
+    return f"it begins with {plain_words(answer)[:60]!r}" if answer else "it is empty"

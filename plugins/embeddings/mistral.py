@@ -1,0 +1,28 @@
+"""The embedding provider `mistral` (docs.mistral.ai: API reference, embeddings)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from plugins.embedding import Purpose
+from plugins.embeddings.accounts import Account, account_of
+from plugins.embeddings.openai import OpenAIEmbeddings
+from plugins.memory.settings import EmbeddingKeys
+
+
+class MistralEmbeddings(OpenAIEmbeddings):
+    """Answers as OpenAI does; only its model for code makes shorter vectors."""
+
+    name: ClassVar[str] = "mistral"
+    USUAL: ClassVar[str] = "mistral-embed"
+    MOST: ClassVar[int] = 256
+
+    def account(self, settings: EmbeddingKeys, environment: Mapping[str, str]) -> Account:
+        """The vendor's own."""
+        return account_of(settings, environment, usual="https://api.mistral.ai/v1", variable="MISTRAL_API_KEY")
+
+    def body(self, model: str, texts: Sequence[str], purpose: Purpose, dimensions: int | None) -> dict[str, Any]:
+        """It knows no purposes."""
+        shorter = {} if dimensions is None else {"output_dimension": dimensions}
+        return {"model": model, "input": texts, **shorter}
