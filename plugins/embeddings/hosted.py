@@ -49,7 +49,8 @@ class HostedEmbeddings(ABC):
         self._settings = settings
         self._transport = house.transport
         self._account = self.account(settings, house.environment)
-        self._named = settings.provider == self.name
+        self.named = settings.provider == self.name
+        """Whether the configuration names it."""
         self._model = (settings.model or self.USUAL).strip().removeprefix("models/")
         self._known = known_model(self.name, self._model)
         self._length = settings.dimensions or self._known.dimensions
@@ -112,16 +113,17 @@ class HostedEmbeddings(ABC):
 
     def model(self) -> str | None:
         """The model, once there is a key, or an address that asks for none."""
-        return self._model if self._usable() else None
+        return self._model if self.usable() else None
 
-    def _usable(self) -> bool:
-        return bool(self._account.key or self._settings.base_url or (self._named and not self._account.asks_key))
+    def usable(self) -> bool:
+        """Whether there is anybody to ask."""
+        return bool(self._account.key or self._settings.base_url or (self.named and not self._account.asks_key))
 
     def why(self) -> str:
         """Which of them is there, or is missing."""
         if self._account.key:
             return f"{self._account.source} is set"
-        if self._usable():
+        if self.usable():
             return f"{ADDRESS if self._settings.base_url else 'memory.embedding.provider'} is set"
         return self._account.missing()
 
@@ -149,7 +151,9 @@ class HostedEmbeddings(ABC):
         what was refused the transport asks again."""
         headers = self._account.headers(self._settings, self.header)
         before = self._known.before(purpose)
-        body = self.body(self._model, [before + text for text in texts], purpose, self.asked_dimensions())
+        # Half of a surrogate pair, which a cut may leave, stands in no JSON.
+        whole = [(before + text).encode("utf-8", "replace").decode() for text in texts]
+        body = self.body(self._model, whole, purpose, self.asked_dimensions())
         encoded = msgspec.json.encode(body)
         if purpose == "note":
             with suppress(StreamCut, BadAnswer):

@@ -51,6 +51,10 @@ class OllamaEmbeddings(HostedEmbeddings):
             spelled=server_address,
         )
 
+    def usable(self) -> bool:
+        """Only where it is named."""
+        return self.named and super().usable()
+
     def url(self, base: str, model: str) -> str:
         """One for all models."""
         return f"{base}/api/embed"

@@ -12,8 +12,8 @@ _SIZE = frozenset({400, 413, 422, 500})
 """Statuses with which servers say that a request holds too much."""
 
 _TOO_MUCH = re.compile(
-    r"too (long|many|large)|\bexceeds?\b|context (length|size|window)|at most \d+ requests|larger than|max(imum)? allowed"
-    r"|split into more batches|max \d+ tokens per request|input length",
+    r"too (long|many|large)|\bexceed(s|ing)?\b|context (length|size|window)|at most \d+ requests|larger than"
+    r"|max(imum)? allowed|split into more batches|max \d+ tokens per request|input length",
     re.I,
 )
 """How OpenAI, Google, Voyage, Mistral, Ollama, DashScope, llama.cpp, vLLM and TEI say it, of one text or of all together."""

@@ -1,0 +1,125 @@
+"""The embedding providers side by side, each with its fake: what a test over all of them needs to know of one.
+
+A new provider is one more entry of `VENDORS`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from plugins.contracts import House
+from plugins.embedding import Purpose
+from plugins.embeddings.gemini import GeminiEmbeddings
+from plugins.embeddings.hosted import HostedEmbeddings
+from plugins.embeddings.mistral import MistralEmbeddings
+from plugins.embeddings.ollama import OllamaEmbeddings
+from plugins.embeddings.openai import OpenAIEmbeddings
+from plugins.embeddings.voyage import VoyageEmbeddings
+from plugins.memory.settings import EmbeddingKeys
+from plugins.secrets import Secret
+from plugins.transport import Limits, Patience, Transport
+from tests.servers import gemini_server, openai_server
+from tests.servers.embedding_server import EmbeddingServer
+from tests.servers.embedding_vendors import (
+    GeminiEmbeddingServer,
+    MistralEmbeddingServer,
+    OllamaEmbeddingServer,
+    OpenAIEmbeddingServer,
+    VoyageEmbeddingServer,
+)
+from tests.stories import SetClock
+
+
+class Embedded:
+    """A provider on a transport that does not wait; `slept` are the pauses that it would have made, in seconds."""
+
+    def __init__(self, provider: HostedEmbeddings, slept: list[float], clock: SetClock) -> None:
+        self.provider = provider
+        self.slept = slept
+        self.clock = clock
+
+    async def embed(self, *texts: str, purpose: Purpose = "note") -> Sequence[Sequence[float]]:
+        """The vectors, or the error as the provider raises it, which is asked again at once the next time."""
+        self.clock.move(10_000)
+        return await self.provider.embed(texts or ("one", "two", "three"), purpose)
+
+
+class Vendor(NamedTuple):
+    """A provider and its fake; `refusal` is an error body for a status, `told` what is said before or beside a note and a
+    question."""
+
+    kind: type[HostedEmbeddings]
+    server: type[EmbeddingServer]
+    refusal: Callable[[int, str], bytes]
+    told: tuple[Any, Any]
+
+    @property
+    def name(self) -> str:
+        """The provider's."""
+        return self.kind.name
+
+    @asynccontextmanager
+    async def asking(
+        self,
+        url: str,
+        *,
+        patience: Patience | None = None,
+        limits: Limits | None = None,
+        environment: dict[str, str] | None = None,
+        **settings: Any,
+    ) -> AsyncIterator[Embedded]:
+        """The provider, with the server at this address and its key unless the settings say otherwise."""
+        slept: list[float] = []
+
+        async def sleep(seconds: float) -> None:
+            slept.append(seconds)
+
+        settings = {"provider": self.name, "base_url": url, "api_key": Secret(self.server.KEY), **settings}
+        async with Transport(sleep=sleep, chance=lambda: 1.0, patience=patience, limits=limits) as transport:
+            clock = SetClock()
+            house = House(
+                settings=EmbeddingKeys(**settings),
+                folder=Path("unused"),
+                workspace=Path("unused"),
+                clock=clock,
+                transport=transport,
+                environment=environment or {},
+            )
+            async with self.kind(house) as provider:
+                yield Embedded(provider, slept, clock)
+
+    @asynccontextmanager
+    async def serving(self, *answers: Any, **options: Any) -> AsyncIterator[tuple[Embedded, EmbeddingServer]]:
+        """The provider and its fake, which gives these answers."""
+        async with self.server(*answers).serving() as server, self.asking(server.url, **options) as client:
+            yield client, server
+
+
+def _google(status: int, words: str) -> bytes:
+    names = {401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED", 429: "RESOURCE_EXHAUSTED", 500: "INTERNAL"}
+    return gemini_server.refusal(status, words, names.get(status, "INVALID_ARGUMENT"))
+
+
+OPENAI = Vendor(OpenAIEmbeddings, OpenAIEmbeddingServer, lambda _, words: openai_server.refusal(words, None), (None, None))
+GEMINI = Vendor(GeminiEmbeddings, GeminiEmbeddingServer, _google, ("RETRIEVAL_DOCUMENT", "RETRIEVAL_QUERY"))
+VOYAGE = Vendor(
+    VoyageEmbeddings, VoyageEmbeddingServer, lambda _, words: json.dumps({"detail": words}).encode(), ("document", "query")
+)
+MISTRAL = Vendor(
+    MistralEmbeddings,
+    MistralEmbeddingServer,
+    lambda status, words: json.dumps({"object": "error", "message": words, "code": str(status)}).encode(),
+    (None, None),
+)
+OLLAMA = Vendor(
+    OllamaEmbeddings,
+    OllamaEmbeddingServer,
+    lambda _, words: json.dumps({"error": words}).encode(),
+    ("search_document:", "search_query:"),
+)
+
+VENDORS = (OPENAI, GEMINI, VOYAGE, MISTRAL, OLLAMA)

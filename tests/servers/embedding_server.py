@@ -1,0 +1,139 @@
+"""What the fakes of the embedding vendors share: their vectors, how much they take, and how answers go wrong."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+from aiohttp import web
+
+from tests.servers.faults import Fault, FaultyServer, Json, Raw, Spoken, json_response
+
+
+class Embeds(Spoken):
+    """An ordinary answer. `change` does something to its vectors, `wrap` to the JSON that holds them."""
+
+    def __init__(
+        self,
+        change: Callable[[list[Any]], list[Any]] = lambda vectors: vectors,
+        wrap: Callable[[Json], Any] = lambda answer: answer,
+    ) -> None:
+        self.change = change
+        self.wrap = wrap
+
+
+Answer = Fault | Raw | Embeds
+
+
+def vector_of(text: str, dimensions: int) -> list[float]:
+    """A vector of length 1 that another text has not."""
+    digest = hashlib.shake_128(text.encode("utf-8", "replace")).digest(dimensions)
+    numbers = [byte - 127.5 for byte in digest]
+    length = math.sqrt(sum(number * number for number in numbers))
+    return [number / length for number in numbers]
+
+
+def tokens(text: str) -> int:
+    """How many tokens the fakes take a text for."""
+    return max(1, len(text) // 4)
+
+
+class EmbeddingServer(FaultyServer[Embeds]):
+    """A fake; see `FaultyServer`. `dimensions` are those that its model makes, `most` how many texts it takes at once,
+    `tokens` how many tokens one of them may have and `total` all together; as the real ones unless a test sets others."""
+
+    MEDIA = "application/json"
+    KEY: ClassVar[str]
+    MODEL: ClassVar[str]
+
+    def __init__(self, *answers: Answer, respond: Callable[[Json], Answer] | None = None, dimensions: int = 8) -> None:
+        super().__init__(*answers, respond=respond)
+        self.dimensions = dimensions
+        self.most = self.MOST
+        self.tokens = self.TOKENS
+        self.total = self.TOTAL
+        self.taken: list[list[str]] = []
+        """The texts of each request that was not refused."""
+
+    MOST: ClassVar[int]
+    TOKENS: ClassVar[int]
+    TOTAL: ClassVar[int] = 1_000_000
+
+    @abstractmethod
+    def texts(self, body: Json) -> list[str]:
+        """The texts of a request."""
+
+    @abstractmethod
+    def wanted(self, body: Json) -> int | None:
+        """The dimensions that it asks for."""
+
+    @abstractmethod
+    def answer(self, model: str, vectors: Sequence[Any]) -> Json:
+        """An ordinary answer with these vectors."""
+
+    @abstractmethod
+    def wrong(self, request: web.Request, body: Json) -> web.Response | None:
+        """The refusal of a body for its form or its model."""
+
+    @abstractmethod
+    def too_much(self, what: str, most: int, found: int) -> tuple[int, bytes]:
+        """The status and body of the refusal of too many texts, of one too long, or of too much together."""
+
+    @property
+    def purposes(self) -> list[Any]:
+        """What each request said that its texts are for."""
+        return [body.get("input_type") for body in self.requests]
+
+    def bearer_refused(self, request: web.Request) -> bool:
+        """Whether the key is not this server's, or more than one is shown."""
+        shown = [name for name in ("Authorization", "x-goog-api-key", "api-key", "x-api-key") if name in request.headers]
+        return shown != ["Authorization"] or request.headers["Authorization"] != f"Bearer {self.KEY}"
+
+    def refused(self, request: web.Request, body: Json) -> web.Response | None:
+        if (refusal := self.wrong(request, body)) is not None:
+            return refusal
+        texts = self.texts(body)
+        lengths = [tokens(text) for text in texts]
+        for what, most, found in (
+            ("number", self.most, len(texts)),
+            ("length", self.tokens, max(lengths, default=0)),
+            ("total", self.total, sum(lengths)),
+        ):
+            if found > most:
+                return json_response(*self.too_much(what, most, found))
+        self.taken.append(texts)
+        return None
+
+    def says(self, text: str) -> Embeds:
+        return Embeds()
+
+    def echo(self, body: Json) -> Embeds:
+        return Embeds()
+
+    def listing(self, request: web.Request) -> Json | web.Response:
+        return web.Response(status=404)
+
+    def given(self, text: str, length: int) -> list[float]:
+        """The vector of a text as the model makes it."""
+        return vector_of(text, length)
+
+    def pieces(self, request: web.Request, body: Json, answer: Embeds) -> list[bytes]:
+        length = self.wanted(body) or self.dimensions
+        vectors = answer.change([self.given(text, length) for text in self.texts(body)])
+        whole = json.dumps(answer.wrap(self.answer(str(body.get("model")), vectors))).encode()
+        third = len(whole) // 3 + 1
+        return [whole[start : start + third] for start in range(0, len(whole), third)]
+
+
+def unknown_fields(body: Json, allowed: str) -> set[str]:
+    """The fields that a service does not know."""
+    return set(body) - set(allowed.split())
+
+
+def no_texts(texts: Any) -> bool:
+    """Whether these are not texts, or one of them is empty."""
+    return not (isinstance(texts, list) and texts and all(isinstance(text, str) and text for text in texts))
