@@ -86,7 +86,7 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
         last = self.last
         if last is None or last.model != model:
             return None
-        left = sum(max(0, before - now) for before, now in zip(last.units.numbers, units.numbers, strict=True))
+        left = sum(before - now for before, now in zip(last.units.numbers, units.numbers, strict=True) if before > now)
         return last if 2 * left <= last.units.total else None
 
 

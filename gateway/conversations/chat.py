@@ -260,4 +260,6 @@ class Chat:
 
     def successor(self, session: str) -> str | None:
         """The session of this key that began after one."""
+        if self.current is not None and self.current.session == session:
+            return None
         return self._sessions.successor(session)
