@@ -17,6 +17,9 @@ from sessions.units import Units
 MODELS = 8
 """The models of which a session remembers a calibration: those that replied last."""
 
+MOST_HIDDEN = 1_000_000
+"""Tokens of reasoning that one reply can have: more than any model writes at once; some servers count nonsense."""
+
 
 class Counted(msgspec.Struct, frozen=True, kw_only=True):
     """A request with the reply to it: the `model` as `provider:model`, its `units`, the `tokens` that the provider counted,
@@ -75,7 +78,7 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
             model=asked.model,
             units=asked.units + said,
             tokens=usage.input + shown,
-            hidden=hidden if opaque else 0,
+            hidden=min(hidden, MOST_HIDDEN) if opaque else 0,
         )
         others = {name: known for name, known in self.models.items() if name != asked.model}
         latest = dict([*others.items(), (asked.model, calibration)][-MODELS:])
