@@ -214,6 +214,7 @@ class Daemon:
             self._announce(models)
             background = [
                 asyncio.create_task(models.keep_looking()),
+                asyncio.create_task(memory.watch()),
                 asyncio.create_task(switchboard.resume_all()),
                 asyncio.create_task(door.uploads.sweep(self.home.sessions)),
                 asyncio.create_task(

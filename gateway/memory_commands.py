@@ -23,9 +23,10 @@ from plugins.contracts import House
 from plugins.errors import ProviderError
 from plugins.loading import load_plugins
 from plugins.memory.errors import IndexUnusable
-from plugins.memory.memory import Found, Indexed, Memory
+from plugins.memory.memory import Found, Memory
 from plugins.memory.scope import EVERYTHING
 from plugins.memory.searching import Hit
+from plugins.memory.upkeep import Upkept
 from plugins.transport import Transport
 
 T = TypeVar("T")
@@ -40,12 +41,12 @@ class NotSearched(GatewayError):
 def index_notes(home: Home, file: Path | None, environment: Mapping[str, str], out: TextIO, *, as_json: bool) -> int:
     """Bring the index up to date and say what is in it; on a terminal it is told how far it is."""
 
-    def show(state: Indexed) -> None:
+    def show(state: Upkept) -> None:
         if out.isatty() and not as_json:
             out.write(f"\r{state.chunks - state.unembedded} of {state.chunks} chunks have vectors")
             out.flush()
 
-    async def index() -> tuple[Indexed, str]:
+    async def index() -> tuple[Upkept, str]:
         async with _memory(home, file, environment) as memory:
             state = await memory.update(show)
             provider = memory.provider()
@@ -53,11 +54,16 @@ def index_notes(home: Home, file: Path | None, environment: Mapping[str, str], o
 
     state, model = _run(index())
     if as_json:
-        out.write(msgspec.json.encode({**msgspec.structs.asdict(state), "model": model or None}).decode() + "\n")
+        out.write(
+            msgspec.json.encode(
+                {"notes": state.documents, "chunks": state.chunks, "unembedded": state.unembedded, "model": model or None}
+            ).decode()
+            + "\n"
+        )
         return WELL
     how = f"{state.chunks - state.unembedded} have vectors by {model}" if model else "found by their words alone"
     out.write("\r" if out.isatty() else "")
-    out.write(f"{state.notes} notes, {state.chunks} chunks: {how}.\n")
+    out.write(f"{state.documents} notes, {state.chunks} chunks: {how}.\n")
     return WELL
 
 
@@ -85,7 +91,7 @@ def search_notes(
         return WELL if found.hits else NOTHING
     for hit in found.hits:
         out.write(printable(_paragraph(hit, explain=explain)) + "\n\n")
-    for remark in found.remarks or (() if found.hits else ("Nothing was found.",)):
+    for remark in found.remarks:
         out.write(f"({remark})\n")
     return WELL if found.hits else NOTHING
 

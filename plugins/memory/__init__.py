@@ -10,11 +10,16 @@ words           the words of a text, in every script
 languages       stop words and stems
 spelling        one way to write what is written in several
 tables          the index's file; derived from the notes
+vectors         the chunks' vectors, searched by sqlite-vec or by numpy
 index           the chunks in it, found by words and by vectors
 ranking         which candidates answer best; pure
 searching       one search: candidates, ranked
 settings        `[memory]` of the configuration
-memory          the index in a thread of its own, kept up to date
+index_file      the index's file, open to write and to read, made anew where it was harmed
+upkeep          what changed is read and embedded behind everything else
+watching        notices that notes changed
+remarks         what a search says besides what it found; pure
+memory          all of it, as the gateway and its tools use it
 errors          what a search may raise
 tools           `memory_search` and `memory_get`
 """

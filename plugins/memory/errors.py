@@ -5,3 +5,7 @@ from __future__ import annotations
 
 class IndexUnusable(Exception):
     """The index can be neither read nor made; `str(error)` is a sentence. The notes are as they were."""
+
+
+class IndexRenewed(Exception):
+    """The index was harmed or gone and is begun anew: it has to be told everything again."""

@@ -15,6 +15,7 @@ from plugins.memory.markdown_files import LARGEST, is_markdown, markdown_in, rea
 from plugins.memory.notes import is_note
 from plugins.memory.scope import Scope
 from plugins.memory.sources import Listing, Reading
+from plugins.memory.watching import Places
 
 
 class ExtraNotes:
@@ -25,6 +26,14 @@ class ExtraNotes:
     def __init__(self, workspace: Path, paths: Callable[[], Sequence[str]]) -> None:
         self._workspace = workspace
         self._paths = paths
+
+    def watched(self) -> Places:
+        """See `Source`."""
+        roots = [root for root in map(self._root, self._paths()) if not _unusable(root)]
+        return Places(
+            flat=frozenset(root.parent for root in roots if root.is_file()),
+            deep=frozenset(root for root in roots if root.is_dir()),
+        )
 
     def there(self, known: Mapping[str, str]) -> Listing:
         """See `Source`."""

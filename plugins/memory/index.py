@@ -6,7 +6,10 @@ Every method blocks: those on an event loop call it in a thread, one at a time.
 from __future__ import annotations
 
 import array
-from collections.abc import Collection, Mapping, Sequence
+import contextlib
+import math
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -17,6 +20,7 @@ from plugins.memory.chunks import Chunk
 from plugins.memory.scope import EVERYTHING, Scope
 from plugins.memory.sources import Reading, Source
 from plugins.memory.tables import open_tables
+from plugins.memory.vectors import Vectors, vectors_in
 from plugins.memory.words import indexed, quoted
 from sessions.sqlite import reading
 
@@ -24,111 +28,157 @@ PART = 3
 """Characters that a part of a word has at least: the index of parts knows no shorter ones."""
 
 _COLUMNS = ("path", "source", "first", "last", "headings", "text", "day", "owner", "senders", "private")
-_MARKS = ", ".join("?" * len(_COLUMNS))
+_INSERT = f"INSERT INTO chunks ({', '.join(_COLUMNS)}, digest) VALUES ({', '.join('?' * len(_COLUMNS))}, ?)"  # noqa: S608
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
-    """What made vectors. Vectors of two identities are never compared."""
+    """What made vectors. Vectors of two identities are never compared. `dimensions` 0: however long they are."""
 
     provider: str
     model: str
     dimensions: int
 
 
-class Refreshed(msgspec.Struct, frozen=True, kw_only=True):
-    """What a look at the sources found: how many documents there are, which were read anew, which are gone, which could not
-    be read, how many are left for the next look, and what the sources remark."""
+class Due(msgspec.Struct, frozen=True, kw_only=True):
+    """A document that the index does not know as it is now. `state` is the source's, from the last reading."""
+
+    source: Source
+    path: str
+    stamp: str
+    state: str
+
+
+class Changes(msgspec.Struct, frozen=True, kw_only=True):
+    """What a look at the sources found: how many documents there are, which are to be read, which are gone, and what the
+    sources remark."""
 
     documents: int
-    read: tuple[str, ...]
+    due: tuple[Due, ...]
     gone: tuple[str, ...]
-    unreadable: tuple[str, ...]
-    left: int = 0
-    remarks: tuple[str, ...] = ()
+    remarks: tuple[str, ...]
+
+
+class TakenIn(msgspec.Struct, frozen=True, kw_only=True):
+    """The documents that were read, and those that could not be."""
+
+    read: tuple[str, ...] = ()
+    unreadable: tuple[str, ...] = ()
 
 
 class MemoryIndex:
     """The index of the documents of some sources, in the file `path`. Use as a context manager.
 
-    `searches_vectors` is False where this Python's SQLite loads no extensions; then keywords alone are searched.
+    `searches_vectors` is False where this Python's SQLite loads no extensions and there is no numpy either.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._db: Any = None
-        self.searches_vectors = False
+        self._vectors: Vectors | None = None
 
     def __enter__(self) -> Self:
-        self._db, self.searches_vectors = open_tables(self._path)
+        self._db, extension = open_tables(self._path)
+        self._vectors = vectors_in(self._db, extension=extension)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._db.close()
 
+    @property
+    def searches_vectors(self) -> bool:
+        """Whether `nearest` can find anything."""
+        return self._vectors is not None
+
+    def version(self) -> int:
+        """A number that changes when another connection has written, and at no other time."""
+        (version,) = self._db.execute("PRAGMA data_version").fetchone()
+        return int(version)
+
     # --- the documents ------------------------------------------------------------------------------------------------
 
-    def refresh(self, sources: Sequence[Source], most: int | None = None) -> Refreshed:
-        """Read the documents that changed, at most so many, and forget those that are gone, with all of other sources. Each
-        is taken in as a whole or not at all."""
+    def changes(self, sources: Sequence[Source]) -> Changes:
+        """What is to be done to know the sources as they are now. Takes as long as they take to list."""
         known = {path: (stamp, state) for path, stamp, state in self._db.execute("SELECT path, stamp, state FROM documents")}
         stamps = {path: stamp for path, (stamp, _) in known.items()}
         listings = [(source, source.there(stamps)) for source in sources]
         there = {path: (source, stamp) for source, each in reversed(listings) for path, stamp in each.stamps.items()}
-        changed = [path for path, (_, stamp) in there.items() if stamps.get(path) != stamp]
-        read, unreadable = [], []
-        for path in changed[:most]:
-            source, stamp = there[path]
-            reading = source.read(path, known[path][1] if path in known else "")
-            if reading is None:
-                unreadable.append(path)
-            else:
-                self._take(path, source.name, stamp, reading)
-                read.append(path)
-        gone = [path for path in known if path not in there or path in unreadable]
-        for path in gone:
-            self._take(path, "", None, Reading(chunks=()))
-        return Refreshed(
+        return Changes(
             documents=len(there),
-            read=tuple(read),
-            gone=tuple(gone),
-            unreadable=tuple(unreadable),
-            left=len(changed) - len(read) - len(unreadable),
+            due=tuple(
+                Due(source=source, path=path, stamp=stamp, state=known[path][1] if path in known else "")
+                for path, (source, stamp) in there.items()
+                if stamps.get(path) != stamp
+            ),
+            gone=tuple(path for path in known if path not in there),
             remarks=tuple(remark for _, each in listings for remark in each.remarks),
         )
 
-    def _take(self, path: str, source: str, stamp: str | None, reading: Reading) -> None:
-        """Have this be what is known of a document; without a stamp it is gone."""
+    def take_in(self, due: Sequence[Due], seconds: float = math.inf) -> TakenIn:
+        """Read the documents in turn until the time is up, at least one if there is one. It is all kept, or nothing."""
+        until = time.monotonic() + seconds
+        read, unreadable = [], []
+        with self._transaction():
+            for each in due:
+                reading = each.source.read(each.path, each.state)
+                if reading is None:
+                    unreadable.append(each.path)
+                    self._forget(each.path)
+                else:
+                    read.append(each.path)
+                    self._take(each, reading)
+                if time.monotonic() > until:
+                    break
+        return TakenIn(read=tuple(read), unreadable=tuple(unreadable))
+
+    def forget(self, paths: Sequence[str]) -> None:
+        """These documents are gone."""
+        with self._transaction():
+            for path in paths:
+                self._forget(path)
+
+    def refresh(self, sources: Sequence[Source]) -> TakenIn:
+        """Know the sources as they are now, however long it takes."""
+        changes = self.changes(sources)
+        self.forget(changes.gone)
+        return self.take_in(changes.due)
+
+    def _take(self, each: Due, reading: Reading) -> None:
+        self._forget(each.path, reading.since)
+        row = (each.path, each.source.name, each.stamp, reading.state)
+        self._db.execute("INSERT INTO documents VALUES (?, ?, ?, ?)", row)
+        for chunk in reading.chunks:
+            self._add(msgspec.structs.replace(chunk, source=each.source.name))
+
+    def _forget(self, path: str, since: int = 0) -> None:
+        """Drop a document with its chunks that begin at this line or later."""
         db = self._db
-        db.execute("BEGIN IMMEDIATE")
-        try:
-            old = db.execute("SELECT id FROM chunks WHERE path = ? AND first >= ?", (path, reading.since)).fetchall()
-            tables = ["words", "parts", *self._vector_tables()]
-            for table, key in [("chunks", "id"), *((table, "rowid") for table in tables)]:
-                db.executemany(f"DELETE FROM {table} WHERE {key} = ?", old)  # noqa: S608 - names of ours
-            db.execute("DELETE FROM documents WHERE path = ?", (path,))
-            if stamp is not None:
-                db.execute("INSERT INTO documents VALUES (?, ?, ?, ?)", (path, source, stamp, reading.state))
-                for chunk in reading.chunks:
-                    self._add(msgspec.structs.replace(chunk, source=source))
-            db.execute("COMMIT")
-        except BaseException:
-            if db.in_transaction:
-                db.execute("ROLLBACK")
-            raise
+        old = db.execute("SELECT id FROM chunks WHERE path = ? AND first >= ?", (path, since)).fetchall()
+        for table, key in (("chunks", "id"), ("words", "rowid"), ("parts", "rowid")):
+            db.executemany(f"DELETE FROM {table} WHERE {key} = ?", old)  # noqa: S608 - names of ours
+        if self._vectors:
+            self._vectors.drop([key for (key,) in old])
+        db.execute("DELETE FROM documents WHERE path = ?", (path,))
 
     def _add(self, chunk: Chunk) -> None:
         db = self._db
-        added = db.execute(f"INSERT INTO chunks ({', '.join(_COLUMNS)}, digest) VALUES ({_MARKS}, ?)", _row(chunk))  # noqa: S608
+        key = db.execute(_INSERT, _row(chunk)).lastrowid
         text = chunk.embedded()
-        db.execute("INSERT INTO words (rowid, text) VALUES (?, ?)", (added.lastrowid, indexed(text)))
-        db.execute("INSERT INTO parts (rowid, text) VALUES (?, ?)", (added.lastrowid, text))
-        for table, identity in self._vector_tables().items():
+        db.execute("INSERT INTO words (rowid, text) VALUES (?, ?)", (key, indexed(text)))
+        db.execute("INSERT INTO parts (rowid, text) VALUES (?, ?)", (key, text))
+        if self._vectors:
             # What was embedded before, under whatever path and line, is not embedded again.
-            db.execute(
-                f"INSERT INTO {table} (rowid, embedding)"  # noqa: S608 - a name of ours
-                " SELECT ?, vector FROM embeddings WHERE identity = ? AND digest = ?",
-                (added.lastrowid, identity, chunk.digest()),
-            )
+            self._vectors.give(key, chunk.digest())
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._db.execute("COMMIT")
+        except BaseException:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            raise
 
     def chunks(self, keys: Collection[int], scope: Scope = EVERYTHING) -> dict[int, Chunk]:
         """The chunks with these ids, of those that exist and are in the scope."""
@@ -197,70 +247,43 @@ class MemoryIndex:
 
     def embed(self, identity: Identity, vectors: Mapping[str, Sequence[float]]) -> None:
         """Keep vectors by the digests of what was embedded, and give them to the chunks that say so."""
-        number = self._number(identity)
         db = self._db
-        db.execute("BEGIN IMMEDIATE")
-        try:
+        with self._transaction():
+            number = self._number(identity) or self._begin(identity)
             for digest, vector in vectors.items():
                 if len(vector) != identity.dimensions:
                     raise ValueError(f"{identity.model} gave {len(vector)} dimensions instead of {identity.dimensions}")
-                packed = _packed(vector)
-                db.execute("INSERT OR REPLACE INTO embeddings VALUES (?, ?, ?)", (number, digest, packed))
-                keys = db.execute("SELECT id FROM chunks WHERE digest = ?", (digest,)).fetchall()
-                table = f"vectors_{number}"
-                db.executemany(f"DELETE FROM {table} WHERE rowid = ?", keys)  # noqa: S608 - a name of ours
-                db.executemany(
-                    f"INSERT INTO {table} (rowid, embedding) VALUES (?, ?)",  # noqa: S608 - a name of ours
-                    [(key, packed) for (key,) in keys],
-                )
-            db.execute("COMMIT")
-        except BaseException:
-            if db.in_transaction:
-                db.execute("ROLLBACK")
-            raise
+                db.execute("INSERT OR REPLACE INTO embeddings VALUES (?, ?, ?)", (number, digest, _packed(vector)))
+                for (key,) in db.execute("SELECT id FROM chunks WHERE digest = ?", (digest,)).fetchall():
+                    if self._vectors:
+                        self._vectors.give(key, digest, number)
 
     def nearest(
         self, identity: Identity, vector: Sequence[float], limit: int, scope: Scope = EVERYTHING
     ) -> dict[int, float]:
-        """The chunks in the scope that are nearest to a vector, with their cosines."""
-        condition, values = scope.condition()
-        within = f" AND rowid IN (SELECT id FROM chunks WHERE {condition})" if condition else ""  # noqa: S608 - of ours
-        rows = self._db.execute(
-            f"SELECT rowid, 1 - distance FROM vectors_{self._number(identity)}"  # noqa: S608 - a name of ours
-            f" WHERE embedding MATCH ? AND k = ?{within}",
-            (_packed(vector), limit, *values),
-        )
-        return dict(rows)
+        """The chunks in the scope that are nearest to a vector, nearest first, with their cosines."""
+        number = self._number(identity)
+        return self._vectors.nearest(number, _packed(vector), limit, scope) if self._vectors and number else {}
 
     def cosines(self, identity: Identity, vector: Sequence[float], keys: Collection[int]) -> dict[int, float]:
         """The cosines of these chunks, of those that have a vector."""
-        marks = ", ".join("?" * len(keys))
-        rows = self._db.execute(
-            "SELECT chunks.id, 1 - vec_distance_cosine(vector, ?) FROM chunks JOIN embeddings USING (digest)"  # noqa: S608
-            f" WHERE identity = ? AND chunks.id IN ({marks})",
-            (_packed(vector), self._number(identity), *keys),
-        )
-        return dict(rows)
+        number = self._number(identity)
+        return self._vectors.cosines(number, _packed(vector), keys) if self._vectors and number else {}
 
-    def _number(self, identity: Identity) -> int:
-        """The number of an identity, whose table is made when it is first met."""
+    def _number(self, identity: Identity) -> int | None:
+        """The number of an identity, None for one that was never met."""
         row = (identity.provider, identity.model, identity.dimensions)
-        query = "SELECT id FROM identities WHERE provider = ? AND model = ? AND dimensions = ?"
+        query = "SELECT id FROM identities WHERE provider = ? AND model = ? AND ? IN (dimensions, 0) ORDER BY id DESC"
         found = self._db.execute(query, row).fetchone()
-        if found is None:
-            self._db.execute("INSERT INTO identities (provider, model, dimensions) VALUES (?, ?, ?)", row)
-            found = self._db.execute(query, row).fetchone()
-            self._db.execute(
-                f"CREATE VIRTUAL TABLE vectors_{found[0]} USING vec0"
-                f" (embedding float[{identity.dimensions:d}] distance_metric=cosine)"
-            )
-        return int(found[0])
+        return int(found[0]) if found else None
 
-    def _vector_tables(self) -> dict[str, int]:
-        """The tables of all identities with their numbers; none where they cannot be opened."""
-        if not self.searches_vectors:
-            return {}
-        return {f"vectors_{number}": number for (number,) in self._db.execute("SELECT id FROM identities")}
+    def _begin(self, identity: Identity) -> int:
+        row = (identity.provider, identity.model, identity.dimensions)
+        made = self._db.execute("INSERT INTO identities (provider, model, dimensions) VALUES (?, ?, ?)", row)
+        number = int(made.lastrowid)
+        if self._vectors:
+            self._vectors.begin(number, identity.dimensions)
+        return number
 
 
 def behind(path: Path, sources: Sequence[Source]) -> list[str]:

@@ -1,40 +1,44 @@
-"""The memory of one workspace, as the gateway and its tools use it: one thread has the index, nothing blocks the loop."""
+"""The memory of one workspace, as the gateway and its tools use it. Nothing here blocks the event loop."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
 from datetime import date
-from functools import partial
+from functools import reduce
+from operator import or_
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
 import msgspec
 
-from plugins.embedding import EmbeddingProvider, Purpose
-from plugins.errors import ProviderError, Unreachable
-from plugins.memory.errors import IndexUnusable
+from plugins.embedding import EmbeddingProvider
+from plugins.errors import ProviderError
+from plugins.memory.errors import IndexRenewed, IndexUnusable
+from plugins.memory.remarks import nothing_found, remarks_on
 from plugins.memory.scope import Scope
 from plugins.memory.settings import NONE, MemoryKeys
 from plugins.memory.sources import Source
-from sessions.sqlite import Error
+from plugins.memory.upkeep import Upkeep, Upkept
+from plugins.memory.watching import Places, Watching
 
 if TYPE_CHECKING:
     from plugins.memory.index import Identity, MemoryIndex
+    from plugins.memory.index_file import IndexFile
     from plugins.memory.searching import Hit
 
 T = TypeVar("T")
 
-_UNUSABLE: tuple[type[Exception], ...] = (*Error, OSError)
+PATIENCE = 1.0
+"""Seconds that a search waits at most for a look at what changed."""
 
-AT_ONCE = 50
-"""Changed notes that a search reads before it answers; it does not wait for more."""
+RENEWAL_PATIENCE = 5.0
+"""The same where the index is just begun, so that there is nothing else to search in."""
 
-BATCH = 16
-"""Chunks that are embedded before their vectors are kept: what a crash costs at most."""
+FEW = 500
+"""Documents that are looked at in some milliseconds; where there are more, a search relies on the watching."""
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,14 +46,6 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 
     hits: tuple[Hit, ...]
     remarks: tuple[str, ...]
-
-
-class Indexed(msgspec.Struct, frozen=True, kw_only=True):
-    """How far the index is: notes, chunks, and how many of these have no vector yet."""
-
-    notes: int
-    chunks: int
-    unembedded: int
 
 
 class Memory:
@@ -72,24 +68,65 @@ class Memory:
         self._keys = keys
         self._providers = providers
         self._today = today
-        self._in_use = in_use
-        self._thread: ThreadPoolExecutor | None = None
-        self._opened = ExitStack()
-        self._index: MemoryIndex | None = None
-        self._embedding: asyncio.Task[None] | None = None
+        self._opened: IndexFile | None = None
+        self._upkeep = Upkeep(self._file, self._chosen, self.provider, in_use)
+        self._watching = Watching(self._places, self.wake)
+        self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
+        tasks = await self._stack.enter_async_context(asyncio.TaskGroup())
+        self._stack.callback(tasks.create_task(self._upkeep.keep()).cancel)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._embedding:
-            self._embedding.cancel()
-            await asyncio.wait({self._embedding})
-        if self._thread:
-            await self._run(lambda _: self._opened.close())
-            self._thread.shutdown(wait=False)
+        try:
+            await self._stack.__aexit__(None, None, None)
+        finally:
+            if self._opened:
+                await self._opened.close()
+
+    # --- upkeep -------------------------------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> Upkept:
+        """How far the index is, as is known without asking it."""
+        return self._upkeep.state
+
+    def wake(self) -> None:
+        """Something that can be found has changed: have it looked at soon, behind everything else."""
+        self._upkeep.wake()
+
+    async def watch(self) -> None:
+        """Bring the index up to date and keep it so as what is indexed changes, until cancelled."""
+        await self._watching.run()
+
+    async def update(self, progress: Callable[[Upkept], None]) -> Upkept:
+        """Bring the index up to date, vectors too, telling how far it is; what was done stays done. Raises a ProviderError
+        where the vectors cannot be made, or IndexUnusable."""
+        while True:
+            await self._upkeep.bring_in()
+            try:
+                await self._upkeep.embed_all(progress)
+            except IndexRenewed:
+                continue
+            return self._upkeep.state
+
+    def _places(self) -> Places:
+        return reduce(or_, (source.watched() for source in self._chosen()), Places())
+
+    def _chosen(self) -> list[Source]:
+        chosen = self._keys().chosen()
+        return [source for source in self._sources if source.name in chosen]
+
+    def _file(self) -> IndexFile:
+        from plugins.memory.index_file import IndexFile  # noqa: PLC0415 - not at the start
+
+        self._opened = self._opened or IndexFile(self._path)
+        return self._opened
+
+    # --- searching ----------------------------------------------------------------------------------------------------
 
     def provider(self) -> EmbeddingProvider | None:
         """Who makes vectors now, None for nobody."""
@@ -99,44 +136,26 @@ class Memory:
                 return provider
         return None
 
-    def _missed(self) -> list[str]:
-        """Why nobody makes vectors, where somebody is named who should."""
-        wanted = self._keys().embedding.wanted
-        if wanted in (None, NONE):
-            return []
-        why = self._providers[wanted].why() if wanted in self._providers else "it could not be opened"
-        return [f"Only words were compared: {wanted} makes no vectors, since {why}."]
-
-    async def search(self, text: str, scope: Scope, *, results: int | None = None) -> Found:
-        """What the notes in a scope say about something. It does not wait for what is not indexed yet, but says so. Raises
-        IndexUnusable."""
+    async def search(self, text: str, scope: Scope, *, results: int | None = None, patience: float = PATIENCE) -> Found:
+        """What the notes in a scope say about something. It waits no longer than `patience` seconds for what has just
+        changed, never for the rest of what is not indexed yet, but says so. Raises IndexUnusable."""
         from plugins.memory.searching import Question, rules_of, search  # noqa: PLC0415 - not at the start
 
-        seen = await self._run(lambda index: index.refresh(self._chosen(), AT_ONCE))
-        remarks = list(seen.remarks)
-        if seen.left:
-            remarks.append(f"{seen.left} notes are not indexed yet.")
-        provider = self.provider()
-        question = Question(text=text, scope=scope)
-        if provider is not None and not await self._run(lambda index: index.searches_vectors):
-            remarks.append("Only words were compared: this Python's SQLite loads no extensions.")
-        elif provider is not None:
-            try:
-                identity, (vector,) = await self._embedded([text], "query")
-                question = Question(text=text, scope=scope, identity=identity, vector=vector)
-                remarks += await self._catch_up(provider)
-            except ProviderError as error:
-                remarks.append(f"Only words were compared: {error}")
-        else:
-            remarks += self._missed()
-        keys, today = self._keys().search, self._today()
+        await self._look(patience)
+        state, keys, today = self._upkeep.state, self._keys().search, self._today()
+        identity, vector, missed = await self._vector_of(text)
+        question = Question(text=text, scope=scope, identity=identity, vector=vector, by_words=keys.keywords)
         rules = rules_of(keys, results)
-        hits = await self._run(
-            lambda index: search(index, question, rules, multiplier=keys.candidate_multiplier, today=today)
-        )
-        if not hits and not seen.documents:
-            remarks.append("There are no notes.")
-        return Found(hits=tuple(hits), remarks=tuple(remarks))
+
+        def answer(index: MemoryIndex) -> tuple[list[Hit], bool]:
+            hits = search(index, question, rules, multiplier=keys.candidate_multiplier, today=today)
+            return hits, index.searches_vectors
+
+        hits, can = await self._read(answer, max(patience, RENEWAL_PATIENCE))
+        if vector is not None and not can:
+            missed = "there is neither sqlite-vec, which this Python's SQLite cannot load, nor numpy"
+        remarks = remarks_on(state, by_vectors=vector is not None and can, missed=missed, by_words=keys.keywords)
+        return Found(hits=tuple(hits), remarks=(*remarks, *(() if hits else [nothing_found(self._upkeep.state, scope)])))
 
     async def excerpt(self, path: str, first: int, lines: int, scope: Scope) -> str | None:
         """Lines of a document that a search may have named, as `Source.excerpt` has them; None for a path that none of the
@@ -147,91 +166,39 @@ class Memory:
                 return text
         return None
 
-    def _chosen(self) -> list[Source]:
-        chosen = self._keys().chosen()
-        return [source for source in self._sources if source.name in chosen]
+    async def _look(self, patience: float) -> None:
+        """Have what just changed seen. Where there are many, it is noticed by the watching instead."""
+        state = self._upkeep.state
+        if state.at is None or self._watching.fault or state.documents <= FEW:
+            await self._upkeep.look(patience)
 
-    async def _catch_up(self, provider: EmbeddingProvider) -> list[str]:
-        """Have what has no vector embedded behind this, and say so."""
-        identity = _identity(provider)
-        if not await self._run(lambda index: index.unembedded(identity, 1)):
-            return []
-        if self._embedding is None or self._embedding.done():
-            self._embedding = asyncio.create_task(self._embed_quietly())
-        return ["The index is behind: some notes are found by their words alone until they are embedded."]
-
-    async def _embed_quietly(self) -> None:
+    async def _read(self, work: Callable[[MemoryIndex], T], patience: float) -> T:
         try:
-            await self.update(lambda _: None)
-        except (ProviderError, IndexUnusable):
-            return  # the next search says what is missing, and begins again
-
-    async def update(self, progress: Callable[[Indexed], None]) -> Indexed:
-        """Bring the index up to date, vectors too, telling how far it is; what was done stays done. Raises a ProviderError
-        where the vectors cannot be made, or IndexUnusable."""
-        await self._run(lambda index: index.refresh(self._chosen()))
-        if (provider := self.provider()) and not provider.dimensions():
-            await self._embedded(["How long are the vectors?"], "query")
-        while True:
-            provider = self.provider()
-            state, texts = await self._run(partial(self._state, provider=provider))
-            progress(state)
-            if provider is None or not texts:
-                return state
-            identity, vectors = await self._embedded(list(texts.values()), "note")
-            kept = dict(zip(texts, vectors, strict=True))
-            await self._run(lambda index: index.embed(identity, kept))  # noqa: B023 - it has run before the next round
-
-    async def _embedded(self, texts: list[str], purpose: Purpose) -> tuple[Identity, Sequence[Sequence[float]]]:
-        """The vectors of texts by whoever makes them now, with what made them. Raises a ProviderError."""
-        with self._in_use():
-            if (provider := self.provider()) is None:
-                raise Unreachable("Nobody makes vectors any more.")
-            vectors = await provider.embed(texts, purpose)
-            return _identity(provider), vectors
-
-    @staticmethod
-    def _state(index: MemoryIndex, *, provider: EmbeddingProvider | None) -> tuple[Indexed, dict[str, str]]:
-        notes, chunks = index.size()
-        if provider is None or not index.searches_vectors:
-            return Indexed(notes=notes, chunks=chunks, unembedded=chunks), {}
-        left = index.count_unembedded(_identity(provider))
-        return Indexed(notes=notes, chunks=chunks, unembedded=left), index.unembedded(_identity(provider), BATCH)
-
-    async def _run(self, work: Callable[[MemoryIndex], T]) -> T:
-        """Do something with the index in its thread, a second time with a new one if the file was harmed."""
-        self._thread = self._thread or ThreadPoolExecutor(1, "memory")
+            return await self._file().read(work)
+        except IndexRenewed:
+            await self._upkeep.look(patience)
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._thread, self._do, work)
-        except _UNUSABLE as error:
-            raise IndexUnusable(f"The memory index cannot be used: {error}.") from error
+            return await self._file().read(work)
+        except IndexRenewed:
+            raise IndexUnusable(self._upkeep.state.trouble or "The memory index is being made anew; ask again.") from None
 
-    def _do(self, work: Callable[[MemoryIndex], T]) -> T:
-        index = self._there()
+    async def _vector_of(self, text: str) -> tuple[Identity | None, Sequence[float] | None, str]:
+        """The vector of a question with what made it; or why there is none, as the end of a sentence, empty where none is
+        wanted."""
+        if self.provider() is None:
+            return None, None, self._why_nobody()
         try:
-            return work(index)
-        except Error as error:
-            if "locked" in str(error):
-                raise
-            self._opened.close()
-            self._index = None
-            self._path.unlink(missing_ok=True)
-            index = self._there()
-            index.refresh(self._chosen())
-            return work(index)
+            identity, (vector,) = await self._upkeep.embedded([text], "query")
+        except ProviderError as error:
+            return None, None, str(error).rstrip(".")
+        return identity, vector, ""
 
-    def _there(self) -> MemoryIndex:
-        from plugins.memory.index import MemoryIndex  # noqa: PLC0415 - as above
-
-        if self._index is not None and not self._path.exists():
-            self._opened.close()  # somebody deleted it: what is written now would be lost with it
-            self._index = None
-        if self._index is None:
-            self._index = self._opened.enter_context(MemoryIndex(self._path))
-        return self._index
-
-
-def _identity(provider: EmbeddingProvider) -> Identity:
-    from plugins.memory.index import Identity  # noqa: PLC0415 - as above
-
-    return Identity(provider=provider.name, model=provider.model() or "", dimensions=provider.dimensions())
+    def _why_nobody(self) -> str:
+        """Why nobody makes vectors, where somebody should."""
+        wanted = self._keys().embedding.wanted
+        if wanted == NONE or (wanted is None and self._keys().search.keywords):
+            return ""
+        if wanted is None:
+            return "; ".join(f"{name} makes no vectors, since {each.why()}" for name, each in self._providers.items())
+        why = self._providers[wanted].why() if wanted in self._providers else "it could not be opened"
+        return f"{wanted} makes no vectors, since {why}"

@@ -9,6 +9,7 @@ from plugins.memory.chunks import chunks_of
 from plugins.memory.markdown_files import LARGEST, markdown_in, read_text, some_lines, stamp_of
 from plugins.memory.scope import Scope
 from plugins.memory.sources import Listing, Reading
+from plugins.memory.watching import Places
 
 MAIN = "MEMORY.md"
 """The note that is for private chats alone."""
@@ -23,6 +24,14 @@ class Notes:
 
     def __init__(self, workspace: Path) -> None:
         self._workspace = workspace
+
+    def watched(self) -> Places:
+        """See `Source`."""
+        folder = self._workspace / FOLDER
+        return Places(
+            flat=frozenset({self._workspace} if self._workspace.is_dir() else ()),
+            deep=frozenset({folder} if folder.is_dir() else ()),
+        )
 
     def there(self, known: Mapping[str, str]) -> Listing:
         """See `Source`."""

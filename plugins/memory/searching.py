@@ -23,6 +23,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
     text: str
     scope: Scope = EVERYTHING
+    by_words: bool = True
     identity: Identity | None = None
     vector: Sequence[float] | None = None
 
@@ -62,7 +63,7 @@ def rules_of(keys: SearchKeys, results: int | None = None) -> Rules:
 def _candidates(index: MemoryIndex, question: Question, limit: int) -> tuple[dict[int, Chunk], list[Candidate]]:
     terms = sought(question.text)
     scope = question.scope
-    keywords = index.keywords(terms, MOST_CANDIDATES, scope) if terms else {}
+    keywords = index.keywords(terms, MOST_CANDIDATES, scope) if terms and question.by_words else {}
     found = set(list(keywords)[:limit])
     cosines: dict[int, float] = {}
     if question.identity and question.vector is not None:

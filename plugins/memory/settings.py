@@ -74,8 +74,10 @@ class MMRKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class SearchKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[memory.search]`: how many results, out of how many candidates for each, and how they are ranked."""
+    """`[memory.search]`: how many results, out of how many candidates for each, and how they are ranked. Without `keywords`
+    it is by vectors alone."""
 
+    keywords: bool = True
     max_results: Annotated[int, msgspec.Meta(ge=1, le=50)] = 6
     candidate_multiplier: Annotated[int, msgspec.Meta(ge=1, le=50)] = 4
     min_score: _Share = 0.0
@@ -94,6 +96,10 @@ class MemoryKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     extra_paths: tuple[_Text, ...] = ()
     embedding: EmbeddingKeys = EmbeddingKeys()
     search: SearchKeys = SearchKeys()
+
+    def __post_init__(self) -> None:
+        if self.embedding.provider == NONE and not self.search.keywords:
+            raise ValueError("must search by words or by vectors: search.keywords is false and embedding.provider is none")
 
     def chosen(self) -> frozenset[str]:
         """The names of the sources that are searched."""

@@ -18,6 +18,7 @@ import msgspec
 
 from plugins.memory.chunks import Chunk
 from plugins.memory.scope import Scope
+from plugins.memory.watching import Places
 
 
 class Listing(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,6 +43,12 @@ class Source(Protocol):
     """Documents of one kind. `name` is its word in `memory.sources` and in a `Scope`."""
 
     name: str
+
+    def watched(self) -> Places:
+        """The folders in which something happens when a document is written or removed, as far as they exist: what is
+        reported of Markdown files and folders there has the source looked at. Nothing for a source that is looked at
+        by other occasions: each search, and `Memory.wake`."""
+        ...
 
     def there(self, known: Mapping[str, str]) -> Listing:
         """All documents. `known` has the stamps with which they were read last: one that has grown too little to be worth

@@ -7,6 +7,7 @@ parts       their characters by three, for what is only a part of a word
 identities  which models made vectors, and how long these are
 embeddings  every vector by its model and what was embedded; a chunk that comes back is not embedded again
 vectors_N   the vectors of the chunks by the model N, to be searched
+marks       what is to be known about the file itself
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ LAYOUT = 3
 
 PATIENCE = 5.0
 """Seconds to wait for another process's lock."""
+
+BESIDE = "-wal"
+"""What SQLite appends to the name of the file in which the newest writing stands."""
 
 _TABLES = f"""
 BEGIN;
@@ -44,6 +48,7 @@ CREATE TABLE identities (
 CREATE TABLE embeddings (
     identity INTEGER NOT NULL, digest TEXT NOT NULL, vector BLOB NOT NULL, PRIMARY KEY (identity, digest)
 ) WITHOUT ROWID;
+CREATE TABLE marks (name TEXT PRIMARY KEY) WITHOUT ROWID;
 PRAGMA user_version = {LAYOUT};
 COMMIT;
 """
@@ -57,15 +62,22 @@ def open_tables(path: Path) -> tuple[Any, bool]:
     except Error as error:
         if "locked" in str(error):
             raise
-        for suffix in ("", "-journal", "-wal", "-shm"):
-            path.with_name(path.name + suffix).unlink(missing_ok=True)
+        remove_tables(path)
         return _opened(path)
+
+
+def remove_tables(path: Path) -> None:
+    """Delete the file with all that SQLite keeps beside it. Nobody may have it open any more."""
+    for suffix in ("", "-journal", BESIDE, "-shm"):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)
 
 
 def _opened(path: Path) -> tuple[Any, bool]:
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))  # it holds what the notes say
     connection = writing(path, patience=PATIENCE)
     try:
+        connection.execute("PRAGMA page_size = 16384")  # vectors are long: compared a quarter faster, written twice as fast
+        connection.execute("PRAGMA cache_size = -16000")
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = OFF")
         (version,) = connection.execute("PRAGMA user_version").fetchone()

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Sequence
-from datetime import date
 from pathlib import Path
-from types import TracebackType
-from typing import ClassVar, Self
 
 import msgspec
 import pytest
 
-from exuvia import House, Purpose, ToolFailed, Unreachable
+from exuvia import ToolFailed
 from plugins.memory.index import Identity, MemoryIndex
-from plugins.memory.memory import Memory
 from plugins.memory.notes import Notes
 from plugins.memory.scope import EVERYTHING
-from plugins.memory.settings import EmbeddingKeys, MemoryKeys
 from plugins.memory.tools import MemoryGet, MemorySearch
 from sessions.sqlite import in_memory, load_vectors
+from tests.memory.places import Place, citations
 from tests.plugins.workspaces import call, house
-
-TODAY = date(2026, 11, 21)
 
 EXACT = [
     ("handleWebSocketReconnect drops the frame", "Why does handleWebSocketReconnect fail?"),
@@ -37,64 +29,9 @@ EXACT = [
 ]
 
 
-class Counted:
-    """An embedding provider whose vectors are made of the letters of a text, and that counts what it is asked."""
-
-    name: ClassVar[str] = "counted"
-
-    def __init__(self, house: House | None = None) -> None:
-        self.texts: list[str] = []
-        self.fails = False
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
-
-    def model(self) -> str | None:
-        return "letters"
-
-    def why(self) -> str:
-        return "it is always there"
-
-    def dimensions(self) -> int:
-        return 32
-
-    async def embed(self, texts: Sequence[str], purpose: Purpose) -> Sequence[Sequence[float]]:
-        if self.fails:
-            raise Unreachable("The server is away.")
-        self.texts += texts if purpose == "note" else []
-        return [[byte / 255 for byte in hashlib.sha256(text[-1:].encode()).digest()] for text in texts]
-
-
-class Place:
-    """A workspace with notes, and its memory."""
-
-    def __init__(self, folder: Path) -> None:
-        self.workspace = folder / "workspace"
-        self.file = folder / "memory.sqlite"
-        self.provider = Counted()
-        (self.workspace / "memory").mkdir(parents=True)
-
-    def put(self, path: str, text: str) -> None:
-        (self.workspace / path).write_text(text)
-
-    def memory(self, provider: str = "none") -> Memory:
-        keys = MemoryKeys(embedding=EmbeddingKeys(provider=provider))
-        return Memory(
-            self.file, [Notes(self.workspace)], keys=lambda: keys, providers={"counted": self.provider}, today=lambda: TODAY
-        )
-
-
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
-
-
-async def citations(memory: Memory, question: str) -> list[str]:
-    return [hit.citation for hit in (await memory.search(question, EVERYTHING)).hits]
 
 
 @pytest.mark.parametrize(("note", "question"), EXACT)
@@ -162,7 +99,7 @@ async def test_what_was_embedded_is_not_embedded_again(place: Place) -> None:
     place.put("memory/a.md", "# One\n\nfirst\n\n# Two\n\nsecond\n")
     async with place.memory("counted") as memory:
         state = await memory.update(lambda _: None)
-        assert (state.notes, state.chunks, state.unembedded) == (1, 2, 0)
+        assert (state.documents, state.chunks, state.unembedded) == (1, 2, 0)
         assert len(place.provider.texts) == 2
         place.put("memory/a.md", "# One\n\nfirst\n\n# Two\n\nsecond, changed\n")
         await memory.update(lambda _: None)

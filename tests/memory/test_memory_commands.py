@@ -46,7 +46,7 @@ def test_notes_are_indexed_and_found_from_the_command_line(home: Path) -> None:
 
 def test_what_is_not_there_is_said_and_ends_with_one(home: Path) -> None:
     nothing = exuvia(home, "search", "zebra")
-    assert (nothing.returncode, nothing.stdout) == (1, "(Nothing was found.)\n")
+    assert (nothing.returncode, nothing.stdout) == (1, "(Nothing matches in 1 note.)\n")
     nowhere = exuvia(home / "nowhere", "search", "zebra")
     assert (nowhere.returncode, nowhere.stdout) == (2, "")
     assert "There is no home" in nowhere.stderr

@@ -1,0 +1,156 @@
+"""The file of the index, open twice: one thread writes, another reads meanwhile. What was harmed or taken away is made anew.
+
+Only this process's writer and other `exuvia` processes have any business in the file. So what it is on disk is compared with
+what the writer left: a difference that SQLite does not tell of either is harm, though every page may look well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeAlias, TypeVar
+
+from plugins.memory.errors import IndexRenewed, IndexUnusable
+from plugins.memory.index import MemoryIndex
+from plugins.memory.tables import BESIDE, remove_tables
+from sessions.sqlite import Error
+
+T = TypeVar("T")
+
+_UNUSABLE: tuple[type[Exception], ...] = (*Error, OSError)
+_CIRCUMSTANCES = ("locked", "full", "unable to open", "readonly", "interrupted")
+"""Words of errors that say nothing against the file."""
+
+_Stamps: TypeAlias = tuple[tuple[int, int, int] | None, ...]
+
+
+class _Connection:
+    """The index for one thread; `lock` is held by whoever uses or replaces it."""
+
+    def __init__(self, name: str) -> None:
+        self.lock = threading.Lock()
+        self.thread = ThreadPoolExecutor(1, name)
+        self.index: MemoryIndex | None = None
+
+    def close(self) -> None:
+        """Close it; it may be opened again."""
+        if self.index is not None:
+            index, self.index = self.index, None
+            index.__exit__(None, None, None)
+
+
+class IndexFile:
+    """See the module. It is opened by whoever first asks for it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._writing = _Connection("memory")
+        self._reading = _Connection("memory-search")
+        self._left: _Stamps = ()
+        """What was on disk after the writer's last work."""
+        self._version = 0
+        """What SQLite said of others' writing then."""
+        self._harmed = False
+        """Whether the reader found the file harmed."""
+
+    async def write(self, work: Callable[[MemoryIndex], T]) -> T:
+        """Do something with the index in the thread that may change it. Raises IndexRenewed, after which it is empty, or
+        IndexUnusable."""
+        return await self._run(self._writing, self._write, work)
+
+    async def read(self, work: Callable[[MemoryIndex], T]) -> T:
+        """As `write`, in the thread that changes nothing and never waits for the other."""
+        return await self._run(self._reading, self._read, work)
+
+    async def close(self) -> None:
+        """Close the file, after what is being done with it."""
+        await asyncio.get_running_loop().run_in_executor(self._writing.thread, self._close)
+        for each in (self._writing, self._reading):
+            each.thread.shutdown(wait=False)
+
+    async def _run(
+        self, connection: _Connection, do: Callable[[Callable[[MemoryIndex], T]], T], work: Callable[[MemoryIndex], T]
+    ) -> T:
+        try:
+            return await asyncio.get_running_loop().run_in_executor(connection.thread, do, work)
+        except _UNUSABLE as error:
+            raise IndexUnusable(f"The memory index cannot be used: {error}.") from error
+
+    def _write(self, work: Callable[[MemoryIndex], T]) -> T:
+        with self._writing.lock:
+            index = self._opened()
+            try:
+                if self._harmed or (self._left and self._was_touched(index)):
+                    raise self._renewed()
+                return work(index)
+            except Error as error:
+                if any(word in str(error) for word in _CIRCUMSTANCES):
+                    raise
+                raise self._renewed() from error
+            finally:
+                if self._writing.index:
+                    self._left, self._version = self._stamps(), self._writing.index.version()
+
+    def _read(self, work: Callable[[MemoryIndex], T]) -> T:
+        with self._reading.lock:
+            index = self._reading.index
+            # Deleted or replaced files are seen here; what is in the same files only the writer can tell from its own work.
+            if index is not None and self._inodes(self._stamps()) == self._inodes(self._left):
+                try:
+                    return work(index)
+                except Error as error:
+                    if any(word in str(error) for word in _CIRCUMSTANCES):
+                        raise
+                    self._harmed = True
+        raise IndexRenewed
+
+    def _opened(self) -> MemoryIndex:
+        """The writer's index, the reader's beside it."""
+        if self._writing.index is None:
+            with self._reading.lock:
+                self._reading.close()
+                self._writing.index = MemoryIndex(self._path).__enter__()
+                self._reading.index = MemoryIndex(self._path).__enter__()
+                self._left = ()
+        return self._writing.index
+
+    def _was_touched(self, index: MemoryIndex) -> bool:
+        """Whether somebody else was in the files who was not SQLite."""
+        now = self._stamps()
+        return now != self._left and (self._inodes(now) != self._inodes(self._left) or index.version() == self._version)
+
+    def _renewed(self) -> IndexRenewed:
+        """Have the file made anew from nothing, unless another process has done so."""
+        with self._reading.lock:
+            before, now = (self._inodes(each)[:1] for each in (self._left, self._stamps()))
+            others = before and now not in ((None,), before)
+            self._reading.close()
+            self._writing.close()
+            if not others:
+                remove_tables(self._path)
+            self._harmed = False
+        self._opened()
+        return IndexRenewed()
+
+    def _stamps(self) -> _Stamps:
+        """Inode, size and time of the database and of its journal."""
+        found: list[tuple[int, int, int] | None] = []
+        for suffix in ("", BESIDE):
+            try:
+                there = self._path.with_name(self._path.name + suffix).stat()
+                found.append((there.st_ino, there.st_size, there.st_mtime_ns))
+            except FileNotFoundError:
+                found.append(None)
+        return tuple(found)
+
+    @staticmethod
+    def _inodes(stamps: _Stamps) -> tuple[int | None, ...]:
+        return tuple(each and each[0] for each in stamps)
+
+    def _close(self) -> None:
+        with self._writing.lock, self._reading.lock:
+            self._reading.close()
+            self._writing.close()

@@ -1,0 +1,255 @@
+"""Keeps the index up to date behind everything else: what changed is read again, what has no vector is embedded.
+
+Both go in small steps, so that what was done stays done whenever it ends, and nobody waits for the whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import TYPE_CHECKING
+
+import msgspec
+import structlog
+
+from plugins.embedding import EmbeddingProvider, Purpose
+from plugins.errors import ProviderError, Unreachable
+from plugins.memory.errors import IndexRenewed, IndexUnusable
+from plugins.memory.sources import Source
+
+if TYPE_CHECKING:
+    from plugins.memory.index import Changes, Due, Identity, MemoryIndex, TakenIn
+    from plugins.memory.index_file import IndexFile
+
+AT_ONCE = 50
+"""Changed documents that a search waits for; it waits for none if there are more."""
+
+STEP_SECONDS = 0.25
+"""How long documents are taken in between two looks at what else is to be done."""
+
+BATCH, AHEAD = 16, 320
+"""Chunks that are embedded before their vectors are kept, which is what a crash costs at most; and how many are looked up
+at once."""
+
+TRIES = 3
+"""How often the index is made anew in one go."""
+
+REST_SECONDS, LONGEST_REST = 15.0, 900.0
+"""How long a provider that failed is left alone, twice as long each time; what changes has it asked all the same."""
+
+
+log = structlog.get_logger("exuvia.memory")
+
+
+class Upkept(msgspec.Struct, frozen=True, kw_only=True):
+    """How far the index is: how many documents there are and how many of them are not indexed as they are now, chunks, and
+    how many of these have no vector by whoever makes them now. `at` is when the sources were looked at last, in monotonic
+    seconds; None before the first time. `trouble` is why the index, `unmade` why vectors
+    could not be made."""
+
+    documents: int = 0
+    left: int = 0
+    chunks: int = 0
+    unembedded: int = 0
+    unreadable: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+    at: float | None = None
+    trouble: str = ""
+    unmade: str = ""
+
+
+class Upkeep:
+    """The upkeep of one index. `provider` is who makes vectors now; while `in_use`, no provider is closed."""
+
+    def __init__(
+        self,
+        file: Callable[[], IndexFile],
+        sources: Callable[[], list[Source]],
+        provider: Callable[[], EmbeddingProvider | None],
+        in_use: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        self._file = file
+        self._sources = sources
+        self._provider = provider
+        self._in_use = in_use
+        self._wanted = asyncio.Event()
+        self._more = asyncio.Event()
+        self._looking = asyncio.Lock()
+        self._embedding = asyncio.Lock()
+        self._looked: list[asyncio.Future[None]] = []
+        self.state = Upkept()
+
+    def wake(self) -> None:
+        """Have the sources looked at soon."""
+        self._wanted.set()
+
+    async def look(self, patience: float) -> None:
+        """Have the sources looked at now, and what little has changed taken in; waits no longer than so many seconds."""
+        done = asyncio.get_running_loop().create_future()
+        self._looked.append(done)
+        self.wake()
+        await asyncio.wait({done}, timeout=patience)
+
+    async def keep(self) -> None:
+        """Do what is wanted whenever it is, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._keep_looking())
+            tasks.create_task(self._keep_embedding())
+
+    async def _keep_looking(self) -> None:
+        while True:
+            await self._wanted.wait()
+            self._wanted.clear()
+            waiting, self._looked = self._looked, []
+            try:
+                await self.bring_in(partial(_answer, waiting))
+            except IndexUnusable as error:
+                self._note(trouble=str(error))
+            except Exception as error:  # a source's own; nobody else's work may end with it
+                log.exception("memory_not_looked_at")
+                self._note(trouble=f"{type(error).__name__}: {error}")
+            finally:
+                _answer(waiting)
+            self._more.set()
+
+    # --- documents ----------------------------------------------------------------------------------------------------
+
+    async def bring_in(self, soon: Callable[[], None] = lambda: None) -> None:
+        """Take in all that changed; `soon` is called when it is known to be much, as what waits for it need not wait
+        longer. Raises IndexUnusable."""
+        async with self._looking:
+            for _ in range(TRIES):
+                try:
+                    return await self._bring_in(soon)
+                except IndexRenewed:
+                    self._note(documents=0, chunks=0)
+            raise IndexUnusable("The memory index cannot be used: it is harmed again as soon as it is made.")
+
+    async def _bring_in(self, soon: Callable[[], None]) -> None:
+        sources = self._sources()
+        changes: Changes = await self._file().write(lambda index: index.changes(sources))
+        due = list(changes.due)
+        unreadable: list[str] = []
+        self._note(documents=changes.documents, left=len(due), remarks=changes.remarks, trouble="")
+        self._note(at=time.monotonic())
+        if len(due) > AT_ONCE:
+            soon()
+        if changes.gone:
+            await self._file().write(lambda index: index.forget(changes.gone))
+        while due:
+            taken = await self._file().write(partial(_take_in, due=due))
+            del due[: len(taken.read) + len(taken.unreadable)]
+            unreadable += taken.unreadable
+            self._note(left=len(due))
+            self._more.set()
+        self._note(unreadable=tuple(unreadable))
+        await self.count()
+
+    async def count(self) -> None:
+        """Note how much there is. Raises IndexRenewed, IndexUnusable."""
+        provider = self._provider()
+        identity = identity_of(provider) if provider else None
+        chunks, unembedded = await self._file().write(lambda index: _sizes(index, identity))
+        self._note(chunks=chunks, unembedded=unembedded)
+
+    # --- vectors ------------------------------------------------------------------------------------------------------
+
+    async def _keep_embedding(self) -> None:
+        rest = REST_SECONDS
+        while True:
+            await self._more.wait()
+            self._more.clear()
+            try:
+                await self.embed_all(lambda _: None)
+                rest = REST_SECONDS
+            except ProviderError as error:
+                self._note(unmade=str(error))
+                await self._rest(error.retry_after or rest)
+                rest = min(2 * rest, LONGEST_REST)
+            except IndexRenewed:
+                self.wake()
+            except IndexUnusable as error:
+                self._note(trouble=str(error))
+            except Exception as error:  # a provider's own, as above
+                log.exception("memory_not_embedded")
+                self._note(unmade=f"{type(error).__name__}: {error}")
+                await self._rest(rest)
+
+    async def _rest(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._more.wait()
+        except TimeoutError:
+            self._more.set()
+
+    async def embed_all(self, progress: Callable[[Upkept], None]) -> None:
+        """Embed what has no vector, telling after each step how far it is. Raises a ProviderError, IndexRenewed or
+        IndexUnusable."""
+        async with self._embedding:
+            while await self._embed_some(progress):
+                pass
+            self._note(unmade="")
+
+    async def _embed_some(self, progress: Callable[[Upkept], None]) -> bool:
+        """Embed some chunks, the newest first; False if there are none."""
+        provider = self._provider()
+        if provider is None or not await self._file().write(lambda index: index.searches_vectors):
+            return False
+        identity = identity_of(provider)
+        texts = await self._file().write(lambda index: index.unembedded(identity, AHEAD))
+        await self.count()
+        progress(self.state)
+        if texts and not identity.dimensions:
+            await self.embedded(["How long are the vectors?"], "query")  # or what is there could not be told from others'
+            return True
+        for batch in _batches(texts):
+            made_by, vectors = await self.embedded(list(batch.values()), "note")
+            await self._file().write(partial(_keep, identity=made_by, vectors=dict(zip(batch, vectors, strict=True))))
+            self._note(unembedded=max(0, self.state.unembedded - len(batch)), unmade="")
+            progress(self.state)
+        return bool(texts)
+
+    async def embedded(self, texts: list[str], purpose: Purpose) -> tuple[Identity, Sequence[Sequence[float]]]:
+        """The vectors of texts by whoever makes them now, with what made them. Raises a ProviderError."""
+        with self._in_use():
+            if (provider := self._provider()) is None:
+                raise Unreachable("Nobody makes vectors any more.")
+            vectors = await provider.embed(texts, purpose)
+            return identity_of(provider), vectors
+
+    def _note(self, **known: object) -> None:
+        self.state = msgspec.structs.replace(self.state, **known)
+
+
+def identity_of(provider: EmbeddingProvider) -> Identity:
+    """What a provider's vectors are told apart by."""
+    from plugins.memory.index import Identity  # noqa: PLC0415 - as above
+
+    return Identity(provider=provider.name, model=provider.model() or "", dimensions=provider.dimensions())
+
+
+def _take_in(index: MemoryIndex, due: Sequence[Due]) -> TakenIn:
+    return index.take_in(due, STEP_SECONDS)
+
+
+def _sizes(index: MemoryIndex, identity: Identity | None) -> tuple[int, int]:
+    _, chunks = index.size()
+    return chunks, index.count_unembedded(identity) if identity else chunks
+
+
+def _batches(texts: Mapping[str, str]) -> Iterator[dict[str, str]]:
+    left = list(texts.items())
+    yield from (dict(left[at : at + BATCH]) for at in range(0, len(left), BATCH))
+
+
+def _keep(index: MemoryIndex, *, identity: Identity, vectors: Mapping[str, Sequence[float]]) -> None:
+    index.embed(identity, vectors)
+
+
+def _answer(waiting: list[asyncio.Future[None]]) -> None:
+    for done in waiting:
+        if not done.done():
+            done.set_result(None)

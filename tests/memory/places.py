@@ -1,0 +1,77 @@
+"""A workspace with notes, its memory, and an embedding provider that counts what it is asked."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from datetime import date
+from pathlib import Path
+from types import TracebackType
+from typing import ClassVar, Self
+
+from exuvia import House, Purpose, Unreachable
+from plugins.memory.memory import Memory
+from plugins.memory.notes import Notes
+from plugins.memory.scope import EVERYTHING
+from plugins.memory.settings import EmbeddingKeys, MemoryKeys, SearchKeys
+from plugins.memory.sources import Source
+
+TODAY = date(2026, 11, 21)
+
+
+class Counted:
+    """An embedding provider whose vectors are made of the letters of a text, and that counts what it is asked."""
+
+    name: ClassVar[str] = "counted"
+
+    def __init__(self, house: House | None = None) -> None:
+        self.texts: list[str] = []
+        self.fails = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def model(self) -> str | None:
+        return "letters"
+
+    def why(self) -> str:
+        return "it is always there"
+
+    def dimensions(self) -> int:
+        return 32
+
+    async def embed(self, texts: Sequence[str], purpose: Purpose) -> Sequence[Sequence[float]]:
+        if self.fails:
+            raise Unreachable("The server is away.")
+        self.texts += texts if purpose == "note" else []
+        return [[byte / 255 for byte in hashlib.sha256(text[-1:].encode()).digest()] for text in texts]
+
+
+class Place:
+    """A workspace with notes, and its memory."""
+
+    def __init__(self, folder: Path) -> None:
+        self.workspace = folder / "workspace"
+        self.file = folder / "memory.sqlite"
+        self.provider = Counted()
+        (self.workspace / "memory").mkdir(parents=True)
+
+    def put(self, path: str, text: str) -> None:
+        (self.workspace / path).write_text(text)
+
+    def memory(self, provider: str = "none", *others: Source, keywords: bool = True) -> Memory:
+        """Its memory, with this provider and these sources beside the notes."""
+        keys = MemoryKeys(embedding=EmbeddingKeys(provider=provider), search=SearchKeys(keywords=keywords))
+        sources = [Notes(self.workspace), *others]
+        for each in others:
+            each.name = "notes"  # as if it were chosen
+        return Memory(self.file, sources, keys=lambda: keys, providers={"counted": self.provider}, today=lambda: TODAY)
+
+
+async def citations(memory: Memory, question: str) -> list[str]:
+    """Where a search says that it is."""
+    return [hit.citation for hit in (await memory.search(question, EVERYTHING)).hits]

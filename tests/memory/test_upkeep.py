@@ -1,0 +1,182 @@
+"""The index is kept up to date behind everything else: a search does not wait for it, and says what is missing and why."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from plugins.memory import watching
+from plugins.memory.chunks import Chunk
+from plugins.memory.extra_notes import ExtraNotes
+from plugins.memory.scope import EVERYTHING, Scope
+from plugins.memory.sources import Listing, Reading
+from plugins.memory.watching import Places, Watching
+from tests.memory.places import Place, citations
+
+
+class Slow:
+    """A source with many documents, each of which is read when somebody lets it."""
+
+    name = "slow"
+
+    def __init__(self, documents: int) -> None:
+        self.stamps = {f"slow/{number:03d}": "1" for number in range(documents)}
+        self.may = threading.Event()
+
+    def watched(self) -> Places:
+        return Places()
+
+    def there(self, known: Mapping[str, str]) -> Listing:
+        return Listing(stamps=self.stamps)
+
+    def read(self, path: str, state: str) -> Reading | None:
+        self.may.wait(20)
+        return Reading(chunks=[Chunk(path=path, first=1, last=1, headings=(), text=f"slowly {path}")])
+
+    def excerpt(self, path: str, first: int, lines: int, scope: Scope) -> str | None:
+        return None
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not holds():
+            await asyncio.sleep(0.01)
+
+
+# --- a search does not wait -------------------------------------------------------------------------------------------
+
+
+async def test_a_search_answers_while_much_is_being_indexed_and_says_so(place: Place) -> None:
+    place.put("MEMORY.md", "the door code is 4711\n")
+    slow = Slow(0)
+    async with place.memory("none", slow) as memory:
+        await memory.search("door", EVERYTHING)
+        slow.stamps = Slow(200).stamps
+        found = await memory.search("door", EVERYTHING)
+        assert [hit.citation for hit in found.hits] == ["MEMORY.md#L1-L1"]
+        assert found.remarks == ("The index is behind: 200 notes of 201 not indexed yet.",)
+        slow.may.set()
+        await until(lambda: memory.state.left == 0 and memory.state.chunks == 201)
+        assert len((await memory.search("slowly", EVERYTHING, results=50)).hits) == 50
+
+
+async def test_a_search_waits_no_longer_than_its_patience_for_what_just_changed(place: Place) -> None:
+    place.put("MEMORY.md", "the door code is 4711\n")
+    slow = Slow(0)
+    async with place.memory("none", slow) as memory:
+        await memory.search("door", EVERYTHING)
+        slow.stamps = Slow(1).stamps
+        found = await memory.search("door", EVERYTHING, patience=0.05)
+        assert [hit.citation for hit in found.hits] == ["MEMORY.md#L1-L1"]
+        slow.may.set()
+        assert (await memory.search("slowly", EVERYTHING)).hits
+
+
+# --- nothing without a reason -----------------------------------------------------------------------------------------
+
+
+async def test_finding_nothing_has_its_reason(place: Place) -> None:
+    async with place.memory() as memory:
+        assert (await memory.search("door", EVERYTHING)).remarks == ("There are no notes.",)
+        place.put("MEMORY.md", "the door code is 4711\n")
+        assert (await memory.search("zebra", EVERYTHING)).remarks == ("Nothing matches in 1 note.",)
+        mine = Scope(owners=frozenset(), private=True, sender="ana")
+        assert (await memory.search("door", mine)).remarks == ("Nothing by that source, sender or time matches in 1 note.",)
+
+
+async def test_a_further_path_that_is_missing_is_said(place: Place) -> None:
+    async with place.memory("none", ExtraNotes(place.workspace, lambda: ["gone"])) as memory:
+        assert (await memory.search("door", EVERYTHING)).remarks[0] == "memory.extra_paths: gone does not exist."
+
+
+async def test_vectors_alone_are_searched_where_words_are_switched_off(place: Place) -> None:
+    place.put("MEMORY.md", "# A\n\ndoor\n\n# B\n\nwindow\n")
+    async with place.memory("counted", keywords=False) as memory:
+        await memory.update(lambda _: None)
+        found = await memory.search("a glass window", EVERYTHING)
+        assert [hit.ranked.candidate.keywords for hit in found.hits] == [0.0, 0.0]
+        assert [hit.citation for hit in found.hits][:1] == ["MEMORY.md#L7-L7"], "the vectors of the tests are last letters"
+        place.provider.fails = True
+        found = await memory.search("window", EVERYTHING)
+        assert found.remarks[0] == "Nothing was compared, since words are switched off: The server is away."
+
+
+async def test_a_provider_that_failed_is_asked_again_and_its_reason_is_said(place: Place) -> None:
+    place.put("MEMORY.md", "the door code is 4711\n")
+    place.provider.fails = True
+    async with place.memory("counted") as memory:
+        await memory.search("door", EVERYTHING)
+        await until(lambda: bool(memory.state.unmade))
+        place.provider.fails = False
+        assert (
+            (await memory.search("door", EVERYTHING))
+            .remarks[0]
+            .endswith("1 of 1 chunk have no vector yet and are found by their words alone. The server is away.")
+        )
+        await until(lambda: memory.state.unembedded == 0)
+        assert (await memory.search("door", EVERYTHING)).remarks == ()
+
+
+# --- watching ---------------------------------------------------------------------------------------------------------
+
+
+async def test_what_is_written_is_indexed_without_a_search(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "QUIET_SECONDS", 0.05)
+    (place.workspace / "memory").rmdir()
+    async with place.memory("counted") as memory:
+        watch = asyncio.create_task(memory.watch())
+        await until(lambda: memory.state.at is not None)
+        (place.workspace / "memory").mkdir()
+        place.put("memory/a.md", "the door code is 4711\n")
+        await until(lambda: memory.state.chunks == 1 and memory.state.unembedded == 0)
+        place.put("memory/a.md", "# One\n\nthe door\n\n# Two\n\nthe window\n")
+        await until(lambda: memory.state.chunks == 2 and memory.state.unembedded == 0)
+        (place.workspace / "memory/a.md").unlink()
+        await until(lambda: memory.state.documents == 0 and memory.state.chunks == 0)
+        watch.cancel()
+        await asyncio.wait({watch})
+
+
+async def test_a_search_relies_on_the_watching_only_where_there_are_many_documents(place: Place) -> None:
+    place.put("MEMORY.md", "the door code is 4711\n")
+    async with place.memory() as memory:
+        assert await citations(memory, "door")
+        memory._watching.fault = ""
+        place.put("MEMORY.md", "the window\n")
+        assert await citations(memory, "window"), "few notes are looked at in no time"
+        memory._upkeep._note(documents=10_000)
+        place.put("MEMORY.md", "the roof\n")
+        assert not await citations(memory, "roof")
+        memory._watching.fault = "the system has no more watches"
+        assert await citations(memory, "roof")
+
+
+async def test_a_watching_that_fails_says_why(tmp_path: Path) -> None:
+    watch = Watching(lambda: Places(flat=frozenset({tmp_path / "nowhere"})), lambda: None)
+    running = asyncio.create_task(watch.run())
+    await until(lambda: watch.fault.startswith("FileNotFoundError"))
+    running.cancel()
+    await asyncio.wait({running})
+
+
+async def test_much_news_at_once_is_one_piece_of_news(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "QUIET_SECONDS", 0.05)
+    told: list[None] = []
+    watch = Watching(Places, lambda: told.append(None))
+    running = asyncio.create_task(watch._pass_on())
+    for _ in range(10):
+        watch._reported.set()
+        await asyncio.sleep(0.01)
+    assert not told
+    await until(lambda: len(told) == 1)
+    running.cancel()
+    await asyncio.wait({running})
