@@ -18,7 +18,7 @@ from typing import Any
 
 from sessions.sqlite import Error, load_vectors, writing
 
-LAYOUT = 3
+LAYOUT = 4
 """The version of the tables and of what stands in them."""
 
 PATIENCE = 5.0

@@ -13,7 +13,7 @@ from plugins.memory.scope import EVERYTHING
 from plugins.memory.words import indexed, quoted, sought, word_set
 from sessions.sqlite import in_memory
 from tests.memory.languages.notes import read_notes
-from tests.memory.test_memory import Place
+from tests.memory.places import Place
 
 OPERATORS = "\"'*^():{}[]+-~,.;|&!=<>\0\ud800\udfff\u200b\u202e%_\\/@# \n\tANDORNOTNEAR"
 
