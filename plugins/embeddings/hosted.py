@@ -6,6 +6,7 @@ not at all.
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -25,11 +26,14 @@ from plugins.embeddings.resting import Resting
 from plugins.embeddings.vectors import Vector, checked, same_length
 from plugins.errors import BadAnswer, BadRequest, CredentialsRefused, ProviderError, StreamCut
 from plugins.memory.settings import EmbeddingKeys
-from plugins.refusals import StatusRefused, plain_words
+from plugins.refusals import StatusRefused, error_object, plain_words
 from plugins.transport import Patience
 
 AT_ONCE = 64
 """Texts of a request at most, whatever a vendor takes: its answer is read in one go, and one of 64 vectors takes 20 ms."""
+
+_NO_NUMBER = re.compile(rb"\b(NaN|Infinity)\b")
+"""What JSON has no word for, and some servers write all the same."""
 
 
 class HostedEmbeddings(ABC):
@@ -140,6 +144,7 @@ class HostedEmbeddings(ABC):
         try:
             return same_length(await self._portions.embedded(texts, partial(self._ask, purpose)))
         except ProviderError as error:
+            error.args = (f"{self.name}: {error}",)  # most come from places that do not know who is asked
             self._resting.note(error)
             self._measured = self._settings.dimensions is not None
             raise
@@ -172,8 +177,8 @@ class HostedEmbeddings(ABC):
         except StatusRefused as refusal:
             error = self.meaning(refusal)
             if isinstance(error, CredentialsRefused):
-                whose = f"the key of {self._account.source}" if self._account.key else "a request without a key"
-                error = CredentialsRefused(f"{self.name} refused {whose}: {plain_words(refusal.body)}")
+                whose = f"The key of {self._account.source}" if self._account.key else "A request without a key"
+                error = CredentialsRefused(f"{whose} is refused: {plain_words(refusal.body)}")
             raise error from refusal
 
     def _patience(self, purpose: Purpose) -> Patience:
@@ -195,7 +200,7 @@ class HostedEmbeddings(ABC):
         try:
             told = msgspec.json.decode(answer, type=self.Answer)
         except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
-            raise BadAnswer(f"The server answered what is no list of vectors: {_beginning(answer)}.") from error
+            raise BadAnswer(f"The server answered what is no list of vectors: {_fault(answer, error)}.") from error
         vectors = checked(self.vectors(told), count)
         length = len(vectors[0]) if vectors else self._length
         if self._measured and length != self._length:
@@ -209,6 +214,12 @@ class HostedEmbeddings(ABC):
         return f"The server gave vectors of {length} numbers, where it gave {self._length} before: is it another model?"
 
 
-def _beginning(answer: bytes) -> str:
-    """How an answer begins, for a person."""
-    return f"it begins with {plain_words(answer)[:60]!r}" if answer else "it is empty"
+def _fault(answer: bytes, error: Exception) -> str:
+    """What is wrong with an answer, as the end of a sentence."""
+    if not answer:
+        return "it is empty"
+    if found := _NO_NUMBER.search(answer):
+        return f"it has {found[0].decode()} among its numbers"
+    if answer.lstrip().startswith(b"{") and not error_object(answer).get("message"):
+        return str(error)
+    return f"it begins with {plain_words(answer)[:60]!r}"

@@ -10,13 +10,14 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeAlias
 
 from plugins.embeddings.pieces import FEWEST, batches, halves, pieces, together
+from plugins.embeddings.refused import may_be_too_much
 from plugins.embeddings.vectors import Vector
 from plugins.errors import BadRequest, ContextOverflow
 from sessions.tokens import estimate
 
 Ask: TypeAlias = Callable[[Sequence[str]], Awaitable[list[Vector]]]
 """One request: the vectors of some texts. It raises ContextOverflow where they are too many or too long, and BadRequest
-where it is not known what is wrong with them."""
+where they are refused in other words."""
 
 
 class Portions:
@@ -54,7 +55,7 @@ class Portions:
         try:
             return await ask(texts)
         except (ContextOverflow, BadRequest) as error:
-            if len(texts) > 1:
+            if len(texts) > 1 and may_be_too_much(error):
                 return await self._halved(texts, ask)
             if not isinstance(error, ContextOverflow):
                 raise

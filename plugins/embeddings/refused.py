@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from plugins.chat import openai_errors
-from plugins.errors import ContextOverflow, NoSuchModel, ProviderError
+from plugins.errors import BadRequest, ContextOverflow, NoSuchModel, ProviderError
 from plugins.refusals import StatusRefused, error_object, plain_words
 
 _SIZE = frozenset({400, 413, 422, 500})
@@ -29,6 +29,14 @@ def is_too_much(refused: StatusRefused) -> bool:
     error = error_object(refused.body)
     told = " ".join(str(error.get(name, "")) for name in ("message", "detail", "code", "type"))
     return refused.status in _SIZE and _TOO_MUCH.search(told) is not None
+
+
+def may_be_too_much(error: ProviderError) -> bool:
+    """Whether less might be taken: a request was refused for its size, or in words that say nothing of why."""
+    if isinstance(error, ContextOverflow):
+        return True
+    cause = error.__cause__
+    return type(error) is BadRequest and isinstance(cause, StatusRefused) and cause.status in _SIZE
 
 
 def too_much(refused: StatusRefused) -> ContextOverflow:

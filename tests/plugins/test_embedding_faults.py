@@ -66,11 +66,11 @@ CHANGES: dict[str, tuple[Callable[[list[Any]], list[Any]], str]] = {
     "an empty vector": (lambda vectors: [[] for _ in vectors], "all zeros"),
     "a vector of zeros": (lambda vectors: [*vectors[:2], [0.0] * len(vectors[0])], "all zeros"),
     "a longer vector among others": (lambda vectors: [*vectors[:2], [*vectors[2], 0.5]], "different lengths"),
-    "not a number": (lambda vectors: [*vectors[:2], [float("nan")] * 8], "no list of vectors"),
-    "infinity": (lambda vectors: [*vectors[:2], [INFINITE] * 8], "no list of vectors"),
+    "not a number": (lambda vectors: [*vectors[:2], [float("nan")] * 8], "it has NaN among its numbers"),
+    "infinity": (lambda vectors: [*vectors[:2], [INFINITE] * 8], "it has Infinity among its numbers"),
     "numbers beyond all bounds": (lambda vectors: [*vectors[:2], [1e200] * len(vectors[0])], "not finite"),
-    "null": (lambda vectors: [*vectors[:2], [None] * 8], "no list of vectors"),
-    "words": (lambda vectors: [*vectors[:2], ["0.1"] * 8], "no list of vectors"),
+    "null": (lambda vectors: [*vectors[:2], [None] * 8], "Expected `float`, got `null`"),
+    "words": (lambda vectors: [*vectors[:2], ["0.1"] * 8], "Expected `float`, got `str`"),
     "base64": (lambda vectors: [*vectors[:2], "AACAPwAAgD8="], "no list of vectors"),
     "a null for a vector": (lambda vectors: [*vectors[:2], None], "no list of vectors"),
 }
@@ -199,7 +199,7 @@ async def test_a_wrong_key_is_told_by_its_place_and_not_shown(vendor: Vendor) ->
     wrong = Secret("sk-this-is-not-the-one")
     async with vendor.server().serving() as server, vendor.asking(server.url, api_key=wrong) as client:
         told = await fails(client, CredentialsRefused)
-        assert f"{vendor.name} refused the key of memory.embedding.api_key" in told
+        assert told.startswith(f"{vendor.name}: The key of memory.embedding.api_key is refused: ")
         assert "sk-this" not in told
         assert len(server.headers) == 1
 
@@ -227,9 +227,9 @@ async def test_a_refusal_in_words_of_no_form_is_told_all_the_same(vendor: Vendor
 async def test_a_redirect_is_a_refusal_and_carries_no_key_away(vendor: Vendor) -> None:
     async with vendor.server().serving() as elsewhere:
         away = Fault(status=307, headers={"Location": f"{elsewhere.url}/elsewhere"})
-        async with wall(vendor, away) as (client, _):
-            await fails(client, BadRequest)
-            assert elsewhere.headers == []
+        async with wall(vendor, away) as (client, server):
+            assert "address is not" in await fails(client, BadRequest)
+            assert (len(server.requests), elsewhere.headers) == (1, [])
 
 
 # --- pauses -----------------------------------------------------------------------------------------------------------

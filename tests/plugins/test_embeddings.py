@@ -20,6 +20,7 @@ from plugins.errors import BadAnswer, BadRequest, ContextOverflow, CredentialsRe
 from plugins.loading import load_plugins
 from plugins.memory.memory import Memory
 from plugins.memory.settings import EmbeddingKeys, MemoryKeys
+from plugins.refusals import StatusRefused
 from plugins.secrets import Secret
 from sessions.tokens import estimate
 from tests.plugins.embedding_vendors import GEMINI, MISTRAL, OLLAMA, OPENAI, VENDORS, VOYAGE, Vendor
@@ -117,7 +118,7 @@ def test_why_says_where_the_key_is_or_what_is_missing() -> None:
 async def test_a_vendors_own_key_is_never_shown_at_another_address(vendor: Vendor) -> None:
     async with vendor.server().serving() as server:
         async with vendor.asking(server.url, api_key=None, environment=dict(ALL_KEYS)) as client:
-            with pytest.raises(CredentialsRefused, match="a request without a key"):
+            with pytest.raises(CredentialsRefused, match="A request without a key is refused"):
                 await client.embed()
         (headers,) = server.headers
         assert not [value for value in headers.values() if "key-of-" in value]
@@ -252,7 +253,7 @@ async def test_whatever_a_server_takes_every_text_gets_the_vector_of_all_its_wor
 
     async def ask(asked: Sequence[str]) -> list[Vector]:
         if len(asked) > most:
-            raise BadRequest("unknown words")
+            raise BadRequest("unknown words") from StatusRefused(400, b"unknown words")
         if max(map(len, asked)) > max(longest, 2 * FEWEST) or (len(asked) > 1 and sum(map(len, asked)) > total):
             raise ContextOverflow("too much")
         seen.extend(asked)

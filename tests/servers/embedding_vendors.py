@@ -91,6 +91,8 @@ class VoyageEmbeddingServer(OpenAIEmbeddingServer):
             return json_response(400, _detail(f"Model {body.get('model')} is not supported. Supported models are [...]."))
         if no_texts(body.get("input")) or body.get("input_type") not in (None, "query", "document"):
             return json_response(400, _detail("Input cannot contain empty strings or empty lists."))
+        if body.get("truncation") is not False:
+            return json_response(400, _detail("The real one would cut a long text without a word."))
         if body.get("output_dimension") not in (None, 256, 512, 1024, 2048):
             return json_response(400, _detail("Value for output_dimension is not one of 256, 512, 1024, 2048."))
         return None
