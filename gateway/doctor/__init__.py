@@ -3,4 +3,5 @@
 examination, findings             all checks in order; what one says
 home_checks, machine_checks       the home and its journals; Python, clock, disk, systemd
 model_checks, network_checks      providers, keys and models; the port and the address
+memory_checks                     who makes the memory's vectors
 """

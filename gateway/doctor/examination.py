@@ -13,7 +13,7 @@ import msgspec
 
 from gateway import logs
 from gateway.configuration.checking import check
-from gateway.doctor import home_checks, machine_checks, model_checks, network_checks
+from gateway.doctor import home_checks, machine_checks, memory_checks, model_checks, network_checks
 from gateway.doctor.findings import Finding, Patient
 from gateway.errors import sentence_of
 from gateway.home import Home
@@ -39,6 +39,7 @@ CHECKS: Mapping[str, Check] = {
     "service": machine_checks.unit,
     "port": network_checks.port,
     "models": model_checks.models,
+    "embedding": memory_checks.embedding,
 }
 """All that is looked at, by name, in the order in which it is told."""
 

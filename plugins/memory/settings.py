@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeAlias
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 import msgspec
 
+from plugins.embedding import EmbeddingProvider
 from plugins.secrets import Secret
 
 Fusion: TypeAlias = Literal["measured", "openclaw", "copaw", "rrf"]
@@ -19,6 +21,8 @@ AUTO, NONE = "auto", "none"
 
 COMPATIBLE = "openai"
 """The provider that speaks to every server of its kind."""
+
+P = TypeVar("P", bound=EmbeddingProvider)
 
 _Text = Annotated[str, msgspec.Meta(min_length=1)]
 _Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
@@ -50,6 +54,11 @@ class EmbeddingKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         if self.provider != AUTO:
             return self.provider
         return COMPATIBLE if self.api_key or self.base_url else None
+
+    def chosen(self, providers: Mapping[str, P]) -> P | None:
+        """Who makes vectors, of those that there are, in the order in which they are asked; None for nobody."""
+        meant = (provider for name, provider in providers.items() if self.wanted in (name, None))
+        return next((provider for provider in meant if provider.model()), None)
 
     def meant_for(self, name: str) -> EmbeddingKeys:
         """What of this a provider learns: nobody is given another's key, address or model."""

@@ -34,6 +34,7 @@ from plugins.memory.notes import Notes
 from sessions import sqlite
 from sessions.home_lock import HomeLock
 from tests.gateway.gateways import empty_machine, gateway
+from tests.servers.embedding_vendors import OpenAIEmbeddingServer
 
 ROOT = Path(__file__).parents[2]
 TOKEN = "a-token-for-tests-that-is-long-enough"
@@ -520,3 +521,42 @@ def test_a_file_of_models_that_cannot_be_used_is_noted(tmp_path: Path) -> None:
     (finding,) = found("models", sick)
     assert (finding.level, "models.json cannot be used" in finding.what) == ("note", True)
     assert "exuvia models refresh" in finding.mend
+
+
+# --- the memory's vectors ---------------------------------------------------------------------------------------------
+
+
+def embeds(home: Path, url: str, more: str = "", *, offline: bool = False, key: str = "") -> Patient:
+    """A home whose notes are embedded by a server."""
+    text = f'[gateway]\nport = 0\n[memory.embedding]\nprovider = "openai"\nbase_url = "{url}"\napi_key = "env:K"\n{more}\n'
+    return patient(home, text, offline=offline, K=key or OpenAIEmbeddingServer.KEY)
+
+
+async def test_whoever_makes_the_vectors_is_asked_for_one_unless_offline(tmp_path: Path) -> None:
+    async with OpenAIEmbeddingServer().serving() as server:
+        assert await asyncio.to_thread(found, "embedding", embeds(tmp_path, server.url, offline=True)) == []
+        assert server.requests == []
+        assert await asyncio.to_thread(found, "embedding", embeds(tmp_path, server.url)) == []
+        assert len(server.requests) == 1
+
+
+async def test_a_key_a_model_and_an_address_that_make_no_vectors_are_found(tmp_path: Path) -> None:
+    async with OpenAIEmbeddingServer().serving() as server:
+        finding = await asyncio.to_thread(wrong, "embedding", embeds(tmp_path, server.url, key="sk-another-0123456789"))
+        assert finding.what.startswith("openai: The key of memory.embedding.api_key is refused")
+        assert finding.mend.startswith("Set a key that is valid")
+        finding = await asyncio.to_thread(wrong, "embedding", embeds(tmp_path, server.url, 'model = "none-such"'))
+        assert "no model 'none-such'" in finding.what
+        assert "memory.embedding.model" in finding.mend
+    finding = await asyncio.to_thread(wrong, "embedding", embeds(tmp_path, "http://127.0.0.1:9"))
+    assert "memory.embedding.base_url" in finding.mend
+
+
+def test_a_provider_that_is_named_and_has_no_key_is_found_and_one_that_does_not_exist_once(tmp_path: Path) -> None:
+    ill = patient(tmp_path, '[gateway]\nport = 0\n[memory.embedding]\nprovider = "voyage"\n')
+    assert wrong("embedding", ill).what == (
+        "voyage makes no vectors: neither VOYAGE_API_KEY nor memory.embedding.api_key is set."
+    )
+    ill = patient(tmp_path, '[gateway]\nport = 0\n[memory.embedding]\nprovider = "voyager"\n')
+    assert found("embedding", ill) == []
+    assert "memory.embedding.provider is 'voyager'" in wrong("configuration", ill).what
