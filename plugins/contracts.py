@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, S
 
 import msgspec
 
+from plugins.secrets import Secret
 from sessions.context import Context
 from sessions.events import StopReason
 from sessions.messages import ToolDefinition, Usage
@@ -57,6 +58,14 @@ class ModelList(msgspec.Struct, frozen=True, kw_only=True):
     models: Mapping[str, ToldLimits]
 
 
+class ProviderAccount(msgspec.Struct, frozen=True, kw_only=True):
+    """What `[providers.<name>]` says of an account: its keys, its address, and more headers."""
+
+    api_key: tuple[Secret, ...] | None = None
+    base_url: str | None = None
+    headers: dict[str, Secret] = {}
+
+
 class House(msgspec.Struct, frozen=True, kw_only=True):
     """What a plugin is given when it is opened.
 
@@ -64,7 +73,8 @@ class House(msgspec.Struct, frozen=True, kw_only=True):
     resolved. `folder` is its own, made when it is first used; `workspace` is the assistant's, and `protected` says which of
     its files, by their paths in it, no tool may change now. `environment` holds the process's environment variables.
     `told` is what this chat provider's server said of its models when it was asked last, perhaps elsewhere.
-    `memory` is the workspace's, for tools; None for what is opened before it.
+    `memory` is the workspace's, for tools; None for what is opened before it. `account` is, for an embedding provider, that
+    of the chat provider of the same name.
     """
 
     settings: Any
@@ -76,6 +86,7 @@ class House(msgspec.Struct, frozen=True, kw_only=True):
     protected: Callable[[], Sequence[str]] = tuple
     told: ModelList | None = None
     memory: Memory | None = None
+    account: ProviderAccount | None = None
 
 
 class NoSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -12,10 +12,11 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 import msgspec
 import structlog
 
-from gateway.configuration.keys import Config, provider_settings
+from gateway.configuration.keys import Config, fit_provider, provider_settings
 from gateway.errors import sentence_of
-from plugins.contracts import ChatProvider, House
+from plugins.contracts import ChatProvider, House, ProviderAccount
 from plugins.embedding import EmbeddingProvider
+from plugins.memory.settings import EmbeddingKeys
 
 OPEN_SECONDS, CLOSE_SECONDS = 10.0, 5.0
 """A provider that is not open, or not closed, after so long is given up: it may be a stranger's."""
@@ -204,9 +205,13 @@ def open_chats(kinds: Mapping[str, type[ChatProvider]], house: Callable[[str, An
 def open_embeddings(
     kinds: Mapping[str, type[EmbeddingProvider]], house: Callable[[str, Any], House]
 ) -> OpenProviders[EmbeddingProvider]:
-    """The embedding providers, each on what `[memory.embedding]` says to it."""
+    """The embedding providers, each on what `[memory.embedding]` says to it, and on the account of the chat provider of its
+    name."""
 
-    def settings(config: Config, name: str) -> Any:
-        return config.memory.embedding.meant_for(name)
+    def settings(config: Config, name: str) -> tuple[EmbeddingKeys, ProviderAccount]:
+        return config.memory.embedding.meant_for(name), fit_provider(config, name, ProviderAccount)[0]
 
-    return OpenProviders(kinds, lambda name, keys: house(f"embedding-{name}", keys), settings)
+    def of_embedding(name: str, known: tuple[EmbeddingKeys, ProviderAccount]) -> House:
+        return msgspec.structs.replace(house(f"embedding-{name}", known[0]), account=known[1])
+
+    return OpenProviders(kinds, of_embedding, settings)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 from urllib.parse import quote
 
@@ -16,7 +16,6 @@ from plugins.embeddings.accounts import Account, account_of
 from plugins.embeddings.hosted import HostedEmbeddings
 from plugins.embeddings.vectors import Vector
 from plugins.errors import ProviderError
-from plugins.memory.settings import EmbeddingKeys
 from plugins.refusals import StatusRefused
 
 OFFICIAL = "https://generativelanguage.googleapis.com"
@@ -55,9 +54,9 @@ class GeminiEmbeddings(HostedEmbeddings):
         """Fewer than it reads, to be sure."""
         return int(self._known.tokens * SURE)
 
-    def account(self, settings: EmbeddingKeys, environment: Mapping[str, str]) -> Account:
+    def account(self, house: House) -> Account:
         """Google's own."""
-        return account_of(settings, environment, usual=OFFICIAL, variable="GEMINI_API_KEY")
+        return account_of(house, self.name, usual=OFFICIAL, variable="GEMINI_API_KEY")
 
     def url(self, base: str, model: str) -> str:
         """The method of a model that takes several texts."""

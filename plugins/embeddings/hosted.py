@@ -52,7 +52,7 @@ class HostedEmbeddings(ABC):
         settings: EmbeddingKeys = house.settings
         self._settings = settings
         self._transport = house.transport
-        self._account = self.account(settings, house.environment)
+        self._account = self.account(house)
         self.named = settings.provider == self.name
         """Whether the configuration names it."""
         self._model = (settings.model or self.USUAL).strip().removeprefix("models/")
@@ -78,7 +78,7 @@ class HostedEmbeddings(ABC):
     # --- what each vendor says ----------------------------------------------------------------------------------------
 
     @abstractmethod
-    def account(self, settings: EmbeddingKeys, environment: Mapping[str, str]) -> Account:
+    def account(self, house: House) -> Account:
         """Where it asks, and with whose key."""
 
     @abstractmethod
@@ -154,7 +154,7 @@ class HostedEmbeddings(ABC):
     async def _ask(self, purpose: Purpose, texts: Sequence[str]) -> list[Vector]:
         """The vectors of so many texts, from one answer. For notes, one that broke off or is none is asked for once more;
         what was refused the transport asks again."""
-        headers = self._account.headers(self._settings, self.header)
+        headers = self._account.headers(self.header)
         before = self._known.before(purpose)
         # Half of a surrogate pair, which a cut may leave, stands in no JSON.
         whole = [(before + text).encode("utf-8", "replace").decode() for text in texts]

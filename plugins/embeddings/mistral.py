@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from plugins.contracts import House
 from plugins.embedding import Purpose
 from plugins.embeddings.accounts import Account, account_of
 from plugins.embeddings.openai import OpenAIEmbeddings
-from plugins.memory.settings import EmbeddingKeys
 
 
 class MistralEmbeddings(OpenAIEmbeddings):
@@ -18,9 +18,9 @@ class MistralEmbeddings(OpenAIEmbeddings):
     USUAL: ClassVar[str] = "mistral-embed"
     MOST: ClassVar[int] = 256
 
-    def account(self, settings: EmbeddingKeys, environment: Mapping[str, str]) -> Account:
+    def account(self, house: House) -> Account:
         """The vendor's own."""
-        return account_of(settings, environment, usual="https://api.mistral.ai/v1", variable="MISTRAL_API_KEY")
+        return account_of(house, self.name, usual="https://api.mistral.ai/v1", variable="MISTRAL_API_KEY")
 
     def body(self, model: str, texts: Sequence[str], purpose: Purpose, dimensions: int | None) -> dict[str, Any]:
         """It knows no purposes."""

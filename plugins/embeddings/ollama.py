@@ -5,20 +5,20 @@ It is never chosen by itself: what happens to run somewhere is no account that s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import msgspec
 
 from plugins.chat import ollama_errors
 from plugins.chat.ollama_address import CLOUD, server_address
+from plugins.contracts import House
 from plugins.embedding import Purpose
 from plugins.embeddings import refused
 from plugins.embeddings.accounts import Account, account_of
 from plugins.embeddings.hosted import HostedEmbeddings
 from plugins.embeddings.vectors import Vector
 from plugins.errors import BadRequest, ProviderError
-from plugins.memory.settings import EmbeddingKeys
 from plugins.refusals import StatusRefused, plain_words
 
 _NO_NUMBER = b"unsupported value"
@@ -40,12 +40,12 @@ class OllamaEmbeddings(HostedEmbeddings):
     PATIENT: ClassVar[float] = 20.0  # it may have to load the model
     Answer: ClassVar[type[msgspec.Struct]] = Embeddings
 
-    def account(self, settings: EmbeddingKeys, environment: Mapping[str, str]) -> Account:
+    def account(self, house: House) -> Account:
         """The server that OLLAMA_HOST names, else this machine's. Only the vendor's cloud asks for a key."""
         return account_of(
-            settings,
-            environment,
-            usual=environment.get("OLLAMA_HOST", ""),
+            house,
+            self.name,
+            usual=house.environment.get("OLLAMA_HOST", ""),
             variable="OLLAMA_API_KEY",
             official=f"https://{CLOUD}",
             spelled=server_address,

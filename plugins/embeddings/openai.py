@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import msgspec
 
+from plugins.contracts import House
 from plugins.embedding import Purpose
 from plugins.embeddings.accounts import Account, account_of
 from plugins.embeddings.hosted import HostedEmbeddings
 from plugins.embeddings.vectors import Vector, in_order
-from plugins.memory.settings import EmbeddingKeys
 
 OFFICIAL = "https://api.openai.com/v1"
 
@@ -37,10 +37,10 @@ class OpenAIEmbeddings(HostedEmbeddings):
     MOST: ClassVar[int] = 2048
     Answer: ClassVar[type[msgspec.Struct]] = Entries
 
-    def account(self, settings: EmbeddingKeys, environment: Mapping[str, str]) -> Account:
+    def account(self, house: House) -> Account:
         """As its official clients find it."""
-        usual = environment.get("OPENAI_BASE_URL") or OFFICIAL
-        return account_of(settings, environment, usual=usual, variable="OPENAI_API_KEY", official=OFFICIAL)
+        usual = house.environment.get("OPENAI_BASE_URL") or OFFICIAL
+        return account_of(house, self.name, usual=usual, variable="OPENAI_API_KEY", official=OFFICIAL)
 
     def url(self, base: str, model: str) -> str:
         """One for all models."""

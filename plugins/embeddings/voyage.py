@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from plugins.contracts import House
 from plugins.embedding import Purpose
 from plugins.embeddings.accounts import Account, account_of
 from plugins.embeddings.openai import OpenAIEmbeddings
-from plugins.memory.settings import EmbeddingKeys
 
 
 class VoyageEmbeddings(OpenAIEmbeddings):
@@ -18,9 +18,9 @@ class VoyageEmbeddings(OpenAIEmbeddings):
     USUAL: ClassVar[str] = "voyage-4-large"
     MOST: ClassVar[int] = 1000
 
-    def account(self, settings: EmbeddingKeys, environment: Mapping[str, str]) -> Account:
+    def account(self, house: House) -> Account:
         """The vendor's own."""
-        return account_of(settings, environment, usual="https://api.voyageai.com/v1", variable="VOYAGE_API_KEY")
+        return account_of(house, self.name, usual="https://api.voyageai.com/v1", variable="VOYAGE_API_KEY")
 
     def body(self, model: str, texts: Sequence[str], purpose: Purpose, dimensions: int | None) -> dict[str, Any]:
         """With `truncation` it would embed the beginning of a long text and say nothing."""

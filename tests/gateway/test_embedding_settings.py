@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from gateway.configuration.keys import Config, check_embedding, load_config
 from gateway.errors import ConfigRefused
+from gateway.models.open_providers import open_embeddings
+from plugins.contracts import House
 from plugins.loading import load_plugins
 from plugins.memory.settings import EmbeddingKeys
 from plugins.secrets import Secret
+from tests.plugins.workspaces import house as plain_house
 
 KEY = {"EMBEDDING_API_KEY": "sk-of-the-seed"}
 
@@ -87,6 +91,22 @@ def test_nobody_is_told_of_an_account_that_is_not_theirs() -> None:
     unnamed = msgspec.structs.replace(account, provider="auto")
     assert (unnamed.wanted, unnamed.meant_for("openai")) == ("openai", unnamed)
     assert unnamed.meant_for("voyage") == EmbeddingKeys(batch_size=7)
+
+
+async def test_a_key_of_a_chat_provider_is_the_embedding_providers_too_and_a_change_opens_it_anew(tmp_path: Path) -> None:
+    def house(name: str, settings: Any) -> House:
+        return msgspec.structs.replace(plain_house(tmp_path), settings=settings, environment={})
+
+    config = load_config(None, environment={}, overrides={"providers": {"gemini": {"api_key": "k" * 20}}})
+    async with open_embeddings(load_plugins(()).embedding_providers(), house) as providers:
+        assert len(await providers.fit(load_config(None, environment={}, overrides={}))) == len(providers)
+        before = providers["gemini"]
+        assert (before.model(), before.why()) == (None, "neither GEMINI_API_KEY nor memory.embedding.api_key is set")
+        with providers.in_use():
+            assert await providers.fit(config) == ["gemini"]
+            assert providers["gemini"].model() == "gemini-embedding-001"
+            assert providers["gemini"].why() == "providers.gemini.api_key is set"
+            assert before.model() is None, "what is open never changes"
 
 
 def test_no_key_is_shown(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from plugins.contracts import House
+from plugins.contracts import House, ProviderAccount
 from plugins.embedding import Purpose
 from plugins.embeddings.gemini import GeminiEmbeddings
 from plugins.embeddings.hosted import HostedEmbeddings
@@ -70,6 +70,7 @@ class Vendor(NamedTuple):
         patience: Patience | None = None,
         limits: Limits | None = None,
         environment: dict[str, str] | None = None,
+        account: ProviderAccount | None = None,
         **settings: Any,
     ) -> AsyncIterator[Embedded]:
         """The provider, with the server at this address and its key unless the settings say otherwise."""
@@ -88,6 +89,7 @@ class Vendor(NamedTuple):
                 clock=clock,
                 transport=transport,
                 environment=environment or {},
+                account=account,
             )
             async with self.kind(house) as provider:
                 yield Embedded(provider, slept, clock)

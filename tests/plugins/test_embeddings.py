@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plugins.contracts import House
+from plugins.contracts import House, ProviderAccount
 from plugins.embeddings.known_models import known_model
 from plugins.embeddings.pieces import FEWEST, batches, pieces, together
 from plugins.embeddings.portions import Portions
@@ -37,8 +37,9 @@ VARIABLES = {
 ALL_KEYS = {variable: f"key-of-{name}" for name, variable in VARIABLES.items()}
 
 
-def house(settings: EmbeddingKeys, environment: dict[str, str]) -> House:
+def house(settings: EmbeddingKeys, environment: dict[str, str], account: ProviderAccount | None = None) -> House:
     return House(
+        account=account,
         settings=settings,
         folder=Path("unused"),
         workspace=Path("unused"),
@@ -130,6 +131,24 @@ async def test_an_address_in_the_environment_has_the_key_in_the_environment(vend
         environment = {variable: f"{server.url}/", VARIABLES[vendor.name]: vendor.server.KEY}
         async with vendor.asking(server.url, base_url=None, api_key=None, environment=environment) as client:
             assert len(await client.embed()) == 3
+
+
+async def test_the_account_of_a_chat_provider_is_used_at_its_own_address_alone() -> None:
+    async with OPENAI.server().serving() as server, OPENAI.server().serving() as another:
+        account = ProviderAccount(api_key=(Secret(server.KEY), Secret("second")), base_url=f"{server.url}/")
+        async with OPENAI.asking("", base_url=None, api_key=None, account=account) as client:
+            assert client.provider.why() == "providers.openai.api_key is set"
+            assert len(await client.embed()) == 3
+        async with OPENAI.asking(another.url, api_key=None, account=account) as client:
+            with pytest.raises(CredentialsRefused, match="A request without a key"):
+                await client.embed()
+        assert "Authorization" not in another.headers[0]
+
+
+def test_the_key_of_the_vendor_itself_does_not_follow_a_chat_provider_to_another_address() -> None:
+    elsewhere = ProviderAccount(base_url="https://openai.example.org/v1")
+    provider = OPENAI.kind(house(EmbeddingKeys(), ALL_KEYS, elsewhere))
+    assert (provider.model(), provider.why()) == (None, "memory.embedding.api_key is not set")
 
 
 async def test_a_provider_at_its_vendor_without_a_key_asks_nobody() -> None:
