@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator
-from datetime import date
+from datetime import date, tzinfo
 from zoneinfo import ZoneInfo
 
 from gateway.configuration.keys import Config
@@ -17,6 +17,7 @@ from plugins.memory.extra_notes import ExtraNotes
 from plugins.memory.memory import Memory
 from plugins.memory.notes import Notes
 from plugins.memory.sources import Source
+from plugins.memory.transcripts import Transcripts
 
 
 @contextlib.asynccontextmanager
@@ -30,8 +31,7 @@ async def open_memory(
     providers that are open."""
 
     def today() -> date:
-        name = settings.current.agent.timezone
-        return clock.now().astimezone(ZoneInfo(name) if name else None).date()
+        return clock.now().astimezone(_zone(settings)).date()
 
     async with Memory(
         home.memory,
@@ -47,7 +47,17 @@ async def open_memory(
 def sources(home: Home, settings: Settings) -> list[Source]:
     """All that can be searched; of two that have the same path, the first counts."""
     workspace = home.workspace(settings.current.agent.workspace)
-    return [Notes(workspace), ExtraNotes(workspace, lambda: settings.current.memory.extra_paths)]
+    return [
+        Notes(workspace),
+        ExtraNotes(workspace, lambda: settings.current.memory.extra_paths),
+        Transcripts(home.sessions, lambda: _zone(settings)),
+    ]
+
+
+def _zone(settings: Settings) -> tzinfo | None:
+    """The time zone in which a day is one; None for the system's."""
+    name = settings.current.agent.timezone
+    return ZoneInfo(name) if name else None
 
 
 def chosen_sources(home: Home, config: Config) -> list[Source]:

@@ -24,7 +24,8 @@ def new_session_id(now: datetime) -> str:
 
 
 class Beginning(msgspec.Struct, frozen=True, kw_only=True):
-    """How a session began: `at` is when, `parent` the session that it is a fork of ("" if of none)."""
+    """How a session began: `at` is when, `parent` the session that it is a fork of ("" if of none). `seq` is that of the
+    event that says so: of a fork, the first that is its own."""
 
     session: str
     key: str
@@ -32,6 +33,7 @@ class Beginning(msgspec.Struct, frozen=True, kw_only=True):
     at: str
     succeeds: Succession | None = None
     parent: str = ""
+    seq: int = 1
 
 
 def beginning(descriptor: int, session: str) -> Beginning:
@@ -54,7 +56,7 @@ def beginning(descriptor: int, session: str) -> Beginning:
     if forked is None or not isinstance(forked.event, SessionForked):
         raise InvalidLine(f"it is the journal of {opened.session}, under another name")
     event = forked.event
-    return Beginning(session=session, key=event.key, person=opened.person, at=forked.at, parent=event.parent)
+    return Beginning(session=session, key=event.key, person=opened.person, at=forked.at, parent=event.parent, seq=forked.seq)
 
 
 def _fork(descriptor: int, session: str) -> Recorded | None:

@@ -68,7 +68,7 @@ def chunks_of(path: str, note: str, *, private: bool = False, tokens: int = TOKE
     found: list[Chunk] = []
     day = day_of(path)
     for headings, lines in _sections(note):
-        for piece in _cut(lines, tokens, overlap):
+        for piece in cut(lines, tokens, overlap):
             text = "\n".join(line for _, line in piece).strip()
             if text:
                 first, last = piece[0][0], piece[-1][0]
@@ -98,8 +98,9 @@ def _sections(note: str) -> Iterator[tuple[tuple[str, ...], list[tuple[int, str]
     yield tuple(title for _, title in headings), lines
 
 
-def _cut(lines: Sequence[tuple[int, str]], tokens: int, overlap: int) -> Iterator[list[tuple[int, str]]]:
-    """Runs of lines of at most `tokens` each, blank lines at the ends left out."""
+def cut(lines: Sequence[tuple[int, str]], tokens: int, overlap: int) -> Iterator[list[tuple[int, str]]]:
+    """Runs of numbered lines of at most `tokens` each, blank lines at the ends left out; each begins with what fits into
+    `overlap` of the end of the one before."""
     piece: list[tuple[int, str]] = []
     size = 0
     for number, part, cost in _fitting(lines, tokens):

@@ -9,6 +9,7 @@ import array
 import contextlib
 import math
 import time
+from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -59,10 +60,11 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TakenIn(msgspec.Struct, frozen=True, kw_only=True):
-    """The documents that were read, and those that could not be."""
+    """The documents that were read, those that could not be, and what is left, of which the first may be read in part."""
 
     read: tuple[str, ...] = ()
     unreadable: tuple[str, ...] = ()
+    left: tuple[Due, ...] = ()
 
 
 class MemoryIndex:
@@ -114,21 +116,26 @@ class MemoryIndex:
         )
 
     def take_in(self, due: Sequence[Due], seconds: float = math.inf) -> TakenIn:
-        """Read the documents in turn until the time is up, at least one if there is one. It is all kept, or nothing."""
+        """Read the documents in turn until the time is up, some of one at least if there is one. It is all kept, or
+        nothing."""
         until = time.monotonic() + seconds
-        read, unreadable = [], []
+        read, unreadable, left = [], [], deque(due)
         with self._transaction():
-            for each in due:
+            while left:
+                each = left.popleft()
                 reading = each.source.read(each.path, each.state)
                 if reading is None:
                     unreadable.append(each.path)
                     self._forget(each.path)
+                elif reading.more:  # without its stamp, so that it is due if this ends here
+                    self._take(msgspec.structs.replace(each, stamp=""), reading)
+                    left.appendleft(msgspec.structs.replace(each, state=reading.state))
                 else:
                     read.append(each.path)
                     self._take(each, reading)
                 if time.monotonic() > until:
                     break
-        return TakenIn(read=tuple(read), unreadable=tuple(unreadable))
+        return TakenIn(read=tuple(read), unreadable=tuple(unreadable), left=tuple(left))
 
     def forget(self, paths: Sequence[str]) -> None:
         """These documents are gone."""

@@ -13,7 +13,7 @@ from plugins.secrets import Secret
 Fusion: TypeAlias = Literal["measured", "openclaw", "copaw", "rrf"]
 """The ways to put words and vectors together."""
 
-SourceName: TypeAlias = Literal["notes"]
+SourceName: TypeAlias = Literal["notes", "sessions"]
 """What `memory.sources` chooses from."""
 
 AUTO, NONE = "auto", "none"
@@ -101,7 +101,7 @@ class MemoryKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """`[memory]`: in what is searched. `extra_paths` are further files and folders with Markdown, absolute or from the
     workspace on."""
 
-    sources: tuple[SourceName, ...] = ("notes",)
+    sources: tuple[SourceName, ...] = ("notes", "sessions")
     extra_paths: tuple[_Text, ...] = ()
     embedding: EmbeddingKeys = EmbeddingKeys()
     search: SearchKeys = SearchKeys()

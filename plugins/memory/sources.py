@@ -32,11 +32,12 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
     """What was read of a document. `chunks` are all that begin at the line `since` or later; those that the index has of
     earlier lines stay. `state` is given back at the next reading, and means something to the source alone: how far it
-    came, say."""
+    came, say. `more`: the document was too long to be read at once, and is to be read on with this state."""
 
     chunks: Sequence[Chunk]
     since: int = 1
     state: str = ""
+    more: bool = False
 
 
 class Source(Protocol):

@@ -131,7 +131,7 @@ class Upkeep:
     async def _bring_in(self, soon: Callable[[], None]) -> None:
         sources = self._sources()
         changes: Changes = await self._file().write(lambda index: index.changes(sources))
-        due = list(changes.due)
+        due: Sequence[Due] = changes.due
         unreadable: list[str] = []
         self._note(documents=changes.documents, left=len(due), remarks=changes.remarks, trouble="")
         self._note(at=time.monotonic())
@@ -141,7 +141,7 @@ class Upkeep:
             await self._file().write(lambda index: index.forget(changes.gone))
         while due:
             taken = await self._file().write(partial(_take_in, due=due))
-            del due[: len(taken.read) + len(taken.unreadable)]
+            due = taken.left
             unreadable += taken.unreadable
             self._note(left=len(due))
             self._more.set()

@@ -161,9 +161,9 @@ def test_a_fork_says_whose_it_is_and_so_does_a_fork_of_a_fork(parent: Path) -> N
     again = fork(path, second, "other", NOW)
     assert (first.parent_seq, again.parent_seq) == (10, 11)
     at = "2026-11-22T09:30:00.000Z"
-    assert born(path) == Beginning(session=NEW, key="main-fork", person="owner", at=at, parent=parent.stem)
+    assert born(path) == Beginning(session=NEW, key="main-fork", person="owner", at=at, parent=parent.stem, seq=11)
     assert born(parent.with_name(f"{second}.jsonl")) == Beginning(
-        session=second, key="other", person="owner", at=at, parent=NEW
+        session=second, key="other", person="owner", at=at, parent=NEW, seq=12
     )
     assert born(parent).parent == ""
 

@@ -1,0 +1,278 @@
+"""The source `sessions`: what was said in the journals of a home. They are read, never opened for writing.
+
+A document is called `sessions/<id>.jsonl`, and its lines are numbered by the seq of their events. It belongs to the person
+whose session it is; what was said in a private chat is found in private chats alone. A journal that grows is read on from
+where the last of its chunks began, when enough was said for that to be worth it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from datetime import datetime, tzinfo
+from pathlib import Path
+
+import msgspec
+
+from plugins.memory.dialogue import TELLING, Conversation, Said, chunks_of_dialogue, said_in
+from plugins.memory.scope import Scope
+from plugins.memory.sources import Listing, Reading
+from plugins.memory.watching import Places
+from sessions.attachments import head_and_tail
+from sessions.beginnings import Beginning, beginning
+from sessions.errors import JournalDamaged, SessionsError
+from sessions.events import ContextCompacted, MessageReceived, ModelReplied, Recorded, SessionClosed, kind_of
+from sessions.reading import read_lines
+from sessions.store import START, Position
+from sessions.verifying import reading, verify_lines, verify_position
+from sessions.wire import InvalidLine, decode
+
+GROWN = 100_000
+"""Bytes of growth after which a journal is read on, whatever is in them."""
+
+SAID = 50
+"""Messages after which it is."""
+
+RESTED = 60.0
+"""Seconds without a new event after which it is."""
+
+PART = 4 * 1024 * 1024
+"""Bytes of a journal that are read at once: twice the longest line."""
+
+PAGE = 256 * 1024
+"""Bytes that an excerpt reads at a time."""
+
+LONGEST, LONGEST_TEXT = 24_000, 4_000
+"""Characters of an excerpt, and bytes of one message in it, at most."""
+
+_PATH = re.compile(r"sessions/([A-Za-z0-9-]{1,64})\.jsonl")
+_KIND = re.compile(rb'"kind":"([a-z_]+)"')
+_STAMP = re.compile(r"([0-9]+)\.([0-9]+)")
+
+
+def _mark(kind: type[MessageReceived | ModelReplied | SessionClosed | ContextCompacted]) -> bytes:
+    """How an event stands on its line. In a text the quotation marks would be escaped."""
+    return b'"kind":"%s"' % kind_of(kind).encode()
+
+
+_MESSAGES = (_mark(MessageReceived), _mark(ModelReplied))
+_ENDS = (_mark(SessionClosed), _mark(ContextCompacted))
+"""After these, what was said is shown to no model any more."""
+
+
+class _Place(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a journal was read: the lines behind `start` are to be read again, with what follows `end` (bytes). Those up
+    to the seq `skip` are another's, of which this one is a fork."""
+
+    person: str
+    key: str
+    skip: int
+    start: Position = START
+    end: int = 0
+
+
+class Transcripts:
+    """The journals in one folder. `zone` is the time zone in which a day is one, None for the system's."""
+
+    name = "sessions"
+
+    def __init__(self, folder: Path, zone: Callable[[], tzinfo | None], now: Callable[[], float] = time.time) -> None:
+        self._folder = folder
+        self._zone = zone
+        self._now = now
+        self._damaged: dict[str, str] = {}
+
+    # --- what there is ------------------------------------------------------------------------------------------------
+
+    def watched(self) -> Places:
+        """See `Source`. Journals grow with each event: whoever searches looks at them, and what happened may wake it."""
+        return Places()
+
+    def there(self, known: Mapping[str, str]) -> Listing:
+        """See `Source`. A journal of which too little is new keeps its stamp, and is none yet where it has none."""
+        stamps: dict[str, str] = {}
+        for entry in _journals(self._folder):
+            path = f"sessions/{entry.name}"
+            with suppress(OSError):
+                found = entry.stat(follow_symlinks=False)
+                before = known.get(path, "")
+                if stat.S_ISREG(found.st_mode) and (stamp := self._stamp(Path(entry.path), before, found)):
+                    stamps[path] = stamp
+        self._damaged = {path: sentence for path, sentence in self._damaged.items() if path in stamps}
+        return Listing(stamps=stamps, remarks=tuple(self._damaged.values()))
+
+    def _stamp(self, place: Path, before: str, found: os.stat_result) -> str:
+        last = _STAMP.fullmatch(before)
+        size, number = (int(last[1]), int(last[2])) if last else (0, found.st_ino)
+        now = f"{found.st_size}.{found.st_ino}"
+        if now == before or number != found.st_ino or found.st_size < size:
+            return now
+        rested = self._now() - found.st_mtime >= RESTED
+        grown = found.st_size - size
+        return now if rested or grown >= GROWN or _says_enough(place, size, grown) else before
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    def read(self, path: str, state: str) -> Reading | None:
+        """See `Source`. Of a damaged journal what stands before the damage is read."""
+        session = _session(path)
+        if session is None:
+            return None
+        place = self._folder / f"{session}.jsonl"
+        try:
+            with reading(place) as descriptor:
+                before = _kept(descriptor, place, state) or self._at_the_beginning(descriptor, session)
+                return self._read(descriptor, path, before)
+        except (SessionsError, InvalidLine) as error:
+            self._damaged[path] = f"{path} cannot be searched: {error}."
+            return None
+
+    def _at_the_beginning(self, descriptor: int, session: str) -> _Place:
+        began = beginning(descriptor, session)
+        has_parent = (self._folder / f"{began.parent}.jsonl").exists() if began.parent else False
+        return _Place(person=began.person, key=began.key, skip=began.seq if has_parent else 0)
+
+    def _read(self, descriptor: int, path: str, before: _Place) -> Reading:
+        size = os.fstat(descriptor).st_size
+        lines = _Lines(before)
+        end = min(size, max(before.start.offset, before.end) + PART)
+        damaged = False
+        try:
+            verify_lines(descriptor, self._folder / path.removeprefix("sessions/"), before.start, end, lines)
+        except JournalDamaged as damage:
+            damaged = True
+            self._damaged[path] = f"{path} is damaged at line {damage.line} and is searched only up to there."
+        said, waits = said_in(lines.events)
+        conversation = Conversation(path=path, owner=before.person, key=before.key)
+        chunks, last = chunks_of_dialogue(said, conversation, self._day)
+        start = lines.before[last] if last else before.start if waits else lines.here
+        return Reading(
+            chunks=chunks,
+            since=before.start.seq + 1,
+            state=msgspec.json.encode(msgspec.structs.replace(before, start=start, end=end)).decode(),
+            more=end < size and not damaged,
+        )
+
+    def _day(self, moment: datetime) -> str:
+        return moment.astimezone(self._zone()).date().isoformat()
+
+    # --- excerpts -----------------------------------------------------------------------------------------------------
+
+    def excerpt(self, path: str, first: int, lines: int, scope: Scope) -> str | None:
+        """See `Source`: what was said from the event `first` on, among as many events, with who said it and when. Where it
+        is too long to be shown, the last line says from where it goes on."""
+        session = _session(path)
+        if session is None:
+            return None
+        place = self._folder / f"{session}.jsonl"
+        try:
+            whose = _beginning(place, session)
+            if scope.owners is not None and whose.person not in scope.owners:
+                return ""
+            events = _events(place, first, first + lines)
+            return self._told(said for said in _heard(events) if scope.private or said.group)
+        except (SessionsError, InvalidLine):
+            return ""
+
+    def _told(self, said: Iterable[Said]) -> str:
+        shown: list[str] = []
+        room = LONGEST
+        for each in said:
+            when = each.at.astimezone(self._zone())
+            text = head_and_tail(each.text.strip(), LONGEST_TEXT)
+            entry = f"[{each.seq}] {when:%Y-%m-%d %H:%M} {each.speaker}: {text}"
+            if shown and len(entry) > room:
+                shown.append(f"[It goes on at {each.seq}.]")
+                break
+            shown.append(entry)
+            room -= len(entry)
+        return "\n".join(shown)
+
+
+class _Lines:
+    """Takes in a journal's lines behind `place`: the events that tell what was said, and for each message the position
+    before its line. `here` is the position behind the last line."""
+
+    def __init__(self, place: _Place) -> None:
+        self.events: list[Recorded] = []
+        self.before: dict[int, Position] = {}
+        self.here = place.start
+        self._skip = place.skip
+
+    def __call__(self, line: bytes) -> None:
+        here = self.here
+        self.here = Position(seq=here.seq + 1, offset=here.offset + len(line), sum=line[-19:-3])
+        kind = _KIND.search(line)
+        if self.here.seq > self._skip and kind and kind[1].decode() in TELLING:
+            self.events.append(decode(line))
+            self.before[self.here.seq] = here
+
+
+def _session(path: str) -> str | None:
+    found = _PATH.fullmatch(path)
+    return found[1] if found else None
+
+
+def _journals(folder: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return sorted((each for each in entries if _session(f"sessions/{each.name}")), key=lambda each: each.name)
+    except OSError:
+        return []
+
+
+def _says_enough(place: Path, start: int, length: int) -> bool:
+    """Whether in so many bytes enough was said, or something left the view of the model, for them to be read now."""
+    try:
+        with place.open("rb") as file:
+            file.seek(start)
+            grown = file.read(length)
+    except OSError:
+        return False
+    return any(mark in grown for mark in _ENDS) or sum(grown.count(mark) for mark in _MESSAGES) >= SAID
+
+
+def _kept(descriptor: int, place: Path, state: str) -> _Place | None:
+    """How far a journal was read, if it still is what was read."""
+    try:
+        known = msgspec.json.decode(state, type=_Place)
+        verify_position(descriptor, place, known.start, os.fstat(descriptor).st_size)
+    except (msgspec.MsgspecError, JournalDamaged):
+        return None
+    return known
+
+
+def _beginning(place: Path, session: str) -> Beginning:
+    with reading(place) as descriptor:
+        return beginning(descriptor, session)
+
+
+def _events(place: Path, first: int, end: int) -> Iterator[Recorded]:
+    """The events from seq `first` up to the one before `end`, as far as the journal is whole."""
+    while first < end:
+        try:
+            lines = read_lines(place, first, PAGE)[: end - first]
+            events = [decode(line) for line in lines]
+        except (JournalDamaged, InvalidLine):
+            return
+        if not events:
+            return
+        yield from events
+        first += len(events)
+
+
+def _heard(events: Iterable[Recorded]) -> Iterator[Said]:
+    """What was said in them, commands too, as it came."""
+    group = False
+    for recorded in events:
+        event = recorded.event
+        if isinstance(event, MessageReceived):
+            group = event.chat == "group"
+        if isinstance(event, MessageReceived | ModelReplied) and event.text.strip():
+            speaker = event.sender if isinstance(event, MessageReceived) else "assistant"
+            at = datetime.fromisoformat(recorded.at)
+            yield Said(seq=recorded.seq, at=at, speaker=speaker, text=event.text, group=group)
