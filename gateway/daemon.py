@@ -174,6 +174,7 @@ class Daemon:
             ),
             commands=commands,
             attachments=Attachments(self.home.attachments),
+            memory=memory,
             notes=WorkspaceNotes(workspace),
             day_notes=DayNotes(workspace),
             summarizers={name: kind() for name, kind in hooks.summarizers().items()},

@@ -138,6 +138,28 @@ class TurnInterrupted(_Kind, tag="turn_interrupted", frozen=True, kw_only=True):
     reason: str
 
 
+class RecalledHit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Something that the memory had for a message: in which document, from which line to which, under which `headings`. The
+    `text` is what is shown of it, `digest` names what was found, `score` is as the search had it."""
+
+    path: str
+    lines: tuple[int, int]
+    digest: str
+    text: str
+    score: float
+    headings: tuple[str, ...] = ()
+
+
+class MemoryRecalled(_Kind, tag="memory_recalled", frozen=True, kw_only=True):
+    """The memory was asked for what bears on the messages of the turn, by the text `query`, and what it had is shown to the
+    model behind them, between lines with the `mark`. It took `millis`."""
+
+    query: str
+    hits: tuple[RecalledHit, ...]
+    mark: str
+    millis: int
+
+
 class RequestSent(_Kind, tag="request_sent", frozen=True, kw_only=True):
     """A model is asked. `sha256` is that of the canonical JSON of the context, `tokens` our estimate of its size, `units`
     what that was estimated from. `model` is the `provider:model` where the turn started with another."""
@@ -341,6 +363,7 @@ Event: TypeAlias = (
     | TurnJoined
     | TurnResumed
     | TurnInterrupted
+    | MemoryRecalled
     | RequestSent
     | ModelReplied
     | ToolCalled

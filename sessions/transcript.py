@@ -27,6 +27,7 @@ from sessions.events import (
     Foreign,
     InstructionsSet,
     MemoryFlushed,
+    MemoryRecalled,
     MessageReceived,
     ModelReplied,
     NoteAppended,
@@ -48,11 +49,12 @@ from sessions.events import (
 )
 from sessions.growing import Growing, plain
 from sessions.messages import AssistantMessage, Message, ToolCall, ToolMessage, Usage, UserMessage
+from sessions.recalled import recalled_message
 from sessions.units import Units, of_message
 from sessions.view import View
 from sessions.wire import decode
 
-FOLD = 11
+FOLD = 12
 """The version of this fold. A checkpoint of another version is not used."""
 
 
@@ -84,6 +86,8 @@ class OpenTurn(msgspec.Struct, frozen=True, kw_only=True):
     calls: tuple[OpenCall, ...] = ()
     finished: bool = False
     """The last reply asked for nothing more: only `turn_ended` is missing."""
+    started: int = 0
+    """The seq of its `turn_started`."""
     group: bool = False
     """Others read along."""
 
@@ -221,6 +225,8 @@ def _changes(  # noqa: PLR0911, PLR0912 - one arm for each kind
             return _in_turn(t, lambda turn: _resumed(turn, event))
         case TurnInterrupted():
             return _in_turn(t, lambda _: {"interrupted": True})
+        case MemoryRecalled():
+            return _recalled(t, recorded, event)
         case RequestSent():
             return _asked(t, recorded, event) if event.purpose == "answer" else {}
         case ModelReplied():
@@ -283,6 +289,14 @@ def _taken(t: Transcript, placed: int, takes: tuple[int, ...]) -> dict[str, obje
     return {"view": view, "waiting": tuple(w for w in t.waiting if w.seq not in taken)}
 
 
+def _recalled(t: Transcript, recorded: Recorded, event: MemoryRecalled) -> dict[str, object]:
+    """It stands where the turn's messages do, and leaves the view with them."""
+    if t.open_turn is None or not event.hits or not _held(t, t.open_turn.started):
+        return {}
+    digests = tuple(hit.digest for hit in event.hits)
+    return {"view": t.view.recalling(recalled_message(event), t.open_turn.started, recorded.seq, digests)}
+
+
 def _held(t: Transcript, placed: int) -> bool:
     """Whether a message placed here is held: not if a later event is known to leave it out."""
     return t.unfolding is None or placed >= t.unfolding.keep_from
@@ -298,6 +312,7 @@ def _started(t: Transcript, recorded: Recorded, event: TurnStarted) -> dict[str,
         model=event.model,
         window=event.window,
         reserve=event.reserve,
+        started=recorded.seq,
         group=any(w.message.chat == "group" for w in t.waiting if w.seq in event.takes),
     )
     return {"turn": ordinal, "open_turn": turn, **_taken(t, recorded.seq, event.takes)}

@@ -1,7 +1,8 @@
 """The view: what the model is shown of a session, as values that each event turns into the next.
 
 Beside each message stands where it was placed (the seq of the event that put it there, which never falls along the view,
-so that cuts bisect) and its source (the seq of the event that carries its text, to which edits refer).
+so that cuts bisect) and its source (the seq of the event that carries its text, to which edits refer). A person's message
+comes before it is placed; what was recalled for it comes after, and is placed where it stands.
 """
 
 from __future__ import annotations
@@ -23,12 +24,13 @@ SUMMARY = (
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
     """The messages, and for each where it was `placed` and its `source`; both are 0 for the summary. `edited` holds the
-    edits in force by source."""
+    edits in force by source, `recalled` what the memory gave, by source: the digests of what was found."""
 
     messages: Growing[Message] = msgspec.field(default_factory=Growing)
     placed: Growing[int] = msgspec.field(default_factory=Growing)
     sources: Growing[int] = msgspec.field(default_factory=Growing)
     edited: dict[int, Edited] = {}
+    recalled: dict[int, tuple[str, ...]] = {}
 
     def __len__(self) -> int:
         return len(self.messages)
@@ -45,15 +47,28 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
             placed=self.placed.grown(placed),
             sources=self.sources.grown(placed if source is None else source),
             edited=self.edited,
+            recalled=self.recalled,
         )
+
+    def recalling(self, message: Message, placed: int, source: int, digests: tuple[str, ...]) -> View:
+        """The view with what was recalled for the messages placed there, which are its last."""
+        return msgspec.structs.replace(self.grown(message, placed, source), recalled={**self.recalled, source: digests})
 
     def first_from(self, seq: int) -> int:
         """The index of the first message that was placed at `seq` or later; the length if there is none."""
         return bisect_left(self.placed, seq)
 
+    def said(self, start: int, end: int) -> tuple[Message, ...]:
+        """The messages from one index to another, without what was recalled: that stands in the memory already."""
+        sources = self.sources[start:end]
+        pairs = zip(self.messages[start:end], sources, strict=True)
+        return tuple(message for message, source in pairs if source not in self.recalled)
+
     def index_of(self, source: int) -> int | None:
         """Where the message from this source stands; None if it does not."""
         index = self.first_from(source)
+        if source in self.recalled:  # it stands before that, behind the message that it was recalled for
+            return next((at for at in range(index - 1, -1, -1) if self.sources[at] == source), None)
         while index < len(self):  # a person's message stands where it was taken, which is later than where it came
             if self.sources[index] == source:
                 return index
@@ -71,6 +86,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
             placed=Growing([*(0 for _ in head), *self.placed[first:]]),
             sources=Growing([*(0 for _ in head), *sources]),
             edited={source: edited for source, edited in self.edited.items() if source in staying},
+            recalled={source: digests for source, digests in self.recalled.items() if source in staying},
         )
 
     def pruned(self, edits: tuple[Edit, ...]) -> View:

@@ -12,6 +12,7 @@ from sessions.context import Context, canonical
 from sessions.events import InstructionsSet
 from sessions.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from sessions.pruning import Clear, shown_size
+from sessions.recalled import is_recalled
 from sessions.sight import Sight, look
 from sessions.units import CALL, Units, of_files, of_head, of_message, of_text
 from sessions.view import View
@@ -85,7 +86,7 @@ def _messages(messages: Sequence[Message], *, summarised: bool) -> Iterable[_Ite
     for index, message in enumerate(messages):
         match message:
             case UserMessage():
-                part = "Summary" if summarised and index == 0 else "Your messages"
+                part = "Summary" if summarised and index == 0 else "Recalled" if is_recalled(message) else "Your messages"
                 yield _Item(part, "", of_message(message), message.text)
             case AssistantMessage():
                 said = msgspec.structs.replace(message, calls=())

@@ -7,7 +7,7 @@ from typing import assert_never
 import msgspec
 
 from gateway.terminal.printable import one_line
-from sessions.events import RequestedCall, ToolReturned, TurnEnded
+from sessions.events import MemoryRecalled, RequestedCall, ToolReturned, TurnEnded
 
 CALL_CHARACTERS = 100
 """The longest line that shows a tool call."""
@@ -24,6 +24,12 @@ def call_line(call: RequestedCall) -> str:
         shown = {name: str(value) for name, value in arguments.items()}
         given = " ".join(shown.values() if len(shown) == 1 else (f"{name}={text}" for name, text in shown.items()))
     return one_line(f"⚙ {call.tool} {given}", CALL_CHARACTERS)
+
+
+def recalled_line(event: MemoryRecalled) -> str:
+    """What was recalled, in a line: `recalled memory/2026-11-20.md#L3-L5, MEMORY.md#L1-L2`."""
+    places = (f"{hit.path}#L{hit.lines[0]}-L{hit.lines[1]}" for hit in event.hits)
+    return one_line(f"· recalled {', '.join(places)}", 200)
 
 
 def result_line(event: ToolReturned) -> str:

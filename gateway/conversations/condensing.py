@@ -170,8 +170,8 @@ class Condensing:
     def _leaving(self, rules: CompactionRules, first: int, end: int, *, focus: str = "", limit: int = 0) -> Leaving:
         view = self._transcript.view
         return Leaving(
-            messages=tuple(view.messages[first:end]),
-            kept=tuple(view.messages[end:]),
+            messages=view.said(first, end),
+            kept=view.said(end, len(view)),
             summary=self._transcript.summary if view.summarised else "",
             focus=focus,
             window=self._window(),

@@ -25,6 +25,7 @@ from gateway.conversations.live import Live
 from gateway.conversations.loaded_notes import LoadedNotes
 from gateway.conversations.owed_notes import OwedNotes
 from gateway.conversations.pruning import Pruning
+from gateway.conversations.recalling import Recalling
 from gateway.conversations.showing import Showing
 from gateway.conversations.turn import Turn, TurnRules
 from gateway.conversations.workspace_notes import WorkspaceNotes
@@ -34,6 +35,7 @@ from gateway.models.choosing import ChosenModel, Models
 from gateway.models.open_providers import OpenProviders
 from plugins.contracts import ChatProvider, Clock, Command, Tool
 from plugins.hooks import Hooks
+from plugins.memory.memory import Memory
 from plugins.summaries import Flush, Summarizer
 from sessions.attachments import Attachments
 from sessions.recorder import Recorder
@@ -51,6 +53,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     tools: Mapping[str, Tool]
     commands: Mapping[str, Command]
     attachments: Attachments
+    memory: Memory
     notes: WorkspaceNotes
     day_notes: DayNotes
     summarizers: Mapping[str, Summarizer]
@@ -148,6 +151,7 @@ class Conversations:
             attachments=parts.attachments,
             rules=self._turn_rules,
             notes=self._notes(recorder).load,
+            recall=self._recalling(recorder).recall,
             clock=parts.clock,
             hold=parts.providers.in_use,
         )
@@ -159,6 +163,16 @@ class Conversations:
             self._parts.notes,
             now=self._today,
             shown=lambda: settings.current.agent.workspace_access != "none",
+        )
+
+    def _recalling(self, recorder: Recorder) -> Recalling:
+        settings = self._parts.settings
+        return Recalling(
+            recorder,
+            self._parts.memory,
+            keys=lambda: settings.current.memory.recall,
+            allowed=lambda: settings.current.agent.workspace_access != "none",
+            clock=self._parts.clock,
         )
 
     def _turn_rules(self) -> TurnRules:

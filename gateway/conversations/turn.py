@@ -74,6 +74,7 @@ class Turn:
         attachments: Attachments,
         rules: Callable[[], TurnRules],
         notes: Callable[[int | None, bool], Awaitable[tuple[LoadedNote, ...]]],
+        recall: Callable[[int | None, bool], Awaitable[None]],
         clock: Clock,
         hold: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
@@ -86,6 +87,7 @@ class Turn:
         self._calls = ToolCalls(recorder, tools, attachments)
         self._rules = rules
         self._notes = notes
+        self._recall = recall
         self._clock = clock
         self._hold = hold
         self._began = 0.0
@@ -127,6 +129,7 @@ class Turn:
     async def _begin(self, model: ChosenModel) -> None:
         small = model.provider.limits(model.model).small
         self._note_instructions(self._open().ordinal, await self._notes(model.window, small), small)
+        await self._recall(model.window, small)
         await self._answer(model)
 
     async def resume(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TextIO, assert_never
 
-from gateway.commands.sentences import call_line, ending_sentence, result_line
+from gateway.commands.sentences import call_line, ending_sentence, recalled_line, result_line
 from gateway.terminal.frames import Delta, Refusal, Settings
 from gateway.terminal.paper import Paper
 from gateway.terminal.printable import one_line, printable
@@ -22,6 +22,7 @@ from sessions.events import (
     Foreign,
     InstructionsSet,
     MemoryFlushed,
+    MemoryRecalled,
     MessageReceived,
     ModelReplied,
     NoteAppended,
@@ -160,6 +161,9 @@ class Screen:
             case ToolReturned():
                 if self._verbose:
                     self._paper.dim(result_line(event))
+            case MemoryRecalled():
+                if self._verbose:
+                    self._paper.dim(recalled_line(event))
             case TurnInterrupted():
                 self._paper.dim(f"({event.reason})")
             case TurnResumed():

@@ -41,6 +41,7 @@ from plugins.errors import (
 from sessions.context import Context
 from sessions.events import StopReason
 from sessions.messages import AssistantMessage, Usage, UserMessage
+from sessions.recalled import is_recalled
 
 _ERRORS: dict[str, type[ProviderError]] = {
     kind.code: kind
@@ -152,7 +153,8 @@ class Scripted:
 
     def _reply(self, request: ChatRequest) -> ScriptedReply:
         if request.model == "echo":
-            said = (m.text for m in reversed(request.context.messages) if isinstance(m, UserMessage))
+            messages = (m for m in reversed(request.context.messages) if isinstance(m, UserMessage))
+            said = (message.text for message in messages if not is_recalled(message))
             return ScriptedReply(text=next(said, ""))
         if request.model != "script" or not self._story:
             raise NoSuchModel(f"scripted has no model {request.model!r}; there is echo, and script where one is set.")

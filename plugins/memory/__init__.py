@@ -15,6 +15,8 @@ vectors         the chunks' vectors, searched by sqlite-vec or by numpy
 index           the chunks in it, found by words and by vectors
 ranking         which candidates answer best; pure
 searching       one search: candidates, ranked
+recall          what of a search stands behind a person's message; pure
+small_talk      what asks for nothing, and has nothing recalled for it
 settings        `[memory]` of the configuration
 index_file      the index's file, open to write and to read, made anew where it was harmed
 upkeep          what changed is read and embedded behind everything else

@@ -136,14 +136,25 @@ class Memory:
                 return provider
         return None
 
-    async def search(self, text: str, scope: Scope, *, results: int | None = None, patience: float = PATIENCE) -> Found:
+    async def search(
+        self,
+        text: str,
+        scope: Scope,
+        *,
+        results: int | None = None,
+        patience: float = PATIENCE,
+        eager: bool = True,
+        within: float | None = None,
+    ) -> Found:
         """What the notes in a scope say about something. It waits no longer than `patience` seconds for what has just
-        changed, never for the rest of what is not indexed yet, but says so. Raises IndexUnusable."""
+        changed, never for the rest of what is not indexed yet, but says so; one that is not `eager` leaves it to the
+        watching to notice that. The vector of the text is to be there `within` so many seconds (None: whenever it is, 0: not
+        at all), or its words alone count. Raises IndexUnusable."""
         from plugins.memory.searching import Question, rules_of, search  # noqa: PLC0415 - not at the start
 
-        await self._look(patience)
+        await self._look(patience, eager=eager)
         state, keys, today = self._upkeep.state, self._keys().search, self._today()
-        identity, vector, missed = await self._vector_of(text)
+        identity, vector, missed = await self._vector_of(text, within)
         question = Question(text=text, scope=scope, identity=identity, vector=vector, by_words=keys.keywords)
         rules = rules_of(keys, results)
 
@@ -166,10 +177,20 @@ class Memory:
                 return text
         return None
 
-    async def _look(self, patience: float) -> None:
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to be found, and the watching would tell if there were."""
+        state = self._upkeep.state
+        return state.at is not None and not state.documents and not self._watching.fault
+
+    async def look(self, patience: float = PATIENCE) -> None:
+        """Have it seen that something has just changed; waits no longer than so many seconds until it can be found."""
+        await self._upkeep.look(patience)
+
+    async def _look(self, patience: float, *, eager: bool) -> None:
         """Have what just changed seen. Where there are many, it is noticed by the watching instead."""
         state = self._upkeep.state
-        if state.at is None or self._watching.fault or state.documents <= FEW:
+        if state.at is None or self._watching.fault or (eager and state.documents <= FEW):
             await self._upkeep.look(patience)
 
     async def _read(self, work: Callable[[MemoryIndex], T], patience: float) -> T:
@@ -182,15 +203,20 @@ class Memory:
         except IndexRenewed:
             raise IndexUnusable(self._upkeep.state.trouble or "The memory index is being made anew; ask again.") from None
 
-    async def _vector_of(self, text: str) -> tuple[Identity | None, Sequence[float] | None, str]:
+    async def _vector_of(self, text: str, within: float | None) -> tuple[Identity | None, Sequence[float] | None, str]:
         """The vector of a question with what made it; or why there is none, as the end of a sentence, empty where none is
         wanted."""
+        if within == 0:
+            return None, None, ""
         if self.provider() is None:
             return None, None, self._why_nobody()
         try:
-            identity, (vector,) = await self._upkeep.embedded([text], "query")
+            async with asyncio.timeout(within):
+                identity, (vector,) = await self._upkeep.embedded([text], "query")
         except ProviderError as error:
             return None, None, str(error).rstrip(".")
+        except TimeoutError:
+            return None, None, f"that of the question took longer than {within} seconds"
         return identity, vector, ""
 
     def _why_nobody(self) -> str:

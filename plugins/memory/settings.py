@@ -97,6 +97,15 @@ class SearchKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     mmr: MMRKeys = MMRKeys()
 
 
+class RecallKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[memory.recall]`: what stands behind a person's message of what the memory has for it: how it is looked for, how much
+    there is of it at most, in tokens too."""
+
+    mode: Literal["hybrid", "keywords", "off"] = "hybrid"
+    max_results: Annotated[int, msgspec.Meta(ge=1, le=20)] = 4
+    max_tokens: Annotated[int, msgspec.Meta(ge=100, le=100_000)] = 1000
+
+
 class MemoryKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[memory]`: in what is searched. `extra_paths` are further files and folders with Markdown, absolute or from the
     workspace on."""
@@ -105,6 +114,7 @@ class MemoryKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     extra_paths: tuple[_Text, ...] = ()
     embedding: EmbeddingKeys = EmbeddingKeys()
     search: SearchKeys = SearchKeys()
+    recall: RecallKeys = RecallKeys()
 
     def __post_init__(self) -> None:
         if self.embedding.provider == NONE and not self.search.keywords:

@@ -7,6 +7,7 @@ from typing import Any
 
 Frame = dict[str, Any]
 PAGE = (Path(__file__).parents[2] / "docs" / "events.md").read_text()
+RECALLED = PAGE.partition("the last one:\n\n```text\n")[2].partition("\n")[0]
 FRAME = PAGE.partition("The frame of a summary is\n\n```text\n")[2].partition("\n```\n")[0]
 
 
@@ -24,7 +25,12 @@ def request_by_the_page(lines: list[Frame]) -> list[Frame]:
 def messages_by_the_page(lines: list[Frame]) -> list[Frame]:
     """The messages: all that were ever added, without what a compaction that still counts removed."""
     texts = edited_by_the_page(lines)
-    added = [(line["seq"], message) for line in lines for message in added_by(line, lines, texts)]
+    started = {line["turn"]: line["seq"] for line in lines if line["kind"] == "turn_started"}
+    added = [
+        (started[line["turn"]] if line["kind"] == "memory_recalled" else line["seq"], message)
+        for line in lines
+        for message in added_by(line, lines, texts)
+    ]
     keep_from, summary = 1, ""
     for line in lines:
         if line["kind"] == "context_compacted":
@@ -48,6 +54,8 @@ def added_by(line: Frame, lines: list[Frame], texts: dict[int, str]) -> list[Fra
                 for index, call in enumerate(line["calls"])
             ]
             return [{"role": "assistant", "text": line["text"], "calls": calls, "opaque": line.get("opaque")}]
+        case "memory_recalled":
+            return [{"role": "user", "text": texts[line["seq"]], "attachments": []}]
         case "tool_returned":
             of, index = line["call"]["of"], line["call"]["index"]
             tool = lines[of - 1]["calls"][index]["tool"]
@@ -59,11 +67,21 @@ def added_by(line: Frame, lines: list[Frame], texts: dict[int, str]) -> list[Fra
 def edited_by_the_page(lines: list[Frame]) -> dict[int, str]:
     """The texts by seq, as all edits together leave them."""
     texts = {line["seq"]: str(line.get("output", line.get("text", ""))) for line in lines}
+    texts |= {line["seq"]: recalled_by_the_page(line) for line in lines if line["kind"] == "memory_recalled"}
     edits: dict[int, list[Frame]] = {}
     for line in lines:
         for edit in line.get("edits", ()):
             edits.setdefault(edit["of"], []).append(edit)
     return {seq: shown_by_the_page(text, edits.get(seq, [])) for seq, text in texts.items()}
+
+
+def recalled_by_the_page(line: Frame) -> str:
+    """The text of the message that shows what was recalled."""
+    shown = []
+    for hit in line["hits"]:
+        headings = f" ({' > '.join(hit['headings'])})" if "headings" in hit else ""
+        shown += [f"[{line['mark']}] {hit['path']}#L{hit['lines'][0]}-L{hit['lines'][1]}{headings}:", hit["text"]]
+    return "\n".join([RECALLED, "", *shown, f"[{line['mark']}] end"])
 
 
 def shown_by_the_page(text: str, edits: list[Frame]) -> str:

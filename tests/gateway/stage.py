@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -23,6 +23,7 @@ from gateway.conversations.live import Live
 from gateway.conversations.loaded_notes import LoadedNotes
 from gateway.conversations.owed_notes import OwedNotes
 from gateway.conversations.pruning import Pruning
+from gateway.conversations.recalling import Recalling
 from gateway.conversations.showing import Showing
 from gateway.conversations.turn import Turn, TurnRules
 from gateway.conversations.workspace_notes import WorkspaceNotes
@@ -30,6 +31,8 @@ from gateway.models.choosing import Models
 from plugins.contracts import CallDraft, ChatRequest, Command, Delta, ModelLimits, NoSettings, Reply, ToolContext, ToolOutput
 from plugins.hooks import Hooks
 from plugins.loading import load_plugins
+from plugins.memory.memory import Memory
+from plugins.memory.settings import RecallKeys
 from plugins.pruning import PruningRules
 from sessions.attachments import Attachments
 from sessions.context import is_paired
@@ -93,6 +96,7 @@ class Model:
         self.answers = list(answers)
         self.requests: list[ChatRequest] = []
         self.small = False
+        self.window: Any = 1000
 
     async def __aenter__(self) -> Self:
         return self
@@ -107,7 +111,7 @@ class Model:
         return "the test says so"
 
     def limits(self, model: str) -> ModelLimits:
-        return ModelLimits(window=1000, small=self.small)
+        return ModelLimits(window=self.window, small=self.small)
 
     def stream(self, request: ChatRequest) -> AsyncIterator[Delta | Reply]:
         assert is_paired(request.context.messages)
@@ -149,8 +153,11 @@ class Stage:
         pruning: PruningRules = PruningRules(),  # noqa: B008 - it is frozen
         hooks: Hooks | None = None,
         compaction: CompactionRules = NO_COMPACTION,
+        memory: Memory | None = None,
+        recall: RecallKeys = RecallKeys(),  # noqa: B008 - it is frozen
     ) -> None:
         self.clock = SetClock()
+        self.memory = memory
         self.log = MemoryLog()
         self.model = model
         self.slept: list[float] = []
@@ -207,6 +214,7 @@ class Stage:
             attachments=kept,
             rules=lambda: TurnRules(instructions="Be brief.", in_short="Brief.", parameters={}, rounds=rounds),
             notes=self.notes.load,
+            recall=self._recalling(memory, recall),
             clock=self.clock,
         )
         self.conversation = Conversation(
@@ -221,6 +229,13 @@ class Stage:
             resume=lambda: resume or ResumeRules(mode="auto", within=timedelta(hours=1)),
             clock=self.clock,
         )
+
+    def _recalling(self, memory: Memory | None, keys: RecallKeys) -> Callable[[int | None, bool], Awaitable[None]]:
+        if memory is None:
+            return self._recall_nothing
+        return Recalling(self.recorder, memory, keys=lambda: keys, allowed=lambda: True, clock=self.clock).recall
+
+    async def _recall_nothing(self, window: int | None, small: bool) -> None: ...
 
     async def _sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
