@@ -1,0 +1,152 @@
+"""The book of facts: the fold of their log. It holds those that are there now, and for each that ever was the events that
+speak of it, so that it can be explained."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+import msgspec
+
+from plugins.facts.events import (
+    DailyCleared,
+    FactEvent,
+    FactForgotten,
+    FactPinned,
+    FactsDistilled,
+    FactsDropped,
+    FactsExtracted,
+    FactSuperseded,
+    FactsUsed,
+    FactsWritten,
+    Happened,
+)
+from plugins.facts.values import Fact, Layer
+
+
+class Ambiguous(LookupError):
+    """Several facts have an id that begins so."""
+
+
+class Book:
+    """All facts. Only `turn_over` changes it, an event at a time; the same events give the same book."""
+
+    def __init__(self) -> None:
+        self._facts: dict[str, Fact] = {}
+        self._history: dict[str, list[int]] = {}
+        self._extracted: dict[str, int] = {}
+        self._taken: set[str] = set()
+        self._used_to: dict[str, int] = {}
+        self.distilled_at = ""
+        """When something was last distilled, RFC 3339; empty for never."""
+
+    # --- what it says -------------------------------------------------------------------------------------------------
+
+    @property
+    def facts(self) -> Mapping[str, Fact]:
+        """Those that are there, by id, in the order in which they came."""
+        return MappingProxyType(self._facts)
+
+    def layer(self, layer: Layer) -> list[Fact]:
+        """Those of the daily log, or of what stays."""
+        return [fact for fact in self._facts.values() if fact.layer == layer]
+
+    def undistilled(self) -> list[Fact]:
+        """The daily facts that nothing was made of yet."""
+        return [fact for fact in self.layer("daily") if fact.id not in self._taken]
+
+    def has_extracted(self, session: str, ordinal: int) -> bool:
+        """Whether this turn was looked through, or a later one of its session."""
+        return ordinal <= self._extracted.get(session, 0)
+
+    def has_used(self, session: str, seq: int) -> bool:
+        """Whether this recall is counted, or a later one of its session."""
+        return seq <= self._used_to.get(session, 0)
+
+    def history(self, fact: str) -> tuple[int, ...]:
+        """The seqs of the events that speak of a fact, also of one that has left."""
+        return tuple(self._history.get(fact, ()))
+
+    def named(self, beginning: str) -> str | None:
+        """The id that begins so, of the facts that are there, else of those that have left; None if there is none. Raises
+        Ambiguous."""
+        for ids in (self._facts, self._history):
+            found = [each for each in ids if beginning and each.startswith(beginning)]
+            if beginning in found:
+                return beginning
+            if len(found) > 1:
+                raise Ambiguous(f"{len(found)} facts have an id that begins with {beginning}; write more of it.")
+            if found:
+                return found[0]
+        return None
+
+    # --- what happens -------------------------------------------------------------------------------------------------
+
+    def turn_over(self, happened: Happened) -> None:
+        """Take in the next event. Those of unknown kinds change nothing."""
+        event = happened.event
+        for each in _spoken_of(event):
+            self._history.setdefault(each, []).append(happened.seq)
+        match event:
+            case FactsExtracted():
+                self._extracted[event.session] = max(event.ordinal, self._extracted.get(event.session, 0))
+                self._add(event.entries)
+            case FactsWritten():
+                self._add(event.entries)
+            case FactsDistilled():
+                self._taken.update(each for each in event.taken if each in self._facts)
+                self.distilled_at = happened.at
+                self._add(event.entries)
+            case FactPinned():
+                self._change(event.id, pinned=event.pinned)
+            case FactSuperseded():
+                self._change(event.id, importance=event.importance)
+            case FactForgotten():
+                self._drop((event.id,))
+            case FactsDropped() | DailyCleared():
+                self._drop(event.ids)
+            case FactsUsed():
+                where = event.recalled
+                self._used_to[where.session] = max(where.seq, self._used_to.get(where.session, 0))
+                for each in event.ids:
+                    self._change(each, used=happened.at)
+            case _:
+                pass
+
+    def _add(self, entries: Iterable[Fact]) -> None:
+        for fact in entries:
+            self._facts[fact.id] = fact
+
+    def _change(self, fact: str, **changes: object) -> None:
+        if fact in self._facts:
+            self._facts[fact] = msgspec.structs.replace(self._facts[fact], **changes)
+
+    def _drop(self, ids: Iterable[str]) -> None:
+        for each in ids:
+            self._facts.pop(each, None)
+            self._taken.discard(each)
+
+
+def _spoken_of(event: object) -> list[str]:
+    """The ids of the facts that an event speaks of. That one was recalled is no part of its story."""
+    match event:
+        case FactsExtracted() | FactsWritten():
+            return [fact.id for fact in event.entries]
+        case FactsDistilled():
+            return [*event.taken, *(fact.id for fact in event.entries)]
+        case FactSuperseded():
+            return [event.id, event.newer]
+        case FactPinned() | FactForgotten():
+            return [event.id]
+        case FactsDropped() | DailyCleared():
+            return list(event.ids)
+        case _:
+            return []
+
+
+def told(events: Iterable[FactEvent], at: str) -> Book:
+    """The book after these events, each at the same time."""
+    book = Book()
+    for seq, event in enumerate(events, 1):
+        book.turn_over(Happened(seq=seq, at=at, event=event))
+    return book

@@ -1,0 +1,126 @@
+"""What happens to facts, in the past tense. The same rules as in `sessions.events`: fields are only added, with defaults;
+a new meaning is a new kind; old lines are never rewritten. No field has a name of the envelope (seq, at, turn, kind, sum).
+
+`by` says who did it: `model`, `gateway`, or a person's name.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias, get_args
+
+import msgspec
+
+from plugins.facts.values import Fact, Origin
+
+FORMAT = 1
+"""The version of the form, written in `facts_opened`."""
+
+
+class _Kind(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
+    """The common form of all; `tag` is given by each kind."""
+
+
+class FactsOpened(_Kind, tag="facts_opened", frozen=True, kw_only=True):
+    """The first line."""
+
+    format: int
+
+
+class FactsExtracted(_Kind, tag="facts_extracted", frozen=True, kw_only=True):
+    """What the turn with this `ordinal` of a session left behind, mostly nothing. One for each turn: whoever stands here is
+    not asked again. `failed` says why nothing was found where it was looked for in vain."""
+
+    session: str
+    ordinal: int
+    entries: tuple[Fact, ...] = ()
+    failed: str = ""
+
+
+class FactsWritten(_Kind, tag="facts_written", frozen=True, kw_only=True):
+    """Somebody wrote facts down, or brought them from elsewhere."""
+
+    entries: tuple[Fact, ...]
+    by: str
+
+
+class FactsDistilled(_Kind, tag="facts_distilled", frozen=True, kw_only=True):
+    """What was made of a batch of daily facts. `taken` are their ids, which are not taken again."""
+
+    taken: tuple[str, ...]
+    entries: tuple[Fact, ...] = ()
+
+
+class FactPinned(_Kind, tag="fact_pinned", frozen=True, kw_only=True):
+    """A fact is to stay whatever comes, or, with `pinned` false, no longer."""
+
+    id: str
+    pinned: bool
+    by: str
+
+
+class FactForgotten(_Kind, tag="fact_forgotten", frozen=True, kw_only=True):
+    """Somebody wants a fact gone."""
+
+    id: str
+    by: str
+
+
+class FactSuperseded(_Kind, tag="fact_superseded", frozen=True, kw_only=True):
+    """A newer fact says otherwise: this one is worth less from here on."""
+
+    id: str
+    newer: str
+    importance: float
+
+
+class FactsDropped(_Kind, tag="facts_dropped", frozen=True, kw_only=True):
+    """Facts had to leave: too old for the daily log, too many in the long-term one, or said by another (`kept`, beside each
+    of `ids`)."""
+
+    ids: tuple[str, ...]
+    why: Literal["retention", "cap", "duplicate"]
+    kept: tuple[str, ...] = ()
+
+
+class DailyCleared(_Kind, tag="daily_cleared", frozen=True, kw_only=True):
+    """Somebody emptied the daily log, as far as it is theirs."""
+
+    ids: tuple[str, ...]
+    by: str
+
+
+class FactsUsed(_Kind, tag="facts_used", frozen=True, kw_only=True):
+    """Facts were recalled: `recalled` is the `memory_recalled` that says so."""
+
+    ids: tuple[str, ...]
+    recalled: Origin
+
+
+FactEvent: TypeAlias = (
+    FactsOpened
+    | FactsExtracted
+    | FactsWritten
+    | FactsDistilled
+    | FactPinned
+    | FactForgotten
+    | FactSuperseded
+    | FactsDropped
+    | DailyCleared
+    | FactsUsed
+)
+
+KINDS: dict[str, type[FactEvent]] = {str(kind.__struct_config__.tag): kind for kind in get_args(FactEvent)}
+
+
+class Unknown(msgspec.Struct, frozen=True, kw_only=True):
+    """An event of a kind that only a newer version knows; its line stays as it is."""
+
+    kind: str
+
+
+class Happened(msgspec.Struct, frozen=True, kw_only=True):
+    """An event with its envelope. `at` is RFC 3339 in UTC with milliseconds."""
+
+    seq: int
+    at: str
+    event: FactEvent | Unknown

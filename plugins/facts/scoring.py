@@ -1,0 +1,134 @@
+"""What facts are worth, and which of them answer a message. Pure: functions of values and the time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from plugins.facts.values import LEAST, Fact
+from plugins.memory.words import sought, word_set
+
+Formula: TypeAlias = Literal["measured", "coclaw"]
+
+UNUSED_DAYS = 30.0
+"""Days without use after which importance begins to decay, and in which it halves from there on."""
+
+FADED = 0.1
+"""What importance does not decay below."""
+
+STALE = 0.5
+"""What a fact counts that was not used for `stale_after_days`, against one that was."""
+
+RECENT_DAYS = 7.0
+"""Days in which recency halves."""
+
+DUPLICATE = 0.6
+"""The share of the union of two facts' words above which they say the same."""
+
+
+class Recalled(msgspec.Struct, frozen=True, kw_only=True):
+    """A fact that answers a message, and what its score is made of: score = overlap × importance × (0.5 + 0.5 × recency) ×
+    staleness."""
+
+    fact: Fact
+    score: float
+    overlap: float
+    importance: float
+    recency: float
+    staleness: float
+
+
+def idle_days(fact: Fact, now: datetime) -> float:
+    """Days since it was last used, or written where it never was; never negative, 0 where the log's time cannot be read."""
+    try:
+        last = datetime.fromisoformat(max(fact.used, fact.created))
+    except ValueError:
+        return 0.0
+    last = last if last.tzinfo else last.replace(tzinfo=UTC)
+    return max(0.0, (now - last).total_seconds() / 86400)
+
+
+def worth(fact: Fact, now: datetime) -> float:
+    """The importance of a fact now: as it was written for `UNUSED_DAYS` without use, then half as much in each so many days
+    more. Pins keep theirs. A function of the time alone: to ask twice changes nothing."""
+    if fact.pinned:
+        return fact.importance
+    late = max(0.0, idle_days(fact, now) - UNUSED_DAYS)
+    return float(max(min(FADED, fact.importance), fact.importance * 0.5 ** (late / UNUSED_DAYS)))
+
+
+def recall(
+    message: str,
+    facts: Sequence[Fact],
+    now: datetime,
+    *,
+    formula: Formula = "measured",
+    stale_after_days: float = 14.0,
+) -> list[Recalled]:
+    """The facts that share a word with the message, best first. `coclaw` counts each word of the message alike, as the
+    reference does; `measured` by how few of the facts have it (the idf of BM25), so that a rare word decides."""
+    asked = list(dict.fromkeys(sought(message)))
+    words = {fact.id: word_set(f"{fact.content} {' '.join(_told(fact.tags))}") for fact in facts}
+    weigh = _weights(asked, words) if formula == "measured" else dict.fromkeys(asked, 1.0)
+    whole = math.fsum(weigh.values())
+    if not whole:
+        return []
+    found = []
+    for fact in facts:
+        overlap = math.fsum(weigh[word] for word in asked if word in words[fact.id]) / whole
+        if overlap:
+            found.append(_scored(fact, overlap, now, stale_after_days))
+    return sorted(found, key=lambda each: (-each.score, each.fact.created, each.fact.id))
+
+
+def similarity(one: frozenset[str], other: frozenset[str]) -> float:
+    """Jaccard's index: the share of the words of both that each of them has."""
+    return len(one & other) / len(union) if (union := one | other) else 0.0
+
+
+def duplicates(facts: Iterable[Fact], now: datetime) -> dict[str, str]:
+    """The facts that another one says as well, each with the one that stays: pins, then the more important, then the newer.
+    Only facts of the same owner and workspaces are compared. What is a duplicate of one that leaves stays."""
+    best = sorted(facts, key=lambda fact: (fact.pinned, worth(fact, now), fact.created, fact.id), reverse=True)
+    kept: list[tuple[Fact, frozenset[str]]] = []
+    gone: dict[str, str] = {}
+    for fact in best:
+        words = word_set(fact.content)
+        same = next((other for other, known in kept if _comparable(fact, other) and _says(known, words)), None)
+        if same is not None and not fact.pinned:
+            gone[fact.id] = same.id
+        else:
+            kept.append((fact, words))
+    return gone
+
+
+def _says(one: frozenset[str], other: frozenset[str]) -> bool:
+    return similarity(one, other) > DUPLICATE
+
+
+def _comparable(one: Fact, other: Fact) -> bool:
+    return one.owner == other.owner and one.workspaces() == other.workspaces()
+
+
+def _told(tags: Iterable[str]) -> list[str]:
+    return [tag for tag in tags if ":" not in tag]
+
+
+def _weights(asked: Sequence[str], words: Mapping[str, frozenset[str]]) -> dict[str, float]:
+    """The idf of each word, as BM25 has it (Robertson and Zaragoza, 2009), of the facts that are there."""
+    count = len(words)
+    having: Callable[[str], int] = lambda word: sum(word in each for each in words.values())  # noqa: E731
+    return {word: math.log(1 + (count - n + 0.5) / (n + 0.5)) for word in asked for n in [having(word)]}
+
+
+def _scored(fact: Fact, overlap: float, now: datetime, stale_after_days: float) -> Recalled:
+    idle = idle_days(fact, now)
+    importance = max(worth(fact, now), min(LEAST, fact.importance))
+    recency = 0.5 ** (idle / RECENT_DAYS)
+    staleness = 1.0 if fact.pinned or idle <= stale_after_days else STALE
+    score = overlap * importance * (0.5 + 0.5 * recency) * staleness
+    return Recalled(fact=fact, score=score, overlap=overlap, importance=importance, recency=recency, staleness=staleness)

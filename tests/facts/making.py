@@ -1,0 +1,21 @@
+"""Facts for tests."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from plugins.facts.values import Fact
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+def ago(days: float) -> str:
+    """The time so many days before `NOW`."""
+    return (NOW - timedelta(days=days)).isoformat()
+
+
+def fact(content: str, **fields: Any) -> Fact:
+    """A fact that was written now, with an id made of its words."""
+    usual: dict[str, Any] = {"id": content.replace(" ", "-"), "created": ago(0), "source": "auto-extracted"}
+    return Fact(content=content, **{**usual, **fields})

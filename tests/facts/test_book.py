@@ -1,0 +1,167 @@
+"""The book of facts is the fold of their log."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from plugins.facts.book import Ambiguous, Book, told
+from plugins.facts.events import (
+    KINDS,
+    DailyCleared,
+    FactEvent,
+    FactForgotten,
+    FactPinned,
+    FactsDistilled,
+    FactsDropped,
+    FactsExtracted,
+    FactsOpened,
+    FactSuperseded,
+    FactsUsed,
+    FactsWritten,
+    Happened,
+)
+from plugins.facts.lines import decode, encode
+from plugins.facts.values import Fact, Origin
+from sessions.wire import FIRST, InvalidLine, verify
+from tests.facts.making import ago, fact
+
+RUST, GO, PORT = fact("prefers Rust", type="preference"), fact("prefers Go"), fact("the port is 3000")
+
+
+def test_what_was_extracted_written_and_distilled_is_there_and_what_was_forgotten_is_not() -> None:
+    book = told(
+        [
+            FactsExtracted(session="s", ordinal=3, entries=(RUST, PORT)),
+            FactsWritten(entries=(GO,), by="ann"),
+            FactForgotten(id=PORT.id, by="ann"),
+        ],
+        ago(0),
+    )
+    assert list(book.facts) == [RUST.id, GO.id]
+    assert book.history(PORT.id) == (1, 3)
+
+
+def test_a_turn_is_looked_through_once_also_when_it_left_nothing() -> None:
+    book = told([FactsExtracted(session="s", ordinal=3)], ago(0))
+    assert book.has_extracted("s", 3)
+    assert book.has_extracted("s", 2)
+    assert not book.has_extracted("s", 4)
+    assert not book.has_extracted("other", 1)
+
+
+def test_daily_facts_are_distilled_once() -> None:
+    made = fact("prefers Rust to Go", layer="longterm", source="distilled")
+    book = told(
+        [FactsExtracted(session="s", ordinal=1, entries=(RUST, GO)), FactsDistilled(taken=(RUST.id,), entries=(made,))],
+        ago(0),
+    )
+    assert book.undistilled() == [GO]
+    assert book.layer("longterm") == [made]
+    assert book.distilled_at == ago(0)
+    assert book.history(RUST.id) == (1, 2)
+
+
+def test_a_fact_is_pinned_superseded_and_used_without_losing_what_it_says() -> None:
+    book = told(
+        [
+            FactsWritten(entries=(GO, RUST), by="ann"),
+            FactPinned(id=GO.id, pinned=True, by="ann"),
+            FactSuperseded(id=GO.id, newer=RUST.id, importance=0.3),
+            FactsUsed(ids=(GO.id,), recalled=Origin(session="s", seq=9)),
+        ],
+        ago(0),
+    )
+    now = book.facts[GO.id]
+    assert (now.content, now.pinned, now.importance, now.used) == (GO.content, True, 0.3, ago(0))
+    assert book.has_used("s", 9)
+    assert not book.has_used("s", 10)
+    assert book.history(GO.id) == (1, 2, 3)
+    assert book.history(RUST.id) == (1, 3)
+
+
+def test_a_fact_is_named_by_the_beginning_of_its_id_also_after_it_left() -> None:
+    book = told([FactsWritten(entries=(RUST, GO, PORT), by="ann"), FactsDropped(ids=(PORT.id,), why="cap")], ago(0))
+    assert book.named("prefers-R") == RUST.id
+    assert book.named("the-port") == PORT.id
+    assert book.named("nothing") is None
+    assert book.named("") is None
+    with pytest.raises(Ambiguous, match="2 facts"):
+        book.named("prefers")
+
+
+def test_events_of_a_newer_version_and_about_unknown_facts_change_nothing() -> None:
+    book = told([FactsWritten(entries=(RUST,), by="ann")], ago(0))
+    line, _ = encode(2, ago(0), FactPinned(id="elsewhere", pinned=True, by="ann"), FIRST)
+    book.turn_over(decode(line))
+    book.turn_over(decode(line.replace(b'"fact_pinned"', b'"fact_painted"')))
+    assert list(book.facts.values()) == [RUST]
+
+
+EVENTS: list[FactEvent] = [
+    FactsOpened(format=1),
+    FactsExtracted(session="s", ordinal=1, entries=(RUST,), failed=""),
+    FactsWritten(entries=(fact("größe 大きい", owner="ann", origin=Origin(session="s", seq=4)),), by="ann"),
+    FactsDistilled(taken=(RUST.id,), entries=(GO,)),
+    FactPinned(id=RUST.id, pinned=True, by="ann"),
+    FactForgotten(id=RUST.id, by="ann"),
+    FactSuperseded(id=RUST.id, newer=GO.id, importance=0.4),
+    FactsDropped(ids=(RUST.id,), why="duplicate", kept=(GO.id,)),
+    DailyCleared(ids=(RUST.id,), by="ann"),
+    FactsUsed(ids=(RUST.id,), recalled=Origin(session="s", seq=4)),
+]
+
+
+def test_every_kind_is_one_line_of_the_house_and_comes_back_as_it_was() -> None:
+    assert {type(event) for event in EVENTS} == set(KINDS.values())
+    assert all({"seq", "at", "turn", "kind", "sum"}.isdisjoint(kind.__struct_fields__) for kind in KINDS.values())
+    previous = FIRST
+    for seq, event in enumerate(EVENTS, 1):
+        line, digest = encode(seq, "2026-11-21T03:12:41.123Z", event, previous)
+        assert verify(line, previous, seq) == digest
+        assert decode(line) == Happened(seq=seq, at="2026-11-21T03:12:41.123Z", event=event)
+        previous = digest
+
+
+def test_a_line_that_lacks_a_field_is_refused() -> None:
+    line, _ = encode(1, ago(0), FactForgotten(id="x", by="ann"), FIRST)
+    with pytest.raises(InvalidLine):
+        decode(line.replace(b'"id":"x",', b""))
+
+
+FACTS = st.builds(
+    Fact,
+    id=st.sampled_from("abcdef"),
+    content=st.sampled_from(["one", "two"]),
+    created=st.just(ago(1)),
+    source=st.just("manual"),
+    layer=st.sampled_from(["daily", "longterm"]),
+)
+IDS = st.lists(st.sampled_from("abcdef"), max_size=3).map(tuple)
+STORY = st.lists(
+    st.one_of(
+        st.builds(FactsExtracted, session=st.sampled_from("st"), ordinal=st.integers(1, 9), entries=st.tuples(FACTS)),
+        st.builds(FactsWritten, entries=st.tuples(FACTS), by=st.just("ann")),
+        st.builds(FactsDistilled, taken=IDS, entries=st.tuples(FACTS)),
+        st.builds(FactPinned, id=st.sampled_from("abcdef"), pinned=st.booleans(), by=st.just("ann")),
+        st.builds(FactsDropped, ids=IDS, why=st.just("cap")),
+        st.builds(FactsUsed, ids=IDS, recalled=st.builds(Origin, session=st.sampled_from("st"), seq=st.integers(1, 99))),
+    ),
+    max_size=30,
+)
+
+
+@given(STORY, st.integers(0, 30))
+def test_a_restart_at_any_point_changes_nothing(story: list[FactEvent], stop: int) -> None:
+    lines, previous = [], FIRST
+    for seq, event in enumerate(story, 1):
+        line, previous = encode(seq, ago(0), event, previous)
+        lines.append(line)
+    live = told(story, ago(0))
+    again = Book()
+    for line in lines[:stop]:
+        again.turn_over(decode(line))
+    for line in lines[stop:]:
+        again.turn_over(decode(line))
+    assert vars(again) == vars(live)

@@ -1,0 +1,143 @@
+"""What facts are worth, which answer a message, and which have to leave."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from plugins.facts.book import told
+from plugins.facts.events import FactsWritten
+from plugins.facts.scoring import duplicates, recall, similarity, worth
+from plugins.facts.upkeep import Limits, beyond_cap, may_pin, outdated, repeated
+from plugins.facts.values import (
+    InvalidFact,
+    sound_content,
+    sound_importance,
+    sound_tags,
+    sound_type,
+    workspace_tag,
+)
+from tests.facts.making import NOW, ago, fact
+
+
+def test_importance_holds_for_thirty_days_without_use_then_halves_in_thirty_more() -> None:
+    assert worth(fact("x", importance=0.8, created=ago(30)), NOW) == pytest.approx(0.8)
+    assert worth(fact("x", importance=0.8, created=ago(60)), NOW) == pytest.approx(0.4)
+    assert worth(fact("x", importance=0.8, created=ago(90)), NOW) == pytest.approx(0.2)
+    assert worth(fact("x", importance=0.8, created=ago(1000)), NOW) == pytest.approx(0.1)
+    assert worth(fact("x", importance=0.8, created=ago(1000), used=ago(5)), NOW) == pytest.approx(0.8)
+    assert worth(fact("x", importance=0.8, created=ago(1000), pinned=True), NOW) == pytest.approx(0.8)
+
+
+def test_the_formula_of_the_reference_is_overlap_by_importance_by_recency_and_staleness() -> None:
+    (found,) = recall("which port does the API use", [fact("API runs on port 3000", importance=0.8)], NOW, formula="coclaw")
+    assert found.overlap == pytest.approx(2 / 3)  # port and API of port, API and use
+    assert found.score == pytest.approx(2 / 3 * 0.8)
+    (old,) = recall("port", [fact("API runs on port 3000", importance=0.8, created=ago(14))], NOW, formula="coclaw")
+    assert old.score == pytest.approx(0.8 * (0.5 + 0.5 * 0.25))
+    (stale,) = recall("port", [fact("API runs on port 3000", importance=0.8, created=ago(21))], NOW, formula="coclaw")
+    assert stale.score == pytest.approx(0.8 * (0.5 + 0.5 * 0.125) * 0.5)
+
+
+def test_what_shares_no_word_is_not_recalled_and_a_rare_word_decides() -> None:
+    facts = [fact(f"the server of customer {name}") for name in ("Ada", "Bob", "Cy")]
+    assert recall("good morning", facts, NOW) == []
+    assert recall("", facts, NOW) == []
+    assert recall("the server of Bob", facts, NOW)[0].fact == facts[1]
+
+
+def test_words_of_every_script_are_recalled() -> None:
+    for content, message in (
+        ("用户喜欢喝咖啡", "咖啡"),
+        ("Мой любимый язык Rust", "какой мой любимый язык"),
+        ("ポートは三千番です", "ポート"),
+    ):
+        assert [found.fact.content for found in recall(message, [fact(content)], NOW)] == [content]
+
+
+def test_two_facts_say_the_same_above_sixty_percent_of_the_union() -> None:
+    assert similarity(frozenset("abcde"), frozenset("abc")) == pytest.approx(0.6)
+    long, short = fact("alpha beta gamma delta epsilon zeta"), fact("alpha beta")
+    assert duplicates([long, short], NOW) == {}  # a short fact inside a long one is none
+    older = fact("Alpha beta gamma delta", created=ago(3), importance=0.5)
+    newer = fact("alpha beta gamma delta.", created=ago(1), importance=0.5)
+    assert duplicates([older, newer], NOW) == {older.id: newer.id}
+
+
+def test_pins_and_other_peoples_facts_are_no_duplicates() -> None:
+    one, two = fact("alpha beta gamma", pinned=True, id="1"), fact("alpha beta gamma", pinned=True, id="2")
+    assert duplicates([one, two], NOW) == {}
+    anns, bobs = fact("alpha beta gamma", owner="ann", id="3"), fact("alpha beta gamma", owner="bob", id="4")
+    assert duplicates([anns, bobs], NOW) == {}
+
+
+def test_daily_facts_leave_after_thirty_days_and_pins_stay() -> None:
+    old, pinned, fresh = fact("a", created=ago(31)), fact("b", created=ago(31), pinned=True), fact("c", created=ago(29))
+    book = told([FactsWritten(entries=(old, pinned, fresh), by="ann")], ago(0))
+    gone = outdated(book, Limits(), NOW)
+    assert gone is not None
+    assert gone.ids == (old.id,)
+    assert outdated(book, Limits(), NOW - timedelta(days=2)) is None
+
+
+def test_of_too_many_long_term_facts_the_least_important_leave_and_never_a_pin() -> None:
+    facts = [fact(f"fact {n}", importance=0.3 + n / 200, layer="longterm", pinned=n == 0) for n in range(103)]
+    book = told([FactsWritten(entries=tuple(facts), by="ann")], ago(0))
+    gone = beyond_cap(book, Limits(cap=100), NOW)
+    assert gone is not None
+    assert gone.ids == (facts[1].id, facts[2].id, facts[3].id)
+    assert beyond_cap(book, Limits(cap=103), NOW) is None
+
+
+def test_a_pin_beyond_the_cap_is_refused_with_a_sentence() -> None:
+    facts = [fact(f"fact {n}", layer="longterm", pinned=n < 2) for n in range(3)]
+    book = told([FactsWritten(entries=tuple(facts), by="ann")], ago(0))
+    assert may_pin(book, facts[2], Limits(cap=3)) == ""
+    assert may_pin(book, facts[2], Limits(cap=2)).startswith("2 facts are pinned")
+
+
+def test_what_is_said_twice_leaves_with_the_name_of_what_stays() -> None:
+    one, two = fact("the port is 3000", layer="longterm", id="1"), fact("The port is 3000!", layer="longterm", id="2")
+    gone = repeated(told([FactsWritten(entries=(one, two), by="ann")], ago(0)), NOW)
+    assert gone is not None
+    assert (gone.ids, gone.kept, gone.why) == (("1",), ("2",), "duplicate")
+
+
+@given(st.lists(st.text("ab c", max_size=12), max_size=8), st.text("ab c", max_size=12))
+def test_scores_are_numbers_in_order_and_say_what_they_are_made_of(contents: list[str], message: str) -> None:
+    facts = [fact(content, id=str(n)) for n, content in enumerate(contents)]
+    found = recall(message, facts, NOW)
+    assert [each.score for each in found] == sorted((each.score for each in found), reverse=True)
+    for each in found:
+        assert 0 < each.score <= 1
+        assert each.score == pytest.approx(each.overlap * each.importance * (0.5 + 0.5 * each.recency) * each.staleness)
+
+
+def test_a_fact_is_one_line_of_words_with_a_known_type_and_bounded_tags() -> None:
+    assert sound_content("  two\nlines\x00 \ud800") == "two lines \ufffd"
+    assert sound_importance(7) == 1.0
+    assert sound_importance(0.1) == 0.3
+    assert sound_tags(["a ", "a", "", "b"]) == ("a", "b")
+    assert sound_type("pattern") == "pattern"
+    for refused in (
+        lambda: sound_content(" \n"),
+        lambda: sound_content("x" * 2001),
+        lambda: sound_importance(float("nan")),
+        lambda: sound_tags(["x" * 81]),
+        lambda: sound_type("opinion"),
+    ):
+        with pytest.raises(InvalidFact):
+            refused()
+
+
+def test_a_fact_of_another_workspace_is_hidden_and_one_of_none_is_known_everywhere(tmp_path: Path) -> None:
+    here, elsewhere = workspace_tag(tmp_path / "a"), workspace_tag(tmp_path / "b")
+    assert here != elsewhere
+    assert here == workspace_tag(tmp_path / "b" / ".." / "a")
+    assert fact("x", tags=(here, "y")).is_known_in(here)
+    assert not fact("x", tags=(elsewhere,)).is_known_in(here)
+    assert fact("x", tags=("y",)).is_known_in(here)
