@@ -16,7 +16,6 @@ from plugins.facts.events import (
     FactsDistilled,
     FactsDropped,
     FactsExtracted,
-    FactSuperseded,
     FactsUsed,
     FactsWritten,
     Happened,
@@ -39,6 +38,8 @@ class Book:
         self._used_to: dict[str, int] = {}
         self.distilled_at = ""
         """When something was last distilled, RFC 3339; empty for never."""
+        self.revision = 0
+        """Grows whenever facts come or leave."""
 
     # --- what it says -------------------------------------------------------------------------------------------------
 
@@ -97,10 +98,10 @@ class Book:
                 self._taken.update(each for each in event.taken if each in self._facts)
                 self.distilled_at = happened.at
                 self._add(event.entries)
+                for old in event.superseded:
+                    self._change(old.id, importance=old.importance)
             case FactPinned():
                 self._change(event.id, pinned=event.pinned)
-            case FactSuperseded():
-                self._change(event.id, importance=event.importance)
             case FactForgotten():
                 self._drop((event.id,))
             case FactsDropped() | DailyCleared():
@@ -116,6 +117,7 @@ class Book:
     def _add(self, entries: Iterable[Fact]) -> None:
         for fact in entries:
             self._facts[fact.id] = fact
+            self.revision += 1
 
     def _change(self, fact: str, **changes: object) -> None:
         if fact in self._facts:
@@ -124,6 +126,7 @@ class Book:
     def _drop(self, ids: Iterable[str]) -> None:
         for each in ids:
             self._facts.pop(each, None)
+            self.revision += 1
             self._taken.discard(each)
 
 
@@ -133,9 +136,8 @@ def _spoken_of(event: object) -> list[str]:
         case FactsExtracted() | FactsWritten():
             return [fact.id for fact in event.entries]
         case FactsDistilled():
-            return [*event.taken, *(fact.id for fact in event.entries)]
-        case FactSuperseded():
-            return [event.id, event.newer]
+            told = (*event.taken, *(fact.id for fact in event.entries), *(old.id for old in event.superseded))
+            return list(dict.fromkeys(told))
         case FactPinned() | FactForgotten():
             return [event.id]
         case FactsDropped() | DailyCleared():

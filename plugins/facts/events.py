@@ -43,11 +43,20 @@ class FactsWritten(_Kind, tag="facts_written", frozen=True, kw_only=True):
     by: str
 
 
+class Superseded(msgspec.Struct, frozen=True, kw_only=True):
+    """A fact of which a `newer` one says otherwise: it is worth `importance` from here on."""
+
+    id: str
+    newer: str
+    importance: float
+
+
 class FactsDistilled(_Kind, tag="facts_distilled", frozen=True, kw_only=True):
     """What was made of a batch of daily facts. `taken` are their ids, which are not taken again."""
 
     taken: tuple[str, ...]
     entries: tuple[Fact, ...] = ()
+    superseded: tuple[Superseded, ...] = ()
 
 
 class FactPinned(_Kind, tag="fact_pinned", frozen=True, kw_only=True):
@@ -63,14 +72,6 @@ class FactForgotten(_Kind, tag="fact_forgotten", frozen=True, kw_only=True):
 
     id: str
     by: str
-
-
-class FactSuperseded(_Kind, tag="fact_superseded", frozen=True, kw_only=True):
-    """A newer fact says otherwise: this one is worth less from here on."""
-
-    id: str
-    newer: str
-    importance: float
 
 
 class FactsDropped(_Kind, tag="facts_dropped", frozen=True, kw_only=True):
@@ -103,7 +104,6 @@ FactEvent: TypeAlias = (
     | FactsDistilled
     | FactPinned
     | FactForgotten
-    | FactSuperseded
     | FactsDropped
     | DailyCleared
     | FactsUsed

@@ -1,16 +1,15 @@
-"""What facts are worth, and which of them answer a message. Pure: functions of values and the time."""
+"""What facts are worth now, and which say the same. Pure: functions of values and the time."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Literal, TypeAlias
 
 import msgspec
 
 from plugins.facts.values import LEAST, Fact
-from plugins.memory.words import sought, word_set
+from plugins.memory.words import word_set
 
 Formula: TypeAlias = Literal["measured", "coclaw"]
 
@@ -61,28 +60,14 @@ def worth(fact: Fact, now: datetime) -> float:
     return float(max(min(FADED, fact.importance), fact.importance * 0.5 ** (late / UNUSED_DAYS)))
 
 
-def recall(
-    message: str,
-    facts: Sequence[Fact],
-    now: datetime,
-    *,
-    formula: Formula = "measured",
-    stale_after_days: float = 14.0,
-) -> list[Recalled]:
-    """The facts that share a word with the message, best first. `coclaw` counts each word of the message alike, as the
-    reference does; `measured` by how few of the facts have it (the idf of BM25), so that a rare word decides."""
-    asked = list(dict.fromkeys(sought(message)))
-    words = {fact.id: word_set(f"{fact.content} {' '.join(_told(fact.tags))}") for fact in facts}
-    weigh = _weights(asked, words) if formula == "measured" else dict.fromkeys(asked, 1.0)
-    whole = math.fsum(weigh.values())
-    if not whole:
-        return []
-    found = []
-    for fact in facts:
-        overlap = math.fsum(weigh[word] for word in asked if word in words[fact.id]) / whole
-        if overlap:
-            found.append(_scored(fact, overlap, now, stale_after_days))
-    return sorted(found, key=lambda each: (-each.score, each.fact.created, each.fact.id))
+def scored(fact: Fact, overlap: float, now: datetime, stale_after_days: float) -> Recalled:
+    """The score of a fact that has this share, from 0 to 1, of what a message asks for."""
+    idle = idle_days(fact, now)
+    importance = max(worth(fact, now), min(LEAST, fact.importance))
+    recency = 0.5 ** (idle / RECENT_DAYS)
+    staleness = 1.0 if fact.pinned or idle <= stale_after_days else STALE
+    score = overlap * importance * (0.5 + 0.5 * recency) * staleness
+    return Recalled(fact=fact, score=score, overlap=overlap, importance=importance, recency=recency, staleness=staleness)
 
 
 def similarity(one: frozenset[str], other: frozenset[str]) -> float:
@@ -112,23 +97,3 @@ def _says(one: frozenset[str], other: frozenset[str]) -> bool:
 
 def _comparable(one: Fact, other: Fact) -> bool:
     return one.owner == other.owner and one.workspaces() == other.workspaces()
-
-
-def _told(tags: Iterable[str]) -> list[str]:
-    return [tag for tag in tags if ":" not in tag]
-
-
-def _weights(asked: Sequence[str], words: Mapping[str, frozenset[str]]) -> dict[str, float]:
-    """The idf of each word, as BM25 has it (Robertson and Zaragoza, 2009), of the facts that are there."""
-    count = len(words)
-    having: Callable[[str], int] = lambda word: sum(word in each for each in words.values())  # noqa: E731
-    return {word: math.log(1 + (count - n + 0.5) / (n + 0.5)) for word in asked for n in [having(word)]}
-
-
-def _scored(fact: Fact, overlap: float, now: datetime, stale_after_days: float) -> Recalled:
-    idle = idle_days(fact, now)
-    importance = max(worth(fact, now), min(LEAST, fact.importance))
-    recency = 0.5 ** (idle / RECENT_DAYS)
-    staleness = 1.0 if fact.pinned or idle <= stale_after_days else STALE
-    score = overlap * importance * (0.5 + 0.5 * recency) * staleness
-    return Recalled(fact=fact, score=score, overlap=overlap, importance=importance, recency=recency, staleness=staleness)

@@ -78,6 +78,25 @@ class Fact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.owner in ("", owner)
 
 
+class Draft(msgspec.Struct, frozen=True, kw_only=True):
+    """What may become a fact: what `draft` found sound."""
+
+    content: str
+    type: FactType = "fact"
+    tags: tuple[str, ...] = ()
+    importance: float = 0.5
+
+
+def draft(content: str, type_: str = "fact", tags: Sequence[str] = (), importance: float = 0.5) -> Draft:
+    """A sound draft of these. Raises InvalidFact."""
+    return Draft(
+        content=sound_content(content),
+        type=sound_type(type_),
+        tags=sound_tags(tags),
+        importance=sound_importance(importance),
+    )
+
+
 def new_id() -> str:
     """An id that no other fact has."""
     return str(uuid.uuid4())

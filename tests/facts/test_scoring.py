@@ -10,10 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plugins.facts.book import told
-from plugins.facts.events import FactsWritten
-from plugins.facts.scoring import duplicates, recall, similarity, worth
+from plugins.facts.events import FactForgotten, FactPinned, FactsWritten, Happened
+from plugins.facts.recalling import Recaller
+from plugins.facts.scoring import Formula, Recalled, duplicates, similarity, worth
 from plugins.facts.upkeep import Limits, beyond_cap, may_pin, outdated, repeated
 from plugins.facts.values import (
+    Fact,
     InvalidFact,
     sound_content,
     sound_importance,
@@ -22,6 +24,11 @@ from plugins.facts.values import (
     workspace_tag,
 )
 from tests.facts.making import NOW, ago, fact
+
+
+def recall(message: str, facts: list[Fact], formula: Formula = "measured") -> list[Recalled]:
+    book = told([FactsWritten(entries=tuple(facts), by="ann")], ago(0))
+    return Recaller(book).recall(message, NOW, lambda _: True, formula=formula)
 
 
 def test_importance_holds_for_thirty_days_without_use_then_halves_in_thirty_more() -> None:
@@ -34,20 +41,20 @@ def test_importance_holds_for_thirty_days_without_use_then_halves_in_thirty_more
 
 
 def test_the_formula_of_the_reference_is_overlap_by_importance_by_recency_and_staleness() -> None:
-    (found,) = recall("which port does the API use", [fact("API runs on port 3000", importance=0.8)], NOW, formula="coclaw")
+    (found,) = recall("which port does the API use", [fact("API runs on port 3000", importance=0.8)], "coclaw")
     assert found.overlap == pytest.approx(2 / 3)  # port and API of port, API and use
     assert found.score == pytest.approx(2 / 3 * 0.8)
-    (old,) = recall("port", [fact("API runs on port 3000", importance=0.8, created=ago(14))], NOW, formula="coclaw")
+    (old,) = recall("port", [fact("API runs on port 3000", importance=0.8, created=ago(14))], "coclaw")
     assert old.score == pytest.approx(0.8 * (0.5 + 0.5 * 0.25))
-    (stale,) = recall("port", [fact("API runs on port 3000", importance=0.8, created=ago(21))], NOW, formula="coclaw")
+    (stale,) = recall("port", [fact("API runs on port 3000", importance=0.8, created=ago(21))], "coclaw")
     assert stale.score == pytest.approx(0.8 * (0.5 + 0.5 * 0.125) * 0.5)
 
 
 def test_what_shares_no_word_is_not_recalled_and_a_rare_word_decides() -> None:
     facts = [fact(f"the server of customer {name}") for name in ("Ada", "Bob", "Cy")]
-    assert recall("good morning", facts, NOW) == []
-    assert recall("", facts, NOW) == []
-    assert recall("the server of Bob", facts, NOW)[0].fact == facts[1]
+    assert recall("good morning", facts) == []
+    assert recall("", facts) == []
+    assert recall("the server of Bob", facts)[0].fact == facts[1]
 
 
 def test_words_of_every_script_are_recalled() -> None:
@@ -56,7 +63,7 @@ def test_words_of_every_script_are_recalled() -> None:
         ("Мой любимый язык Rust", "какой мой любимый язык"),
         ("ポートは三千番です", "ポート"),
     ):
-        assert [found.fact.content for found in recall(message, [fact(content)], NOW)] == [content]
+        assert [found.fact.content for found in recall(message, [fact(content)])] == [content]
 
 
 def test_two_facts_say_the_same_above_sixty_percent_of_the_union() -> None:
@@ -110,7 +117,7 @@ def test_what_is_said_twice_leaves_with_the_name_of_what_stays() -> None:
 @given(st.lists(st.text("ab c", max_size=12), max_size=8), st.text("ab c", max_size=12))
 def test_scores_are_numbers_in_order_and_say_what_they_are_made_of(contents: list[str], message: str) -> None:
     facts = [fact(content, id=str(n)) for n, content in enumerate(contents)]
-    found = recall(message, facts, NOW)
+    found = recall(message, facts)
     assert [each.score for each in found] == sorted((each.score for each in found), reverse=True)
     for each in found:
         assert 0 < each.score <= 1
@@ -141,3 +148,15 @@ def test_a_fact_of_another_workspace_is_hidden_and_one_of_none_is_known_everywhe
     assert fact("x", tags=(here, "y")).is_known_in(here)
     assert not fact("x", tags=(elsewhere,)).is_known_in(here)
     assert fact("x", tags=("y",)).is_known_in(here)
+
+
+def test_the_words_follow_the_book_when_facts_come_change_and_leave() -> None:
+    book = told([FactsWritten(entries=(fact("likes tea", id="1"), fact("likes coffee", id="2")), by="ann")], ago(0))
+    recaller = Recaller(book)
+    assert [each.fact.id for each in recaller.recall("coffee", NOW, lambda _: True)] == ["2"]
+    book.turn_over(Happened(seq=2, at=ago(0), event=FactForgotten(id="2", by="ann")))
+    assert recaller.recall("coffee", NOW, lambda _: True) == []
+    book.turn_over(Happened(seq=3, at=ago(0), event=FactPinned(id="1", pinned=True, by="ann")))
+    (found,) = recaller.recall("tea", NOW, lambda _: True)
+    assert found.fact.pinned
+    assert recaller.recall("tea", NOW, lambda _: False) == []

@@ -1,0 +1,327 @@
+"""The facts of a home: everything that is asked of them and done to them, over one log that is opened when it is needed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol, Self
+
+import msgspec
+
+from plugins.facts.book import Ambiguous, Book
+from plugins.facts.errors import FactsUnavailable, NoSuchFact
+from plugins.facts.events import (
+    FORMAT,
+    DailyCleared,
+    FactEvent,
+    FactForgotten,
+    FactPinned,
+    FactsDistilled,
+    FactsExtracted,
+    FactsOpened,
+    FactsUsed,
+    FactsWritten,
+    Happened,
+    Superseded,
+)
+from plugins.facts.lines import decode
+from plugins.facts.recalling import Recaller
+from plugins.facts.scoring import Recalled
+from plugins.facts.settings import FactKeys
+from plugins.facts.upkeep import Limits, beyond_cap, may_pin, outdated, repeated
+from plugins.facts.values import Draft, Fact, FactSource, Layer, Origin, new_id, workspace_tag
+from plugins.facts.writing import FactLog
+from sessions.errors import JournalDamaged, SessionsError
+from sessions.recorder import stamp
+from sessions.store import Log, Position
+from sessions.wire import InvalidLine
+
+GATEWAY = "gateway"
+"""Who does what nobody asked for."""
+
+
+class Opener(Protocol):
+    """Opens the log of the facts, made where there is none: its lines go to `fold`. Raises SessionsError."""
+
+    def __call__(self, fold: Callable[[bytes], None]) -> Awaitable[tuple[Log, Position]]: ...
+
+
+class Story(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of one fact: as it is now, or was before it left (`there` is False then), and what happened to it."""
+
+    fact: Fact
+    there: bool
+    happened: tuple[Happened, ...]
+
+
+class Facts:
+    """Use as an async context manager. `keys` are the settings in force, `workspace` is the folder that new facts are tied
+    to, `now` the time in UTC. Whatever raises FactsUnavailable leaves everything as it was."""
+
+    def __init__(
+        self,
+        opener: Opener,
+        *,
+        keys: Callable[[], FactKeys],
+        workspace: Callable[[], Path],
+        now: Callable[[], datetime],
+    ) -> None:
+        self._opener = opener
+        self._keys = keys
+        self._workspace = workspace
+        self._now = now
+        self._opening = asyncio.Lock()
+        self._log: FactLog | None = None
+        self._recaller: Recaller | None = None
+        self.trouble = ""
+        """Why there are no facts, as a sentence; empty while there are."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._log is not None:
+            await self._log.close()
+
+    # --- asking -------------------------------------------------------------------------------------------------------
+
+    async def book(self) -> Book:
+        """All facts. Raises FactsUnavailable."""
+        return (await self._open()).book
+
+    async def recall(self, message: str, owner: str) -> list[Recalled]:
+        """What may be told to this person, in this workspace, and shares a word with the message; best first. Raises
+        FactsUnavailable."""
+        await self._open()
+        assert self._recaller is not None
+        here, keys = self.workspace_tag(), self._keys()
+        return self._recaller.recall(
+            message,
+            self._now(),
+            lambda fact: fact.is_of(owner) and fact.is_known_in(here),
+            formula=keys.formula,
+            stale_after_days=keys.stale_after_days,
+        )
+
+    async def listed(self, owner: str | None, layer: Layer | None = None) -> list[Fact]:
+        """The facts that this person may be told here, oldest first; None is the operator, who may be told all."""
+        here = self.workspace_tag()
+        return [
+            fact
+            for fact in (await self.book()).facts.values()
+            if layer in (None, fact.layer) and (owner is None or (fact.is_of(owner) and fact.is_known_in(here)))
+        ]
+
+    async def story(self, named: str, owner: str | None) -> Story:
+        """What happened to the fact whose id begins so. Raises NoSuchFact, FactsUnavailable."""
+        log = await self._open()
+        fact = self._named(log.book, named)
+        happened = await self._read(log, fact)
+        known = log.book.facts.get(fact) or _as_it_was(fact, happened)
+        if known is None or not (owner is None or known.is_of(owner)):
+            raise NoSuchFact(f"There is no fact {named}.")
+        return Story(fact=known, there=fact in log.book.facts, happened=tuple(happened))
+
+    def workspace_tag(self) -> str:
+        """The tag of the workspace in use."""
+        return workspace_tag(self._workspace())
+
+    # --- doing --------------------------------------------------------------------------------------------------------
+
+    async def write(
+        self,
+        drafts: Iterable[Draft],
+        by: str,
+        *,
+        owner: str = "",
+        source: FactSource = "manual",
+        origin: Origin | None = None,
+    ) -> tuple[Fact, ...]:
+        """Keep these facts for long, tied to this workspace. Returns them once they are durable; with what the cap or their
+        likeness then drops, see `book`. Raises FactsUnavailable."""
+        entries = self._made(drafts, owner=owner, source=source, origin=origin, layer="longterm")
+        await self.bring(entries, by)
+        return entries
+
+    async def bring(self, entries: Sequence[Fact], by: str) -> None:
+        """Keep facts as they are, from elsewhere."""
+        if entries:
+            await self._record(FactsWritten(entries=tuple(entries), by=by))
+            await self._keep_house()
+
+    async def extracted(
+        self,
+        session: str,
+        ordinal: int,
+        drafts: Iterable[Draft] = (),
+        *,
+        owner: str,
+        origin: Origin | None,
+        failed: str = "",
+    ) -> tuple[Fact, ...]:
+        """A turn was looked through; what it left, often nothing, goes into the daily log. A second time changes nothing."""
+        log = await self._open()
+        if log.book.has_extracted(session, ordinal):
+            return ()
+        entries = self._made(drafts, owner=owner, source="auto-extracted", origin=origin, layer="daily")
+        await self._record(FactsExtracted(session=session, ordinal=ordinal, entries=entries, failed=failed))
+        if (old := outdated(log.book, self._limits(), self._now())) is not None:
+            await self._record(old)
+        return entries
+
+    async def distilled(
+        self, taken: Sequence[Fact], drafts: Iterable[Draft], superseded: Iterable[tuple[str, int, float]] = ()
+    ) -> tuple[Fact, ...]:
+        """A batch of one person's daily facts became these for long, in one event. `superseded` are ids of facts with the
+        index of the draft that says otherwise, and what importance is left to them."""
+        owner = taken[0].owner if taken else ""
+        entries = self._made(drafts, owner=owner, source="distilled", origin=None, layer="longterm")
+        less = tuple(Superseded(id=old, newer=entries[index].id, importance=worth) for old, index, worth in superseded)
+        ids = tuple(fact.id for fact in taken)
+        await self._record(FactsDistilled(taken=ids, entries=entries, superseded=less))
+        await self._keep_house()
+        return entries
+
+    async def used(self, ids: Iterable[str], recalled: Origin) -> None:
+        """Facts were recalled for a message, which keeps them from going stale; counted once for each `memory_recalled`."""
+        log = await self._open()
+        there = tuple(each for each in ids if each in log.book.facts)
+        if there and not log.book.has_used(recalled.session, recalled.seq):
+            log.note(FactsUsed(ids=there, recalled=recalled))
+
+    async def pin(self, named: str, by: str, *, owner: str | None, pinned: bool = True) -> Fact:
+        """Have a fact stay whatever comes, or no longer. Raises NoSuchFact, also with a sentence where no more can be
+        pinned, and FactsUnavailable."""
+        log = await self._open()
+        fact = self._there(log.book, named, owner)
+        if pinned and (why := may_pin(log.book, fact, self._limits())):
+            raise NoSuchFact(why)
+        if fact.pinned != pinned:
+            await self._record(FactPinned(id=fact.id, pinned=pinned, by=by))
+            await self._keep_house()
+        return log.book.facts.get(fact.id, fact)
+
+    async def forget(self, named: str, by: str, *, owner: str | None) -> Fact:
+        """Have a fact gone; its story stays. Raises NoSuchFact, FactsUnavailable."""
+        log = await self._open()
+        fact = self._there(log.book, named, owner)
+        await self._record(FactForgotten(id=fact.id, by=by))
+        return fact
+
+    async def clear(self, by: str, *, owner: str) -> int:
+        """Empty the daily log of this person in this workspace, pins too; returns how many facts left."""
+        ids = tuple(fact.id for fact in await self.listed(owner, "daily") if fact.owner == owner)
+        if ids:
+            await self._record(DailyCleared(ids=ids, by=by))
+        return len(ids)
+
+    async def dedupe(self) -> dict[str, str]:
+        """Drop what other facts say as well; returns their ids with those of the facts that stay."""
+        found = repeated((await self._open()).book, self._now())
+        if found is None:
+            return {}
+        await self._record(found)
+        return dict(zip(found.ids, found.kept, strict=True))
+
+    # --- the log ------------------------------------------------------------------------------------------------------
+
+    async def _open(self) -> FactLog:
+        async with self._opening:
+            if self._log is not None and self._log.failure is None:
+                return self._log
+            if self._log is not None:
+                await self._log.close()
+                self._log = None
+            book = Book()
+            try:
+                opened, position = await self._opener(lambda line: book.turn_over(decode(line)))
+            except (SessionsError, InvalidLine) as error:
+                self.trouble = _said(error)
+                raise FactsUnavailable(self.trouble) from error
+            self._log, self.trouble = FactLog(opened, position, book, self._now), ""
+            self._recaller = Recaller(book)
+            if self._log.is_new:
+                self._log.note(FactsOpened(format=FORMAT))
+            return self._log
+
+    async def _record(self, event: FactEvent) -> None:
+        log = await self._open()
+        try:
+            await log.record(event)
+        except SessionsError as error:
+            raise FactsUnavailable(f"The facts cannot be kept now: {error}") from error
+
+    async def _read(self, log: FactLog, fact: str) -> list[Happened]:
+        try:
+            return await log.events(log.book.history(fact))
+        except (SessionsError, InvalidLine) as error:
+            raise FactsUnavailable(f"The facts' log cannot be read: {error}") from error
+
+    async def _keep_house(self) -> None:
+        """Drop what is there twice, and what is too many."""
+        if (twice := repeated(await self.book(), self._now())) is not None:
+            await self._record(twice)
+        if (many := beyond_cap(await self.book(), self._limits(), self._now())) is not None:
+            await self._record(many)
+
+    # --- one fact -----------------------------------------------------------------------------------------------------
+
+    def _made(
+        self, drafts: Iterable[Draft], *, owner: str, source: FactSource, origin: Origin | None, layer: Layer
+    ) -> tuple[Fact, ...]:
+        at, here = stamp(self._now()), self.workspace_tag()
+        return tuple(
+            Fact(
+                id=new_id(),
+                content=draft.content,
+                type=draft.type,
+                tags=tuple(dict.fromkeys((*draft.tags, here))),
+                importance=draft.importance,
+                created=at,
+                source=source,
+                layer=layer,
+                owner=owner,
+                origin=origin,
+            )
+            for draft in drafts
+        )
+
+    def _limits(self) -> Limits:
+        keys = self._keys()
+        return Limits(retention_days=keys.retention_days, cap=keys.cap)
+
+    def _named(self, book: Book, named: str) -> str:
+        try:
+            found = book.named(named.strip())
+        except Ambiguous as error:
+            raise NoSuchFact(str(error)) from error
+        if found is None:
+            raise NoSuchFact(f"There is no fact {named}.")
+        return found
+
+    def _there(self, book: Book, named: str, owner: str | None) -> Fact:
+        fact = book.facts.get(self._named(book, named))
+        if fact is None or not (owner is None or fact.is_of(owner)):
+            raise NoSuchFact(f"There is no fact {named}.")
+        return fact
+
+
+def _said(error: Exception) -> str:
+    if isinstance(error, JournalDamaged):
+        return f"The facts are left as they are, since their log is damaged: {error}"
+    return f"The facts cannot be opened: {error}"
+
+
+def _as_it_was(fact: str, happened: Iterable[Happened]) -> Fact | None:
+    """A fact that has left, as its events have it."""
+    for each in happened:
+        if isinstance(each.event, FactsExtracted | FactsWritten | FactsDistilled):
+            for entry in each.event.entries:
+                if entry.id == fact:
+                    return entry
+    return None

@@ -1,0 +1,70 @@
+"""Which facts answer a message: found by their words at a cost of those that share one, not of all there are."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from datetime import datetime
+
+from plugins.facts.book import Book
+from plugins.facts.scoring import Formula, Recalled, scored
+from plugins.facts.values import Fact
+from plugins.memory.words import sought, word_set
+
+
+class Recaller:
+    """The words of a book's facts. It follows the book: each fact is taken apart once."""
+
+    def __init__(self, book: Book) -> None:
+        self._book = book
+        self._seen = -1
+        self._words: dict[str, frozenset[str]] = {}
+        self._having: defaultdict[str, set[str]] = defaultdict(set)
+
+    def recall(
+        self,
+        message: str,
+        now: datetime,
+        told: Callable[[Fact], bool],
+        *,
+        formula: Formula = "measured",
+        stale_after_days: float = 14.0,
+    ) -> list[Recalled]:
+        """The facts that share a word with the message and that may be `told`, best first. `coclaw` counts each word of the
+        message alike, as the reference does; `measured` by how few of the facts have it (the idf of BM25, Robertson and
+        Zaragoza, 2009), so that a rare word decides."""
+        self._follow()
+        asked = list(dict.fromkeys(sought(message)))
+        weights = {word: self._weight(word) if formula == "measured" else 1.0 for word in asked}
+        whole = math.fsum(weights.values())
+        near = set().union(*(self._having.get(word, ()) for word in asked))
+        found = []
+        for fact in (self._book.facts[each] for each in near):
+            if told(fact):
+                words = self._words[fact.id]
+                overlap = math.fsum(weights[word] for word in asked if word in words) / whole
+                found.append(scored(fact, overlap, now, stale_after_days))
+        return sorted(found, key=lambda each: (-each.score, each.fact.created, each.fact.id))
+
+    def _weight(self, word: str) -> float:
+        count, having = len(self._words), len(self._having.get(word, ()))
+        return math.log(1 + (count - having + 0.5) / (having + 0.5))
+
+    def _follow(self) -> None:
+        if self._seen == self._book.revision:
+            return
+        facts = self._book.facts
+        for gone in self._words.keys() - facts.keys():
+            for word in self._words.pop(gone):
+                self._having[word].discard(gone)
+        for fresh in facts.keys() - self._words.keys():
+            self._words[fresh] = words = word_set(f"{facts[fresh].content} {' '.join(_told(facts[fresh].tags))}")
+            for word in words:
+                self._having[word].add(fresh)
+        self._seen = self._book.revision
+
+
+def _told(tags: Iterable[str]) -> list[str]:
+    """The tags that are words, not marks such as `ws:…`."""
+    return [tag for tag in tags if ":" not in tag]

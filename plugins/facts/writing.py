@@ -1,0 +1,78 @@
+"""The writing hand of the facts' log: numbers, folds, encodes and chains, and tells when it is durable. There is one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+from datetime import datetime
+
+from plugins.facts.book import Book
+from plugins.facts.events import FactEvent, Happened
+from plugins.facts.lines import decode, encode
+from sessions.errors import StorageFailed
+from sessions.recorder import stamp
+from sessions.store import Log, Position
+
+
+class FactLog:
+    """An open log with its `book`, which is never ahead of the log's own queue. Once an append failed, `failure` says so
+    and the log has to be opened again: memory is not believed then."""
+
+    def __init__(self, log: Log, position: Position, book: Book, now: Callable[[], datetime]) -> None:
+        self.book = book
+        self.failure: StorageFailed | None = None
+        self._log = log
+        self._seq, self._sum = position.seq, position.sum
+        self._now = now
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+        log.listen(self._settle, self._fail)
+
+    @property
+    def is_new(self) -> bool:
+        """Whether nothing was ever written."""
+        return self._seq == 0
+
+    def note(self, event: FactEvent, *, urgent: bool = False) -> Happened:
+        """Queue an event, and take it into the book. Raises StorageFailed, and then changes nothing."""
+        if self.failure is not None:
+            raise self.failure
+        happened = Happened(seq=self._seq + 1, at=stamp(self._now()), event=event)
+        line, digest = encode(happened.seq, happened.at, event, self._sum)
+        self._log.append(line, urgent=urgent)
+        self._seq, self._sum = happened.seq, digest
+        self.book.turn_over(happened)
+        return happened
+
+    async def record(self, event: FactEvent) -> Happened:
+        """Note an event and return once it is durable. A cancelled wait does not take it back."""
+        happened = self.note(event, urgent=True)
+        durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((self._log.end, durable))
+        await durable
+        return happened
+
+    async def events(self, seqs: Iterable[int]) -> list[Happened]:
+        """The durable events with these seqs."""
+        found = []
+        for seq in seqs:
+            lines = await self._log.lines(seq, limit=1)
+            found += [happened for line in lines[:1] if (happened := decode(line)).seq == seq]
+        return found
+
+    async def close(self) -> None:
+        """Commit what was noted and let go of the log."""
+        await self._log.close()
+
+    def _settle(self, durable: int) -> None:
+        while self._waiting and self._waiting[0][0] <= durable:
+            _, waiter = self._waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _fail(self, failure: StorageFailed) -> None:
+        self.failure = failure
+        while self._waiting:
+            _, waiter = self._waiting.popleft()
+            if not waiter.done():
+                waiter.set_exception(failure)

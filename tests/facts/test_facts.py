@@ -1,0 +1,216 @@
+"""Facts over a real log on the disk: kept, told to whom they may be told, explained, and never lost."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from plugins.facts.errors import FactsUnavailable, NoSuchFact
+from plugins.facts.events import FactForgotten, FactsDistilled, FactsDropped, FactsExtracted
+from plugins.facts.facts import Facts
+from plugins.facts.settings import FactKeys
+from plugins.facts.values import Draft, Origin
+from sessions.committer import Committer
+from sessions.journal import Journals
+from sessions.store import Log, Position
+from tests.facts.making import NOW
+
+RUST = Draft(content="Ann's favourite language is Rust", type="preference", importance=0.8)
+PORT = Draft(content="The API runs on port 3000")
+FROM = Origin(session="20261121-031241-7k2m9q", seq=4)
+
+
+class Home:
+    """A folder with a log of facts; `days` is how late it is."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.days = 0.0
+        self.keys = FactKeys()
+        self.workspace = root / "workspace"
+
+    def now(self) -> datetime:
+        return NOW + timedelta(days=self.days)
+
+    @asynccontextmanager
+    async def facts(self) -> AsyncIterator[Facts]:
+        async with Committer() as committer:
+            journals = Journals(self.root, self.root / "quarantine", committer)
+
+            async def opener(fold: Callable[[bytes], None]) -> tuple[Log, Position]:
+                if not journals.path("facts").exists():
+                    return await journals.create("facts"), Position()
+                return await journals.open("facts", fold=fold)
+
+            async with Facts(opener, keys=lambda: self.keys, workspace=lambda: self.workspace, now=self.now) as facts:
+                yield facts
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path)
+
+
+async def test_what_a_turn_left_is_recalled_and_explained_also_after_a_restart(home: Home) -> None:
+    async with home.facts() as facts:
+        (kept,) = await facts.extracted(FROM.session, 2, [RUST], owner="ann", origin=FROM)
+    async with home.facts() as facts:
+        (found,) = await facts.recall("What is my favourite language?", "ann")
+        assert found.fact == kept
+        story = await facts.story(kept.id[:8], "ann")
+        assert story.there
+        assert story.fact.origin == FROM
+        assert [type(each.event) for each in story.happened] == [FactsExtracted]
+
+
+async def test_a_turn_is_extracted_once_whatever_is_found_the_second_time(home: Home) -> None:
+    async with home.facts() as facts:
+        assert await facts.extracted("s", 1, owner="ann", origin=None) == ()
+        assert await facts.extracted("s", 1, [RUST], owner="ann", origin=FROM) == ()
+        assert await facts.listed("ann") == []
+
+
+async def test_nobody_is_told_another_persons_facts(home: Home) -> None:
+    async with home.facts() as facts:
+        (anns,) = await facts.extracted("s", 1, [RUST], owner="ann", origin=FROM)
+        (all_,) = await facts.write([PORT], "ann")
+        assert [each.fact for each in await facts.recall("language port", "bob")] == [all_]
+        assert await facts.listed("bob") == [all_]
+        assert await facts.listed(None) == [anns, all_]
+        for asked in (facts.forget(anns.id, "bob", owner="bob"), facts.pin(anns.id, "bob", owner="bob")):
+            with pytest.raises(NoSuchFact):
+                await asked
+        with pytest.raises(NoSuchFact):
+            await facts.story(anns.id, "bob")
+
+
+async def test_another_workspace_hides_the_facts_of_this_one_and_coming_back_shows_them(home: Home) -> None:
+    async with home.facts() as facts:
+        (here,) = await facts.write([PORT], "ann")
+        home.workspace = home.root / "elsewhere"
+        assert await facts.recall("port", "ann") == []
+        assert await facts.listed("ann") == []
+        home.workspace = home.root / "workspace"
+        assert [each.fact for each in await facts.recall("port", "ann")] == [here]
+
+
+async def test_what_was_forgotten_is_not_recalled_and_its_story_is_still_told(home: Home) -> None:
+    async with home.facts() as facts:
+        (kept,) = await facts.write([PORT], "ann", owner="ann")
+        await facts.forget(kept.id[:6], "ann", owner="ann")
+        assert await facts.recall("port", "ann") == []
+        story = await facts.story(kept.id, "ann")
+        assert not story.there
+        assert story.fact.content == PORT.content
+        assert isinstance(story.happened[-1].event, FactForgotten)
+        with pytest.raises(NoSuchFact, match="There is no fact"):
+            await facts.forget(kept.id, "ann", owner="ann")
+
+
+async def test_clear_empties_the_daily_log_of_its_person_alone(home: Home) -> None:
+    async with home.facts() as facts:
+        await facts.extracted("s", 1, [PORT], owner="ann", origin=None)
+        (bobs,) = await facts.extracted("t", 1, [PORT], owner="bob", origin=None)
+        (stays,) = await facts.write([RUST], "ann", owner="ann")
+        assert await facts.clear("ann", owner="ann") == 1
+        assert await facts.listed(None) == [bobs, stays]
+        assert await facts.clear("ann", owner="ann") == 0
+
+
+async def test_daily_facts_leave_after_thirty_days_when_the_next_turn_is_looked_through(home: Home) -> None:
+    async with home.facts() as facts:
+        (old,) = await facts.extracted("s", 1, [PORT], owner="ann", origin=None)
+        home.days = 30.5
+        await facts.extracted("s", 2, [], owner="ann", origin=None)
+        assert await facts.listed("ann") == []
+        (gone,) = [
+            each.event for each in (await facts.story(old.id, "ann")).happened if isinstance(each.event, FactsDropped)
+        ]
+        assert gone.why == "retention"
+
+
+async def test_beyond_the_cap_the_least_important_leave_and_one_more_pin_is_refused(home: Home) -> None:
+    home.keys = FactKeys(cap=2)
+    async with home.facts() as facts:
+        for number in range(3):
+            await facts.write(
+                [Draft(content=f"number {number} of {'abc'[number] * 9}", importance=0.5 + number / 10)], "ann"
+            )
+        kept = await facts.listed("ann")
+        assert [fact.importance for fact in kept] == [0.6, 0.7]
+        for fact in kept:
+            assert (await facts.pin(fact.id, "ann", owner="ann")).pinned
+        (extra,) = await facts.extracted("s", 1, [PORT], owner="", origin=None)
+        assert (await facts.pin(extra.id, "ann", owner="ann")).pinned  # a daily one takes no place
+        await facts.write([PORT], "ann")
+        assert [fact.id for fact in await facts.listed("ann", "longterm")] == [fact.id for fact in kept]
+
+
+async def test_distilled_facts_are_not_taken_again_and_what_they_supersede_is_worth_less(home: Home) -> None:
+    async with home.facts() as facts:
+        (old,) = await facts.write([Draft(content="The team uses MySQL", type="decision", importance=0.9)], "ann")
+        daily = await facts.extracted("s", 1, [Draft(content="We move to PostgreSQL")], owner="", origin=None)
+        made = Draft(content="PostgreSQL replaced MySQL here", type="decision", importance=0.9)
+        (new,) = await facts.distilled(daily, [made], [(old.id, 0, 0.3)])
+    async with home.facts() as facts:
+        book = await facts.book()
+        assert book.undistilled() == []
+        assert book.facts[old.id].importance == 0.3
+        assert (await facts.recall("MySQL", "ann"))[0].fact.id == new.id
+        happened = (await facts.story(old.id, "ann")).happened[-1].event
+        assert isinstance(happened, FactsDistilled)
+        assert happened.superseded[0].newer == new.id
+
+
+async def test_use_keeps_a_fact_from_going_stale_and_counts_once_for_each_recall(home: Home) -> None:
+    async with home.facts() as facts:
+        (kept,) = await facts.write([PORT], "ann")
+        home.days = 20
+        (stale,) = await facts.recall("port", "ann")
+        assert stale.staleness < 1
+        await facts.used([kept.id, "unknown"], Origin(session="s", seq=7))
+        (fresh,) = await facts.recall("port", "ann")
+        assert fresh.staleness == 1
+        home.days = 40
+        await facts.used([kept.id], Origin(session="s", seq=7))
+        (again,) = await facts.recall("port", "ann")
+        assert again.staleness < 1
+
+
+async def test_a_damaged_log_is_left_as_it_is_and_empties_nothing(home: Home) -> None:
+    async with home.facts() as facts:
+        await facts.write([RUST, PORT], "ann")
+        await facts.write([Draft(content="something else entirely")], "ann")
+    path = home.root / "facts.jsonl"
+    harmed = path.read_bytes().replace(b"port 3000", b"port 4000")
+    path.write_bytes(harmed)
+    async with home.facts() as facts:
+        for asked in (facts.recall("port", "ann"), facts.write([PORT], "ann")):
+            with pytest.raises(FactsUnavailable, match="left as they are"):
+                await asked
+        assert "line 2" in facts.trouble
+    assert path.read_bytes() == harmed
+
+
+async def test_a_torn_tail_is_set_aside_and_the_rest_is_there(home: Home) -> None:
+    async with home.facts() as facts:
+        (kept,) = await facts.write([PORT], "ann")
+    path = home.root / "facts.jsonl"
+    path.write_bytes(path.read_bytes() + b'{"seq":9,"at":"20')
+    async with home.facts() as facts:
+        assert await facts.listed("ann") == [kept]
+
+
+async def test_dedupe_drops_what_is_said_twice_and_names_what_stays(home: Home) -> None:
+    async with home.facts() as facts:
+        one, two = await facts.write([PORT, RUST], "ann")
+        (copy,) = await facts.write([Draft(content="the API runs on port 3000.", importance=0.4)], "ann")
+        assert await facts.listed("ann") == [one, two]
+        assert (await facts.story(copy.id, "ann")).happened[-1].event == FactsDropped(
+            ids=(copy.id,), why="duplicate", kept=(one.id,)
+        )
+        assert await facts.dedupe() == {}
