@@ -49,7 +49,7 @@ PAGE = 256 * 1024
 LONGEST, LONGEST_TEXT = 24_000, 4_000
 """Characters of an excerpt, and bytes of one message in it, at most."""
 
-_PATH = re.compile(r"sessions/([A-Za-z0-9-]{1,64})\.jsonl")
+_NAME = re.compile(r"([A-Za-z0-9-]{1,64})\.jsonl")
 _KIND = re.compile(rb'"kind":"([a-z_]+)"')
 _STAMP = re.compile(r"([0-9]+)\.([0-9]+)")
 
@@ -95,25 +95,24 @@ class Transcripts:
     def there(self, known: Mapping[str, str]) -> Listing:
         """See `Source`. A journal of which too little is new keeps its stamp, and is none yet where it has none."""
         stamps: dict[str, str] = {}
-        for entry in _journals(self._folder):
-            path = f"sessions/{entry.name}"
-            with suppress(OSError):
-                found = entry.stat(follow_symlinks=False)
-                before = known.get(path, "")
-                if stat.S_ISREG(found.st_mode) and (stamp := self._stamp(Path(entry.path), before, found)):
-                    stamps[path] = stamp
+        for name, found in _journals(self._folder):
+            path = f"sessions/{name}"
+            if stamp := self._stamp(name, known.get(path, ""), found):
+                stamps[path] = stamp
         self._damaged = {path: sentence for path, sentence in self._damaged.items() if path in stamps}
         return Listing(stamps=stamps, remarks=tuple(self._damaged.values()))
 
-    def _stamp(self, place: Path, before: str, found: os.stat_result) -> str:
+    def _stamp(self, name: str, before: str, found: os.stat_result) -> str:
+        now = f"{found.st_size}.{found.st_ino}"
+        if now == before:
+            return now
         last = _STAMP.fullmatch(before)
         size, number = (int(last[1]), int(last[2])) if last else (0, found.st_ino)
-        now = f"{found.st_size}.{found.st_ino}"
-        if now == before or number != found.st_ino or found.st_size < size:
-            return now
-        rested = self._now() - found.st_mtime >= RESTED
         grown = found.st_size - size
-        return now if rested or grown >= GROWN or _says_enough(place, size, grown) else before
+        rested = self._now() - found.st_mtime >= RESTED
+        if number != found.st_ino or grown < 0 or rested or grown >= GROWN:
+            return now
+        return now if _says_enough(self._folder / name, size, grown) else before
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -213,16 +212,23 @@ class _Lines:
 
 
 def _session(path: str) -> str | None:
-    found = _PATH.fullmatch(path)
-    return found[1] if found else None
+    folder, _, name = path.rpartition("/")
+    found = _NAME.fullmatch(name)
+    return found[1] if found and folder == "sessions" else None
 
 
-def _journals(folder: Path) -> list[os.DirEntry[str]]:
+def _journals(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
+    """The journals in a folder by their names, in order."""
     try:
         with os.scandir(folder) as entries:
-            return sorted((each for each in entries if _session(f"sessions/{each.name}")), key=lambda each: each.name)
+            named = sorted((entry.name, entry) for entry in entries if _NAME.fullmatch(entry.name))
     except OSError:
-        return []
+        return
+    for name, entry in named:
+        with suppress(OSError):  # one that went away meanwhile
+            found = entry.stat(follow_symlinks=False)
+            if stat.S_ISREG(found.st_mode):
+                yield name, found
 
 
 def _says_enough(place: Path, start: int, length: int) -> bool:
