@@ -40,6 +40,12 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the first message is a summary."""
         return len(self.placed) > 0 and self.placed[0] == 0
 
+    @property
+    def begins(self) -> int | None:
+        """The seq of the first message that is no summary; None if there is none."""
+        first = int(self.summarised)
+        return self.sources[first] if len(self) > first else None
+
     def grown(self, message: Message, placed: int, source: int | None = None) -> View:
         """The view with one more message; its source is the placing event where none is named."""
         return View(

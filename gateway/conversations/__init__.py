@@ -16,6 +16,7 @@ live                   the answer that is being streamed
 instructions           the text before every conversation; workspace_notes: AGENTS.md and SOUL.md; loaded_notes:
                        these, MEMORY.md and the days' notes in it
 files, showing         a conversation's files on their way to models: what was refused; what is shown, read once
+journal_news           when the memory is to look at the journals
 recalling              what the memory has for a message, behind it
 offered_tools          which tools the model is offered now
 """

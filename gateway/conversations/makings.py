@@ -21,6 +21,7 @@ from gateway.conversations.day_notes import DayNotes
 from gateway.conversations.files import ConversationFiles
 from gateway.conversations.inbox import Inbox
 from gateway.conversations.instructions import IN_SHORT, standing_instructions
+from gateway.conversations.journal_news import JournalNews
 from gateway.conversations.live import Live
 from gateway.conversations.loaded_notes import LoadedNotes
 from gateway.conversations.owed_notes import OwedNotes
@@ -68,10 +69,12 @@ class Conversations:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._showing = Showing(parts.attachments)
+        self._news = JournalNews(parts.memory.wake)
 
     def build(self, chat: Chat, recorder: Recorder) -> Conversation:
         """A conversation of this chat, ready to run."""
         parts = self._parts
+        recorder.read_along(self._news.read)
         meter = SessionMeter(recorder, parts.figures)
         live = Live(meter.listening(chat.news))
         compacting = self._compacting(recorder)

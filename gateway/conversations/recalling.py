@@ -19,6 +19,7 @@ from plugins.memory.recall import chosen
 from plugins.memory.scope import Scope
 from plugins.memory.settings import RecallKeys
 from plugins.memory.small_talk import is_small_talk
+from plugins.memory.transcripts import document_of
 from sessions.attachments import head_and_tail
 from sessions.events import MemoryRecalled, PluginFailed
 from sessions.recorder import Recorder
@@ -92,7 +93,11 @@ class Recalling:
 
     async def _search(self, question: str) -> Found:
         transcript, keys = self._recorder.transcript, self._keys()
-        scope = Scope(owners=frozenset({transcript.person}), private=not open_turn(transcript).group)
+        scope = Scope(
+            owners=frozenset({transcript.person}),
+            private=not open_turn(transcript).group,
+            shown=(document_of(transcript.session), transcript.view.begins or 1),
+        )
         # Some of what is found may stand in the request already, or have nothing to do with the question.
         results, within = 2 * keys.max_results, VECTOR_WITHIN if keys.mode == "hybrid" else 0.0
         return await self._memory.search(question, scope, results=results, patience=PATIENCE, eager=False, within=within)

@@ -329,7 +329,7 @@ def _chunk(row: Sequence[Any]) -> Chunk:
     )
 
 
-def _joined(table: str, scope: Scope) -> tuple[str, tuple[str, ...]]:
+def _joined(table: str, scope: Scope) -> tuple[str, tuple[str | int, ...]]:
     """How a table of words is narrowed to a scope: what stands between its name and its own condition, and the values."""
     condition, values = scope.condition()
     # CROSS JOIN: the words first, then the chunk of each that has them; never the other way round.

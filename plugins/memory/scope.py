@@ -11,7 +11,7 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
     """Who searches, and what for. `owners` are those whose chunks may be found beside those that are everybody's, None
     means all of them; `private` whether what is for private chats alone may be. The others narrow it further where they are
     given: to `sources` by their names, to the days from `since` to `until` (what has no date is of no day), to what
-    `sender` said."""
+    `sender` said. `shown` is a document of which everything from a line on is before whoever searches anyway."""
 
     owners: frozenset[str] | None
     private: bool
@@ -19,12 +19,13 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
     since: date | None = None
     until: date | None = None
     sender: str | None = None
+    shown: tuple[str, int] | None = None
 
-    def condition(self) -> tuple[str, tuple[str, ...]]:
+    def condition(self) -> tuple[str, tuple[str | int, ...]]:
         """The scope as a condition of SQL on the table `chunks`, and its parameters; the condition is empty where
         everything is in the scope."""
         parts: list[str] = []
-        values: list[str] = []
+        values: list[str | int] = []
         owners = None if self.owners is None else {"", *self.owners}
         for column, allowed in (("owner", owners), ("source", self.sources)):
             if allowed is not None:
@@ -39,6 +40,9 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
         if self.sender is not None:
             parts.append("instr(lower(senders), lower(?))")
             values.append(f"\n{self.sender}\n")
+        if self.shown is not None:
+            parts.append("NOT (path = ? AND first >= ?)")
+            values += self.shown
         return " AND ".join(parts), tuple(values)
 
 

@@ -96,7 +96,7 @@ class Transcripts:
         """See `Source`. A journal of which too little is new keeps its stamp, and is none yet where it has none."""
         stamps: dict[str, str] = {}
         for name, found in _journals(self._folder):
-            path = f"sessions/{name}"
+            path = document_of(name.removesuffix(".jsonl"))
             if stamp := self._stamp(name, known.get(path, ""), found):
                 stamps[path] = stamp
         self._damaged = {path: sentence for path, sentence in self._damaged.items() if path in stamps}
@@ -209,6 +209,11 @@ class _Lines:
         if self.here.seq > self._skip and kind and kind[1].decode() in TELLING:
             self.events.append(decode(line))
             self.before[self.here.seq] = here
+
+
+def document_of(session: str) -> str:
+    """What a session's journal is called among the documents."""
+    return f"sessions/{session}.jsonl"
 
 
 def _session(path: str) -> str | None:

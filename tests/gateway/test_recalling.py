@@ -20,6 +20,7 @@ from plugins.context.fencing import mark_for
 from plugins.memory.errors import IndexUnusable
 from plugins.memory.memory import Memory
 from plugins.memory.notes import Notes
+from plugins.memory.scope import Scope
 from plugins.memory.settings import EmbeddingKeys, MemoryKeys, RecallKeys
 from plugins.memory.small_talk import is_small_talk
 from sessions.context import assemble
@@ -41,15 +42,17 @@ class Asked(Memory):
         keys = MemoryKeys(embedding=EmbeddingKeys(provider="none"))
         super().__init__(workspace / "memory.sqlite", [Notes(workspace)], keys=lambda: keys, providers={}, today=NOON.date)
         self.questions: list[str] = []
+        self.scopes: list[Scope] = []
         self.trouble: Exception | None = None
         self.seconds = 0.0
 
-    async def search(self, text: str, *args: Any, **options: Any) -> Any:
+    async def search(self, text: str, scope: Scope, **options: Any) -> Any:
         self.questions.append(text)
+        self.scopes.append(scope)
         await asyncio.sleep(self.seconds)
         if self.trouble:
             raise self.trouble
-        return await super().search(text, *args, **options)
+        return await super().search(text, scope, **options)
 
 
 @pytest.fixture
@@ -136,6 +139,21 @@ async def test_what_is_recalled_already_is_not_recalled_again_until_it_has_left_
         assert not stage.recorder.transcript.view.recalled
         await ask(stage, "my favourite language?")
     assert len(stage.told(MemoryRecalled)) == 2
+
+
+async def test_what_of_the_session_is_still_shown_is_not_looked_for(workspace: Path) -> None:
+    rules = compaction_rules(CompactionKeys(), AgentKeys(), NOON)
+    async with stage_on(workspace, "a rather long answer " * 40, compaction=rules) as stage:
+        memory = stage.memory
+        assert isinstance(memory, Asked)
+        await ask(stage, "my favourite language?")
+        while not stage.told(ContextCompacted):
+            await ask(stage, "Count the stars")
+        await ask(stage, "my favourite language?")
+    path = f"sessions/{stage.recorder.transcript.session}.jsonl"
+    kept = stage.told(ContextCompacted)[0].keep_from
+    # The turn that is kept first began with the message before it.
+    assert [memory.scopes[at].shown for at in (0, -1)] == [(path, 2), (path, kept - 1)]
 
 
 async def test_what_stands_in_the_instructions_is_not_recalled_but_what_was_added_since_is(workspace: Path) -> None:

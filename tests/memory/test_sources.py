@@ -135,6 +135,11 @@ def test_memory_md_is_read_in_private_chats_only(tmp_path: Path) -> None:
         (Scope(owners=None, private=True, sender="BO"), {"tea at six"}),
         (Scope(owners=None, private=True, since=date(2026, 11, 1)), {"tea at five", "tea at six", "tea for all"}),
         (Scope(owners=None, private=True, until=date(2026, 11, 1)), {"tea at five", "tea at six"}),
+        (Scope(owners=None, private=True, shown=("sessions/a.jsonl", 1)), {"tea at six", "tea is mine", "tea for all"}),
+        (
+            Scope(owners=frozenset({"ana"}), private=True, shown=("sessions/a.jsonl", 2)),
+            {"tea at five", "tea is mine", "tea for all"},
+        ),
     ],
 )
 def test_a_scope_limits_both_legs_before_anything_is_ranked(tmp_path: Path, scope: Scope, expected: set[str]) -> None:
