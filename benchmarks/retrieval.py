@@ -25,9 +25,9 @@ from benchmarks.agent_session import DATA
 from benchmarks.figures import Figure, figure
 from benchmarks.setting import Setting
 from plugins.embeddings.local import installed_weights
+from plugins.memory.candidates import Rules
 from plugins.memory.index import Identity, MemoryIndex
 from plugins.memory.notes import Notes
-from plugins.memory.ranking import Rules
 from plugins.memory.searching import Question, search
 
 CONVERSATIONS = DATA.with_name("locomo-dev.json")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
@@ -22,6 +22,7 @@ from gateway.terminal.printable import printable
 from plugins.contracts import House
 from plugins.errors import ProviderError
 from plugins.loading import load_plugins
+from plugins.memory.candidates import Ranked
 from plugins.memory.errors import IndexUnusable
 from plugins.memory.memory import Found, Memory
 from plugins.memory.scope import EVERYTHING
@@ -103,6 +104,7 @@ def _row(hit: Hit) -> dict[str, Any]:
         "score": hit.ranked.score,
         "fused": hit.ranked.fused,
         "decay": hit.ranked.decay,
+        "parts": [{"name": part.name, "value": part.value, "weight": part.weight} for part in hit.ranked.parts],
         "keywords": candidate.keywords,
         "cosine": candidate.cosine,
         "headings": hit.chunk.headings,
@@ -114,12 +116,18 @@ def _paragraph(hit: Hit, *, explain: bool) -> str:
     ranked = hit.ranked
     line = f"{ranked.score:.3f}  {hit.citation}  {' > '.join(hit.chunk.headings)}".rstrip()
     if explain:
-        cosine = "none" if ranked.candidate.cosine is None else f"{ranked.candidate.cosine:.3f}"
-        line += (
-            f"\n       fused {ranked.fused:.3f} × decay {ranked.decay:.3f}; keywords (bm25) {ranked.candidate.keywords:.2f},"
-            f" cosine {cosine}{', its heading is named' if ranked.candidate.named else ''}"
-        )
+        line += "".join(f"\n{row}" for row in _sum(ranked))
     return line + "\n" + hit.chunk.text
+
+
+def _sum(ranked: Ranked) -> Iterator[str]:
+    """What a score is made of, as a sum that can be added up by hand."""
+    found = {"meaning": f"cosine {ranked.candidate.cosine or 0:.3f}", "words": f"bm25 {ranked.candidate.keywords:.3g}"}
+    for part in ranked.parts:
+        if part.value:
+            row = f"{part.worth:7.4f} = {part.value:.4f} × {part.weight:.4f}  {part.name}"
+            yield row + (f" ({found[part.name]})" if part.name in found else "")
+    yield f"{ranked.fused:7.4f} in all × {ranked.decay:.4f} left by its age = {ranked.score:.4f}"
 
 
 @contextlib.asynccontextmanager

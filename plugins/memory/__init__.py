@@ -13,7 +13,11 @@ spelling        one way to write what is written in several
 tables          the index's file; derived from the notes
 vectors         the chunks' vectors, searched by sqlite-vec or by numpy
 index           the chunks in it, found by words and by vectors
-ranking         which candidates answer best; pure
+candidates      what is ranked, and by which rules
+fusions         words and vectors put together, each way by its name; pure
+measured        the way that is used: also what stands around a chunk, and what the question names; pure
+periods         the time that a question names; pure
+ranking         which candidates answer best: fusion, decay, diversity; pure
 searching       one search: candidates, ranked
 recall          what of a search stands behind a person's message; pure
 small_talk      what asks for nothing, and has nothing recalled for it

@@ -218,6 +218,19 @@ class MemoryIndex:
                 found[key] = found.get(key, 0.0) + score
         return dict(sorted(found.items(), key=lambda each: -each[1])[:limit])
 
+    def counts(self, words: Collection[str]) -> tuple[int, dict[str, int]]:
+        """How many chunks there are, and how many of them have each of these words; nothing else than numbers of what is out
+        of somebody's scope."""
+        query = "SELECT count(*) FROM words WHERE words MATCH ?"
+        found = {word: int(self._db.execute(query, (quoted(word),)).fetchone()[0]) for word in words}
+        return self.size()[1], found
+
+    def pieces(self, keys: Collection[int]) -> dict[int, str]:
+        """The words by which these chunks are found, as `words.indexed` gives them, in lower case, a space around each."""
+        marks = ", ".join("?" * len(keys))
+        rows = self._db.execute(f"SELECT rowid, text FROM words WHERE rowid IN ({marks})", tuple(keys))  # noqa: S608
+        return {key: f" {text.casefold()} " for key, text in rows}
+
     def _has(self, word: str, scope: Scope) -> bool:
         joined, values = _joined("words", scope)
         query = f"SELECT 1 FROM words{joined} words MATCH ? LIMIT 1"  # noqa: S608 - names of ours

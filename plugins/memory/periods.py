@@ -1,0 +1,136 @@
+"""The time that a question names: "in May 2023", "on 5 July", "last week", "2023年5月". Pure."""
+
+from __future__ import annotations
+
+import re
+from datetime import date, timedelta
+
+import msgspec
+
+_MONTHS = {
+    name: number
+    for names in (
+        "january february march april may june july august september october november december",
+        "jan feb mar apr - jun jul aug sep oct nov dec",
+        "januar februar märz - mai juni juli - - oktober - dezember",
+        "janvier février mars avril mai juin juillet août septembre octobre novembre décembre",
+        "enero febrero marzo abril mayo junio julio agosto septiembre octubre noviembre diciembre",
+        "gennaio febbraio marzo aprile maggio giugno luglio agosto settembre ottobre novembre dicembre",
+        "janeiro fevereiro março abril maio junho julho agosto setembro outubro novembro dezembro",
+        "января февраля марта апреля мая июня июля августа сентября октября ноября декабря",
+        "январе феврале марте апреле мае июне июле августе сентябре октябре ноябре декабре",
+    )
+    for number, name in enumerate(names.split(), 1)
+    if name != "-"
+}
+_ISO = re.compile(r"\b((?:19|20)\d\d)-(\d{1,2})(?:-(\d{1,2}))?\b")
+_HAN = re.compile(r"(?:((?:19|20)\d\d)\s*[年년]\s*)?(?:(\d{1,2})\s*[月월])?(?:\s*(\d{1,2})\s*[日号일])?")
+_WORD = re.compile(r"[^\W_]+")
+_DAY = re.compile(r"(\d{1,2})(?:st|nd|rd|th)?")
+_YEAR = re.compile(r"(?:19|20)\d\d")
+_IN = frozenset(("in", "of", "on", "since", "during", "until", "by", "early", "mid", "late", "last", "this"))
+_OF = frozenset(("of", "de", "the", "del"))
+
+_DAYS_AGO = {
+    "today": 0,
+    "heute": 0,
+    "今天": 0,
+    "今日": 0,
+    "yesterday": 1,
+    "gestern": 1,
+    "hier": 1,
+    "ayer": 1,
+    "昨天": 1,
+    "昨日": 1,
+}
+_AGO = re.compile(r"\b(\d{1,3}|a|one|two|three|four|five|six)\s+(day|week|month|year)s?\s+ago\b")
+_NUMBERS = {"a": 1, "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6}
+_RELATIVE = re.compile(r"\b(last|this)\s+(week|month|year)\b|([上这這本])(?:个|個)?(周|週|月)|(去年)|(今年)")
+
+
+class Period(msgspec.Struct, frozen=True, kw_only=True):
+    """Some days: those of a year, of a month, of a day of the month, as far as each is named, between `first` and `last`."""
+
+    year: int | None = None
+    month: int | None = None
+    day: int | None = None
+    first: date = date.min
+    last: date = date.max
+
+    def has(self, day: date) -> bool:
+        """Whether a day is one of them."""
+        named = ((self.year, day.year), (self.month, day.month), (self.day, day.day))
+        return self.first <= day <= self.last and all(wanted in (None, there) for wanted, there in named)
+
+
+def named_period(question: str, today: date) -> Period | None:
+    """The time that a question names, reckoned from today where it is told from there; None if it names none. Of several the
+    first of the most exact kind."""
+    if found := _ISO.search(question):
+        return _period(found[1], found[2], found[3])
+    for han in _HAN.finditer(question):
+        if han[2] or (han[1] and "年" in han[0]):
+            return _period(han[1], han[2], han[3])
+    try:
+        return _spelt(question) or _relative(question.casefold(), today) or _year(question)
+    except OverflowError:  # before all days
+        return None
+
+
+def _period(year: str | None, month: str | None, day: str | None) -> Period:
+    return Period(year=int(year) if year else None, month=int(month) if month else None, day=int(day) if day else None)
+
+
+def _spelt(question: str) -> Period | None:
+    """A month by its name, with the day before or behind it and the year, where they are told."""
+    words = _WORD.findall(question)
+    for at, word in enumerate(words):
+        month = _MONTHS.get(word.casefold())
+        before = [each for each in words[max(0, at - 2) : at] if each.casefold() not in _OF]
+        after = [each for each in words[at + 1 : at + 4] if each.casefold() not in _OF]
+        day = next((found for each in before[-1:] + after[:1] if (found := _DAY.fullmatch(each))), None)
+        year = next((each for each in after[:2] if _YEAR.fullmatch(each)), None)
+        said = word[0].isupper() or word.casefold() in question.split()
+        # "May" is a name and "may" a verb, "march" another: alone they are no month.
+        sure = (
+            day
+            or year
+            or (at and words[at - 1].casefold() in _IN)
+            or word.casefold() not in ("may", "march", "mar", "mai", "mars")
+        )
+        if month and said and sure:
+            return _period(year, str(month), day[1] if day else None)
+    return None
+
+
+def _relative(question: str, today: date) -> Period | None:
+    for word, days in _DAYS_AGO.items():
+        if re.search(rf"\b{word}\b", question) or (not word.isascii() and word in question):
+            day = today - timedelta(days=days)
+            return Period(first=day, last=day)
+    if found := _AGO.search(question):
+        return _before(today, int(_NUMBERS.get(found[1]) or found[1]), found[2])
+    found = _RELATIVE.search(question)
+    if not found:
+        return None
+    unit = found[2] or {"周": "week", "週": "week", "月": "month"}.get(found[4] or "", "year")
+    past = found[1] == "last" or found[3] == "上" or bool(found[5])
+    return _before(today, 1 if past else 0, unit)
+
+
+def _before(today: date, count: int, unit: str) -> Period:
+    """The day, week, month or year so many of them before today."""
+    if unit == "day":
+        return Period(first=today - timedelta(days=count), last=today - timedelta(days=count))
+    if unit == "week":
+        monday = today - timedelta(days=today.weekday() + 7 * count)
+        return Period(first=monday, last=monday + timedelta(days=6))
+    if unit == "year":
+        return Period(year=today.year - count)
+    months = today.year * 12 + today.month - 1 - count
+    return Period(year=months // 12, month=months % 12 + 1)
+
+
+def _year(question: str) -> Period | None:
+    found = re.search(r"\b(?:in|of|since|during|en|im|год|году)?\s*((?:19|20)\d\d)\b", question.casefold())
+    return Period(year=int(found[1])) if found else None
