@@ -40,7 +40,7 @@ class CompactedSession(PrunedSession):
             clock=clock,
         )
         self._compacting = Compacting(
-            recorder, rules=self._rules, condensing=condensing, notes=notes, hooks=hooks, now=clock
+            recorder, rules=self._rules, condensing=condensing, notes=notes, hooks=hooks, sight=lambda: None, now=clock
         )
         self._measured = Gauge()
         recorder.read_along(self._keep)

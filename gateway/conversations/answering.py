@@ -98,9 +98,9 @@ class Answering:
         """Tokens of a window that are kept free; 0 of one that nobody knows."""
         return 0 if window is None else self._compacting.reserve(window)
 
-    def _size(self) -> int:
-        """Estimated tokens of the next request, to a model that was not asked before."""
-        return self._recorder.transcript.counts.estimate(self.measure(None, ""), "")
+    def _size(self, model: ChosenModel) -> int:
+        """Estimated tokens of the next request to this model."""
+        return self._draft(model.provider.limits(model.model).sight, model.name).tokens
 
     def measure(self, sight: Sight | None, model: str) -> Units:
         """What the next request would hold, for a `provider:model` of this sight. Costs what is new since the last time."""

@@ -41,10 +41,11 @@ class Asking:
         measured = Gauge().measure(context)
         answers: list[Answered] = []
 
+        def size(model: ChosenModel) -> int:
+            return round(self._recorder.transcript.counts.calibration(model.name).tokens(measured.units))
+
         async def ask(model: ChosenModel) -> None:
-            calibration = self._recorder.transcript.counts.calibration(model.name)
-            tokens = round(calibration.tokens(measured.units))
-            sent = RequestSent(purpose=self._purpose, sha256=measured.sha256, messages=1, tokens=tokens)
+            sent = RequestSent(purpose=self._purpose, sha256=measured.sha256, messages=1, tokens=size(model))
             self._recorder.note(sent, turn=self._turn)
             try:
                 async with asyncio.timeout(ANSWER_WITHIN):
@@ -52,7 +53,7 @@ class Asking:
             except TimeoutError as error:
                 raise Unreachable(f"{model.name} did not answer within {ANSWER_WITHIN:.0f} seconds.") from error
 
-        await Line(self._choose()).answer(ask, lambda: measured.units.total)
+        await Line(self._choose()).answer(ask, size)
         return answers[-1]
 
     async def _listen(self, model: ChosenModel, context: Context, limit: int) -> Answered:

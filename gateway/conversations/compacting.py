@@ -7,7 +7,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 
+import msgspec
 import structlog
 
 from gateway.conversations.compaction_hooks import CompactionHooks
@@ -21,11 +23,13 @@ from plugins.errors import ProviderError
 from plugins.hooks import Hooks
 from plugins.summaries import Summary
 from sessions import compaction
+from sessions.admitting import joined
 from sessions.compaction import FRAME, Budget, CompactionPlan, Sizes, budget, due
 from sessions.context import assemble
-from sessions.events import CompactionAbandoned, CompactionBegan, ContextCompacted, Trigger
-from sessions.oversize import TOGETHER_SHARE
+from sessions.events import CompactionAbandoned, CompactionBegan, ContextCompacted, ContextPruned, Trigger
+from sessions.oversize import TOGETHER_SHARE, oversize
 from sessions.recorder import Recorder
+from sessions.sight import Sight
 from sessions.sizing import Sizing, weighed
 from sessions.transcript import Transcript
 from sessions.wire import carriable
@@ -41,7 +45,7 @@ class NothingToCompact(GatewayError):
 
 
 class Compacting:
-    """Keeps one session's view within its model's window. `now` is the time of day in UTC."""
+    """Keeps one session's view within its model's window. `sight` is that of its model, `now` the time of day in UTC."""
 
     def __init__(
         self,
@@ -51,6 +55,7 @@ class Compacting:
         condensing: Condensing,
         notes: OwedNotes,
         hooks: Hooks,
+        sight: Callable[[], Sight | None],
         now: Callable[[], datetime],
     ) -> None:
         self._recorder = recorder
@@ -58,6 +63,7 @@ class Compacting:
         self._rules = rules
         self._condensing = condensing
         self.notes = notes
+        self._sight = sight
         self._now = now
         self._sizing = Sizing()
 
@@ -67,7 +73,7 @@ class Compacting:
 
     def sizes(self) -> Sizes:
         """The next request in tokens."""
-        return self._sizing.sizes(self._transcript, assemble(self._transcript))
+        return self._sizing.sizes(self._transcript, assemble(self._transcript), self._sight())
 
     def reserve(self, window: int) -> int:
         """Tokens of a window that compaction keeps free."""
@@ -108,7 +114,13 @@ class Compacting:
         allowed = budget(min(window or sizes.total, sizes.total), rules.figures)
         below = min(allowed.flush_at, sizes.total // 2)
         attempt = Attempt(trigger="overflow", rules=rules, sizes=sizes, allowed=allowed, below=below)
-        return (await self._compact(attempt) or await self._let_go(attempt)) is not None
+        if await self._compact(attempt) is not None:
+            return True
+        if (shorter := self._shortened(attempt)) is not None:
+            if shorter.sizes.total < below or await self._compact(shorter) is not None:
+                return True
+            attempt = shorter
+        return await self._let_go(attempt) is not None
 
     async def asked(self, focus: str, window: int | None) -> ContextCompacted:
         """A person wants it. Raises NothingToCompact; GatewayError or ProviderError if no model can summarise now."""
@@ -128,7 +140,7 @@ class Compacting:
 
     async def revert(self, number: int, window: int | None) -> int:
         """Take back a compaction; returns the size of the next request in tokens, raises CannotRevert."""
-        return await revert(self._recorder, number, window, self._rules().figures)
+        return await revert(self._recorder, number, window, self._rules().figures, self._sight())
 
     async def at_end(self) -> None:
         """The session ends: write down what must last of it. Until that is done the cycle is open, so that the next start
@@ -200,9 +212,21 @@ class Compacting:
             return None
         return await self._record(attempt, cut, summary)
 
+    def _shortened(self, attempt: Attempt) -> Attempt | None:
+        """Show the newest message, or what a reply's calls returned, so short that it leaves room for a summary, and the
+        attempt as it is then; None if nothing there is long."""
+        view = self._transcript.view
+        newest = next(reversed(compaction.boundaries(view)), compaction.first_removable(view))
+        room = attempt.below - attempt.sizes.head - FRAME
+        edits = joined(view, oversize(view, room, 0, newest, weigh=partial(weighed, self._transcript)))
+        if not edits:
+            return None
+        self._recorder.note(ContextPruned(edits=edits), turn=self._turn)
+        return msgspec.structs.replace(attempt, sizes=self.sizes())
+
     async def _let_go(self, attempt: Attempt) -> ContextCompacted | None:
-        """There is not even room for a summary: all but the newest message, or call with its results, leaves without one.
-        The log keeps it, and the flush has seen it. None if there is nothing else."""
+        """There is no room for a summary, however short the newest results are shown: all but the newest message, or call
+        with its results, leaves without one. The log keeps it, and the flush has seen it. None if there is nothing else."""
         view = self._transcript.view
         if not (places := compaction.boundaries(view)) and not view.summarised:
             return None

@@ -30,6 +30,7 @@ from gateway.conversations.recalling import Recalling
 from gateway.conversations.showing import Showing
 from gateway.conversations.turn import Turn, TurnRules
 from gateway.conversations.workspace_notes import WorkspaceNotes
+from gateway.errors import GatewayError
 from gateway.measuring.figures import Figures
 from gateway.measuring.session_meter import SessionMeter
 from gateway.models.choosing import ChosenModel, Models
@@ -40,6 +41,7 @@ from plugins.memory.memory import Memory
 from plugins.summaries import Flush, Summarizer
 from sessions.attachments import Attachments
 from sessions.recorder import Recorder
+from sessions.sight import Sight
 from sessions.transcript import Waiting
 
 
@@ -111,6 +113,13 @@ class Conversations:
             wanted = parts.settings.current.compaction.model
             return parts.models.choose(wanted or recorder.transcript.settings.get("model"))
 
+        def sight() -> Sight | None:
+            try:
+                model = parts.models.choose(recorder.transcript.settings.get("model"))
+            except GatewayError:
+                return None
+            return model.provider.limits(model.model).sight
+
         notes = OwedNotes(recorder, parts.day_notes, lines)
         condensing = Condensing(
             recorder,
@@ -126,6 +135,7 @@ class Conversations:
             condensing=condensing,
             notes=notes,
             hooks=parts.hooks,
+            sight=sight,
             now=parts.clock.now,
         )
 

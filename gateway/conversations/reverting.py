@@ -12,6 +12,7 @@ from sessions.context import assemble
 from sessions.cycle import Cut
 from sessions.events import CompactionReverted, Recorded
 from sessions.recorder import Recorder
+from sessions.sight import Sight
 from sessions.sizing import Sizing
 from sessions.transcript import Transcript, Unfolding, evolve, project
 
@@ -26,9 +27,9 @@ class CannotRevert(GatewayError):
     """The compaction cannot be taken back."""
 
 
-async def revert(recorder: Recorder, number: int, window: int | None, rules: Rules) -> int:
+async def revert(recorder: Recorder, number: int, window: int | None, rules: Rules, sight: Sight | None) -> int:
     """Take back compaction `number` and what was compacted on top of it; returns the estimated size of the next request in
-    tokens. Raises CannotRevert, also where the larger view would not fit a model of this `window`."""
+    tokens. Raises CannotRevert, also where the larger view would not fit a model of this `window` and `sight`."""
     cut = _in_force(recorder.transcript, number)
     under = next((other for other in recorder.transcript.cuts if other.compaction == cut.under), None)
     event = CompactionReverted(to=cut.under, keep_from=under.keep_from if under else 1)
@@ -36,7 +37,7 @@ async def revert(recorder: Recorder, number: int, window: int | None, rules: Rul
     # From here to the note nothing awaits: the log can hold nothing that the fold does not.
     folded = msgspec.structs.replace(folded, unfolding=_unfolding(folded, folded.head + 1))
     after = evolve(folded, Recorded(seq=folded.head + 1, at=folded.at, turn=None, event=event))
-    tokens = Sizing().sizes(after, assemble(after)).total
+    tokens = Sizing().sizes(after, assemble(after), sight).total
     if window is not None and tokens >= budget(window, rules).compact_at:
         most = budget(window, rules).compact_at
         raise CannotRevert(

@@ -56,9 +56,9 @@ class Line:
         self._left = [first, *first.fallbacks]
         self._failures: list[tuple[str, ProviderError]] = []
 
-    async def answer(self, ask: Callable[[ChosenModel], Awaitable[None]], tokens: Callable[[], int]) -> None:
-        """Have the first model that can answer do so. `ask` asks one; `tokens` says how large the conversation is, which
-        decides about models that step in. Raises what the only model, or a refused request, raised; else what
+    async def answer(self, ask: Callable[[ChosenModel], Awaitable[None]], tokens: Callable[[ChosenModel], int]) -> None:
+        """Have the first model that can answer do so. `ask` asks one; `tokens` says how large the conversation is for one,
+        which decides about models that step in. Raises what the only model, or a refused request, raised; else what
         `none_answered` says."""
         while True:
             model = self._left[0]
@@ -76,10 +76,10 @@ class Line:
                     raise
                 self._step_aside(model, error)
 
-    def _check(self, model: ChosenModel, tokens: Callable[[], int]) -> None:
+    def _check(self, model: ChosenModel, tokens: Callable[[ChosenModel], int]) -> None:
         """Whether it is worth asking: ContextOverflow, RateLimited or Unreachable says why not. The last one is asked even
         if it rests: nobody else is left."""
-        if self._failures and model.window is not None and (size := tokens()) > model.window:
+        if self._failures and model.window is not None and (size := tokens(model)) > model.window:
             raise ContextOverflow(f"it takes {model.window:,} tokens and the conversation has {size:,}")
         if len(self._left) > 1 and (rest := model.asides.rest(model.name)) is not None:
             raise RateLimited(rest[1], retry_after=rest[0])

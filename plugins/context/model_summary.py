@@ -84,7 +84,7 @@ class _Writing:
             tried = await self._mended(tried)
             self.checks += (f"Second try: {sentence}" for sentence in tried.checked.sentences)
         if not tried.checked.mendable:
-            raise _NoSummary(tried.checked.sentences[0])
+            raise _NoSummary(tried.checked.unmendable)
         text = await asyncio.to_thread(completed, tried.text, self._leaving, tried.checked)
         if (size := estimate(text)) > self._leaving.limit:
             raise _NoSummary(f"With what it left out it has about {size} tokens; it may have {self._leaving.limit}.")

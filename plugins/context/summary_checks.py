@@ -69,8 +69,18 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def mendable(self) -> bool:
         """Whether it can be mended without a model and is worth it."""
-        vague = self.demanded >= FEW and 2 * len(self.missing) > self.demanded
-        return not self.faults and not vague and len(self.absent) <= MOST_ABSENT
+        return not self.unmendable
+
+    @property
+    def unmendable(self) -> str:
+        """Why it cannot be, or is not worth it; empty if it can."""
+        if self.faults:
+            return self.faults[0]
+        if len(self.absent) > MOST_ABSENT:
+            return f"{len(self.absent)} of its sections are missing."
+        if self.demanded >= FEW and 2 * len(self.missing) > self.demanded:
+            return f"It leaves out {len(self.missing)} of {self.demanded} identifiers: {', '.join(self.missing)}."
+        return ""
 
     @property
     def sentences(self) -> tuple[str, ...]:

@@ -192,6 +192,7 @@ class Stage:
             ),
             notes=notes,
             hooks=hooks,
+            sight=lambda: model.limits("model").sight,
             now=self.clock.now,
         )
         answering = Answering(

@@ -14,7 +14,7 @@ from gateway.configuration.keys import AgentKeys, CompactionKeys, FlushKeys
 from gateway.conversations.compacting import NothingToCompact
 from gateway.conversations.compaction_rules import CompactionRules, compaction_rules
 from gateway.conversations.reverting import CannotRevert
-from plugins.contracts import ChatRequest, Delta, Reply
+from plugins.contracts import ChatRequest, Delta, ModelLimits, Reply
 from plugins.errors import ContextOverflow, Unreachable
 from plugins.hooks import Hooks
 from plugins.hookspecs import hookimpl
@@ -31,9 +31,9 @@ from sessions.events import (
     RequestSent,
     TurnEnded,
 )
-from sessions.messages import UserMessage
+from sessions.messages import ToolMessage, UserMessage
 from sessions.transcript import Transcript, project
-from tests.gateway.stage import Answer, Model, Stage, breaks, hangs_after, says
+from tests.gateway.stage import Answer, Instrument, Model, Stage, breaks, hangs_after, says
 from tests.stories import NOON
 
 WORDS = "one two three four five six seven eight nine ten " * 13
@@ -102,13 +102,24 @@ def answering(answer: Answer, *, flush: Answer | None = None, summary: Answer | 
     return answer_by_purpose
 
 
-def stage(tmp_path: Path, *answers: Answer, **given: Any) -> Stage:
+class Roomy(Model):
+    """A model of which one says that it takes in as many tokens."""
+
+    window = 1000
+
+    def limits(self, model: str) -> ModelLimits:
+        return ModelLimits(window=self.window, small=self.small)
+
+
+def stage(tmp_path: Path, *answers: Answer, tools: Sequence[Instrument] = (), window: int = 1000, **given: Any) -> Stage:
     hooks = Hooks()
     hooks.register("kit", Kit())
     Short.given.clear()
     (tmp_path / "workspace").mkdir(exist_ok=True, parents=True)
     given.setdefault("compaction", rules())
-    return Stage(Model(*answers), hooks=hooks, workspace=tmp_path / "workspace", **given)
+    model = Roomy(*answers)
+    model.window = window
+    return Stage(model, *tools, hooks=hooks, workspace=tmp_path / "workspace", **given)
 
 
 async def talk(on: Stage, turns: int, text: str = WORDS) -> None:
@@ -229,6 +240,29 @@ async def test_where_not_even_a_summary_fits_what_is_old_leaves_without_one(tmp_
     made = on.told(ContextCompacted)
     assert {(event.by, event.summary) for event in made} == {("nothing", "")}
     assert len(on.told(MemoryFlushed)) == len(made)
+
+
+async def test_results_that_alone_are_too_long_are_shown_shorter_and_the_summary_stays(tmp_path: Path) -> None:
+    """The window is in truth far smaller than what is known of it, and one reply asks for much."""
+
+    def answer(request: ChatRequest) -> AsyncIterator[Delta | Reply]:
+        if sum(len(message.text) for message in request.context.messages) > 6_000:
+            return breaks(ContextOverflow("Too long."))(request)
+        looks = request.context.messages[-1].text.startswith("look")
+        return (says("", "read", "read") if looks else says("yes"))(request)
+
+    reads = Instrument("read", lambda: WORDS * 8)
+    on = stage(tmp_path, answering(answer), tools=(reads,), window=100_000)
+    async with on.playing():
+        await talk(on, 5)
+        on.hear("look", "look")
+        await on.until_settled()
+    assert on.told(TurnEnded)[-1].outcome == "replied"
+    made = on.told(ContextCompacted)
+    assert [(event.by, event.summary) for event in made] == [("short", "They talked.")]
+    results = [message for message in on.recorder.transcript.messages if isinstance(message, ToolMessage)]
+    assert all(WORDS[:200] in each.text and "[Shortened: it had" in each.text for each in results)
+    assert on.recorder.transcript.messages[0].text.endswith("They talked.\n</summary>")
 
 
 async def test_stopping_while_what_is_old_is_flushed_for_the_last_time_leaves_no_cycle_open(tmp_path: Path) -> None:

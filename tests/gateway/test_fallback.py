@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 from structlog.testing import capture_logs
 
@@ -25,8 +26,10 @@ from plugins.errors import (
     StreamCut,
     Unreachable,
 )
+from sessions.counts import Counts
 from sessions.events import ModelReplied, TurnEnded, TurnStarted
 from sessions.messages import Usage
+from sessions.units import Units
 from tests.gateway.gateways import gateway
 from tests.gateway.stage import Answer, Instrument, Model, Stage, breaks, hangs_after, says
 from tests.servers.faults import Fault
@@ -193,6 +196,20 @@ async def test_when_all_fail_one_sentence_names_each_and_why() -> None:
     assert ended.error.sentence.endswith("; third:spare: No credit is left.")
 
 
+async def test_whether_a_conversation_fits_a_model_that_steps_in_is_judged_by_how_that_one_counts() -> None:
+    """It said before that what we take for 1,000 tokens has 2,500 for it."""
+    counts = Counts().after_asking(Units(words=1000), "second:spare")
+    counts = counts.after_reply(Units(), Usage(input=2500), opaque=False)
+    first, second = Model(breaks(Unreachable("away"))), Second(says("hello"), window=800)
+    staged = stage(first, second, Third(says("hi")))
+    staged.recorder.transcript = msgspec.structs.replace(staged.recorder.transcript, counts=counts)
+    async with staged.playing():
+        await hear(staged, "hi " * 150)
+    assert Counts().estimate(Units(words=180), "second:spare") < 800
+    assert second.requests == []
+    assert staged.told(ModelReplied)[-1].provider == "third"
+
+
 async def test_the_sentence_names_each_even_where_all_say_much() -> None:
     long = "It is very far away. " * 40
     staged = stage(Model(breaks(Unreachable(long))), Second(breaks(Unreachable(long))), Third(breaks(Unreachable(long))))
@@ -249,7 +266,7 @@ async def test_a_model_that_rests_is_asked_all_the_same_when_nobody_else_is_left
         if model.name == "staged:model":
             raise Unreachable("away")
 
-    await Line(models.choose()).answer(ask, lambda: 1)
+    await Line(models.choose()).answer(ask, lambda _: 1)
     assert asked == ["staged:model", "second:spare"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
@@ -183,6 +184,16 @@ async def test_what_is_no_summary_is_never_stored_as_one(answer: str) -> None:
     assert len(model.texts) == 2
 
 
+async def test_of_what_is_wrong_with_a_summary_that_is_which_nobody_can_mend_by_hand_is_the_reason() -> None:
+    """Sections are added and a few identifiers too, but not most of them: then the summary was vague."""
+    what = leaving(*(person(f"Take /srv/crab-{number}.log and CRAB-{number} into account.") for number in range(8)))
+    summary = await summarize(what, AskedModel("## Goals\n- To look at the logs, and take them into account"))
+    assert summary.by == "extract"
+    assert summary.failed == "6 of its sections are missing."
+    whole = written({GOALS: "- To look at the logs, and take them into account"})
+    assert re.fullmatch(r"It leaves out (\d+) of \1 identifiers: .*", (await summarize(what, AskedModel(whole))).failed)
+
+
 async def test_a_summary_that_tells_of_errors_is_one() -> None:
     text = with_lines(goals="- Error 529 came of the leak in the second aquarium; sorry crabs")
     assert (await summarize(TALK, AskedModel(text))).text == text
@@ -261,7 +272,7 @@ async def test_a_summary_that_names_next_to_nothing_is_not_taken() -> None:
     text = written({GOALS: "- next week: the second aquarium, which leaks"})
     summary = await summarize(TALK, AskedModel(text))
     assert summary.by == "extract"
-    assert summary.failed.startswith("These identifiers are missing: src/shells/moult.py, 7f3a9c21")
+    assert summary.failed.startswith("It leaves out 4 of 4 identifiers: src/shells/moult.py, 7f3a9c21")
     assert summary.lost == ()
 
 
