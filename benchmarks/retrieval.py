@@ -25,8 +25,10 @@ from benchmarks.agent_session import DATA
 from benchmarks.figures import Figure, figure
 from benchmarks.setting import Setting
 from plugins.embeddings.local import installed_weights
+from plugins.memory.backend import Identity
 from plugins.memory.candidates import Rules
-from plugins.memory.index import Identity, MemoryIndex
+from plugins.memory.changes import refresh
+from plugins.memory.index import MemoryIndex
 from plugins.memory.notes import Notes
 from plugins.memory.searching import Question, search
 
@@ -163,7 +165,7 @@ def _index_of(notes: Mapping[str, str], place: Path) -> MemoryIndex:
         (place / path).write_text(text)
     index = MemoryIndex(place / "memory.sqlite")
     with index:
-        index.refresh([Notes(place)])
+        refresh(index, [Notes(place)])
     return index
 
 

@@ -20,7 +20,7 @@ from gateway import logs, whereabouts
 from gateway.clock import SystemClock
 from gateway.commands.parsing import listed
 from gateway.commands.view import Surroundings
-from gateway.configuration.keys import Config, check_condensers, check_embedding, check_providers, load_config
+from gateway.configuration.keys import Config, check_backend, check_condensers, check_embedding, check_providers, load_config
 from gateway.configuration.reloading import Reloading
 from gateway.configuration.settings import Settings
 from gateway.conversations.day_notes import DayNotes
@@ -130,6 +130,7 @@ class Daemon:
         """ConfigRefused where a configuration asks for what no plugin provides."""
         check_providers(config, hooks.chat_providers())
         check_embedding(config, hooks.embedding_providers())
+        check_backend(config, hooks.memory_backends())
         check_condensers(config, hooks.summarizers(), hooks.flushes())
 
     def stop(self) -> None:
@@ -152,15 +153,17 @@ class Daemon:
         embeddings = await stack.enter_async_context(open_embeddings(hooks.embedding_providers(), house))
         await asyncio.gather(providers.fit(self.config), embeddings.fit(self.config))
         models = Models(providers, now=self.clock.monotonic, **self._wishes())
+        memory = await stack.enter_async_context(
+            open_memory(self.home, self.settings, embeddings, hooks.memory_backends(), self.clock)
+        )
         troubles = Troubles(
             catalog,
             self._figures,
             lag,
             models.breakers,
             misnamed=models.misnamed,
-            unopened=lambda: [*providers.troubles(), *embeddings.troubles()],
+            unopened=lambda: [*providers.troubles(), *embeddings.troubles(), *memory.troubles()],
         )
-        memory = await stack.enter_async_context(open_memory(self.home, self.settings, embeddings, self.clock))
         commands = {name: command() for name, command in hooks.commands().items()}
         workspace = self.home.workspace(self.config.agent.workspace)
         parts = Parts(

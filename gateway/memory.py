@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from datetime import date, tzinfo
 from zoneinfo import ZoneInfo
 
@@ -13,6 +13,7 @@ from gateway.home import Home
 from gateway.models.open_providers import OpenProviders
 from plugins.contracts import Clock
 from plugins.embedding import EmbeddingProvider
+from plugins.memory.backend import MemoryBackend
 from plugins.memory.extra_notes import ExtraNotes
 from plugins.memory.memory import Memory
 from plugins.memory.notes import Notes
@@ -25,6 +26,7 @@ async def open_memory(
     home: Home,
     settings: Settings,
     embeddings: OpenProviders[EmbeddingProvider],
+    backends: Mapping[str, type[MemoryBackend]],
     clock: Clock,
 ) -> AsyncIterator[Memory]:
     """The memory of the home's workspace, which follows the settings as they change; its vectors are made by one of the
@@ -39,6 +41,7 @@ async def open_memory(
         keys=lambda: settings.current.memory,
         providers=embeddings,
         in_use=embeddings.in_use,
+        backends=backends,
         today=today,
     ) as memory:
         yield memory

@@ -12,7 +12,7 @@ from typing import Any, TextIO, TypeVar
 import msgspec
 
 from gateway.clock import SystemClock
-from gateway.configuration.keys import check_embedding, load_config
+from gateway.configuration.keys import check_backend, check_embedding, load_config
 from gateway.configuration.settings import Settings
 from gateway.errors import GatewayError
 from gateway.home import Home
@@ -135,6 +135,7 @@ async def _memory(home: Home, file: Path | None, environment: Mapping[str, str])
     config = load_config(file or home.config, environment=environment, overrides={})
     hooks, clock = load_plugins(config.plugins.allow), SystemClock()
     check_embedding(config, hooks.embedding_providers())
+    check_backend(config, hooks.memory_backends())
     async with Transport() as transport:
 
         def house(name: str, settings: Any) -> House:
@@ -149,7 +150,7 @@ async def _memory(home: Home, file: Path | None, environment: Mapping[str, str])
 
         async with (
             open_embeddings(hooks.embedding_providers(), house) as embeddings,
-            open_memory(home, Settings(config), embeddings, clock) as memory,
+            open_memory(home, Settings(config), embeddings, hooks.memory_backends(), clock) as memory,
         ):
             await embeddings.fit(config)
             yield memory

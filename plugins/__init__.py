@@ -35,7 +35,11 @@ The built-ins:
     commands/    what a person types after a slash
     context/     what keeps the context small
     embeddings/  what turns texts into vectors
-    memory/      what was written down is found again
+    memory/      what was written down is found again; memory/backend: the contract of where its index rests
+
+For authors' own tests:
+
+    conformance/  test cases to inherit
     tools/       what the model may do
 """
 
@@ -85,6 +89,12 @@ if TYPE_CHECKING:
     from plugins.errors import ToolFailed as ToolFailed
     from plugins.errors import Unreachable as Unreachable
     from plugins.hookspecs import hookimpl as hookimpl
+    from plugins.memory.backend import Document as Document
+    from plugins.memory.backend import Identity as Identity
+    from plugins.memory.backend import MemoryBackend as MemoryBackend
+    from plugins.memory.chunks import Chunk as Chunk
+    from plugins.memory.scope import Scope as Scope
+    from plugins.memory.sources import Reading as Reading
     from plugins.pruning import PruningBudget as PruningBudget
     from plugins.pruning import PruningContext as PruningContext
     from plugins.pruning import PruningRules as PruningRules
@@ -120,6 +130,10 @@ _NAMES = {
     "plugins.errors": "BadAnswer BadRequest ContextOverflow CredentialsRefused NoSuchModel PluginError ProviderError"
     " RateLimited SettingsRefused StreamCut ToolFailed Unreachable",
     "plugins.hookspecs": "hookimpl",
+    "plugins.memory.backend": "Document Identity MemoryBackend",
+    "plugins.memory.chunks": "Chunk",
+    "plugins.memory.scope": "Scope",
+    "plugins.memory.sources": "Reading",
     "plugins.pruning": "PruningBudget PruningContext PruningRules",
     "plugins.secrets": "Secret",
     "plugins.summaries": "Answered Ask Flush FlushRules Flushed Leaving Summarizer Summary",

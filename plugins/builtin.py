@@ -19,6 +19,7 @@ from plugins.context.condensers import Extract, MemoryFlush, ModelSummary
 from plugins.contracts import ChatProvider, Command, Tool
 from plugins.embedding import EmbeddingProvider
 from plugins.hookspecs import hookimpl
+from plugins.memory.backend import MemoryBackend
 from plugins.memory.tools import MemoryGet, MemorySearch
 from plugins.summaries import Flush, Summarizer
 from plugins.tools.edit import Edit
@@ -52,6 +53,15 @@ def register_embedding_providers() -> Sequence[type[EmbeddingProvider]]:
     from plugins.embeddings.voyage import VoyageEmbeddings  # noqa: PLC0415
 
     return [LocalEmbeddings, OpenAIEmbeddings, GeminiEmbeddings, VoyageEmbeddings, MistralEmbeddings, OllamaEmbeddings]
+
+
+@hookimpl
+def register_memory_backends() -> Sequence[type[MemoryBackend]]:
+    """Where the index may rest besides SQLite."""
+    from plugins.memory.backends.chroma import ChromaBackend  # noqa: PLC0415 - as above
+    from plugins.memory.backends.local import LocalBackend  # noqa: PLC0415 - as above
+
+    return [LocalBackend, ChromaBackend]
 
 
 @hookimpl

@@ -21,6 +21,7 @@ from plugins.contracts import ChatProvider, Command, Tool
 from plugins.deciding import Decision
 from plugins.embedding import EmbeddingProvider
 from plugins.implementations import Implementation, Implementations
+from plugins.memory.backend import MemoryBackend
 from plugins.pruning import PruningBudget, PruningContext
 from plugins.strangers import StrangerFailed, attempt
 from plugins.summaries import Flush, Summarizer
@@ -67,6 +68,7 @@ class Hooks:
         self._pluggy.add_hookspecs(hookspecs)
         self._chat_providers: dict[str, type[ChatProvider]] = {}
         self._embedding_providers: dict[str, type[EmbeddingProvider]] = {}
+        self._memory_backends: dict[str, type[MemoryBackend]] = {}
         self._tools: dict[str, type[Tool]] = {}
         self._commands: dict[str, type[Command]] = {}
         self._ours: set[str] = set()
@@ -93,6 +95,7 @@ class Hooks:
         self._notices.clear()
         self._collect(name, "register_chat_providers", validation.chat_provider, self._chat_providers)
         self._collect(name, "register_embedding_providers", validation.embedding_provider, self._embedding_providers)
+        self._collect(name, "register_memory_backends", validation.memory_backend, self._memory_backends)
         self._collect(name, "register_tools", validation.tool, self._tools)
         self._collect(name, "register_commands", validation.command, self._commands)
         self._collect(name, "register_summarizers", validation.summarizer, self._summarizers)
@@ -111,6 +114,10 @@ class Hooks:
     def embedding_providers(self) -> Mapping[str, type[EmbeddingProvider]]:
         """The embedding providers by name, in the order in which they were registered."""
         return dict(self._embedding_providers)
+
+    def memory_backends(self) -> Mapping[str, type[MemoryBackend]]:
+        """The memory backends by name; the built-in one that is always there is none of them."""
+        return dict(self._memory_backends)
 
     def tools(self) -> Mapping[str, type[Tool]]:
         """The tools by name."""

@@ -22,6 +22,7 @@ import pluggy
 from plugins.compactions import AfterCompaction, BeforeCompaction, CompactionBudget, CompactionContext
 from plugins.contracts import ChatProvider, Command, Tool
 from plugins.embedding import EmbeddingProvider
+from plugins.memory.backend import MemoryBackend
 from plugins.pruning import PruningBudget, PruningContext
 from plugins.summaries import Flush, Summarizer
 from sessions.events import Trigger
@@ -44,6 +45,13 @@ def register_chat_providers() -> Sequence[type[ChatProvider]]:
 def register_embedding_providers() -> Sequence[type[EmbeddingProvider]]:
     """Return the classes of the embedding providers that this plugin adds. Their names must be new;
     `memory.embedding.provider` names the one in use."""
+    raise AssertionError
+
+
+@hookspec
+def register_memory_backends() -> Sequence[type[MemoryBackend]]:
+    """Return the classes of the memory backends that this plugin adds. Their names must be new; `memory.backend` names the
+    one in use."""
     raise AssertionError
 
 

@@ -12,6 +12,8 @@ import msgspec
 
 from plugins.contracts import ChatProvider, Command, CommandTime, Tool
 from plugins.embedding import EmbeddingProvider
+from plugins.memory.backend import MemoryBackend
+from plugins.memory.settings import AUTO, SQLITE
 from plugins.strangers import StrangerFailed
 from plugins.summaries import Flush, Summarizer
 from sessions.messages import ToolDefinition
@@ -62,6 +64,20 @@ def embedding_provider(offered: object) -> str:
     _coroutine(kind, "__aenter__", "__aexit__", "embed")
     _plain(kind, "model", "why", "dimensions")
     return _text(kind, "name", _WORD)
+
+
+def memory_backend(offered: object) -> str:
+    """The name of a memory backend's class."""
+    methods = (
+        *("why_not", "__enter__", "__exit__", "known", "take", "forget", "chunks", "size", "keywords", "counts"),
+        *("pieces", "unembedded", "count_unembedded", "embed", "nearest", "cosines"),
+    )
+    kind = _class(offered, MemoryBackend, methods)
+    _plain(kind, *methods)
+    name = _text(kind, "name", _WORD)
+    if name in (AUTO, SQLITE):
+        raise Unfit(f"{name!r} is taken")
+    return name
 
 
 def tool(offered: object) -> str:

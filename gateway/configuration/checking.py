@@ -9,7 +9,15 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from gateway.configuration.keys import Config, check_condensers, check_embedding, check_providers, fit_config, fit_provider
+from gateway.configuration.keys import (
+    Config,
+    check_backend,
+    check_condensers,
+    check_embedding,
+    check_providers,
+    fit_config,
+    fit_provider,
+)
 from gateway.configuration.secret_references import References
 from gateway.configuration.sources import merge
 from gateway.door.people import people_of
@@ -51,6 +59,7 @@ def check(path: Path | None, environment: Mapping[str, str]) -> Checked:
     settings = {name: _fitted(config, name, kind, faults, warnings) for name, kind in kinds.items()}
     _without_faults(lambda: check_providers(config, kinds), {"providers": config.providers}, faults)
     _without_faults(lambda: check_embedding(config, hooks.embedding_providers()), {}, faults)
+    _without_faults(lambda: check_backend(config, hooks.memory_backends()), {}, faults)
     _without_faults(lambda: check_condensers(config, hooks.summarizers(), hooks.flushes()), {}, faults)
     faults += [*_of_token(config), *_of_people(config), *_of_model(config, kinds)]
     return Checked(faults=faults, warnings=warnings, config=config, kinds=kinds, settings=settings)

@@ -18,7 +18,7 @@ from gateway.configuration.fitting import Fitting, Seconds, Timezone
 from gateway.configuration.secret_references import References
 from gateway.configuration.sources import Sources, merge
 from gateway.errors import ConfigRefused
-from plugins.memory.settings import AUTO, NONE, MemoryKeys
+from plugins.memory.settings import AUTO, NONE, SQLITE, MemoryKeys
 from plugins.pruning import PruningRules
 from plugins.secrets import Secret
 from plugins.summaries import IdentifierPolicy
@@ -220,6 +220,16 @@ def check_condensers(config: Config, summarizers: Collection[str], flushes: Coll
             raise ConfigRefused(
                 f"{config.sources.place(key)}: {key} is {name!r}, which does not exist; there are {there}.", key=key
             )
+
+
+def check_backend(config: Config, known: Collection[str]) -> None:
+    """ConfigRefused if `memory.backend` names one that no plugin provides."""
+    name, key = config.memory.backend, "memory.backend"
+    if name not in (AUTO, SQLITE, *known):
+        there = ", ".join((AUTO, SQLITE, *known))
+        raise ConfigRefused(
+            f"{config.sources.place(key)}: {key} is {name!r}, which does not exist; there are {there}.", key=key
+        )
 
 
 def check_embedding(config: Config, known: Collection[str]) -> None:

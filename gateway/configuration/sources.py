@@ -25,6 +25,7 @@ NAMED: dict[str, KeyPath] = {
     "COPAW_MEMORY_COMPACT_THRESHOLD": ("compaction", "threshold_tokens"),
     "COPAW_MEMORY_COMPACT_KEEP_RECENT": ("compaction", "keep_recent_messages"),
     "COPAW_MEMORY_COMPACT_RATIO": ("compaction", "ratio"),
+    "MEMORY_STORE_BACKEND": ("memory", "backend"),
     "FTS_ENABLED": ("memory", "search", "keywords"),
     "EMBEDDING_API_KEY": ("memory", "embedding", "api_key"),
     "EMBEDDING_BASE_URL": ("memory", "embedding", "base_url"),

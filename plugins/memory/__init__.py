@@ -10,9 +10,13 @@ chunks          the pieces of a note that are found
 words           the words of a text, in every script
 languages       stop words and stems
 spelling        one way to write what is written in several
+backend         the contract of where the index rests
+backends/       where it may rest besides SQLite
+resting         where it rests now
+changes         what the index is to be told of the sources
 tables          the index's file; derived from the notes
 vectors         the chunks' vectors, searched by sqlite-vec or by numpy
-index           the chunks in it, found by words and by vectors
+index           the backend `sqlite`: the chunks in it, found by words and by vectors
 candidates      what is ranked, and by which rules
 fusions         words and vectors put together, each way by its name; pure
 measured        the way that is used: also what stands around a chunk, and what the question names; pure

@@ -1,4 +1,4 @@
-"""The memory index: chunks of the sources' documents, found by their words and by their vectors. Derived.
+"""The backend `sqlite`, which is always there: chunks of documents, found by their words and by their vectors. Derived.
 
 Every method blocks: those on an event loop call it in a thread, one at a time.
 """
@@ -7,19 +7,17 @@ from __future__ import annotations
 
 import array
 import contextlib
-import math
-import time
-from collections import deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import msgspec
 
+from plugins.memory.backend import Document, Identity
 from plugins.memory.chunks import Chunk
 from plugins.memory.scope import EVERYTHING, Scope
-from plugins.memory.sources import Reading, Source
+from plugins.memory.sources import Source
 from plugins.memory.tables import open_tables
 from plugins.memory.vectors import Vectors, vectors_in
 from plugins.memory.words import indexed, quoted
@@ -32,46 +30,18 @@ _COLUMNS = ("path", "source", "first", "last", "headings", "text", "day", "owner
 _INSERT = f"INSERT INTO chunks ({', '.join(_COLUMNS)}, digest) VALUES ({', '.join('?' * len(_COLUMNS))}, ?)"  # noqa: S608
 
 
-class Identity(msgspec.Struct, frozen=True, kw_only=True):
-    """What made vectors. Vectors of two identities are never compared. `dimensions` 0: however long they are."""
-
-    provider: str
-    model: str
-    dimensions: int
-
-
-class Due(msgspec.Struct, frozen=True, kw_only=True):
-    """A document that the index does not know as it is now. `state` is the source's, from the last reading."""
-
-    source: Source
-    path: str
-    stamp: str
-    state: str
-
-
-class Changes(msgspec.Struct, frozen=True, kw_only=True):
-    """What a look at the sources found: how many documents there are, which are to be read, which are gone, and what the
-    sources remark."""
-
-    documents: int
-    due: tuple[Due, ...]
-    gone: tuple[str, ...]
-    remarks: tuple[str, ...]
-
-
-class TakenIn(msgspec.Struct, frozen=True, kw_only=True):
-    """The documents that were read, those that could not be, and what is left, of which the first may be read in part."""
-
-    read: tuple[str, ...] = ()
-    unreadable: tuple[str, ...] = ()
-    left: tuple[Due, ...] = ()
-
-
 class MemoryIndex:
     """The index of the documents of some sources, in the file `path`. Use as a context manager.
 
     `searches_vectors` is False where this Python's SQLite loads no extensions and there is no numpy either.
     """
+
+    name: ClassVar[str] = "sqlite"
+
+    @classmethod
+    def why_not(cls) -> str:
+        """See `MemoryBackend`."""
+        return ""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -88,7 +58,7 @@ class MemoryIndex:
 
     @property
     def searches_vectors(self) -> bool:
-        """Whether `nearest` can find anything."""
+        """See `MemoryBackend`."""
         return self._vectors is not None
 
     def version(self) -> int:
@@ -98,44 +68,16 @@ class MemoryIndex:
 
     # --- the documents ------------------------------------------------------------------------------------------------
 
-    def changes(self, sources: Sequence[Source]) -> Changes:
-        """What is to be done to know the sources as they are now. Takes as long as they take to list."""
-        known = {path: (stamp, state) for path, stamp, state in self._db.execute("SELECT path, stamp, state FROM documents")}
-        stamps = {path: stamp for path, (stamp, _) in known.items()}
-        listings = [(source, source.there(stamps)) for source in sources]
-        there = {path: (source, stamp) for source, each in reversed(listings) for path, stamp in each.stamps.items()}
-        return Changes(
-            documents=len(there),
-            due=tuple(
-                Due(source=source, path=path, stamp=stamp, state=known[path][1] if path in known else "")
-                for path, (source, stamp) in there.items()
-                if stamps.get(path) != stamp
-            ),
-            gone=tuple(path for path in known if path not in there),
-            remarks=tuple(remark for _, each in listings for remark in each.remarks),
-        )
+    def known(self) -> dict[str, tuple[str, str]]:
+        """See `MemoryBackend`."""
+        rows = self._db.execute("SELECT path, stamp, state FROM documents")
+        return {path: (stamp, state) for path, stamp, state in rows}
 
-    def take_in(self, due: Sequence[Due], seconds: float = math.inf) -> TakenIn:
-        """Read the documents in turn until the time is up, some of one at least if there is one. It is all kept, or
-        nothing."""
-        until = time.monotonic() + seconds
-        read, unreadable, left = [], [], deque(due)
+    def take(self, documents: Iterable[Document]) -> None:
+        """See `MemoryBackend`; all of them are kept, or none."""
         with self._transaction():
-            while left:
-                each = left.popleft()
-                reading = each.source.read(each.path, each.state)
-                if reading is None:
-                    unreadable.append(each.path)
-                    self._forget(each.path)
-                elif reading.more:  # without its stamp, so that it is due if this ends here
-                    self._take(msgspec.structs.replace(each, stamp=""), reading)
-                    left.appendleft(msgspec.structs.replace(each, state=reading.state))
-                else:
-                    read.append(each.path)
-                    self._take(each, reading)
-                if time.monotonic() > until:
-                    break
-        return TakenIn(read=tuple(read), unreadable=tuple(unreadable), left=tuple(left))
+            for document in documents:
+                self._take(document)
 
     def forget(self, paths: Sequence[str]) -> None:
         """These documents are gone."""
@@ -143,18 +85,12 @@ class MemoryIndex:
             for path in paths:
                 self._forget(path)
 
-    def refresh(self, sources: Sequence[Source]) -> TakenIn:
-        """Know the sources as they are now, however long it takes."""
-        changes = self.changes(sources)
-        self.forget(changes.gone)
-        return self.take_in(changes.due)
-
-    def _take(self, each: Due, reading: Reading) -> None:
-        self._forget(each.path, reading.since)
-        row = (each.path, each.source.name, each.stamp, reading.state)
+    def _take(self, document: Document) -> None:
+        self._forget(document.path, document.reading.since)
+        row = (document.path, document.source, document.stamp, document.reading.state)
         self._db.execute("INSERT INTO documents VALUES (?, ?, ?, ?)", row)
-        for chunk in reading.chunks:
-            self._add(msgspec.structs.replace(chunk, source=each.source.name))
+        for chunk in document.reading.chunks:
+            self._add(msgspec.structs.replace(chunk, source=document.source))
 
     def _forget(self, path: str, since: int = 0) -> None:
         """Drop a document with its chunks that begin at this line or later."""
@@ -219,14 +155,13 @@ class MemoryIndex:
         return dict(sorted(found.items(), key=lambda each: -each[1])[:limit])
 
     def counts(self, words: Collection[str]) -> tuple[int, dict[str, int]]:
-        """How many chunks there are, and how many of them have each of these words; nothing else than numbers of what is out
-        of somebody's scope."""
+        """See `MemoryBackend`."""
         query = "SELECT count(*) FROM words WHERE words MATCH ?"
         found = {word: int(self._db.execute(query, (quoted(word),)).fetchone()[0]) for word in words}
         return self.size()[1], found
 
     def pieces(self, keys: Collection[int]) -> dict[int, str]:
-        """The words by which these chunks are found, as `words.indexed` gives them, in lower case, a space around each."""
+        """See `MemoryBackend`."""
         marks = ", ".join("?" * len(keys))
         rows = self._db.execute(f"SELECT rowid, text FROM words WHERE rowid IN ({marks})", tuple(keys))  # noqa: S608
         return {key: f" {text.casefold()} " for key, text in rows}

@@ -9,7 +9,7 @@ from datetime import date
 from functools import reduce
 from operator import or_
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
 import msgspec
@@ -25,8 +25,8 @@ from plugins.memory.upkeep import Upkeep, Upkept
 from plugins.memory.watching import Places, Watching
 
 if TYPE_CHECKING:
-    from plugins.memory.index import Identity, MemoryIndex
-    from plugins.memory.index_file import IndexFile
+    from plugins.memory.backend import Identity, MemoryBackend
+    from plugins.memory.resting import Kinds, Resting
     from plugins.memory.searching import Hit
 
 T = TypeVar("T")
@@ -51,7 +51,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 class Memory:
     """Use as an async context manager; the configuration says which of the sources count now. The index is opened by whoever
     first asks something of it; a file that was harmed or taken away is made anew. `today` is the day in the person's time
-    zone; while `in_use`, no provider is closed."""
+    zone; while `in_use`, no provider is closed. The index rests in one of `backends` or in SQLite, in the file `path`."""
 
     def __init__(
         self,
@@ -62,13 +62,15 @@ class Memory:
         providers: Mapping[str, EmbeddingProvider],
         today: Callable[[], date],
         in_use: Callable[[], AbstractContextManager[None]] = nullcontext,
+        backends: Kinds = MappingProxyType({}),
     ) -> None:
         self._path = path
         self._sources = sources
         self._keys = keys
         self._providers = providers
         self._today = today
-        self._opened: IndexFile | None = None
+        self._backends = backends
+        self._opened: Resting | None = None
         self._upkeep = Upkeep(self._file, self._chosen, self.provider, in_use)
         self._watching = Watching(self._places, self.wake)
         self._stack = AsyncExitStack()
@@ -120,11 +122,15 @@ class Memory:
         chosen = self._keys().chosen()
         return [source for source in self._sources if source.name in chosen]
 
-    def _file(self) -> IndexFile:
-        from plugins.memory.index_file import IndexFile  # noqa: PLC0415 - not at the start
+    def _file(self) -> Resting:
+        from plugins.memory.resting import Resting  # noqa: PLC0415 - not at the start
 
-        self._opened = self._opened or IndexFile(self._path)
+        self._opened = self._opened or Resting(self._path, self._backends, lambda: self._keys().resting)
         return self._opened
+
+    def troubles(self) -> list[str]:
+        """What keeps the index from resting where it should, in sentences."""
+        return [self._opened.trouble] if self._opened and self._opened.trouble else []
 
     # --- searching ----------------------------------------------------------------------------------------------------
 
@@ -158,7 +164,7 @@ class Memory:
         question = Question(text=text, scope=scope, identity=identity, vector=vector, by_words=keys.keywords)
         rules = rules_of(keys, results)
 
-        def answer(index: MemoryIndex) -> tuple[list[Hit], bool]:
+        def answer(index: MemoryBackend) -> tuple[list[Hit], bool]:
             hits = search(index, question, rules, multiplier=keys.candidate_multiplier, today=today)
             return hits, index.searches_vectors
 
@@ -166,6 +172,7 @@ class Memory:
         if vector is not None and not can:
             missed = "there is neither sqlite-vec, which this Python's SQLite cannot load, nor numpy"
         remarks = remarks_on(state, by_vectors=vector is not None and can, missed=missed, by_words=keys.keywords)
+        remarks += self.troubles()
         return Found(hits=tuple(hits), remarks=(*remarks, *(() if hits else [nothing_found(self._upkeep.state, scope)])))
 
     async def excerpt(self, path: str, first: int, lines: int, scope: Scope) -> str | None:
@@ -193,7 +200,7 @@ class Memory:
         if state.at is None or self._watching.fault or (eager and state.documents <= FEW):
             await self._upkeep.look(patience)
 
-    async def _read(self, work: Callable[[MemoryIndex], T], patience: float) -> T:
+    async def _read(self, work: Callable[[MemoryBackend], T], patience: float) -> T:
         try:
             return await self._file().read(work)
         except IndexRenewed:

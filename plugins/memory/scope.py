@@ -6,6 +6,8 @@ from datetime import date
 
 import msgspec
 
+from plugins.memory.chunks import Chunk
+
 
 class Scope(msgspec.Struct, frozen=True, kw_only=True):
     """Who searches, and what for. `owners` are those whose chunks may be found beside those that are everybody's, None
@@ -20,6 +22,18 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
     until: date | None = None
     sender: str | None = None
     shown: tuple[str, int] | None = None
+
+    def admits(self, chunk: Chunk) -> bool:
+        """Whether a chunk is in the scope."""
+        return (
+            (self.owners is None or not chunk.owner or chunk.owner in self.owners)
+            and (self.sources is None or chunk.source in self.sources)
+            and (self.private or not chunk.private)
+            and (self.since is None or (bool(chunk.day) and chunk.day >= self.since.isoformat()))
+            and (self.until is None or (bool(chunk.day) and chunk.day <= self.until.isoformat()))
+            and (self.sender is None or self.sender.lower() in map(str.lower, chunk.senders))
+            and (self.shown is None or chunk.path != self.shown[0] or chunk.first < self.shown[1])
+        )
 
     def condition(self) -> tuple[str, tuple[str | int, ...]]:
         """The scope as a condition of SQL on the table `chunks`, and its parameters; the condition is empty where

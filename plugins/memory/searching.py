@@ -10,10 +10,10 @@ from functools import lru_cache
 
 import msgspec
 
+from plugins.memory.backend import Identity, MemoryBackend
 from plugins.memory.candidates import Candidate, Ranked, Rules
 from plugins.memory.chunks import Chunk
 from plugins.memory.fusions import phrase_score
-from plugins.memory.index import Identity, MemoryIndex
 from plugins.memory.periods import named_period
 from plugins.memory.ranking import rank
 from plugins.memory.scope import EVERYTHING, Scope
@@ -51,7 +51,7 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.chunk.path}#L{self.chunk.first}-L{self.chunk.last}"
 
 
-def search(index: MemoryIndex, question: Question, rules: Rules, *, multiplier: int, today: date) -> list[Hit]:
+def search(index: MemoryBackend, question: Question, rules: Rules, *, multiplier: int, today: date) -> list[Hit]:
     """What answers the question best, best first. `multiplier` is how many candidates each leg gives for one result."""
     limit = min(MOST_CANDIDATES, max(1, rules.results * multiplier))
     chunks, candidates = _candidates(index, question, limit, today)
@@ -72,7 +72,9 @@ def rules_of(keys: SearchKeys, results: int | None = None) -> Rules:
     )
 
 
-def _candidates(index: MemoryIndex, question: Question, limit: int, today: date) -> tuple[dict[int, Chunk], list[Candidate]]:
+def _candidates(
+    index: MemoryBackend, question: Question, limit: int, today: date
+) -> tuple[dict[int, Chunk], list[Candidate]]:
     asked = sought(question.text)
     terms = asked if question.by_words else []
     scope = question.scope
@@ -111,7 +113,7 @@ def _candidates(index: MemoryIndex, question: Question, limit: int, today: date)
     return chunks, candidates
 
 
-def _bearing(index: MemoryIndex, terms: Sequence[str], keys: Collection[int]) -> dict[int, frozenset[tuple[str, float]]]:
+def _bearing(index: MemoryBackend, terms: Sequence[str], keys: Collection[int]) -> dict[int, frozenset[tuple[str, float]]]:
     """Which words of the question each chunk has, and the share of the question that each is worth: the rarer the more, and
     nothing where none of the chunks has it."""
     pieces = index.pieces(keys)

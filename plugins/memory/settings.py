@@ -19,6 +19,9 @@ SourceName: TypeAlias = Literal["notes", "sessions"]
 AUTO, NONE = "auto", "none"
 """Words of `memory.embedding.provider` that name no provider."""
 
+SQLITE = "sqlite"
+"""The backend that is always there, and that `memory.backend = "auto"` means."""
+
 COMPATIBLE = "openai"
 """The provider that speaks to every server of its kind."""
 
@@ -114,9 +117,10 @@ class RecallKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class MemoryKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[memory]`: in what is searched. `extra_paths` are further files and folders with Markdown, absolute or from the
-    workspace on."""
+    """`[memory]`: where the index rests, in what is searched. `extra_paths` are further files and folders with Markdown,
+    absolute or from the workspace on."""
 
+    backend: _Text = AUTO
     sources: tuple[SourceName, ...] = ("notes", "sessions")
     extra_paths: tuple[_Text, ...] = ()
     embedding: EmbeddingKeys = EmbeddingKeys()
@@ -126,6 +130,11 @@ class MemoryKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     def __post_init__(self) -> None:
         if self.embedding.provider == NONE and not self.search.keywords:
             raise ValueError("must search by words or by vectors: search.keywords is false and embedding.provider is none")
+
+    @property
+    def resting(self) -> str:
+        """The name of the backend that is meant."""
+        return SQLITE if self.backend == AUTO else self.backend
 
     def chosen(self) -> frozenset[str]:
         """The names of the sources that are searched."""

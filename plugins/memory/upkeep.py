@@ -21,8 +21,9 @@ from plugins.memory.errors import IndexRenewed, IndexUnusable
 from plugins.memory.sources import Source
 
 if TYPE_CHECKING:
-    from plugins.memory.index import Changes, Due, Identity, MemoryIndex, TakenIn
-    from plugins.memory.index_file import IndexFile
+    from plugins.memory.backend import Identity, MemoryBackend
+    from plugins.memory.changes import Changes, Due, TakenIn
+    from plugins.memory.resting import Opened
 
 AT_ONCE = 50
 """Changed documents that a search waits for; it waits for none if there are more."""
@@ -66,7 +67,7 @@ class Upkeep:
 
     def __init__(
         self,
-        file: Callable[[], IndexFile],
+        file: Callable[[], Opened],
         sources: Callable[[], list[Source]],
         provider: Callable[[], EmbeddingProvider | None],
         in_use: Callable[[], AbstractContextManager[None]],
@@ -130,7 +131,7 @@ class Upkeep:
 
     async def _bring_in(self, soon: Callable[[], None]) -> None:
         sources = self._sources()
-        changes: Changes = await self._file().write(lambda index: index.changes(sources))
+        changes = await self._file().write(partial(_changes, sources=sources))
         due: Sequence[Due] = changes.due
         unreadable: list[str] = []
         self._note(documents=changes.documents, left=len(due), remarks=changes.remarks, trouble="")
@@ -226,16 +227,24 @@ class Upkeep:
 
 def identity_of(provider: EmbeddingProvider) -> Identity:
     """What a provider's vectors are told apart by."""
-    from plugins.memory.index import Identity  # noqa: PLC0415 - as above
+    from plugins.memory.backend import Identity  # noqa: PLC0415 - as above
 
     return Identity(provider=provider.name, model=provider.model() or "", dimensions=provider.dimensions())
 
 
-def _take_in(index: MemoryIndex, due: Sequence[Due]) -> TakenIn:
-    return index.take_in(due, STEP_SECONDS)
+def _changes(index: MemoryBackend, sources: Sequence[Source]) -> Changes:
+    from plugins.memory.changes import changes  # noqa: PLC0415 - as above
+
+    return changes(index, sources)
 
 
-def _sizes(index: MemoryIndex, identity: Identity | None) -> tuple[int, int]:
+def _take_in(index: MemoryBackend, due: Sequence[Due]) -> TakenIn:
+    from plugins.memory.changes import take_in  # noqa: PLC0415 - as above
+
+    return take_in(index, due, STEP_SECONDS)
+
+
+def _sizes(index: MemoryBackend, identity: Identity | None) -> tuple[int, int]:
     _, chunks = index.size()
     return chunks, index.count_unembedded(identity) if identity else chunks
 
@@ -245,7 +254,7 @@ def _batches(texts: Mapping[str, str]) -> Iterator[dict[str, str]]:
     yield from (dict(left[at : at + BATCH]) for at in range(0, len(left), BATCH))
 
 
-def _keep(index: MemoryIndex, *, identity: Identity, vectors: Mapping[str, Sequence[float]]) -> None:
+def _keep(index: MemoryBackend, *, identity: Identity, vectors: Mapping[str, Sequence[float]]) -> None:
     index.embed(identity, vectors)
 
 

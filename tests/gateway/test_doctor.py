@@ -29,6 +29,7 @@ from gateway.doctor.examination import CHECKS, examined
 from gateway.doctor.findings import Finding, Patient
 from gateway.doctor.machine_checks import mount_findings
 from gateway.home import Home
+from plugins.memory.changes import refresh
 from plugins.memory.index import MemoryIndex
 from plugins.memory.notes import Notes
 from sessions import sqlite
@@ -229,7 +230,7 @@ def test_a_memory_index_that_is_behind_or_harmed_is_found(tmp_path: Path) -> Non
     notes.mkdir(parents=True)
     (notes / "2026-11-21.md").write_text("The sky is green.")
     with MemoryIndex(tmp_path / "memory.sqlite") as index:
-        index.refresh([Notes(tmp_path / "workspace")])
+        refresh(index, [Notes(tmp_path / "workspace")])
     assert found("memory index", patient(tmp_path)) == []
     (notes / "2026-11-22.md").write_text("It is blue again.")
     (behind,) = found("memory index", patient(tmp_path))

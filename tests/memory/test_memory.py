@@ -8,7 +8,9 @@ import msgspec
 import pytest
 
 from exuvia import ToolFailed
-from plugins.memory.index import Identity, MemoryIndex
+from plugins.memory.backend import Identity
+from plugins.memory.changes import refresh
+from plugins.memory.index import MemoryIndex
 from plugins.memory.notes import Notes
 from plugins.memory.scope import EVERYTHING
 from plugins.memory.tools import MemoryGet, MemorySearch
@@ -135,7 +137,7 @@ def test_vectors_of_two_models_stand_side_by_side_and_never_meet(place: Place) -
     place.put("MEMORY.md", "# A\n\none\n\n# B\n\ntwo\n")
     small, large = (Identity(provider="p", model="m", dimensions=size) for size in (2, 3))
     with MemoryIndex(place.file) as index:
-        index.refresh([Notes(place.workspace)])
+        refresh(index, [Notes(place.workspace)])
         one, two = sorted(index.unembedded(small, 9).items(), key=lambda each: each[1])
         index.embed(small, {one[0]: [1, 0], two[0]: [0, 1]})
         index.embed(large, {two[0]: [0, 0, 1]})

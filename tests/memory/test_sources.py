@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from plugins.memory.backend import Identity
+from plugins.memory.changes import refresh
 from plugins.memory.chunks import Chunk
 from plugins.memory.extra_notes import ExtraNotes
-from plugins.memory.index import Identity, MemoryIndex
+from plugins.memory.index import MemoryIndex
 from plugins.memory.notes import Notes
 from plugins.memory.scope import EVERYTHING, Scope
 from plugins.memory.sources import Listing, Reading
@@ -146,7 +148,7 @@ def test_a_scope_limits_both_legs_before_anything_is_ranked(tmp_path: Path, scop
     write(tmp_path / "MEMORY.md", "tea is mine")
     write(tmp_path / "memory" / "2026-11-20.md", "tea for all")
     with MemoryIndex(tmp_path / "memory.sqlite") as index:
-        index.refresh([Notes(tmp_path), Spoken()])
+        refresh(index, [Notes(tmp_path), Spoken()])
         embed_all(index)
         assert found(index, scope, "tea") == expected
         # What stands beside a hit is not let in with it.
@@ -157,7 +159,7 @@ def test_a_narrow_scope_still_gives_as_many_as_are_asked_for(tmp_path: Path) -> 
     spoken = Spoken()
     spoken.said["sessions/b.jsonl"] = ["bo", *[f"tea {number}" for number in range(200)]]
     with MemoryIndex(tmp_path / "memory.sqlite") as index:
-        index.refresh([spoken])
+        refresh(index, [spoken])
         embed_all(index)
         assert len(index.nearest(MODEL, [1] * 8, 2, ANA)) == 2
         assert len(index.keywords(["tea", "milk"], 2, ANA)) == 2
@@ -167,7 +169,7 @@ def test_a_word_that_only_others_have_is_still_looked_for_inside_of_words(tmp_pa
     spoken = Spoken()
     spoken.said["sessions/a.jsonl"] = ["ana", "a teapot"]
     with MemoryIndex(tmp_path / "memory.sqlite") as index:
-        index.refresh([spoken])
+        refresh(index, [spoken])
         assert {chunk.text for chunk in index.chunks(index.keywords(["tea"], 9, ANA)).values()} == {"a teapot"}
 
 
@@ -177,10 +179,10 @@ def test_a_word_that_only_others_have_is_still_looked_for_inside_of_words(tmp_pa
 def test_a_document_that_grows_is_read_on_from_where_it_was_read_to(tmp_path: Path) -> None:
     spoken = Spoken()
     with MemoryIndex(tmp_path / "memory.sqlite") as index:
-        index.refresh([spoken])
+        refresh(index, [spoken])
         kept = index.keywords(["milk"], 9)
         spoken.said["sessions/a.jsonl"] += ["sugar then"]
-        assert index.refresh([spoken]).read == ("sessions/a.jsonl",)
+        assert refresh(index, [spoken]).read == ("sessions/a.jsonl",)
         assert spoken.read_from[-1] == ("sessions/a.jsonl", 3)
         assert index.keywords(["milk"], 9).keys() == kept.keys(), "what was read before stays as it is"
         assert len(index.keywords(["sugar"], 9)) == 1
@@ -189,8 +191,8 @@ def test_a_document_that_grows_is_read_on_from_where_it_was_read_to(tmp_path: Pa
 def test_a_source_that_is_switched_off_is_forgotten(tmp_path: Path) -> None:
     write(tmp_path / "MEMORY.md", "tea is mine")
     with MemoryIndex(tmp_path / "memory.sqlite") as index:
-        index.refresh([Notes(tmp_path), Spoken()])
-        index.refresh([Notes(tmp_path)])
+        refresh(index, [Notes(tmp_path), Spoken()])
+        refresh(index, [Notes(tmp_path)])
         assert index.size() == (1, 1)
         embed_all(index)
         assert found(index, EVERYTHING, "tea") == {"tea is mine"}
@@ -209,6 +211,6 @@ def test_a_chunk_comes_back_as_it_was_taken_in(tmp_path: Path) -> None:
             return Reading(chunks=[chunk])
 
     with MemoryIndex(tmp_path / "memory.sqlite") as index:
-        index.refresh([One()])
+        refresh(index, [One()])
         (back,) = index.chunks([1]).values()
         assert back == Chunk(**{**{name: getattr(chunk, name) for name in chunk.__struct_fields__}, "source": "sessions"})

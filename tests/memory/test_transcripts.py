@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plugins.memory import transcripts
+from plugins.memory.changes import refresh
 from plugins.memory.chunks import TOKENS, Chunk
 from plugins.memory.dialogue import JOINED
 from plugins.memory.index import MemoryIndex
@@ -332,7 +333,7 @@ def test_a_fork_that_was_copied_in_parts_is_read_behind_its_own_line(home: Home,
     extend_journal(forked, *exchange(copied.parent_seq + 2, "In the fork", "no"))
     with MemoryIndex(home.folder.parent / "memory.sqlite") as index:
         home.rest()
-        index.refresh([home.source])
+        refresh(index, [home.source])
         found = index.chunks(range(999))
     assert [chunk.first for chunk in found.values() if chunk.path.endswith("bbbbbb.jsonl")] == [copied.parent_seq + 2]
     assert sum("question 3:" in chunk.text for chunk in found.values()) == 1
@@ -347,7 +348,7 @@ def test_each_person_finds_their_own_sessions_and_in_a_group_only_what_was_said_
     group = Scope(owners=frozenset({"ana"}), private=False)
     home.rest()
     with MemoryIndex(home.folder.parent / "memory.sqlite") as index:
-        index.refresh([home.source])
+        refresh(index, [home.source])
 
         def found(scope: Scope) -> set[str]:
             chunks = index.chunks(index.keywords(["tea"], 9, scope), scope).values()

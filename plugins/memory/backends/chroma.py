@@ -1,0 +1,139 @@
+"""The backend `chroma`: the vectors rest in Chroma (the extra `chroma`) and are searched there; the rest is as in `local`.
+
+Chroma is given vectors under the digests of what was embedded, one collection for each identity, and nothing else: no text,
+and none of its own embedding models. It runs in this process, reports nothing to anybody and opens no connection.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from types import TracebackType
+from typing import Any, ClassVar, Self
+
+import msgspec
+
+from plugins.memory.backend import Identity
+from plugins.memory.backends.local import LocalBackend
+from plugins.memory.backends.postings import best
+from plugins.memory.scope import EVERYTHING, Scope
+
+EFFORT = 400
+"""How many vectors Chroma keeps in view while it looks for the nearest (`hnsw:search_ef`): all that are asked for."""
+
+AT_ONCE = 5000
+"""Vectors that are given to it, or taken back, in one call: it refuses more than some limit of its own."""
+
+
+class ChromaBackend(LocalBackend):
+    """See `MemoryBackend`."""
+
+    name: ClassVar[str] = "chroma"
+
+    @classmethod
+    def why_not(cls) -> str:
+        """See `MemoryBackend`."""
+        return "" if find_spec("chromadb") else "chromadb is not installed (pip install 'exuvia[chroma]')"
+
+    def __init__(self, place: Path) -> None:
+        super().__init__(place / "chunks")
+        self._place = place
+        self._client: Any = None
+        self._collections: dict[Identity, tuple[Any, set[str]]] = {}
+
+    def __enter__(self) -> Self:
+        self._place.mkdir(mode=0o700, exist_ok=True)
+        settings = import_module("chromadb.config").Settings(anonymized_telemetry=False)
+        self._client = import_module("chromadb").PersistentClient(str(self._place / "vectors"), settings)
+        super().__enter__()
+        self._load()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        super().__exit__(kind, error, trace)
+        self._client.close()
+
+    def _collection(self, identity: Identity) -> tuple[Any, set[str]]:
+        """The vectors of an identity, and the digests that it has one of; nothing where it never made any."""
+        alike = [each for each in self._collections if (each.provider, each.model) == (identity.provider, identity.model)]
+        exact = [each for each in alike if identity.dimensions in (0, each.dimensions)]
+        return self._collections[exact[-1]] if exact else (None, set())
+
+    def _begun(self, identity: Identity) -> tuple[Any, set[str]]:
+        if identity not in self._collections:
+            told = {**msgspec.to_builtins(identity), "number": len(self._collections)}
+            metadata = {"hnsw:space": "cosine", "hnsw:search_ef": EFFORT, **told}
+            name = f"vectors-{_named(identity)}"
+            collection = self._client.get_or_create_collection(name, metadata=metadata, embedding_function=None)
+            self._collections[identity] = collection, set(collection.get(include=[])["ids"])
+        return self._collections[identity]
+
+    def _load(self) -> None:
+        """Know what Chroma has. Vectors of what is gone are let go."""
+        used = set(self._digests.values())
+        for collection in sorted(self._client.list_collections(), key=lambda each: each.metadata["number"]):
+            there = set(collection.get(include=[])["ids"])
+            for some in _some(sorted(there - used)):
+                collection.delete(ids=some)
+            self._collections[msgspec.convert(collection.metadata, Identity)] = collection, there & used
+
+    def unembedded(self, identity: Identity, limit: int) -> dict[str, str]:
+        """See `MemoryBackend`."""
+        return self._lacking(self._collection(identity)[1], limit)
+
+    def count_unembedded(self, identity: Identity) -> int:
+        """See `MemoryBackend`."""
+        return len(set(self._digests.values()).difference(self._collection(identity)[1]))
+
+    def embed(self, identity: Identity, vectors: Mapping[str, Sequence[float]]) -> None:
+        """See `MemoryBackend`."""
+        self._check(identity, vectors)
+        collection, there = self._begun(identity)
+        for some in _some(list(vectors)):
+            collection.upsert(ids=some, embeddings=[list(vectors[digest]) for digest in some])
+            there.update(some)
+
+    def nearest(
+        self, identity: Identity, vector: Sequence[float], limit: int, scope: Scope = EVERYTHING
+    ) -> dict[int, float]:
+        """See `MemoryBackend`."""
+        collection, there = self._collection(identity)
+        allowed = self._allowed(scope)
+        inside = {digest for key, digest in self._digests.items() if digest in there and allowed(key)}
+        if not inside:
+            return {}
+        asked: dict[str, Any] = {"query_embeddings": [list(vector)], "n_results": limit, "include": ["distances"]}
+        if len(inside) < len(there):
+            asked["ids"] = sorted(inside)
+        answer = collection.query(**asked)
+        near = {digest: 1 - away for digest, away in zip(answer["ids"][0], answer["distances"][0], strict=True)}
+        return best({key: near[it] for key, it in self._digests.items() if it in near and allowed(key)}, limit)
+
+    def cosines(self, identity: Identity, vector: Sequence[float], keys: Collection[int]) -> dict[int, float]:
+        """See `MemoryBackend`."""
+        collection, there = self._collection(identity)
+        digests = {key: it for key in keys if (it := self._digests.get(key, "")) in there}
+        if not digests:
+            return {}
+        answer = collection.get(ids=sorted(set(digests.values())), include=["embeddings"])
+        near = dict(zip(answer["ids"], _cosines(vector, answer["embeddings"]), strict=True))
+        return {key: near[digest] for key, digest in digests.items()}
+
+
+def _named(identity: Identity) -> str:
+    """Names an identity where only letters and digits may."""
+    return hashlib.sha256(msgspec.json.encode(identity)).hexdigest()[:32]
+
+
+def _some(digests: list[str]) -> Iterator[list[str]]:
+    yield from (digests[at : at + AT_ONCE] for at in range(0, len(digests), AT_ONCE))
+
+
+def _cosines(one: Sequence[float], others: Any) -> list[float]:
+    np: Any = import_module("numpy")  # which Chroma brings along
+    lengths = np.linalg.norm(others, axis=1) * np.linalg.norm(one)
+    cosines: list[float] = (others @ np.asarray(one) / np.maximum(lengths, 1e-12)).tolist()
+    return cosines

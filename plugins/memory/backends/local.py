@@ -1,0 +1,268 @@
+"""The backend `local`: one file, and all of it in this process's own memory. It needs neither SQLite nor anything else.
+
+It is meant for thousands of notes, not for hundreds of thousands: a chunk takes some kilobytes of memory, each question is
+compared with every vector, and the file is read as a whole when it is opened.
+"""
+
+from __future__ import annotations
+
+import array
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import ClassVar, Self, TypeAlias
+
+import msgspec
+
+from plugins.memory.backend import Document, Identity
+from plugins.memory.backends.postings import Postings, best, inverse_frequency, saturated
+from plugins.memory.backends.record_file import RecordFile
+from plugins.memory.backends.vectors import Vectors
+from plugins.memory.chunks import Chunk
+from plugins.memory.scope import EVERYTHING, Scope
+from plugins.memory.sources import Reading
+
+PARTS = 3
+"""Characters that a part of a word has at least, and by which texts are measured then: as in SQLite's index of trigrams."""
+
+
+class Taken(msgspec.Struct, frozen=True, kw_only=True, tag="taken", omit_defaults=True):
+    """A document, as `take` was given it."""
+
+    document: Document
+
+
+class Forgotten(msgspec.Struct, frozen=True, kw_only=True, tag="forgotten"):
+    """A document that is gone."""
+
+    path: str
+
+
+class Embedded(msgspec.Struct, frozen=True, kw_only=True, tag="embedded"):
+    """Vectors of one identity: those of all the digests, one after the other, as 32-bit floats."""
+
+    identity: Identity
+    digests: tuple[str, ...]
+    vectors: bytes
+
+
+Record: TypeAlias = Taken | Forgotten | Embedded
+
+
+class LocalBackend:
+    """See `MemoryBackend`."""
+
+    name: ClassVar[str] = "local"
+
+    @classmethod
+    def why_not(cls) -> str:
+        """See `MemoryBackend`."""
+        return ""
+
+    def __init__(self, place: Path) -> None:
+        self._file = RecordFile(place, self._whole)
+        self._documents: dict[str, tuple[Document, list[int]]] = {}
+        self._chunks: dict[int, Chunk] = {}
+        self._digests: dict[int, str] = {}
+        self._pieces: dict[int, str] = {}
+        self._words = Postings()
+        self._vectors: dict[Identity, Vectors] = {}
+        self._counting: dict[str, int] = {}
+        self._last = 0
+
+    def __enter__(self) -> Self:
+        decoder = msgspec.msgpack.Decoder(Record)
+        for record in self._file.read():
+            self._apply(decoder.decode(record), len(record))
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._file.close()
+
+    @property
+    def searches_vectors(self) -> bool:
+        """See `MemoryBackend`."""
+        return True
+
+    def _note(self, record: Record) -> None:
+        encoded = msgspec.msgpack.encode(record)
+        self._apply(record, len(encoded))
+        vectors = sum(4 * each.dimensions * min(len(each), len(self._digests)) for each in self._vectors.values())
+        self._file.append(encoded, sum(self._counting.values()) + vectors)
+
+    def _apply(self, record: Record, size: int) -> None:
+        match record:
+            case Taken(document=document):
+                self._take(document)
+                counted = self._counting.get(document.path, 0) if document.reading.since > 1 else 0
+                self._counting[document.path] = counted + size
+            case Forgotten(path=path):
+                self._drop(path, 0)
+                self._documents.pop(path, None)
+                self._counting.pop(path, None)
+            case Embedded(identity=identity, digests=digests, vectors=vectors):
+                self._embed(identity, digests, vectors)
+
+    def _whole(self) -> Iterator[bytes]:
+        """All that counts, as records. Vectors of what is gone are let go."""
+        for path, (document, keys) in self._documents.items():
+            reading = Reading(chunks=[self._chunks[key] for key in keys], state=document.reading.state)
+            encoded = msgspec.msgpack.encode(Taken(document=msgspec.structs.replace(document, reading=reading)))
+            self._counting[path] = len(encoded)
+            yield encoded
+        used = set(self._digests.values())
+        for identity, vectors in self._vectors.items():
+            kept = self._vectors[identity] = vectors.of(used)
+            packed = b"".join(vector.tobytes() for _, vector in kept.items())
+            digests = tuple(digest for digest, _ in kept.items())
+            yield msgspec.msgpack.encode(Embedded(identity=identity, digests=digests, vectors=packed))
+
+    # --- documents ----------------------------------------------------------------------------------------------------
+
+    def known(self) -> dict[str, tuple[str, str]]:
+        """See `MemoryBackend`."""
+        return {path: (document.stamp, document.reading.state) for path, (document, _) in self._documents.items()}
+
+    def take(self, documents: Iterable[Document]) -> None:
+        """See `MemoryBackend`."""
+        for document in documents:
+            self._note(Taken(document=document))
+
+    def forget(self, paths: Sequence[str]) -> None:
+        """See `MemoryBackend`."""
+        for path in paths:
+            self._note(Forgotten(path=path))
+
+    def _take(self, document: Document) -> None:
+        keys = self._drop(document.path, document.reading.since)
+        for chunk in document.reading.chunks:
+            self._last += 1
+            self._chunks[self._last] = msgspec.structs.replace(chunk, source=document.source)
+            self._digests[self._last] = chunk.digest()
+            self._pieces[self._last] = _words_of(chunk)
+            self._words.add(self._last, self._pieces[self._last].split())
+            keys.append(self._last)
+        # Its chunks are known by their keys: only the rest of what was read is kept here.
+        kept = Reading(chunks=(), state=document.reading.state)
+        self._documents[document.path] = (msgspec.structs.replace(document, reading=kept), keys)
+
+    def _drop(self, path: str, since: int) -> list[int]:
+        """Drop a document's chunks from a line on, and return the keys of the others."""
+        _, keys = self._documents.get(path, (None, []))
+        kept = [key for key in keys if self._chunks[key].first < since]
+        for key in set(keys).difference(kept):
+            self._words.drop(key, self._pieces.pop(key).split())
+            del self._chunks[key], self._digests[key]
+        return kept
+
+    def chunks(self, keys: Collection[int], scope: Scope = EVERYTHING) -> dict[int, Chunk]:
+        """See `MemoryBackend`."""
+        allowed = self._allowed(scope)
+        return {key: self._chunks[key] for key in keys if key in self._chunks and allowed(key)}
+
+    def size(self) -> tuple[int, int]:
+        """See `MemoryBackend`."""
+        return len(self._documents), len(self._chunks)
+
+    def _allowed(self, scope: Scope) -> Callable[[int], bool]:
+        if scope == EVERYTHING:
+            return lambda key: True
+        return lambda key: scope.admits(self._chunks[key])
+
+    # --- words --------------------------------------------------------------------------------------------------------
+
+    def keywords(self, words: Sequence[str], limit: int, scope: Scope = EVERYTHING) -> dict[int, float]:
+        """See `MemoryBackend`."""
+        allowed = self._allowed(scope)
+        there = [word for word in words if self._words.has(word, allowed)]
+        found = self._words.ranked(there, limit, allowed)
+        parts = [word for word in words if len(word) >= PARTS and word not in there]
+        if parts:
+            for key, score in best(self._inside(parts, allowed), limit).items():
+                found[key] = found.get(key, 0.0) + score
+        return best(found, limit)
+
+    def counts(self, words: Collection[str]) -> tuple[int, dict[str, int]]:
+        """See `MemoryBackend`."""
+        return len(self._chunks), {word: self._words.count(word) for word in words}
+
+    def pieces(self, keys: Collection[int]) -> dict[int, str]:
+        """See `MemoryBackend`."""
+        return {key: self._pieces[key] for key in keys if key in self._pieces}
+
+    def _inside(self, parts: Sequence[str], allowed: Callable[[int], bool]) -> dict[int, float]:
+        """The chunks that have one of these anywhere, and how well, measured as words are."""
+        texts = {key: chunk.embedded().lower() for key, chunk in self._chunks.items()}
+        average = sum(max(0, len(text) - PARTS + 1) for text in texts.values()) / max(1, len(texts))
+        scores: dict[int, float] = {}
+        for part in parts:
+            having = {key: times for key, text in texts.items() if (times := text.count(part.lower()))}
+            weight = inverse_frequency(len(texts), len(having))
+            for key, times in having.items():
+                if allowed(key):
+                    length = (len(texts[key]) - PARTS + 1) / average
+                    scores[key] = scores.get(key, 0.0) + weight * saturated(times, length)
+        return scores
+
+    # --- vectors ------------------------------------------------------------------------------------------------------
+
+    def unembedded(self, identity: Identity, limit: int) -> dict[str, str]:
+        """See `MemoryBackend`."""
+        return self._lacking(self._of(identity), limit)
+
+    def _lacking(self, there: Container[str], limit: int) -> dict[str, str]:
+        """What is to be embedded where these digests have a vector."""
+        found: dict[str, str] = {}
+        for key in reversed(self._digests):
+            if len(found) == limit:
+                break
+            if self._digests[key] not in there:
+                found.setdefault(self._digests[key], self._chunks[key].embedded())
+        return found
+
+    def count_unembedded(self, identity: Identity) -> int:
+        """See `MemoryBackend`."""
+        there = self._of(identity)
+        return sum(digest not in there for digest in set(self._digests.values()))
+
+    def embed(self, identity: Identity, vectors: Mapping[str, Sequence[float]]) -> None:
+        """See `MemoryBackend`."""
+        self._check(identity, vectors)
+        packed = b"".join(array.array("f", vector).tobytes() for vector in vectors.values())
+        self._note(Embedded(identity=identity, digests=tuple(vectors), vectors=packed))
+
+    @staticmethod
+    def _check(identity: Identity, vectors: Mapping[str, Sequence[float]]) -> None:
+        for vector in vectors.values():
+            if len(vector) != identity.dimensions:
+                raise ValueError(f"{identity.model} gave {len(vector)} dimensions instead of {identity.dimensions}")
+
+    def _embed(self, identity: Identity, digests: Sequence[str], packed: bytes) -> None:
+        vectors, size = self._of(identity), 4 * identity.dimensions
+        for at, digest in enumerate(digests):
+            vectors.put(digest, array.array("f", packed[at * size : (at + 1) * size]))
+
+    def nearest(
+        self, identity: Identity, vector: Sequence[float], limit: int, scope: Scope = EVERYTHING
+    ) -> dict[int, float]:
+        """See `MemoryBackend`."""
+        allowed, near = self._allowed(scope), self._of(identity).cosines(vector)
+        return best({key: near[it] for key, it in self._digests.items() if it in near and allowed(key)}, limit)
+
+    def cosines(self, identity: Identity, vector: Sequence[float], keys: Collection[int]) -> dict[int, float]:
+        """See `MemoryBackend`."""
+        near = self._of(identity).cosines(vector)
+        return {key: near[it] for key in keys if (it := self._digests.get(key, "")) in near}
+
+    def _of(self, identity: Identity) -> Vectors:
+        """The vectors of an identity; where its dimensions are not known yet, the newest of that model."""
+        for each in () if identity.dimensions else reversed(self._vectors):
+            if (each.provider, each.model) == (identity.provider, identity.model):
+                return self._vectors[each]
+        return self._vectors.setdefault(identity, Vectors(identity.dimensions)) if identity.dimensions else Vectors(0)
+
+
+def _words_of(chunk: Chunk) -> str:
+    from plugins.memory.words import indexed  # noqa: PLC0415 - not at the start, where this class is only named
+
+    return f" {indexed(chunk.embedded()).casefold()} "

@@ -1,0 +1,93 @@
+"""The words of texts by their keys, ranked by bm25 exactly as SQLite's FTS5 does it, with its `porter` stemmer."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from array import array
+from collections import Counter
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from importlib import import_module
+from typing import Any
+
+K1, B = 1.2, 0.75
+"""The constants of bm25 in FTS5 (https://www.sqlite.org/fts5.html#the_bm25_function)."""
+
+_TIMES = 16
+"""Bits that tell how often a text has a word; those above them are the text's key."""
+_MOST = (1 << _TIMES) - 1
+
+Allowed = Callable[[int], bool]
+"""Whether the text with a key may be found."""
+
+
+class Postings:
+    """Which texts have which words. Keys are positive, and each is given once."""
+
+    def __init__(self) -> None:
+        self._having: dict[str, array[int]] = {}
+        self._sizes: dict[int, int] = {}
+        self._total = 0
+
+    def add(self, key: int, words: Iterable[str]) -> None:
+        """A text with these words in it, in any order, each as often as it occurs."""
+        counted = _counted(words)
+        for word, times in counted.items():
+            self._having.setdefault(word, array("Q")).append(key << _TIMES | min(times, _MOST))
+        self._sizes[key] = counted.total()
+        self._total += self._sizes[key]
+
+    def drop(self, key: int, words: Iterable[str]) -> None:
+        """That text is gone; `words` are those with which it was added."""
+        for word, times in _counted(words).items():
+            self._having[word].remove(key << _TIMES | min(times, _MOST))
+            if not self._having[word]:
+                del self._having[word]
+        self._total -= self._sizes.pop(key)
+
+    def has(self, word: str, allowed: Allowed) -> bool:
+        """Whether a text that is allowed has this word."""
+        return any(allowed(entry >> _TIMES) for entry in self._having.get(_stem(word), ()))
+
+    def count(self, word: str) -> int:
+        """How many texts have this word."""
+        return len(self._having.get(_stem(word), ()))
+
+    def ranked(self, words: Iterable[str], limit: int, allowed: Allowed) -> dict[int, float]:
+        """The texts that have any of these words, the best of those that are allowed, and how well, larger is better."""
+        scores: dict[int, float] = {}
+        for word in words:
+            entries = self._having.get(_stem(word), ())
+            weight = inverse_frequency(len(self._sizes), len(entries))
+            average = self._total / max(1, len(self._sizes))
+            for entry in entries:
+                key, times = entry >> _TIMES, entry & _MOST
+                scores[key] = scores.get(key, 0.0) + weight * saturated(times, self._sizes[key] / average)
+        return best({key: score for key, score in scores.items() if allowed(key)}, limit)
+
+
+def inverse_frequency(texts: int, having: int) -> float:
+    """How telling a word is that so many of the texts have."""
+    return max(1e-6, math.log((texts - having + 0.5) / (having + 0.5)))
+
+
+def saturated(times: float, length: float) -> float:
+    """What it counts that a text has a word so often; `length` is the text's, as a part of the average."""
+    return times * (K1 + 1) / (times + K1 * (1 - B + B * length))
+
+
+def best(scores: dict[int, float], limit: int) -> dict[int, float]:
+    """Those with the largest scores, largest first; of equal ones the smaller key."""
+    return dict(heapq.nsmallest(limit, scores.items(), key=lambda each: (-each[1], each[0])))
+
+
+def _counted(words: Iterable[str]) -> Counter[str]:
+    return Counter(map(_stem, words))
+
+
+@lru_cache(50_000)
+def _stem(word: str) -> str:
+    stemmer: Any = import_module("snowballstemmer").stemmer("porter")
+    stemmed: str = stemmer.stemWord(word.lower())
+    return stemmed
