@@ -1,7 +1,7 @@
 """The upper floor: the daemon, from the socket to the log. A message goes door → conversations → models, and its events
 come back through the door.
 
-    cli              the command line; each command is one of the modules below
+    cli              the command line; each command is one of the modules below; command_line: what they share
     daemon           the only place where things are put together; start, serve, stop in order
     home             its folder; whereabouts: where the gateway of a home listens
     logs, clock      how it speaks to operators; what time it is
@@ -12,6 +12,7 @@ come back through the door.
     context_command  `exuvia context`: a past request, rebuilt
     models_command   `exuvia models`: which there are, and their limits
     memory           the memory of the workspace, opened; memory_commands: `exuvia memory`
+    facts            the facts, opened; facts_commands, facts_cli: `exuvia memory facts`
     errors           this floor's error tree
 
 Its rooms, each with a map of its own:

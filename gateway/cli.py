@@ -11,20 +11,31 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-if TYPE_CHECKING:
-    from gateway.home import Home
+from gateway.command_line import (
+    config_option,
+    home_option,
+    json_option,
+    person_option,
+)
+from gateway.command_line import (
+    end as _end,
+)
+from gateway.command_line import (
+    home_at as _home,
+)
+from gateway.command_line import (
+    journals_folder as _folder,
+)
+from gateway.command_line import (
+    made_home as _made,
+)
+from gateway.facts_cli import facts
 
 _Command = Callable[..., Any]
-
-home_option = click.option(
-    "--home", type=click.Path(path_type=Path, file_okay=False), help="The gateway's folder [$EXUVIA_HOME or ~/.exuvia]."
-)
-person_option = click.option("--person", metavar="NAME", help="Whose SESSION, if it is a name [the owner's].")
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -191,9 +202,7 @@ def memory() -> None:
     """Index and search the notes of the workspace, whether the gateway runs or not."""
 
 
-config_option = click.option(
-    "--config", "file", type=click.Path(path_type=Path, dir_okay=False), help="The configuration [HOME/config.toml]."
-)
+memory.add_command(facts)
 
 
 @memory.command("index")
@@ -378,49 +387,9 @@ def main() -> None:
     cli(prog_name="exuvia")
 
 
-def _home(path: Path | None) -> Home:
-    from gateway.home import Home  # noqa: PLC0415 - for quick help
-
-    return Home.resolve(path, os.environ)
-
-
-def _made(path: Path | None) -> Home:
-    """A home that exists."""
-    home = _home(path)
-    if not home.root.is_dir():
-        raise click.ClickException(f"There is no home at {home.root}; `exuvia run` makes one.")
-    return home
-
-
-def _folder(path: Path | None) -> Path:
-    """The folder of the journals, of a home that exists."""
-    return _made(path).sessions
-
-
 def _session(home: Path | None, name: str, person: str | None) -> tuple[Path, str]:
     """The folder of the journals, and the id of the session there that is named."""
     from gateway.session_files import find_journal  # noqa: PLC0415 - for quick help
 
     folder = _folder(home)
     return folder, find_journal(folder, name, person).stem
-
-
-def _end(command: Callable[[], int]) -> None:
-    """Run a command and end with its exit code; what it could not do is one sentence, never a traceback."""
-    from gateway.errors import GatewayError, sentence_of  # noqa: PLC0415 - for quick help
-    from sessions.errors import JournalDamaged, SessionsError  # noqa: PLC0415
-
-    try:
-        code = command()
-        sys.stdout.flush()
-    except BrokenPipeError:
-        # Whoever read our output has enough of it; nothing may be flushed there at the end either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 1
-    except click.ClickException as error:
-        click.echo(f"exuvia: {error.format_message()}", err=True)
-        code = 2
-    except (GatewayError, SessionsError, OSError) as error:
-        click.echo(f"exuvia: {sentence_of(error)}", err=True)
-        code = 1 if isinstance(error, JournalDamaged) else 2
-    sys.exit(code)

@@ -25,6 +25,7 @@ _OURS = frozenset(
         "catalog.sqlite",
         "models.json",
         "memory.sqlite",
+        "facts.jsonl",
     ]
 )
 
@@ -79,6 +80,11 @@ class Home(msgspec.Struct, frozen=True):
     def memory(self) -> Path:
         """The index of the notes; derived."""
         return self.root / "memory.sqlite"
+
+    @property
+    def facts(self) -> Path:
+        """The log of the facts."""
+        return self.root / "facts.jsonl"
 
     @property
     def catalog(self) -> Path:

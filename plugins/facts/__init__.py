@@ -9,6 +9,7 @@ writing    the one hand that writes the log
 scoring    what they are worth now, which say the same; pure
 recalling  which of them answer a message
 upkeep     what has to leave: the old, the least important, what is there twice; pure
+exchange   facts as one JSON document
 settings   `[memory.facts]` of the configuration
 errors     what can go wrong
 """

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 
 from plugins.facts.book import Book
-from plugins.facts.scoring import Formula, Recalled, scored
+from plugins.facts.scoring import Recalled, scored
+from plugins.facts.settings import Formula
 from plugins.facts.values import Fact
 from plugins.memory.words import sought, word_set
 

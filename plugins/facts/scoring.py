@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Literal, TypeAlias
 
 import msgspec
 
 from plugins.facts.values import LEAST, Fact
 from plugins.memory.words import word_set
-
-Formula: TypeAlias = Literal["measured", "coclaw"]
 
 UNUSED_DAYS = 30.0
 """Days without use after which importance begins to decay, and in which it halves from there on."""

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 import msgspec
 
 from plugins.embedding import EmbeddingProvider
+from plugins.facts.settings import FactKeys
 from plugins.secrets import Secret
 
 Fusion: TypeAlias = Literal["measured", "openclaw", "copaw", "rrf"]
@@ -126,6 +127,7 @@ class MemoryKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     embedding: EmbeddingKeys = EmbeddingKeys()
     search: SearchKeys = SearchKeys()
     recall: RecallKeys = RecallKeys()
+    facts: FactKeys = FactKeys()
 
     def __post_init__(self) -> None:
         if self.embedding.provider == NONE and not self.search.keywords:

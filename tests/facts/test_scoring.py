@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from plugins.facts.book import told
 from plugins.facts.events import FactForgotten, FactPinned, FactsWritten, Happened
 from plugins.facts.recalling import Recaller
-from plugins.facts.scoring import Formula, Recalled, duplicates, similarity, worth
+from plugins.facts.scoring import Recalled, duplicates, similarity, worth
+from plugins.facts.settings import Formula
 from plugins.facts.upkeep import Limits, beyond_cap, may_pin, outdated, repeated
 from plugins.facts.values import (
     Fact,

@@ -1,0 +1,126 @@
+"""`exuvia memory facts list|export|import|dedupe`: the facts of a home. Each function prints and returns an exit code."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import TextIO, TypeVar
+
+import msgspec
+
+from gateway.clock import SystemClock
+from gateway.configuration.keys import load_config
+from gateway.configuration.settings import Settings
+from gateway.errors import GatewayError
+from gateway.facts import facts_of, read_facts
+from gateway.home import Home
+from gateway.terminal.printable import printable
+from plugins.facts.errors import FactsError
+from plugins.facts.exchange import Taken, exported, taken
+from plugins.facts.facts import Facts
+from plugins.facts.scoring import worth
+from plugins.facts.values import Fact, InvalidFact, Layer
+from sessions.committer import Committer
+from sessions.disk import write_new
+from sessions.home_lock import HomeLock
+from sessions.wire import InvalidLine
+
+T = TypeVar("T")
+
+WELL, FOUND_WRONG = 0, 1
+
+OPERATOR = "operator"
+
+
+class FactsNotDone(GatewayError):
+    """Something could not be done with the facts; `str(error)` is a sentence."""
+
+
+def list_facts(home: Home, out: TextIO, *, layer: Layer | None, as_json: bool) -> int:
+    """Print the facts, oldest first, with what each is worth now."""
+    facts = [fact for fact in _read(home) if layer in (None, fact.layer)]
+    now = SystemClock().now()
+    if as_json:
+        rows = [{**msgspec.to_builtins(fact), "worth": round(worth(fact, now), 3)} for fact in facts]
+        out.write(msgspec.json.encode({"facts": rows}).decode() + "\n")
+        return WELL
+    for fact in facts:
+        what = " ".join([fact.layer, fact.type, *(["pinned"] if fact.pinned else []), *([fact.owner] if fact.owner else [])])
+        out.write(printable(f"{fact.id[:8]}  {fact.created[:10]}  {worth(fact, now):.2f}  {what}: {fact.content}") + "\n")
+    if not facts:
+        out.write("There are no facts.\n")
+    return WELL
+
+
+def export_facts(home: Home, file: Path | None, out: TextIO) -> int:
+    """Write all facts as one JSON document, to a new file or to the output."""
+    facts = _read(home)
+    document = exported(facts)
+    if file is None:
+        out.write(document.decode())
+        return WELL
+    try:
+        write_new(file, [document])
+    except FileExistsError:
+        raise FactsNotDone(f"{file} exists; nothing was written.") from None
+    out.write(f"{len(facts)} facts are in {file}.\n")
+    return WELL
+
+
+def import_facts(home: Home, config: Path | None, environment: Mapping[str, str], file: Path, out: TextIO) -> int:
+    """Take in the facts of such a document, and print each entry that is refused with its reason: exit code 1 if there is
+    one. No gateway may run on the home meanwhile. Raises HomeLocked, FactsNotDone."""
+    try:
+        document = file.read_bytes()
+    except OSError as error:
+        raise FactsNotDone(f"{file} cannot be read: {error.strerror}.") from error
+
+    async def work(facts: Facts) -> Taken:
+        book = await facts.book()
+        found = taken(document, book.facts, SystemClock().now())
+        await facts.bring(found.entries, OPERATOR)
+        return found
+
+    found = _locked(home, config, environment, work)
+    for refusal in found.refused:
+        out.write(printable(refusal) + "\n")
+    out.write(f"{len(found.entries)} facts came in, {len(found.refused)} were refused.\n")
+    return FOUND_WRONG if found.refused else WELL
+
+
+def dedupe_facts(home: Home, config: Path | None, environment: Mapping[str, str], out: TextIO, *, as_json: bool) -> int:
+    """Drop the facts that others say as well. No gateway may run on the home meanwhile. Raises HomeLocked, FactsNotDone."""
+
+    async def work(facts: Facts) -> dict[str, str]:
+        return await facts.dedupe()
+
+    gone = _locked(home, config, environment, work)
+    if as_json:
+        out.write(msgspec.json.encode({"dropped": gone}).decode() + "\n")
+        return WELL
+    for each, kept in gone.items():
+        out.write(f"{each[:8]} is said by {kept[:8]}.\n")
+    out.write(f"{len(gone)} facts left.\n")
+    return WELL
+
+
+def _read(home: Home) -> list[Fact]:
+    try:
+        return list(read_facts(home).facts.values())
+    except InvalidLine as error:
+        raise FactsNotDone(f"{home.facts.name} cannot be read: {error}.") from error
+
+
+def _locked(home: Home, config: Path | None, environment: Mapping[str, str], work: Callable[[Facts], Awaitable[T]]) -> T:
+    settings = Settings(load_config(config or home.config, environment=environment, overrides={}))
+
+    async def run() -> T:
+        async with Committer() as committer, facts_of(home, settings, committer, SystemClock()) as facts:
+            return await work(facts)
+
+    with HomeLock(home.lock):
+        try:
+            return asyncio.run(run())
+        except (FactsError, InvalidFact) as error:
+            raise FactsNotDone(str(error)) from error

@@ -1,0 +1,105 @@
+"""`exuvia memory facts`: listed, exported, imported and made single, on a home whose gateway runs or does not."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from gateway.facts_commands import FactsNotDone, dedupe_facts, export_facts, import_facts, list_facts
+from gateway.home import Home
+from sessions.errors import HomeLocked, JournalDamaged
+from sessions.home_lock import HomeLock
+
+ENTRIES = [
+    {"id": "a1", "content": "The API runs on port 3000", "importance": 0.6, "layer": "daily"},
+    {"id": "b2", "content": "Ann prefers Rust", "type": "preference", "importance": 0.9, "pinned": True, "owner": "ann"},
+]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    home = Home(tmp_path / "home")
+    home.make()
+    return home
+
+
+def bring(home: Home, *entries: object) -> tuple[int, str]:
+    document, out = home.root.parent / "facts.json", io.StringIO()
+    document.write_text(json.dumps({"entries": entries}))
+    return import_facts(home, None, os.environ, document, out), out.getvalue()
+
+
+def listed(home: Home) -> list[dict[str, object]]:
+    out = io.StringIO()
+    list_facts(home, out, layer=None, as_json=True)
+    rows: list[dict[str, object]] = json.loads(out.getvalue())["facts"]
+    return rows
+
+
+def test_facts_come_in_are_listed_and_go_out_again(home: Home) -> None:
+    assert bring(home, *ENTRIES) == (0, "2 facts came in, 0 were refused.\n")
+    out = io.StringIO()
+    assert list_facts(home, out, layer=None, as_json=False) == 0
+    first, second = out.getvalue().splitlines()
+    assert first.endswith("daily fact: The API runs on port 3000")
+    assert second.endswith("longterm preference pinned ann: Ann prefers Rust")
+    file, other = home.root.parent / "out.json", Home(home.root.parent / "other")
+    assert export_facts(home, file, io.StringIO()) == 0
+    other.make()
+    assert import_facts(other, None, os.environ, file, io.StringIO()) == 0
+    assert listed(other) == listed(home)
+
+
+def test_each_refused_entry_is_named_and_the_others_are_kept(home: Home) -> None:
+    code, told = bring(home, ENTRIES[0], {"content": ""}, {"content": "x", "type": "opinion"})
+    assert code == 1
+    assert told.splitlines()[0] == "Entry 2: A fact needs words."
+    assert told.splitlines()[-1] == "1 facts came in, 2 were refused."
+    assert [row["id"] for row in listed(home)] == ["a1"]
+
+
+def test_the_same_document_twice_adds_nothing(home: Home) -> None:
+    bring(home, *ENTRIES)
+    before = home.facts.read_bytes()
+    assert bring(home, *ENTRIES)[0] == 1
+    assert home.facts.read_bytes() == before
+
+
+def test_an_export_writes_over_nothing(home: Home) -> None:
+    file = home.root.parent / "mine.txt"
+    file.write_text("mine")
+    with pytest.raises(FactsNotDone, match="exists"):
+        export_facts(home, file, io.StringIO())
+    assert file.read_text() == "mine"
+
+
+def test_while_a_gateway_runs_facts_are_read_and_not_written(home: Home) -> None:
+    bring(home, *ENTRIES)
+    with HomeLock(home.lock):
+        assert len(listed(home)) == 2
+        with pytest.raises(HomeLocked):
+            bring(home, {"content": "x"})
+
+
+def test_dedupe_says_what_left_and_what_says_it_still(home: Home) -> None:
+    bring(home, {"id": "a1", "content": "the port is 3000", "layer": "daily"})
+    bring(home, {"id": "c3", "content": "the port is 3000"})
+    out = io.StringIO()
+    assert dedupe_facts(home, None, os.environ, out, as_json=False) == 0
+    assert out.getvalue() == "0 facts left.\n"  # a daily one is no copy of one that stays
+
+
+def test_a_damaged_log_is_named_and_left_as_it_is(home: Home) -> None:
+    bring(home, *ENTRIES)
+    harmed = home.facts.read_bytes().replace(b"3000", b"4000")
+    home.facts.write_bytes(harmed)
+    with pytest.raises(JournalDamaged, match="line 2"):
+        listed(home)
+    with pytest.raises(FactsNotDone, match="line 2"):
+        bring(home, {"content": "x"})
+    assert home.facts.read_bytes() == harmed
+    assert listed(Home(home.root.parent / "empty")) == []
