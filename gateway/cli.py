@@ -236,6 +236,21 @@ def search_memory(
     )
 
 
+@memory.command("audit")
+@home_option
+@config_option
+@json_option
+def audit_memory(home: Path | None, file: Path | None, as_json: bool) -> None:
+    """Look for notes that say the same, repeat what was recalled or hold secrets, and for those that were never recalled.
+    Exit code 1 if something is wrong."""
+    from gateway import memory_audit  # noqa: PLC0415 - for quick help
+    from gateway.clock import SystemClock  # noqa: PLC0415 - as above
+
+    _end(
+        lambda: memory_audit.audit_notes(_made(home), file, os.environ, sys.stdout, now=SystemClock().now(), as_json=as_json)
+    )
+
+
 @cli.group()
 def config() -> None:
     """Write, check and show the configuration."""

@@ -33,4 +33,5 @@ remarks         what a search says besides what it found; pure
 memory          all of it, as the gateway and its tools use it
 errors          what a search may raise
 tools           `memory_search` and `memory_get`
+auditing        what is wrong with the notes; with secret_patterns, what looks like a secret, and recalls, what was used
 """

@@ -1,0 +1,130 @@
+"""What is wrong with the notes: sections that say the same, what the memory wrote down of itself, likely secrets. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import ceil
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from plugins.memory.chunks import Chunk
+from plugins.memory.secret_patterns import likely_secrets
+from plugins.memory.words import word_set
+from sessions.recalled import ABOUT
+
+ALIKE = 0.85
+"""The share of their words, of both together, that two sections have in common from which on they say the same."""
+
+WORDS = 8
+"""Different words that a section has at least to be compared: "nothing new" may stand in many."""
+
+LOOP = 3
+"""How often the very same section stands somewhere for that to be a loop."""
+
+Kind: TypeAlias = Literal["duplicate", "loop", "secret"]
+
+_MARKED = re.compile(r"\[[0-9a-f]{8}\] (?:end$|[^\s:]+#L[0-9]+-L[0-9]+)")
+"""A line of what was recalled, as the model is shown it."""
+
+_RETURNED = re.compile(r'"citation": ?"[^"]+#L[0-9]+-L[0-9]+"')
+"""What `memory_search` returns."""
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that is wrong: what it is in a sentence, and the places, as `path#Lfirst-Llast`. It holds no secret."""
+
+    kind: Kind
+    places: tuple[str, ...]
+    sentence: str
+
+
+def findings(texts: Mapping[str, str], chunks: Iterable[Chunk]) -> list[Finding]:
+    """What is wrong with notes: their texts by their paths, and their chunks."""
+    return [*_secrets(texts), *_written_back(texts), *_repeated(list(chunks))]
+
+
+def _secrets(texts: Mapping[str, str]) -> Iterator[Finding]:
+    for path, text in texts.items():
+        for line, name in likely_secrets(text):
+            yield Finding(kind="secret", places=(f"{path}#L{line}-L{line}",), sentence=f"This looks like a secret ({name}).")
+
+
+def _written_back(texts: Mapping[str, str]) -> Iterator[Finding]:
+    """What the memory gave, stored in it again."""
+    for path, text in texts.items():
+        lines = [number for number, line in enumerate(text.split("\n"), 1) if _is_own(line)]
+        for first, last in _runs(lines):
+            sentence = "What was recalled was written down again; it will be found twice."
+            yield Finding(kind="loop", places=(f"{path}#L{first}-L{last}",), sentence=sentence)
+
+
+def _is_own(line: str) -> bool:
+    return ABOUT[:60] in line or _MARKED.match(line.strip()) is not None or _RETURNED.search(line) is not None
+
+
+def _runs(lines: Sequence[int], gap: int = 40) -> Iterator[tuple[int, int]]:
+    """Lines that stand near each other, as one."""
+    first = last = 0
+    for line in lines:
+        if last and line - last > gap:
+            yield first, last
+            first = 0
+        first, last = first or line, line
+    if last:
+        yield first, last
+
+
+def _repeated(chunks: Sequence[Chunk]) -> Iterator[Finding]:
+    """Sections that say nearly the same, each group once."""
+    words = [word_set(chunk.text) for chunk in chunks]
+    groups: dict[int, list[int]] = defaultdict(list)
+    parents = list(range(len(chunks)))
+    for one, other in _alike(words):
+        if _overlap(chunks[one], chunks[other]):
+            continue  # the parts of one long section begin with the end of the part before
+        parents[_root(parents, other)] = _root(parents, one)
+    for number in range(len(chunks)):
+        groups[_root(parents, number)].append(number)
+    for group in groups.values():
+        if len(group) > 1:
+            yield _as_finding([chunks[number] for number in sorted(group)])
+
+
+def _overlap(one: Chunk, other: Chunk) -> bool:
+    return one.path == other.path and one.first <= other.last and other.first <= one.last
+
+
+def _as_finding(group: Sequence[Chunk]) -> Finding:
+    places = tuple(f"{chunk.path}#L{chunk.first}-L{chunk.last}" for chunk in group)
+    same = max(Counter(" ".join(chunk.text.split()) for chunk in group).values())
+    if same >= LOOP:
+        return Finding(kind="loop", places=places, sentence=f"The same section stands {same} times.")
+    return Finding(kind="duplicate", places=places, sentence=f"{len(group)} sections say nearly the same.")
+
+
+def _alike(words: Sequence[frozenset[str]]) -> Iterator[tuple[int, int]]:
+    """The pairs of word sets whose Jaccard similarity is at least `ALIKE`, the later first.
+
+    Two such sets share one of the rarest words of each: of n words the first n − ⌈ALIKE·n⌉ + 1 in the order of their rarity
+    (prefix filtering: Chaudhuri, Ganti and Kaushik, ICDE 2006). So few pairs are compared at all.
+    """
+    often = Counter(word for each in words for word in each)
+    having: dict[str, list[int]] = defaultdict(list)
+    for number, each in enumerate(words):
+        if len(each) < WORDS:
+            continue
+        rarest = sorted(each, key=lambda word: (often[word], word))[: len(each) - ceil(ALIKE * len(each)) + 1]
+        for other in sorted({other for word in rarest for other in having[word]}):
+            if len(each & words[other]) >= ALIKE * len(each | words[other]):
+                yield other, number
+        for word in rarest:
+            having[word].append(number)
+
+
+def _root(parents: list[int], number: int) -> int:
+    while parents[number] != number:
+        parents[number] = number = parents[parents[number]]
+    return number
