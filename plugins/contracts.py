@@ -389,6 +389,10 @@ class ConversationView(Protocol):
         """The session's tokens by purpose and model, as the providers counted them."""
         ...
 
+    def inherited(self) -> Usage:
+        """The tokens that had been spent before, where it is the fork of another session."""
+        ...
+
     async def context(self) -> ContextReport:
         """What the next request would hold if it were sent now."""
         ...

@@ -54,7 +54,7 @@ from sessions.units import Units, of_message
 from sessions.view import View
 from sessions.wire import decode
 
-FOLD = 12
+FOLD = 13
 """The version of this fold. A checkpoint of another version is not used."""
 
 
@@ -153,6 +153,8 @@ class Transcript(msgspec.Struct, frozen=True, kw_only=True):
     usage: Usage = Usage()
     spent: dict[str, dict[str, Usage]] = {}
     """Tokens by purpose (`answer`, …) and, in that, by the `provider:model` that replied."""
+    inherited: Usage = Usage()
+    """The tokens of the session that this one is a fork of, up to where it was copied; none of them are in `usage`."""
     last_usage: Usage | None = None
     """What the provider counted last, while the beginning that it counted stands."""
     counts: Counts = Counts()
@@ -265,6 +267,9 @@ def _changes(  # noqa: PLR0911, PLR0912 - one arm for each kind
                 "opened_at": recorded.at,
                 "succeeds": None,
                 "closed": None,
+                "usage": Usage(),
+                "spent": {},
+                "inherited": t.inherited + t.usage,
             }
         case AttachmentsWithheld():
             return {"withheld": t.withheld | {(event.model, file.sha256) for file in event.files}}

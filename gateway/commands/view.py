@@ -214,6 +214,10 @@ class View:
         """Tokens by purpose and model."""
         return self._transcript.spent
 
+    def inherited(self) -> Usage:
+        """The tokens of the session that this one is a fork of."""
+        return self._transcript.inherited
+
     async def context(self) -> ContextReport:
         """What the next request would hold."""
         transcript = self._transcript

@@ -21,16 +21,23 @@ class Usage:
         """Answer with a table, and its sum where it has several rows; CommandFailed where anything follows the name."""
         if argument:
             raise CommandFailed("/usage takes nothing after it.")
-        spent = conversation.spent()
+        spent, before = conversation.spent(), conversation.inherited()
+        came = ""
+        if before != Tokens():
+            came = (
+                f"It is the fork of a session that had {before.input:,} tokens in ({before.cached:,} cached) and"
+                f" {before.output:,} out until then; they are not counted here."
+            )
         if not spent:
-            return "No provider has counted any tokens in this session yet."
+            return " ".join(["No provider has counted any tokens in this session yet.", came]).strip()
         rows = [
             _row(purpose, code(model), tokens) for purpose, by_model in spent.items() for model, tokens in by_model.items()
         ]
         if len(rows) > 1:
             total = sum((tokens for by_model in spent.values() for tokens in by_model.values()), Tokens())
             rows.append(_row("**all**", "", total))
-        return "\n".join(["| for | model | in | of it cached | out |", "|---|---|---:|---:|---:|", *rows])
+        table = "\n".join(["| for | model | in | of it cached | out |", "|---|---|---:|---:|---:|", *rows])
+        return f"{table}\n\n{came}" if came else table
 
 
 def _row(purpose: str, model: str, tokens: Tokens) -> str:

@@ -72,6 +72,7 @@ class Conversation:
         self.mode = "followup"
         self.is_verbose = False
         self.tokens: Mapping[str, Mapping[str, Tokens]] = {}
+        self.before = Tokens()
         self.items: tuple[ContextItem, ...] = ()
         self.pruned = PrunedReport()
         self.window: int | None = 1000
@@ -116,6 +117,9 @@ class Conversation:
 
     def spent(self) -> Mapping[str, Mapping[str, Tokens]]:
         return self.tokens
+
+    def inherited(self) -> Tokens:
+        return self.before
 
     async def context(self) -> ContextReport:
         return ContextReport(
@@ -319,6 +323,17 @@ async def test_usage_is_a_table_by_purpose_and_model_with_its_sum() -> None:
         "| summary | `b` | 10 | 0 | 20 |",
         "| **all** |  | 1,211 | 1,000 | 52 |",
     ]
+
+
+async def test_usage_of_a_fork_tells_apart_what_it_came_with() -> None:
+    conversation = Conversation()
+    conversation.before = Tokens(input=1200, output=30, cached=1000)
+    before = "It is the fork of a session that had 1,200 tokens in (1,000 cached) and 30 out until then"
+    came = f"{before}; they are not counted here."
+    none = "No provider has counted any tokens in this session yet."
+    assert await Usage().run("", conversation) == f"{none} {came}"
+    conversation.tokens = {"answer": {"b": Tokens(input=1, output=2)}}
+    assert (await Usage().run("", conversation)).splitlines()[2:] == ["| answer | `b` | 1 | 0 | 2 |", "", came]
 
 
 async def test_context_sums_by_part_by_name_and_shows_the_largest() -> None:

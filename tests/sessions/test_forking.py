@@ -12,9 +12,17 @@ from sessions.attachments import Attachments
 from sessions.beginnings import Beginning, beginning
 from sessions.catalog import Catalog
 from sessions.errors import JournalDamaged, StorageFailed, UnknownSession
-from sessions.events import CompactionBegan, MessageReceived, SessionClosed, SessionForked, TurnEnded, TurnStarted
+from sessions.events import (
+    CompactionBegan,
+    MessageReceived,
+    ModelReplied,
+    SessionClosed,
+    SessionForked,
+    TurnEnded,
+    TurnStarted,
+)
 from sessions.forking import CannotFork, Fork, fork
-from sessions.messages import Attachment
+from sessions.messages import Attachment, Usage
 from sessions.orphans import remove_orphans
 from sessions.survey import survey
 from sessions.transcript import project
@@ -82,6 +90,21 @@ def test_it_is_folded_to_a_session_of_its_own_with_the_parents_view(parent: Path
     )
     assert folded.view == old.view
     assert (folded.head, folded.turn) == (5, 1)
+
+
+def test_what_the_parent_cost_is_not_counted_again_and_told_apart_also_by_a_fork_of_the_fork(tmp_path: Path) -> None:
+    replied = ModelReplied(
+        reply=0, model="m", text="Yes.", calls=(), stop="end", usage=Usage(input=100, output=20, cached=60)
+    )
+    first, *rest = turn(1, 2)
+    parent = write_journal(tmp_path / "sessions", 1, first, rest[0], replied, rest[1])[0]
+    assert project(lines(parent)).usage == replied.usage
+    fork(parent, NEW, "fork", NOW)
+    path = parent.with_name(f"{NEW}.jsonl")
+    folded = project(lines(path))
+    assert (folded.usage, folded.spent, folded.inherited) == (Usage(), {}, replied.usage)
+    again = fork(path, session_id(9), "fork-2", NOW).session
+    assert project(lines(path.with_name(f"{again}.jsonl"))).inherited == replied.usage
 
 
 @pytest.mark.parametrize(
