@@ -16,7 +16,7 @@ from tests.gateway.gateways import Gateway, gateway
 from tests.gateway.test_cli_sessions import opened, write
 
 LONG = "The parser in src/parser.py reads one line at a time and tells the caller where it stopped. " * 12
-SETTINGS = {"agent.context_window": 12_000, "compaction.summarizer": "extract"}
+SETTINGS = {"agent.context_window": 20_000, "compaction.summarizer": "extract"}
 
 
 def sessions(home: Path, *arguments: str) -> Result:
