@@ -27,7 +27,8 @@ BAR = 5.0
 
 
 class Step(msgspec.Struct, frozen=True):
-    """A request as it was counted, by the provider, and by characters and tiktoken (0 if it has no text), and the reply."""
+    """A request as it was counted, by the provider, and by characters and tiktoken (0 if it has no text), and the reply,
+    which tiktoken counted too."""
 
     units: Units
     characters: int
@@ -35,6 +36,14 @@ class Step(msgspec.Struct, frozen=True):
     said: Units
     usage: Usage
     opaque: bool = False
+    said_tiktoken: int = 0
+
+    @property
+    def by_tiktoken(self) -> Step:
+        """The same where tiktoken counts each text."""
+        units = Units(words=self.tiktoken, frames=self.units.frames)
+        said = Units(words=self.said_tiktoken, frames=self.said.frames)
+        return msgspec.structs.replace(self, units=units, said=said)
 
 
 def run(_setting: Setting) -> list[Figure]:
@@ -49,19 +58,25 @@ def run(_setting: Setting) -> list[Figure]:
 
 def _compared(name: str, steps: list[Step]) -> Iterator[Figure]:
     """Per cent that each way of estimating is off, after the first replies."""
-    counts = Counts()
+    counts = exact = Counts()
     ways: dict[str, list[float]] = {"estimate": [], "all of it estimated": [], "not calibrated": []}
     if steps[0].characters:
-        ways |= {"tiktoken alone": [], "characters / 4": []}
+        ways |= {"tiktoken alone": [], "characters / 4": [], "all of it by tiktoken, calibrated": []}
     for step in steps:
         whole = counts.calibration("").tokens(step.units, whole=True)
-        guesses = (counts.estimate(step.units, ""), whole, step.units.total, step.tiktoken, step.characters / 4)
+        calibrated = exact.calibration("").tokens(step.by_tiktoken.units, whole=True)
+        simple = (step.units.total, step.tiktoken, step.characters / 4)
+        guesses = (counts.estimate(step.units, ""), whole, *simple, calibrated)
         for off, guess in zip(ways.values(), guesses, strict=False):
             off.append(100 * abs(guess - step.usage.input) / step.usage.input)
-        counts = counts.after_asking(step.units, "").after_reply(step.said, step.usage, opaque=step.opaque)
+        counts, exact = (_learnt(known, each) for known, each in ((counts, step), (exact, step.by_tiktoken)))
     for way, off in ways.items():
         bar = {"against": "bar", "reference": BAR} if way == "estimate" else {"against": "", "reference": None}
         yield figure("tokens", f"{name}: {way}", "%", off[WARM:], **bar)
+
+
+def _learnt(counts: Counts, step: Step) -> Counts:
+    return counts.after_asking(step.units, "").after_reply(step.said, step.usage, opaque=step.opaque)
 
 
 def _costs() -> Iterator[Figure]:
@@ -103,7 +118,7 @@ def recorded(lines: Iterable[dict[str, Any]]) -> Iterator[Step]:
                 opaque = message.opaque is not None
                 there = [at for at, _ in view]
                 sizes = sum(len(texts[at]) for at in there), sum(exact[at] for at in there)
-                yield Step(units, *sizes, of_message(message), usage, opaque)
+                yield Step(units, *sizes, of_message(message), usage, opaque, exact[index])
             if not (message.text or message.calls or message.opaque):
                 continue
         view.append((index, of_message(message)))
