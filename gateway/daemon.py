@@ -10,8 +10,10 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import structlog
 from aiohttp import web
@@ -26,6 +28,7 @@ from gateway.configuration.settings import Settings
 from gateway.conversations.day_notes import DayNotes
 from gateway.conversations.makings import Conversations, Parts
 from gateway.conversations.offered_tools import OfferedTools
+from gateway.conversations.remembering import Remembering
 from gateway.conversations.switchboard import Switchboard
 from gateway.conversations.workspace_notes import WorkspaceNotes
 from gateway.door.access import Access
@@ -177,13 +180,12 @@ class Daemon:
             ),
             commands=commands,
             attachments=Attachments(self.home.attachments),
-            memory=memory,
             notes=WorkspaceNotes(workspace),
             day_notes=DayNotes(workspace),
             summarizers={name: kind() for name, kind in hooks.summarizers().items()},
             flushes={name: kind() for name, kind in hooks.flushes().items()},
             figures=self._figures,
-            around=self._surroundings(hooks, models, commands, troubles),
+            around=self._surroundings(hooks, models, commands, troubles, memory),
         )
         switchboard = await stack.enter_async_context(
             Switchboard(
@@ -254,7 +256,7 @@ class Daemon:
         return hooks
 
     def _surroundings(
-        self, hooks: Hooks, models: Models, commands: Mapping[str, Command], troubles: Troubles
+        self, hooks: Hooks, models: Models, commands: Mapping[str, Command], troubles: Troubles, memory: Memory
     ) -> Surroundings:
         return Surroundings(
             models=models,
@@ -266,7 +268,14 @@ class Daemon:
             refused=lambda: [refusal.sentence for refusal in hooks.refused],
             notes=self.settings.notes,
             troubles=troubles.sentences,
+            memory=memory,
+            remembering=Remembering(self.home.workspace(self.config.agent.workspace), memory, self._here),
         )
+
+    def _here(self) -> datetime:
+        """Now, in the time zone of the configuration or the system."""
+        name = self.config.agent.timezone
+        return self.clock.now().astimezone(ZoneInfo(name) if name else None)
 
     def _open_tools(self, hooks: Hooks, house: Callable[[str, Any], House]) -> dict[str, Tool]:
         """Each tool with its house; one that cannot be made is named and left out."""

@@ -11,6 +11,7 @@ from plugins.commands.history import History
 from plugins.commands.model import Model
 from plugins.commands.new import New, Reset
 from plugins.commands.queue import Queue
+from plugins.commands.remember import Memory, Remember
 from plugins.commands.status import Status, Whoami
 from plugins.commands.stop import Stop
 from plugins.commands.usage import Usage
@@ -79,9 +80,11 @@ def register_commands() -> Sequence[type[Command]]:
         Context,
         Help,
         History,
+        Memory,
         Model,
         New,
         Queue,
+        Remember,
         Reset,
         Revert,
         Status,

@@ -330,6 +330,33 @@ class CompactionEntry(msgspec.Struct, frozen=True, kw_only=True):
     in_force: bool = True
 
 
+class NoteEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A note: its path below the workspace, its size, and when it was changed last, as people say it."""
+
+    path: str
+    bytes: int
+    changed: str
+
+
+class MemoryReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What is remembered: how many notes, sessions and pieces of both can be found, `how` they are (`by words`), the notes
+    that changed last, and what is to be known besides, in sentences."""
+
+    notes: int
+    sessions: int
+    chunks: int
+    how: str
+    latest: tuple[NoteEntry, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+
+class MemoryFound(msgspec.Struct, frozen=True, kw_only=True):
+    """What a search found: where each piece stands (`MEMORY.md#L3-L7`) and its text, best first; remarks in sentences."""
+
+    hits: tuple[tuple[str, str], ...]
+    remarks: tuple[str, ...] = ()
+
+
 class ConversationView(Protocol):
     """What a command may know and do of the conversation that it was typed in."""
 
@@ -408,6 +435,19 @@ class ConversationView(Protocol):
     async def revert(self, number: int) -> int:
         """Take back a compaction and those on top of it; returns the estimated tokens of the next request, CommandFailed
         with a sentence where that cannot be done."""
+        ...
+
+    async def remember(self, text: str) -> str:
+        """Write something into the notes at once; returns where it stands (`MEMORY.md#L12-L12`), CommandFailed with a
+        sentence where it cannot be written."""
+        ...
+
+    async def memory(self) -> MemoryReport:
+        """What is remembered."""
+        ...
+
+    async def search_memory(self, query: str) -> MemoryFound:
+        """What the memory has for a query, of what may be shown here; CommandFailed where it cannot be used."""
         ...
 
     def stop_turn(self) -> bool:

@@ -287,7 +287,8 @@ class ContextCompacted(_Kind, tag="context_compacted", frozen=True, kw_only=True
 
 
 class NoteAppended(_Kind, tag="note_appended", frozen=True, kw_only=True):
-    """What the event `of` (a `memory_flushed` or `context_compacted`) had for the note at `path` stands there."""
+    """What the event `of` (a `memory_flushed` or `context_compacted`, or a `message_received` that asks to remember
+    something) had for the note at `path` stands there."""
 
     of: int
     path: str

@@ -4,5 +4,6 @@ parsing, view    which text is a command; what it sees of its conversation, and 
 status           `/status` in words
 compactions      what was compacted, for people
 context_report   what the next request would hold, for `/context`
+memory_report    what is remembered, for `/memory`
 sentences        sentences that stand in more than one place
 """

@@ -12,11 +12,14 @@ import msgspec
 
 from gateway.commands.compactions import entry_of_cut, in_force
 from gateway.commands.context_report import parts, pruned
+from gateway.commands.memory_report import memory_found, memory_report
 from gateway.commands.parsing import listed, parse_command
 from gateway.commands.status import SessionStatus, describe, span
 from gateway.conversations import inbox
 from gateway.conversations.chat import Chat
 from gateway.conversations.conversation import VERBOSE, Conversation
+from gateway.conversations.day_notes import NoteNotWritten
+from gateway.conversations.remembering import Remembering
 from gateway.door.people import OWNER
 from gateway.errors import Conflict, GatewayError, sentence_of
 from gateway.measuring.session_meter import SessionMeter
@@ -30,9 +33,14 @@ from plugins.contracts import (
     CompactionEntry,
     ContextReport,
     HistoryEntry,
+    MemoryFound,
+    MemoryReport,
     QueueState,
 )
 from plugins.errors import ProviderError
+from plugins.memory.errors import IndexUnusable
+from plugins.memory.memory import Memory
+from plugins.memory.scope import Scope
 from sessions.context import assemble
 from sessions.events import (
     CommandAnswered,
@@ -64,6 +72,8 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     refused: Callable[[], Sequence[str]]
     notes: Callable[[], Sequence[str]]
     troubles: Callable[[], Sequence[str]]
+    memory: Memory
+    remembering: Remembering
 
 
 class View:
@@ -270,6 +280,30 @@ class View:
 
     def _window(self) -> int | None:
         return self._around.models.choose(self._transcript.settings.get("model")).window
+
+    async def remember(self, text: str) -> str:
+        """Write something into the notes."""
+        try:
+            return await self._around.remembering.remember(text, self.person, group=self._group)
+        except NoteNotWritten as error:
+            raise CommandFailed(str(error)) from error
+
+    async def memory(self) -> MemoryReport:
+        """What is remembered."""
+        around = self._around
+        return await memory_report(around.memory, around.remembering.notes, around.clock.now(), private=not self._group)
+
+    async def search_memory(self, query: str) -> MemoryFound:
+        """What the memory has for a query."""
+        scope = Scope(owners=frozenset({self.person}), private=not self._group)
+        try:
+            return await memory_found(self._around.memory, query, scope)
+        except IndexUnusable as error:
+            raise CommandFailed(str(error)) from error
+
+    @property
+    def _group(self) -> bool:
+        return self._waiting.message.chat == "group"
 
     def stop_turn(self) -> bool:
         """Cancel the running turn of the key's conversations."""

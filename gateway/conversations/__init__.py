@@ -18,5 +18,6 @@ instructions           the text before every conversation; workspace_notes: AGEN
 files, showing         a conversation's files on their way to models: what was refused; what is shown, read once
 journal_news           when the memory is to look at the journals
 recalling              what the memory has for a message, behind it
+remembering            what a person wants remembered, written at once; heeding: for a model that has no tool to do it
 offered_tools          which tools the model is offered now
 """

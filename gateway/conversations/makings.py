@@ -19,6 +19,7 @@ from gateway.conversations.condensing import Condensing
 from gateway.conversations.conversation import Conversation, ResumeRules
 from gateway.conversations.day_notes import DayNotes
 from gateway.conversations.files import ConversationFiles
+from gateway.conversations.heeding import Heeding
 from gateway.conversations.inbox import Inbox
 from gateway.conversations.instructions import IN_SHORT, standing_instructions
 from gateway.conversations.journal_news import JournalNews
@@ -37,7 +38,6 @@ from gateway.models.choosing import ChosenModel, Models
 from gateway.models.open_providers import OpenProviders
 from plugins.contracts import ChatProvider, Clock, Command, Tool
 from plugins.hooks import Hooks
-from plugins.memory.memory import Memory
 from plugins.summaries import Flush, Summarizer
 from sessions.attachments import Attachments
 from sessions.recorder import Recorder
@@ -56,7 +56,6 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     tools: Mapping[str, Tool]
     commands: Mapping[str, Command]
     attachments: Attachments
-    memory: Memory
     notes: WorkspaceNotes
     day_notes: DayNotes
     summarizers: Mapping[str, Summarizer]
@@ -71,7 +70,7 @@ class Conversations:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._showing = Showing(parts.attachments)
-        self._news = JournalNews(parts.memory.wake)
+        self._news = JournalNews(parts.around.memory.wake)
 
     def build(self, chat: Chat, recorder: Recorder) -> Conversation:
         """A conversation of this chat, ready to run."""
@@ -165,6 +164,7 @@ class Conversations:
             rules=self._turn_rules,
             notes=self._notes(recorder).load,
             recall=self._recalling(recorder).recall,
+            heed=Heeding(recorder, parts.around.remembering, parts.tools).heed,
             clock=parts.clock,
             hold=parts.providers.in_use,
         )
@@ -182,7 +182,7 @@ class Conversations:
         settings = self._parts.settings
         return Recalling(
             recorder,
-            self._parts.memory,
+            self._parts.around.memory,
             keys=lambda: settings.current.memory.recall,
             allowed=lambda: settings.current.agent.workspace_access != "none",
             clock=self._parts.clock,

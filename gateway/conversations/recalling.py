@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from plugins.memory.memory import Found, Memory
     from plugins.memory.searching import Hit
 
+NOTES, SOURCES = ("notes", "extra"), ("notes", "extra", "sessions")
+"""What is recalled. As long as there is no note a question has no vector made of it: each turn would pay for that from the
+first conversation on, and what was said is mostly found by its words."""
+
 WITHIN = 0.5
 """Seconds that it may take. Words are found in a few milliseconds; an index that is opened for the first message takes
 longer."""
@@ -76,7 +80,9 @@ class Recalling:
         """Note what bears on the messages that the open turn began with, for a model of this window (tokens; None if
         unknown)."""
         question = head_and_tail(asked(self._recorder.transcript), QUESTION)
-        if self._keys().mode == "off" or not self._allowed() or self._memory.empty or is_small_talk(question):
+        if self._keys().mode == "off" or not self._allowed() or not self._memory.may_have(SOURCES):
+            return
+        if is_small_talk(question):
             return
         began = self._clock.monotonic()
         try:
@@ -99,7 +105,8 @@ class Recalling:
             shown=(document_of(transcript.session), transcript.view.begins or 1),
         )
         # Some of what is found may stand in the request already, or have nothing to do with the question.
-        results, within = 2 * keys.max_results, VECTOR_WITHIN if keys.mode == "hybrid" else 0.0
+        by_meaning = keys.mode == "hybrid" and self._memory.may_have(NOTES)
+        results, within = 2 * keys.max_results, VECTOR_WITHIN if by_meaning else 0.0
         return await self._memory.search(question, scope, results=results, patience=PATIENCE, eager=False, within=within)
 
     def _note(self, question: str, found: Found, window: int | None, small: bool, seconds: float) -> None:

@@ -75,6 +75,7 @@ class Turn:
         rules: Callable[[], TurnRules],
         notes: Callable[[int | None, bool], Awaitable[tuple[LoadedNote, ...]]],
         recall: Callable[[int | None, bool], Awaitable[None]],
+        heed: Callable[[bool], Awaitable[bool]],
         clock: Clock,
         hold: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
@@ -88,6 +89,7 @@ class Turn:
         self._rules = rules
         self._notes = notes
         self._recall = recall
+        self._heed = heed
         self._clock = clock
         self._hold = hold
         self._began = 0.0
@@ -129,7 +131,8 @@ class Turn:
     async def _begin(self, model: ChosenModel) -> None:
         small = model.provider.limits(model.model).small
         self._note_instructions(self._open().ordinal, await self._notes(model.window, small), small)
-        await self._recall(model.window, small)
+        if not await self._heed(small):
+            await self._recall(model.window, small)
         await self._answer(model)
 
     async def resume(self) -> None:

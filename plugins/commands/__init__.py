@@ -5,6 +5,7 @@ status, usage       how it is; what it cost in tokens
 model, new          which model answers; a new session
 compact             what was said before, summarised; with /compactions and /revert
 context             what the next request would hold
+remember             into the memory; with /memory, out of it
 queue, verbose      what happens to messages that arrive meanwhile; how much is told
 stop                end the running turn
 markdown            text inside Markdown

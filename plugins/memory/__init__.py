@@ -24,6 +24,7 @@ periods         the time that a question names; pure
 ranking         which candidates answer best: fusion, decay, diversity; pure
 searching       one search: candidates, ranked
 recall          what of a search stands behind a person's message; pure
+asked_to_remember  what a message asks to be remembered
 small_talk      what asks for nothing, and has nothing recalled for it
 settings        `[memory]` of the configuration
 index_file      the index's file, open to write and to read, made anew where it was harmed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -23,10 +23,10 @@ class Due(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Changes(msgspec.Struct, frozen=True, kw_only=True):
-    """What a look at the sources found: how many documents there are, which are to be read, which are gone, and what the
-    sources remark."""
+    """What a look at the sources found: how many documents there are by source, which are to be read, which are gone,
+    and what the sources remark."""
 
-    documents: int
+    documents: Counter[str]
     due: tuple[Due, ...]
     gone: tuple[str, ...]
     remarks: tuple[str, ...]
@@ -47,7 +47,7 @@ def changes(index: MemoryBackend, sources: Sequence[Source]) -> Changes:
     listings = [(source, source.there(stamps)) for source in sources]
     there = {path: (source, stamp) for source, each in reversed(listings) for path, stamp in each.stamps.items()}
     return Changes(
-        documents=len(there),
+        documents=Counter(source.name for source, _ in there.values()),
         due=tuple(
             Due(source=source, path=path, stamp=stamp, state=known[path][1] if path in known else "")
             for path, (source, stamp) in there.items()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
 from datetime import date
 from functools import reduce
@@ -184,11 +184,11 @@ class Memory:
                 return text
         return None
 
-    @property
-    def empty(self) -> bool:
-        """Whether there is nothing to be found, and the watching would tell if there were."""
+    def may_have(self, sources: Collection[str]) -> bool:
+        """Whether there may be something to be found in these sources; not if the last look saw nothing, and the watching
+        would have told of more."""
         state = self._upkeep.state
-        return state.at is not None and not state.documents and not self._watching.fault
+        return state.at is None or bool(self._watching.fault) or any(state.by_source.get(name) for name in sources)
 
     async def look(self, patience: float = PATIENCE) -> None:
         """Have it seen that something has just changed; waits no longer than so many seconds until it can be found."""

@@ -46,12 +46,13 @@ log = structlog.get_logger("exuvia.memory")
 
 
 class Upkept(msgspec.Struct, frozen=True, kw_only=True):
-    """How far the index is: how many documents there are and how many of them are not indexed as they are now, chunks, and
-    how many of these have no vector by whoever makes them now. `at` is when the sources were looked at last, in monotonic
-    seconds; None before the first time. `trouble` is why the index, `unmade` why vectors
-    could not be made."""
+    """How far the index is: how many documents there are (`by_source` by the names of their sources) and how many of them
+    are not indexed as they are now, chunks, and how many of these have no vector by whoever makes them now. `at` is when the
+    sources were looked at last, in monotonic seconds; None before the first time. `trouble` is why the index, `unmade` why
+    vectors could not be made."""
 
     documents: int = 0
+    by_source: Mapping[str, int] = {}
     left: int = 0
     chunks: int = 0
     unembedded: int = 0
@@ -126,7 +127,7 @@ class Upkeep:
                 try:
                     return await self._bring_in(soon)
                 except IndexRenewed:
-                    self._note(documents=0, chunks=0)
+                    self._note(documents=0, by_source={}, chunks=0)
             raise IndexUnusable("The memory index cannot be used: it is harmed again as soon as it is made.")
 
     async def _bring_in(self, soon: Callable[[], None]) -> None:
@@ -134,7 +135,13 @@ class Upkeep:
         changes = await self._file().write(partial(_changes, sources=sources))
         due: Sequence[Due] = changes.due
         unreadable: list[str] = []
-        self._note(documents=changes.documents, left=len(due), remarks=changes.remarks, trouble="")
+        self._note(
+            documents=changes.documents.total(),
+            by_source=changes.documents,
+            left=len(due),
+            remarks=changes.remarks,
+            trouble="",
+        )
         self._note(at=time.monotonic())
         if len(due) > AT_ONCE:
             soon()

@@ -11,6 +11,7 @@ import errno
 import os
 import secrets
 import stat
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -27,6 +28,9 @@ _STALE_SECONDS = 600.0
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+# Between the last look at a file and its exchange another thread must not have exchanged it: its content would be lost.
+_LOCKS = tuple(threading.Lock() for _ in range(64))
 
 _Stamp: TypeAlias = tuple[int, int, int, int]
 
@@ -147,14 +151,17 @@ def writable_parts(workspace: Path, path: str, protected: Sequence[str]) -> tupl
 
 @contextmanager
 def file_place(workspace: Path, parts: tuple[str, ...], *, make: bool) -> Iterator[FilePlace]:
-    """The place that the parts name; with `make`, folders that are missing are made (0700). Raises NotBeneath, OSError."""
+    """The place that the parts name; with `make`, folders that are missing are made (0700). Of this process nobody else has
+    it at the same time. Raises NotBeneath, OSError."""
     current = os.open(workspace, _FOLDER)
     try:
         for part in parts[:-1]:
             following = _enter(current, part, make=make)
             os.close(current)
             current = following
-        yield FilePlace(current, parts[-1])
+        found = os.fstat(current)
+        with _LOCKS[hash((found.st_dev, found.st_ino, parts[-1].casefold())) % len(_LOCKS)]:
+            yield FilePlace(current, parts[-1])
     finally:
         os.close(current)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -18,12 +18,14 @@ from gateway.conversations.condensing import Condensing
 from gateway.conversations.conversation import Conversation, ResumeRules
 from gateway.conversations.day_notes import DayNotes
 from gateway.conversations.files import ConversationFiles
+from gateway.conversations.heeding import Heeding
 from gateway.conversations.inbox import Inbox, QueueMode
 from gateway.conversations.live import Live
 from gateway.conversations.loaded_notes import LoadedNotes
 from gateway.conversations.owed_notes import OwedNotes
 from gateway.conversations.pruning import Pruning
 from gateway.conversations.recalling import Recalling
+from gateway.conversations.remembering import Remembering
 from gateway.conversations.showing import Showing
 from gateway.conversations.turn import Turn, TurnRules
 from gateway.conversations.workspace_notes import WorkspaceNotes
@@ -216,6 +218,7 @@ class Stage:
             rules=lambda: TurnRules(instructions="Be brief.", in_short="Brief.", parameters={}, rounds=rounds),
             notes=self.notes.load,
             recall=self._recalling(memory, recall),
+            heed=self._heeding(memory, workspace, tools),
             clock=self.clock,
         )
         self.conversation = Conversation(
@@ -235,6 +238,19 @@ class Stage:
         if memory is None:
             return self._recall_nothing
         return Recalling(self.recorder, memory, keys=lambda: keys, allowed=lambda: True, clock=self.clock).recall
+
+    def _heeding(
+        self, memory: Memory | None, workspace: Path | None, tools: Sequence[Instrument]
+    ) -> Callable[[bool], Awaitable[bool]]:
+        if memory is None:
+            return self._heed_nothing
+        assert workspace
+        return Heeding(
+            self.recorder, Remembering(workspace, memory, self.clock.now), {tool.definition.name for tool in tools}
+        ).heed
+
+    async def _heed_nothing(self, small: bool) -> bool:
+        return False
 
     async def _recall_nothing(self, window: int | None, small: bool) -> None: ...
 

@@ -62,6 +62,13 @@ def workspace(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine changes nothing."""
+    monkeypatch.setattr(recalling, "WITHIN", 30.0)
+    monkeypatch.setattr(recalling, "PATIENCE", 30.0)
+
+
 @asynccontextmanager
 async def stage_on(workspace: Path, *answers: str, **fields: Any) -> AsyncIterator[Stage]:
     async with Asked(workspace) as memory:

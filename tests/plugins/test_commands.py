@@ -15,11 +15,21 @@ from plugins.commands.history import History
 from plugins.commands.model import Model
 from plugins.commands.new import New, Reset
 from plugins.commands.queue import MODES, Queue
+from plugins.commands.remember import Memory, Remember
 from plugins.commands.status import Status, Whoami
 from plugins.commands.stop import Stop
 from plugins.commands.usage import Usage
 from plugins.commands.verbose import Verbose
-from plugins.contracts import CompactionEntry, ContextItem, ContextReport, PrunedReport, QueueState
+from plugins.contracts import (
+    CompactionEntry,
+    ContextItem,
+    ContextReport,
+    MemoryFound,
+    MemoryReport,
+    NoteEntry,
+    PrunedReport,
+    QueueState,
+)
 from sessions.messages import Usage as Tokens
 
 ALL: list[Command] = [
@@ -28,9 +38,11 @@ ALL: list[Command] = [
     Context(),
     Help(),
     History(),
+    Memory(),
     Model(),
     New(),
     Queue(),
+    Remember(),
     Reset(),
     Revert(),
     Status(),
@@ -137,6 +149,19 @@ class Conversation:
     async def revert(self, number: int) -> int:
         self.done.append(("revert", number))
         return 12_345
+
+    async def remember(self, text: str) -> str:
+        self.done.append(("remember", text))
+        return "MEMORY.md#L3-L3"
+
+    async def memory(self) -> MemoryReport:
+        note = NoteEntry(path="memory/2026-11-20.md", bytes=1_234, changed="2 h ago")
+        return MemoryReport(notes=2, sessions=1, chunks=7, how="by words", latest=(note,), remarks=("It is behind.",))
+
+    async def search_memory(self, query: str) -> MemoryFound:
+        self.done.append(("search", query))
+        hits = (("MEMORY.md#L3-L4", "tea\n\nwithout milk"),) if query == "tea" else ()
+        return MemoryFound(hits=hits, remarks=() if hits else ("Nothing matches in 2 notes.",))
 
     def stop_turn(self) -> bool:
         return self.running
@@ -446,3 +471,28 @@ async def test_revert_says_how_large_the_next_request_is_then() -> None:
     conversation.made = tuple(msgspec.structs.replace(COMPACTED, number=n, in_force=n != 3) for n in (1, 2, 3, 4))
     answer = await Revert().run("1", conversation)
     assert answer.startswith("Compaction 1 is taken back, and with it 2, 4, made on top of it: ")
+
+
+async def test_remember_tells_where_it_stands_now_and_asks_for_something_to_remember() -> None:
+    conversation = Conversation()
+    assert await Remember().run("I prefer Rust.", conversation) == "Remembered: `MEMORY.md#L3-L3`."
+    assert conversation.done == [("remember", "I prefer Rust.")]
+    with pytest.raises(CommandFailed, match="what is to be remembered"):
+        await Remember().run("", conversation)
+
+
+async def test_memory_shows_what_there_is_and_what_a_query_finds() -> None:
+    conversation = Conversation()
+    assert (await Memory().run("", conversation)).splitlines() == [
+        "**Memory**: 2 notes, 1 sessions, 7 pieces; found by words.",
+        "",
+        "- `memory/2026-11-20.md`, 1,234 bytes, changed 2 h ago",
+        "",
+        "It is behind.",
+    ]
+    assert await Memory().run("tea", conversation) == "- `MEMORY.md#L3-L4` tea without milk"
+    assert (await Memory().run("milk", conversation)).splitlines() == [
+        "Nothing was found.",
+        "",
+        "Nothing matches in 2 notes.",
+    ]

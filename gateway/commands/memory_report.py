@@ -1,0 +1,54 @@
+"""What `/memory` shows: what is remembered, and what was found."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+
+from gateway.commands.status import span
+from plugins.contracts import MemoryFound, MemoryReport, NoteEntry
+from plugins.memory.memory import Memory
+from plugins.memory.notes import MAIN, Notes
+from plugins.memory.remarks import remarks_on
+from plugins.memory.scope import Scope
+
+LATEST = 5
+"""Notes that are listed, those that changed last."""
+
+
+async def memory_report(memory: Memory, notes: Notes, now: datetime, *, private: bool) -> MemoryReport:
+    """What there is; `MEMORY.md` is listed in private chats only."""
+    await memory.look()
+    state, provider = memory.state, memory.provider()
+    latest = await asyncio.to_thread(_latest, notes, now, private=private)
+    sessions = state.by_source.get("sessions", 0)
+    return MemoryReport(
+        notes=state.documents - sessions,
+        sessions=sessions,
+        chunks=state.chunks,
+        how=f"by words and by meaning ({provider.name}:{provider.model()})" if provider else "by words",
+        latest=latest,
+        remarks=tuple(remarks_on(state, by_vectors=provider is not None, missed="", by_words=True)),
+    )
+
+
+async def memory_found(memory: Memory, query: str, scope: Scope) -> MemoryFound:
+    """What a search has, best first, each with where it stands. Raises IndexUnusable."""
+    found = await memory.search(query, scope)
+    return MemoryFound(hits=tuple((hit.citation, hit.chunk.text) for hit in found.hits), remarks=found.remarks)
+
+
+def _latest(notes: Notes, now: datetime, *, private: bool) -> tuple[NoteEntry, ...]:
+    entries = []
+    for path, stamp in notes.there({}).stamps.items():
+        nanoseconds, size, _ = map(int, stamp.split("."))
+        if private or path != MAIN:
+            entries.append((nanoseconds, path, size))
+    return tuple(
+        NoteEntry(path=path, bytes=size, changed=f"{span(_seconds_since(nanoseconds, now))} ago")
+        for nanoseconds, path, size in sorted(entries, reverse=True)[:LATEST]
+    )
+
+
+def _seconds_since(nanoseconds: int, now: datetime) -> float:
+    return (now - datetime.fromtimestamp(nanoseconds / 1e9, UTC)).total_seconds()

@@ -1,0 +1,49 @@
+"""`/remember` and `/memory`: into the memory, and out of it."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from plugins.commands.markdown import code, one_line
+from plugins.contracts import CommandFailed, CommandTime, ConversationView, MemoryReport
+
+LENGTH = 300
+"""Characters of what was found that are shown."""
+
+
+class Remember:
+    """Writes something into the notes at once."""
+
+    name: ClassVar[str] = "remember"
+    usage: ClassVar[str] = "/remember TEXT"
+    summary: ClassVar[str] = "Write TEXT into the notes; it is found from now on."
+    when: ClassVar[CommandTime] = "now"
+
+    async def run(self, argument: str, conversation: ConversationView) -> str:
+        """Answer with where it stands; CommandFailed where nothing is given, or it cannot be written."""
+        if not argument:
+            raise CommandFailed("Write /remember and what is to be remembered.")
+        return f"Remembered: {code(await conversation.remember(argument))}."
+
+
+class Memory:
+    """Shows what is remembered, or searches it."""
+
+    name: ClassVar[str] = "memory"
+    usage: ClassVar[str] = "/memory [QUERY]"
+    summary: ClassVar[str] = "Show what is remembered, or what the memory has for QUERY."
+    when: ClassVar[CommandTime] = "now"
+
+    async def run(self, argument: str, conversation: ConversationView) -> str:
+        """Answer with the notes that changed last, or with what was found, best first."""
+        if not argument:
+            return _shown(await conversation.memory())
+        found = await conversation.search_memory(argument)
+        lines = [f"- {code(place)} {one_line(text, LENGTH)}" for place, text in found.hits]
+        return "\n".join([*(lines or ["Nothing was found."]), *(f"\n{remark}" for remark in found.remarks)])
+
+
+def _shown(report: MemoryReport) -> str:
+    head = f"**Memory**: {report.notes:,} notes, {report.sessions:,} sessions, {report.chunks:,} pieces; found {report.how}."
+    lines = [f"- {code(note.path)}, {note.bytes:,} bytes, changed {note.changed}" for note in report.latest]
+    return "\n".join([head, *([""] if lines else []), *lines, *(f"\n{remark}" for remark in report.remarks)])

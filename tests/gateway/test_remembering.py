@@ -1,0 +1,170 @@
+"""What is to be remembered is written at once, once, by nobody else's edit lost, and found from then on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from gateway.conversations import recalling
+from gateway.conversations.day_notes import DayNotes, NoteNotWritten, digest_of
+from gateway.conversations.remembering import LONGEST, Remembering
+from plugins.memory.memory import Memory
+from plugins.memory.notes import Notes
+from plugins.memory.scope import EVERYTHING
+from plugins.memory.settings import EmbeddingKeys, MemoryKeys
+from plugins.tools.file_place import FilePlace
+from sessions.events import MemoryRecalled, NoteAppended, PluginFailed
+from tests.gateway.stage import Instrument, Model, Stage, says
+from tests.stories import NOON
+
+
+@pytest.fixture
+async def memory(tmp_path: Path) -> AsyncIterator[Memory]:
+    (tmp_path / "workspace").mkdir()
+    keys = MemoryKeys(embedding=EmbeddingKeys(provider="none"))
+    sources = [Notes(tmp_path / "workspace")]
+    file = tmp_path / "memory.sqlite"
+    async with Memory(file, sources, keys=lambda: keys, providers={}, today=NOON.date) as memory:
+        yield memory
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine changes nothing."""
+    monkeypatch.setattr(recalling, "WITHIN", 30.0)
+    monkeypatch.setattr(recalling, "PATIENCE", 30.0)
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    return tmp_path / "workspace"
+
+
+@pytest.fixture
+def remembering(memory: Memory, workspace: Path) -> Remembering:
+    return Remembering(workspace, memory, lambda: NOON)
+
+
+async def test_it_stands_at_the_end_of_memory_and_is_found_at_once(
+    remembering: Remembering, memory: Memory, workspace: Path
+) -> None:
+    (workspace / "MEMORY.md").write_text("# About Ada\n\nShe is left-handed.")
+    assert await remembering.remember("I prefer\n  Rust.", "ada", group=False) == "MEMORY.md#L5-L5"
+    assert await remembering.remember("And tea.", "ada", group=False) == "MEMORY.md#L6-L6"
+    assert (workspace / "MEMORY.md").read_text() == (
+        "# About Ada\n\nShe is left-handed.\n\n- I prefer Rust. (ada, 2026-11-21)\n- And tea. (ada, 2026-11-21)\n"
+    )
+    found = await memory.search("Rust", EVERYTHING, eager=False)
+    assert [hit.chunk.path for hit in found.hits] == ["MEMORY.md"]
+
+
+async def test_what_stands_there_is_not_written_again(remembering: Remembering, workspace: Path) -> None:
+    """A command that a crash cut off is run again at the restart."""
+    first = await remembering.remember("I prefer Rust.", "ada", group=False)
+    before = (workspace / "MEMORY.md").read_bytes()
+    assert await remembering.remember(" I prefer Rust.", "ada", group=False) == first == "MEMORY.md#L1-L1"
+    assert (workspace / "MEMORY.md").read_bytes() == before
+
+
+async def test_in_a_group_it_stands_in_the_days_note(remembering: Remembering, workspace: Path) -> None:
+    assert await remembering.remember("We meet on Friday.", "bo", group=True) == "memory/2026-11-21.md#L1-L1"
+    assert not (workspace / "MEMORY.md").exists()
+
+
+@pytest.mark.parametrize(("text", "why"), [(" \n", "nothing"), ("x" * (LONGEST + 1), "longer")])
+async def test_nothing_and_too_much_are_refused(remembering: Remembering, text: str, why: str) -> None:
+    with pytest.raises(NoteNotWritten, match=why):
+        await remembering.remember(text, "ada", group=False)
+
+
+async def test_a_memory_that_leads_elsewhere_is_not_followed(
+    remembering: Remembering, workspace: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "elsewhere.md").write_text("mine")
+    (workspace / "MEMORY.md").symlink_to(tmp_path / "elsewhere.md")
+    with pytest.raises(NoteNotWritten, match=r"MEMORY\.md"):
+        await remembering.remember("this", "ada", group=False)
+    assert (tmp_path / "elsewhere.md").read_text() == "mine"
+
+
+async def test_an_edit_in_the_same_moment_is_not_lost(
+    remembering: Remembering, workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Failure 9: a concurrent append is lost. The person saves between the look at the file and the write."""
+    note = workspace / "MEMORY.md"
+    note.write_text("- One.\n")
+    content = FilePlace.content
+    edits = iter(["- One.\n- Two, by hand.\n", "- One.\n- Two, by hand.\n- Three.\n"])
+
+    def looked(self: FilePlace) -> bytes | None:
+        before = content(self)
+        if (edit := next(edits, None)) is not None:
+            note.write_text(edit)
+        return before
+
+    monkeypatch.setattr(FilePlace, "content", looked)
+    assert await remembering.remember("Four.", "ada", group=False) == "MEMORY.md#L4-L4"
+    assert note.read_text() == "- One.\n- Two, by hand.\n- Three.\n- Four. (ada, 2026-11-21)\n"
+
+
+async def test_many_at_once_and_a_flush_lose_nothing(remembering: Remembering, workspace: Path) -> None:
+    flushes = DayNotes(workspace)
+
+    async def flush(number: int) -> None:
+        text = f"## Flush {number}\n\n- flushed {number}"
+        await flushes.append("memory/2026-11-21.md", text, digest_of(text))
+
+    async def remember(number: int) -> None:
+        await remembering.remember(f"said {number}", "ada", group=True)
+
+    tries = [(flush, number) for number in range(4)] + [(remember, number) for number in range(4)]
+    async with asyncio.TaskGroup() as tasks:
+        for do, number in tries:
+            tasks.create_task(do(number))
+    lines = (workspace / "memory/2026-11-21.md").read_text().split("\n")
+    for number in range(4):
+        assert lines.count(f"- flushed {number}") == 1
+        assert lines.count(f"- said {number} (ada, 2026-11-21)") == 1
+
+
+# --- for a model without tools ----------------------------------------------------------------------------------------
+
+
+async def test_what_a_small_model_is_told_to_remember_is_written_down_and_recalled_in_the_next_session(
+    memory: Memory, workspace: Path
+) -> None:
+    model = Model(says("Fine."))
+    model.small = True
+    stage = Stage(model, Instrument("write"), workspace=workspace, memory=memory)
+    async with stage.playing():
+        seq = stage.hear("Remember that my preferred language is Rust")
+        await stage.until_settled()
+    assert stage.told(NoteAppended) == [NoteAppended(of=seq, path="MEMORY.md")]
+    assert not stage.told(MemoryRecalled)
+    assert (workspace / "MEMORY.md").read_text() == "- my preferred language is Rust (owner, 2026-11-21)\n"
+    later = Stage(model, Instrument("write"), workspace=workspace, memory=memory)
+    async with later.playing():
+        later.hear("What is my favourite language?")
+        await later.until_settled()
+    assert "my preferred language is Rust" in model.requests[-1].context.messages[-1].text
+
+
+async def test_a_model_with_tools_is_left_to_do_it(memory: Memory, workspace: Path) -> None:
+    stage = Stage(Model(says("Fine.")), Instrument("write"), workspace=workspace, memory=memory)
+    async with stage.playing():
+        stage.hear("Remember that my preferred language is Rust")
+        await stage.until_settled()
+    assert not (workspace / "MEMORY.md").exists()
+
+
+async def test_what_cannot_be_written_is_told_and_the_turn_goes_on(memory: Memory, workspace: Path) -> None:
+    (workspace / "MEMORY.md").mkdir()
+    stage = Stage(Model(says("Fine.")), workspace=workspace, memory=memory)
+    async with stage.playing():
+        stage.hear("Remember that my preferred language is Rust")
+        await stage.until_settled()
+    assert [told.hook for told in stage.told(PluginFailed)] == ["remember"]
+    assert stage.kinds[-1] == "turn_ended"

@@ -1,0 +1,60 @@
+"""What a message asks to be remembered, in the languages in which that is understood."""
+
+from __future__ import annotations
+
+import pytest
+
+from plugins.memory.asked_to_remember import to_remember
+
+
+@pytest.mark.parametrize(
+    ("message", "what"),
+    [
+        ("Remember that my preferred language is Rust", "my preferred language is Rust"),
+        ("please remember: the door code is on the fridge.", "the door code is on the fridge."),
+        ("Remember this: I am left-handed", "I am left-handed"),
+        ("Don't forget that Ada comes on Monday!", "Ada comes on Monday!"),
+        ("Keep in mind that we ship on Fridays.", "we ship on Fridays."),
+        ("Merk dir, dass ich Tee ohne Milch trinke", "ich Tee ohne Milch trinke"),
+        ("Merke dir bitte: Rust ist meine Sprache", "Rust ist meine Sprache"),
+        ("Souviens-toi que je préfère Rust", "je préfère Rust"),
+        ("Retiens qu'Ada habite à Lyon", "Ada habite à Lyon"),
+        ("Recuerda que mi lenguaje preferido es Rust", "mi lenguaje preferido es Rust"),
+        ("Lembre-se de que gosto de chá", "gosto de chá"),
+        ("Ricordati che preferisco Rust", "preferisco Rust"),
+        ("Запомни, что мой любимый язык Rust", "мой любимый язык Rust"),
+        ("تذكر أن لغتي المفضلة هي Rust", "لغتي المفضلة هي Rust"),
+        ("请记住我最喜欢的语言是Rust", "我最喜欢的语言是Rust"),
+        ("记住：会议在周五", "会议在周五"),
+        ("私の好きな言語はRustだと覚えておいて", "私の好きな言語はRustだと"),
+        ("내가 좋아하는 언어는 Rust라는 것을 기억해 줘", "내가 좋아하는 언어는 Rust"),
+    ],
+)
+def test_an_order_to_remember_is_understood(message: str, what: str) -> None:
+    assert to_remember(message) == what
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "Do you remember that my preferred language is Rust?",
+        "Remember when we were in Lisbon",
+        "I remember that you said so",
+        "remember that",
+        "Remember me",
+        "What should I remember?",
+        "Remember that I like tea?",
+        "你还记得我最喜欢的语言吗？",
+        "note the difference between these two",
+        "Take note of this file and summarise it",
+        "覚えていますか",
+        "",
+    ],
+)
+def test_what_is_no_order_is_left_alone(message: str) -> None:
+    assert to_remember(message) is None
+
+
+def test_a_long_message_is_looked_at_in_no_time() -> None:
+    assert to_remember("a b " * 250_000) is None
+    assert to_remember("Remember that " + "を" * 500_000) is not None
