@@ -226,7 +226,7 @@ class Daemon:
                 asyncio.create_task(
                     reloading.run(
                         admit=lambda config: self._admit(config, door.access),
-                        take=lambda config: self._take(config, providers, embeddings, models),
+                        take=lambda config: self._take(config, providers, embeddings, models, memory),
                     )
                 ),
             ]
@@ -371,12 +371,15 @@ class Daemon:
         providers: OpenProviders[ChatProvider],
         embeddings: OpenProviders[EmbeddingProvider],
         models: Models,
+        memory: Memory,
     ) -> set[str]:
         """Put the rest of it into force, for turns that begin from now on; returns the keys that changed."""
         reopened = await providers.fit(config)
         await embeddings.fit(config)
         changed = self.settings.offer(config)
         models.reconfigure(**self._wishes())
+        if any(key.startswith("memory.") for key in changed):
+            memory.wake()  # other places to look in, or somebody else who makes vectors
         if changed & {"log.level", "log.format"}:
             logs.configure(self.config.log.level, self.config.log.format)
         return changed | {f"providers.{name}" for name in reopened}

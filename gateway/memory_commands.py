@@ -51,6 +51,8 @@ def index_notes(home: Home, file: Path | None, environment: Mapping[str, str], o
         async with _memory(home, file, environment) as memory:
             state = await memory.update(show)
             provider = memory.provider()
+            if provider is None and (why := memory.why_nobody()):
+                raise NotSearched(f"The notes are found by their words alone: {why}.")
             return state, f"{provider.name}:{provider.model()}" if provider else ""
 
     state, model = _run(index())
@@ -65,6 +67,8 @@ def index_notes(home: Home, file: Path | None, environment: Mapping[str, str], o
     how = f"{state.chunks - state.unembedded} have vectors by {model}" if model else "found by their words alone"
     out.write("\r" if out.isatty() else "")
     out.write(f"{state.documents} notes, {state.chunks} chunks: {how}.\n")
+    if state.unmade:
+        out.write(f"({printable(state.unmade)})\n")
     return WELL
 
 

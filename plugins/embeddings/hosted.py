@@ -57,7 +57,8 @@ class HostedEmbeddings(ABC):
         """Whether the configuration names it."""
         self._model = (settings.model or self.USUAL).strip().removeprefix("models/")
         self._known = known_model(self.name, self._model)
-        self._length = settings.dimensions or self._known.dimensions
+        # A server of the same kind may give other lengths under the same name. To guess wrong is to embed all notes again.
+        self._length = self.asked_dimensions() or (self._known.dimensions if self._account.asks_key else 0)
         self._measured = settings.dimensions is not None
         self._portions = Portions(
             most=settings.batch_size or min(self.MOST, AT_ONCE),

@@ -29,6 +29,7 @@ small_talk      what asks for nothing, and has nothing recalled for it
 settings        `[memory]` of the configuration
 index_file      the index's file, open to write and to read, made anew where it was harmed
 upkeep          what changed is read and embedded behind everything else
+unembeddable    texts of which no vector can be made, set aside
 watching        notices that notes changed
 remarks         what a search says besides what it found; pure
 memory          all of it, as the gateway and its tools use it

@@ -216,7 +216,7 @@ class Memory:
         if within == 0:
             return None, None, ""
         if self.provider() is None:
-            return None, None, self._why_nobody()
+            return None, None, self.why_nobody()
         try:
             async with asyncio.timeout(within):
                 identity, (vector,) = await self._upkeep.embedded([text], "query")
@@ -226,8 +226,8 @@ class Memory:
             return None, None, f"that of the question took longer than {within} seconds"
         return identity, vector, ""
 
-    def _why_nobody(self) -> str:
-        """Why nobody makes vectors, where somebody should."""
+    def why_nobody(self) -> str:
+        """Why nobody makes vectors, as the end of a sentence; empty where nobody is meant to."""
         wanted = self._keys().embedding.wanted
         if wanted == NONE or (wanted is None and self._keys().search.keywords):
             return ""

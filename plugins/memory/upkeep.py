@@ -19,6 +19,7 @@ from plugins.embedding import EmbeddingProvider, Purpose
 from plugins.errors import ProviderError, Unreachable
 from plugins.memory.errors import IndexRenewed, IndexUnusable
 from plugins.memory.sources import Source
+from plugins.memory.unembeddable import PLAIN, Unembeddable
 
 if TYPE_CHECKING:
     from plugins.memory.backend import Identity, MemoryBackend
@@ -81,6 +82,7 @@ class Upkeep:
         self._more = asyncio.Event()
         self._looking = asyncio.Lock()
         self._embedding = asyncio.Lock()
+        self._aside = Unembeddable(self.embedded)
         self._looked: list[asyncio.Future[None]] = []
         self.state = Upkept()
 
@@ -199,7 +201,8 @@ class Upkeep:
         async with self._embedding:
             while await self._embed_some(progress):
                 pass
-            self._note(unmade="")
+            provider = self._provider()
+            self._note(unmade=self._aside.told(identity_of(provider)) if provider else "")
 
     async def _embed_some(self, progress: Callable[[Upkept], None]) -> bool:
         """Embed some chunks, the newest first; False if there are none."""
@@ -207,16 +210,16 @@ class Upkeep:
         if provider is None or not await self._file().write(lambda index: index.searches_vectors):
             return False
         identity = identity_of(provider)
-        texts = await self._file().write(lambda index: index.unembedded(identity, AHEAD))
+        texts = self._aside.without(identity, await self._file().write(lambda index: index.unembedded(identity, AHEAD)))
         await self.count()
         progress(self.state)
         if texts and not identity.dimensions:
-            await self.embedded(["How long are the vectors?"], "query")  # or what is there could not be told from others'
+            await self.embedded([PLAIN], "query")  # or what is there could not be told from others'
             return True
         for batch in _batches(texts):
-            made_by, vectors = await self.embedded(list(batch.values()), "note")
-            await self._file().write(partial(_keep, identity=made_by, vectors=dict(zip(batch, vectors, strict=True))))
-            self._note(unembedded=max(0, self.state.unembedded - len(batch)), unmade="")
+            made_by, vectors = await self._aside.vectors(batch)
+            await self._file().write(partial(_keep, identity=made_by, vectors=vectors))
+            self._note(unembedded=max(0, self.state.unembedded - len(vectors)), unmade=self._aside.told(made_by))
             progress(self.state)
         return bool(texts)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -233,6 +234,22 @@ def test_what_is_known_of_a_model_is_found_under_the_names_that_servers_give_it(
     assert (nomic.before("query"), nomic.before("note")) == ("search_query: ", "search_document: ")
     assert known_model("ollama", "embeddinggemma:latest").before("note") == "title: none | text: "
     assert known_model("openai", "something-else").dimensions == 0
+
+
+async def test_a_server_whose_model_changes_under_two_questions_at_once_mixes_nothing() -> None:
+    def shorter(vectors: list[Any]) -> list[Any]:
+        return [vector[:3] for vector in vectors]
+
+    slowly = Embeds(shorter)
+    slowly.delay = 0.1
+    async with OPENAI.serving(Embeds(), slowly, Embeds(shorter), batch_size=1) as (client, server):
+        notes = asyncio.create_task(client.embed("one", "two"))
+        while len(server.requests) < 2:
+            await asyncio.sleep(0.01)
+        with pytest.raises(BadAnswer, match="vectors of 3 numbers, where it gave 8 before"):
+            await client.embed("a question", purpose="query")
+        with pytest.raises(BadAnswer, match="different lengths"):
+            await notes
 
 
 # --- how texts are laid out -------------------------------------------------------------------------------------------
