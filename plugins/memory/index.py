@@ -26,6 +26,9 @@ from sessions.sqlite import reading
 PART = 3
 """Characters that a part of a word has at least: the index of parts knows no shorter ones."""
 
+MANY = 1000
+"""So many chunks are many to rank for one search."""
+
 _COLUMNS = ("path", "source", "first", "last", "headings", "text", "day", "owner", "senders", "private")
 _INSERT = f"INSERT INTO chunks ({', '.join(_COLUMNS)}, digest) VALUES ({', '.join('?' * len(_COLUMNS))}, ?)"  # noqa: S608
 
@@ -146,11 +149,11 @@ class MemoryIndex:
         """The chunks in the scope that have the most telling of these words, and how well: the negated bm25, larger is
         better. A word that no chunk has is looked for inside of words."""
         lone = [word for word in words if not self._has(word, scope)]
-        query = " OR ".join(quoted(word) for word in words if word not in lone)
-        found = self._ranked("words", query, limit, scope) if query else {}
+        held = [word for word in words if word not in lone]
+        found = self._best(held, limit, scope)
         parts = [word for word in lone if len(word) >= PART]
         if parts:
-            for key, score in self._ranked("parts", " OR ".join(map(quoted, parts)), limit, scope).items():
+            for key, score in self._ranked("parts", _any(parts), limit, scope).items():
                 found[key] = found.get(key, 0.0) + score
         return dict(sorted(found.items(), key=lambda each: -each[1])[:limit])
 
@@ -165,6 +168,30 @@ class MemoryIndex:
         marks = ", ".join("?" * len(keys))
         rows = self._db.execute(f"SELECT rowid, text FROM words WHERE rowid IN ({marks})", tuple(keys))  # noqa: S608
         return {key: f" {text.casefold()} " for key, text in rows}
+
+    def _best(self, words: Sequence[str], limit: int, scope: Scope) -> dict[int, float]:
+        """The chunks that have the most telling of these words. Where very many have any, only those are ranked that have
+        one of the rarest: a word that most chunks have counts little, but to rank most chunks takes time."""
+        rare = self._rarest(words, limit)
+        common = [word for word in words if word not in rare]
+        if common:
+            # What is written twice counts twice: the rare ones are, so the common ones must be.
+            query = f"({_any(rare)}) AND ({_any([*rare, *common, *common])})"
+            found = self._ranked("words", query, limit, scope)
+            if len(found) >= limit // 4:  # else they are others', or in the same few chunks
+                return {key: score / 2 for key, score in found.items()}
+        return self._ranked("words", _any(words), limit, scope) if words else {}
+
+    def _rarest(self, words: Sequence[str], limit: int) -> list[str]:
+        """As many of the words, rarest first, as are in enough chunks; all of them if none is in many."""
+        query = f"SELECT count(*) FROM (SELECT 1 FROM words WHERE words MATCH ? LIMIT {MANY})"  # noqa: S608 - a number of ours
+        counted = {word: int(self._db.execute(query, (quoted(word),)).fetchone()[0]) for word in words}
+        rare: list[str] = []
+        for word in sorted(words, key=counted.__getitem__):
+            if counted[word] == MANY and sum(counted[each] for each in rare) >= limit:
+                break
+            rare.append(word)
+        return rare
 
     def _has(self, word: str, scope: Scope) -> bool:
         joined, values = _joined("words", scope)
@@ -275,6 +302,11 @@ def _chunk(row: Sequence[Any]) -> Chunk:
         senders=tuple(sender for sender in senders.split("\n") if sender),
         private=bool(private),
     )
+
+
+def _any(words: Sequence[str]) -> str:
+    """The query for chunks that have any of these words."""
+    return " OR ".join(map(quoted, words))
 
 
 def _joined(table: str, scope: Scope) -> tuple[str, tuple[str | int, ...]]:

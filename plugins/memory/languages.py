@@ -7,7 +7,6 @@ is not stemmed here: the index does that (`porter` of FTS5). The stemmers are Sn
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable
 from functools import lru_cache
 from importlib import import_module
@@ -107,9 +106,10 @@ _SPOKEN: dict[str, tuple[str, ...]] = {
 
 def language_of(words: Iterable[str]) -> str:
     """The Latin-written language that most of these words are stop words of; English where none is. Words in lower case."""
-    told: Counter[str] = Counter()
+    told: dict[str, int] = {}
     for word in words:
-        told.update(_SPOKEN.get(word, ()))
+        for name in _SPOKEN.get(word, ()):
+            told[name] = told.get(name, 0) + 1
     return max(told, key=lambda name: (told[name], name == ENGLISH), default=ENGLISH)
 
 

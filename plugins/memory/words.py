@@ -57,11 +57,10 @@ def quoted(word: str) -> str:
     return '"' + word.replace('"', '""').replace("\0", " ") + '"'
 
 
-def _pieces(text: str) -> Iterator[str]:
+def _pieces(text: str) -> list[str]:
     words = _WORD.findall(alike(text))
     language = _language(words)
-    for word in words:
-        yield from _terms(word, language)
+    return [term for word in words for term in _terms(word, language)]
 
 
 def _language(words: list[str]) -> str:
