@@ -39,6 +39,7 @@ from gateway.door.uploads import Uploads
 from gateway.door.web import application, runner_of
 from gateway.door.websocket import WebsocketDoor
 from gateway.errors import Busy, ConfigRefused, GatewayError, StartRefused, sentence_of
+from gateway.facts import facts_of
 from gateway.home import Home
 from gateway.measuring.figures import Figures
 from gateway.measuring.instruments import Instruments
@@ -52,6 +53,7 @@ from gateway.models.told import AllTold, told_before
 from gateway.supervision import Supervisor, passed_socket
 from plugins.contracts import ChatProvider, Clock, Command, House, NoSettings, Tool
 from plugins.embedding import EmbeddingProvider
+from plugins.facts.facts import Facts
 from plugins.hooks import Hooks
 from plugins.loading import load_plugins
 from plugins.memory.memory import Memory
@@ -159,13 +161,14 @@ class Daemon:
         memory = await stack.enter_async_context(
             open_memory(self.home, self.settings, embeddings, hooks.memory_backends(), self.clock)
         )
+        facts = await stack.enter_async_context(facts_of(self.home, self.settings, committer, self.clock))
         troubles = Troubles(
             catalog,
             self._figures,
             lag,
             models.breakers,
             misnamed=models.misnamed,
-            unopened=lambda: [*providers.troubles(), *embeddings.troubles(), *memory.troubles()],
+            unopened=lambda: [each for part in (providers, embeddings, memory, facts) for each in part.troubles()],
         )
         commands = {name: command() for name, command in hooks.commands().items()}
         workspace = self.home.workspace(self.config.agent.workspace)
@@ -185,7 +188,7 @@ class Daemon:
             summarizers={name: kind() for name, kind in hooks.summarizers().items()},
             flushes={name: kind() for name, kind in hooks.flushes().items()},
             figures=self._figures,
-            around=self._surroundings(hooks, models, commands, troubles, memory),
+            around=self._surroundings(hooks, models, commands, troubles=troubles, memory=memory, facts=facts),
         )
         switchboard = await stack.enter_async_context(
             Switchboard(
@@ -256,7 +259,14 @@ class Daemon:
         return hooks
 
     def _surroundings(
-        self, hooks: Hooks, models: Models, commands: Mapping[str, Command], troubles: Troubles, memory: Memory
+        self,
+        hooks: Hooks,
+        models: Models,
+        commands: Mapping[str, Command],
+        *,
+        troubles: Troubles,
+        memory: Memory,
+        facts: Facts,
     ) -> Surroundings:
         return Surroundings(
             models=models,
@@ -269,6 +279,7 @@ class Daemon:
             notes=self.settings.notes,
             troubles=troubles.sentences,
             memory=memory,
+            facts=facts,
             remembering=Remembering(self.home.workspace(self.config.agent.workspace), memory, self._here),
         )
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from plugins.commands.compact import Compact, Compactions, Revert
 from plugins.commands.context import Context
+from plugins.commands.facts import Clear, Forget, Pin, Unpin, Why
 from plugins.commands.help import Help
 from plugins.commands.history import History
 from plugins.commands.model import Model
@@ -75,23 +76,28 @@ def register_tools() -> Sequence[type[Tool]]:
 def register_commands() -> Sequence[type[Command]]:
     """What a person may type."""
     return [
+        Clear,
         Compact,
         Compactions,
         Context,
+        Forget,
         Help,
         History,
         Memory,
         Model,
         New,
+        Pin,
         Queue,
         Remember,
         Reset,
         Revert,
         Status,
         Stop,
+        Unpin,
         Usage,
         Verbose,
         Whoami,
+        Why,
     ]
 
 

@@ -21,6 +21,7 @@ from sessions.messages import ToolDefinition, Usage
 from sessions.sight import Sight
 
 if TYPE_CHECKING:
+    from plugins.facts.persons import PersonsFacts
     from plugins.memory.memory import Memory
     from plugins.transport import Transport
 
@@ -440,6 +441,20 @@ class ConversationView(Protocol):
     async def remember(self, text: str) -> str:
         """Write something into the notes at once; returns where it stands (`MEMORY.md#L12-L12`), CommandFailed with a
         sentence where it cannot be written."""
+        ...
+
+    async def forget_lines(self, place: str) -> str:
+        """Take lines out of a note (`MEMORY.md#L3-L4`); returns what stood there, CommandFailed with a sentence where that
+        cannot be done."""
+        ...
+
+    @property
+    def facts(self) -> PersonsFacts:
+        """The small facts, as they may be told here."""
+        ...
+
+    async def message(self, session: str, seq: int) -> str:
+        """The message with this seq in a session of this person; empty where there is none."""
         ...
 
     async def memory(self) -> MemoryReport:

@@ -38,9 +38,12 @@ from plugins.contracts import (
     QueueState,
 )
 from plugins.errors import ProviderError
+from plugins.facts.facts import Facts
+from plugins.facts.persons import PersonsFacts
 from plugins.memory.errors import IndexUnusable
 from plugins.memory.memory import Memory
 from plugins.memory.scope import Scope
+from plugins.memory.transcripts import document_of
 from sessions.context import assemble
 from sessions.events import (
     CommandAnswered,
@@ -74,6 +77,7 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     troubles: Callable[[], Sequence[str]]
     memory: Memory
     remembering: Remembering
+    facts: Facts
 
 
 class View:
@@ -287,6 +291,23 @@ class View:
             return await self._around.remembering.remember(text, self.person, group=self._group)
         except NoteNotWritten as error:
             raise CommandFailed(str(error)) from error
+
+    async def forget_lines(self, place: str) -> str:
+        """Take lines out of a note."""
+        try:
+            return await self._around.remembering.forget(place, group=self._group)
+        except NoteNotWritten as error:
+            raise CommandFailed(str(error)) from error
+
+    @property
+    def facts(self) -> PersonsFacts:
+        """The small facts, as they may be told here."""
+        return PersonsFacts(self._around.facts, self.person, group=self._group)
+
+    async def message(self, session: str, seq: int) -> str:
+        """A message of this person's sessions."""
+        scope = Scope(owners=frozenset({self.person}), private=not self._group)
+        return await self._around.memory.excerpt(document_of(session), seq, 1, scope) or ""
 
     async def memory(self) -> MemoryReport:
         """What is remembered."""

@@ -183,6 +183,7 @@ class Conversations:
         return Recalling(
             recorder,
             self._parts.around.memory,
+            self._parts.around.facts,
             keys=lambda: settings.current.memory.recall,
             allowed=lambda: settings.current.agent.workspace_access != "none",
             clock=self._parts.clock,

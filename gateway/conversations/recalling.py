@@ -6,7 +6,8 @@ It never fails a turn, and holds it up for `WITHIN` seconds at most.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import structlog
@@ -15,13 +16,16 @@ from gateway.conversations.loaded_notes import memory_notes
 from gateway.errors import sentence_of
 from plugins.context.fencing import harmless, mark_for
 from plugins.contracts import Clock
+from plugins.facts.errors import FactsError
+from plugins.facts.facts import DOCUMENT, Facts
+from plugins.facts.values import Origin
 from plugins.memory.recall import chosen
 from plugins.memory.scope import Scope
 from plugins.memory.settings import RecallKeys
 from plugins.memory.small_talk import is_small_talk
 from plugins.memory.transcripts import document_of
 from sessions.attachments import head_and_tail
-from sessions.events import MemoryRecalled, PluginFailed
+from sessions.events import MemoryRecalled, PluginFailed, RecalledHit
 from sessions.recorder import Recorder
 from sessions.transcript import Transcript, open_turn
 from sessions.wire import carriable
@@ -48,7 +52,11 @@ QUESTION = 1000
 """Bytes of a message by which is looked for."""
 
 SHARE = 10
-"""What is recalled takes no more than this part of the model's window."""
+"""The notes and sessions that are recalled take no more than this part of the model's window, and the facts no more either:
+a fifth together."""
+
+FACT_TOKENS = 600
+"""Tokens of facts at most."""
 
 SMALL_TOKENS, SMALL_RESULTS = 160, 2
 """What a small model, which is slow at reading, is shown at most."""
@@ -63,6 +71,7 @@ class Recalling:
         self,
         recorder: Recorder,
         memory: Memory,
+        facts: Facts,
         *,
         keys: Callable[[], RecallKeys],
         allowed: Callable[[], bool],
@@ -70,6 +79,7 @@ class Recalling:
     ) -> None:
         self._recorder = recorder
         self._memory = memory
+        self._facts = facts
         self._keys = keys
         self._allowed = allowed
         self._clock = clock
@@ -80,14 +90,14 @@ class Recalling:
         """Note what bears on the messages that the open turn began with, for a model of this window (tokens; None if
         unknown)."""
         question = head_and_tail(asked(self._recorder.transcript), QUESTION)
-        if self._keys().mode == "off" or not self._allowed() or not self._memory.may_have(SOURCES):
-            return
-        if is_small_talk(question):
+        may_be = not self._facts.none or self._memory.may_have(SOURCES)
+        if self._keys().mode == "off" or not self._allowed() or not may_be or is_small_talk(question):
             return
         began = self._clock.monotonic()
         try:
             async with asyncio.timeout(WITHIN):
-                found = await self._search(question)
+                facts = await self._known(question, window, small)
+                found = (await self._search(question)).hits if self._memory.may_have(SOURCES) else ()
         except TimeoutError:
             log.info("recall_late", session=self._recorder.transcript.session, seconds=WITHIN)
             return
@@ -95,7 +105,33 @@ class Recalling:
             self._fail(sentence_of(error))
             return
         self._trouble = ""
-        self._note(question, found, window, small, self._clock.monotonic() - began)
+        if hits := (*facts, *self._worthy(found, window, small)):
+            await self._note(question, hits, self._clock.monotonic() - began)
+
+    async def _known(self, question: str, window: int | None, small: bool) -> tuple[RecalledHit, ...]:
+        """The facts that bear on the question; none where they cannot be had, which `/status` tells."""
+        transcript = self._recorder.transcript
+        owner = "" if open_turn(transcript).group else transcript.person
+        if self._facts.none:
+            return ()
+        try:
+            found, book = await self._facts.recall(question, owner), await self._facts.book()
+        except FactsError:
+            return ()
+        if not found:
+            return ()
+        from plugins.facts.choosing import chosen as facts_chosen  # noqa: PLC0415 - what is known of words: not at the start
+
+        return facts_chosen(
+            found,
+            tokens=self._room(FACT_TOKENS, window, small),
+            known={digest for digests in transcript.view.recalled.values() for digest in digests},
+            line=lambda fact: book.history(fact.id)[0],
+        )
+
+    def _room(self, most: int, window: int | None, small: bool) -> int:
+        """Tokens for what is recalled of one kind."""
+        return min(most, window // SHARE if window else most, SMALL_TOKENS if small else most)
 
     async def _search(self, question: str) -> Found:
         transcript, keys = self._recorder.transcript, self._keys()
@@ -109,19 +145,24 @@ class Recalling:
         results, within = 2 * keys.max_results, VECTOR_WITHIN if by_meaning else 0.0
         return await self._memory.search(question, scope, results=results, patience=PATIENCE, eager=False, within=within)
 
-    def _note(self, question: str, found: Found, window: int | None, small: bool, seconds: float) -> None:
-        keys, transcript = self._keys(), self._recorder.transcript
-        hits = chosen(
-            found.hits,
+    def _worthy(self, found: Iterable[Hit], window: int | None, small: bool) -> tuple[RecalledHit, ...]:
+        """What of the notes and the sessions bears on the question."""
+        keys = self._keys()
+        return chosen(
+            found,
             results=min(keys.max_results, SMALL_RESULTS) if small else keys.max_results,
-            tokens=min(keys.max_tokens, window // SHARE if window else keys.max_tokens, SMALL_TOKENS if small else 10**6),
-            known=Shown(transcript).has,
+            tokens=self._room(keys.max_tokens, window, small),
+            known=Shown(self._recorder.transcript).has,
         )
-        if hits:
-            mark = mark_for("\n".join(hit.text for hit in hits))
-            millis = round(1000 * seconds)
-            event = MemoryRecalled(query=carriable(question), hits=hits, mark=mark, millis=millis)
-            self._recorder.note(event, turn=open_turn(transcript).ordinal)
+
+    async def _note(self, question: str, hits: tuple[RecalledHit, ...], seconds: float) -> None:
+        transcript = self._recorder.transcript
+        mark = mark_for("\n".join(hit.text for hit in hits))
+        event = MemoryRecalled(query=carriable(question), hits=hits, mark=mark, millis=round(1000 * seconds))
+        seq = self._recorder.note(event, turn=open_turn(transcript).ordinal)
+        facts = tuple(hit.digest for hit in hits if hit.path == DOCUMENT)
+        with contextlib.suppress(FactsError):  # that a fact was used is worth knowing, not worth a turn
+            await self._facts.used(facts, Origin(session=transcript.session, seq=seq))
 
     def _fail(self, sentence: str) -> None:
         """Once for each reason: it may last, and the log is read by people."""

@@ -8,5 +8,6 @@ context             what the next request would hold
 remember             into the memory; with /memory, out of it
 queue, verbose      what happens to messages that arrive meanwhile; how much is told
 stop                end the running turn
+facts               what is known in few words: /pin, /unpin, /forget, /clear, /why
 markdown            text inside Markdown
 """

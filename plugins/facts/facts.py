@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 import msgspec
 
@@ -28,8 +28,6 @@ from plugins.facts.events import (
     Superseded,
 )
 from plugins.facts.lines import decode
-from plugins.facts.recalling import Recaller
-from plugins.facts.scoring import Recalled
 from plugins.facts.settings import FactKeys
 from plugins.facts.upkeep import Limits, beyond_cap, may_pin, outdated, repeated
 from plugins.facts.values import Draft, Fact, FactSource, Layer, Origin, new_id, workspace_tag
@@ -39,8 +37,15 @@ from sessions.recorder import stamp
 from sessions.store import Log, Position
 from sessions.wire import InvalidLine
 
-GATEWAY = "gateway"
-"""Who does what nobody asked for."""
+AGAIN = timedelta(minutes=1)
+"""After a log could not be opened it is not read again for so long: every turn asks."""
+
+DOCUMENT = "facts.jsonl"
+"""The document that recalled facts stand in; the line is that of the event which wrote them."""
+
+if TYPE_CHECKING:
+    from plugins.facts.recalling import Recaller
+    from plugins.facts.scoring import Recalled
 
 
 class Opener(Protocol):
@@ -76,8 +81,8 @@ class Facts:
         self._opening = asyncio.Lock()
         self._log: FactLog | None = None
         self._recaller: Recaller | None = None
-        self.trouble = ""
-        """Why there are no facts, as a sentence; empty while there are."""
+        self._trouble = ""
+        self._again = datetime.min.replace(tzinfo=UTC)
 
     async def __aenter__(self) -> Self:
         return self
@@ -87,6 +92,15 @@ class Facts:
     ) -> None:
         if self._log is not None:
             await self._log.close()
+
+    @property
+    def none(self) -> bool:
+        """Whether there surely are no facts, as far as that is known without opening their log."""
+        return self._log is not None and not self._log.book.facts
+
+    def troubles(self) -> list[str]:
+        """What is wrong, each in a sentence."""
+        return [self._trouble] if self._trouble else []
 
     # --- asking -------------------------------------------------------------------------------------------------------
 
@@ -237,13 +251,17 @@ class Facts:
             if self._log is not None:
                 await self._log.close()
                 self._log = None
+            if self._trouble and self._now() < self._again:
+                raise FactsUnavailable(self._trouble)
             book = Book()
             try:
                 opened, position = await self._opener(lambda line: book.turn_over(decode(line)))
             except (SessionsError, InvalidLine) as error:
-                self.trouble = _said(error)
-                raise FactsUnavailable(self.trouble) from error
-            self._log, self.trouble = FactLog(opened, position, book, self._now), ""
+                self._trouble, self._again = _said(error), self._now() + AGAIN
+                raise FactsUnavailable(self._trouble) from error
+            self._log, self._trouble = FactLog(opened, position, book, self._now), ""
+            from plugins.facts.recalling import Recaller  # noqa: PLC0415 - what is known of languages: not at the start
+
             self._recaller = Recaller(book)
             if self._log.is_new:
                 self._log.note(FactsOpened(format=FORMAT))

@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 import msgspec
 
 from plugins.facts.values import LEAST, Fact
-from plugins.memory.words import word_set
 
 UNUSED_DAYS = 30.0
 """Days without use after which importance begins to decay, and in which it halves from there on."""
@@ -75,6 +74,8 @@ def similarity(one: frozenset[str], other: frozenset[str]) -> float:
 def duplicates(facts: Iterable[Fact], now: datetime) -> dict[str, str]:
     """The facts that another one says as well, each with the one that stays: pins, then the more important, then the newer.
     Only facts of the same owner and workspaces are compared. What is a duplicate of one that leaves stays."""
+    from plugins.memory.words import word_set  # noqa: PLC0415 - what is known of languages: not at the start
+
     best = sorted(facts, key=lambda fact: (fact.pinned, worth(fact, now), fact.created, fact.id), reverse=True)
     kept: list[tuple[Fact, frozenset[str]]] = []
     gone: dict[str, str] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -31,6 +31,8 @@ from gateway.conversations.turn import Turn, TurnRules
 from gateway.conversations.workspace_notes import WorkspaceNotes
 from gateway.models.choosing import Models
 from plugins.contracts import CallDraft, ChatRequest, Command, Delta, ModelLimits, NoSettings, Reply, ToolContext, ToolOutput
+from plugins.facts.facts import Facts
+from plugins.facts.settings import FactKeys
 from plugins.hooks import Hooks
 from plugins.loading import load_plugins
 from plugins.memory.memory import Memory
@@ -38,10 +40,11 @@ from plugins.memory.settings import RecallKeys
 from plugins.pruning import PruningRules
 from sessions.attachments import Attachments
 from sessions.context import is_paired
+from sessions.errors import StorageFailed
 from sessions.events import Event
 from sessions.messages import ToolDefinition
 from sessions.recorder import Recorder
-from sessions.store import START
+from sessions.store import START, Log, Position
 from sessions.transcript import Transcript, Waiting, project
 from sessions.wire import decode
 from tests.stories import NOON, MemoryLog, SetClock, opened, received
@@ -136,6 +139,15 @@ class Instrument:
         if asyncio.iscoroutine(result):
             result = await result
         return ToolOutput(text=str(result))
+
+
+def no_facts(now: Callable[[], datetime]) -> Facts:
+    """The facts of a home that has none and can have none."""
+
+    async def opener(fold: Callable[[bytes], None]) -> tuple[Log, Position]:
+        raise StorageFailed("There is no disk.")
+
+    return Facts(opener, keys=FactKeys, workspace=Path, now=now)
 
 
 class Stage:
@@ -237,7 +249,8 @@ class Stage:
     def _recalling(self, memory: Memory | None, keys: RecallKeys) -> Callable[[int | None, bool], Awaitable[None]]:
         if memory is None:
             return self._recall_nothing
-        return Recalling(self.recorder, memory, keys=lambda: keys, allowed=lambda: True, clock=self.clock).recall
+        facts = no_facts(self.clock.now)
+        return Recalling(self.recorder, memory, facts, keys=lambda: keys, allowed=lambda: True, clock=self.clock).recall
 
     def _heeding(
         self, memory: Memory | None, workspace: Path | None, tools: Sequence[Instrument]

@@ -10,6 +10,7 @@ import pytest
 from exuvia import Command, CommandFailed, CommandHelp, HistoryEntry
 from plugins.commands.compact import Compact, Compactions, Revert
 from plugins.commands.context import Context
+from plugins.commands.facts import Clear, Forget, Pin, Unpin, Why
 from plugins.commands.help import Help
 from plugins.commands.history import History
 from plugins.commands.model import Model
@@ -30,6 +31,7 @@ from plugins.contracts import (
     PrunedReport,
     QueueState,
 )
+from plugins.facts.persons import PersonsFacts
 from sessions.messages import Usage as Tokens
 
 ALL: list[Command] = [
@@ -43,6 +45,11 @@ ALL: list[Command] = [
     New(),
     Queue(),
     Remember(),
+    Pin(),
+    Unpin(),
+    Forget(),
+    Clear(),
+    Why(),
     Reset(),
     Revert(),
     Status(),
@@ -149,6 +156,17 @@ class Conversation:
     async def revert(self, number: int) -> int:
         self.done.append(("revert", number))
         return 12_345
+
+    async def forget_lines(self, place: str) -> str:
+        self.done.append(("forget", place))
+        return "- old ``` line"
+
+    @property
+    def facts(self) -> PersonsFacts:
+        raise AssertionError("these commands are tested where there are facts")
+
+    async def message(self, session: str, seq: int) -> str:
+        return ""
 
     async def remember(self, text: str) -> str:
         self.done.append(("remember", text))

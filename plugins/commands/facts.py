@@ -1,0 +1,166 @@
+"""`/pin`, `/unpin`, `/forget`, `/clear` and `/why`: the small facts that the gateway keeps, and what becomes of them."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from plugins.commands.markdown import code, one_line
+from plugins.contracts import CommandFailed, CommandTime, ConversationView
+from plugins.facts.errors import FactsError
+from plugins.facts.events import (
+    DailyCleared,
+    FactForgotten,
+    FactPinned,
+    FactsDistilled,
+    FactsDropped,
+    FactsExtracted,
+    FactsWritten,
+    Happened,
+)
+from plugins.facts.facts import Story
+from plugins.facts.values import Fact
+
+LENGTH = 300
+"""Characters of a fact that are shown."""
+
+
+class Pin:
+    """Keeps a fact whatever comes."""
+
+    name: ClassVar[str] = "pin"
+    usage: ClassVar[str] = "/pin ID"
+    summary: ClassVar[str] = "Keep the fact ID whatever comes."
+    when: ClassVar[CommandTime] = "now"
+
+    async def run(self, argument: str, conversation: ConversationView) -> str:
+        """Answer with the fact; CommandFailed where there is none, or no more can be pinned."""
+        try:
+            return f"Pinned: {told(await conversation.facts.pin(_named(argument, self.usage)))}"
+        except FactsError as error:
+            raise CommandFailed(str(error)) from error
+
+
+class Unpin:
+    """Lets a fact age again."""
+
+    name: ClassVar[str] = "unpin"
+    usage: ClassVar[str] = "/unpin ID"
+    summary: ClassVar[str] = "Let the fact ID fade like the others again."
+    when: ClassVar[CommandTime] = "now"
+
+    async def run(self, argument: str, conversation: ConversationView) -> str:
+        """Answer with the fact; CommandFailed where there is none."""
+        try:
+            return f"Unpinned: {told(await conversation.facts.pin(_named(argument, self.usage), pinned=False))}"
+        except FactsError as error:
+            raise CommandFailed(str(error)) from error
+
+
+class Forget:
+    """Takes a fact out of the memory, or lines out of a note."""
+
+    name: ClassVar[str] = "forget"
+    usage: ClassVar[str] = "/forget ID"
+    summary: ClassVar[str] = "Forget the fact ID, or the lines of a note such as MEMORY.md#L3-L4."
+    when: ClassVar[CommandTime] = "now"
+
+    async def run(self, argument: str, conversation: ConversationView) -> str:
+        """Answer with what is gone, so that it can be written down again; CommandFailed where nothing is meant by it."""
+        named = _named(argument, self.usage)
+        if "#L" in named:
+            gone = await conversation.forget_lines(named)
+            return f"These lines are gone from {code(named.partition('#')[0])}:\n\n```\n{gone.replace('```', '´´´')}\n```"
+        try:
+            return f"Forgotten: {told(await conversation.facts.forget(named))}"
+        except FactsError as error:
+            raise CommandFailed(str(error)) from error
+
+
+class Clear:
+    """Empties the daily log."""
+
+    name: ClassVar[str] = "clear"
+    usage: ClassVar[str] = "/clear"
+    summary: ClassVar[str] = "Empty the daily log of facts; what was distilled, and all notes, stay."
+    when: ClassVar[CommandTime] = "now"
+
+    async def run(self, argument: str, conversation: ConversationView) -> str:
+        """Answer with how many left; CommandFailed where anything follows the name."""
+        if argument:
+            raise CommandFailed("/clear takes nothing after it; a single fact is forgotten with /forget ID.")
+        try:
+            count = await conversation.facts.clear()
+        except FactsError as error:
+            raise CommandFailed(str(error)) from error
+        if not count:
+            return "The daily log is empty."
+        return f"{count:,} fact{'s' if count > 1 else ''} left the daily log."
+
+
+class Why:
+    """Explains a fact."""
+
+    name: ClassVar[str] = "why"
+    usage: ClassVar[str] = "/why ID"
+    summary: ClassVar[str] = "Show where the fact ID came from, and all that happened to it."
+    when: ClassVar[CommandTime] = "now"
+
+    async def run(self, argument: str, conversation: ConversationView) -> str:
+        """Answer with its whole story; CommandFailed where there is none."""
+        try:
+            story = await conversation.facts.story(_named(argument, self.usage))
+        except FactsError as error:
+            raise CommandFailed(str(error)) from error
+        lines = [told(story.fact) + ("" if story.there else " (no longer there)"), ""]
+        if (origin := story.fact.origin) is not None:
+            said = await conversation.message(origin.session, origin.seq)
+            quote = f": “{one_line(said, LENGTH)}”" if said else ", which is no longer there or not yours"
+            lines.append(f"- From message {origin.seq} of session {code(origin.session)}{quote}")
+        lines += [f"- {happened.at[:16].replace('T', ' ')} {_sentence(happened, story)}" for happened in story.happened]
+        if story.fact.used:
+            lines.append(f"- Last recalled {story.fact.used[:16].replace('T', ' ')}")
+        return "\n".join(lines)
+
+
+def told(fact: Fact) -> str:
+    """A fact on one line of Markdown: its id, its words, what it is."""
+    pin = ", pinned" if fact.pinned else ""
+    return f"{code(fact.id[:8])} {one_line(fact.content, LENGTH)} ({fact.type}, {fact.importance:.2f}{pin})"
+
+
+def _named(argument: str, usage: str) -> str:
+    if not argument or " " in argument:
+        raise CommandFailed(f"Write {usage}; /memory shows the ids.")
+    return argument
+
+
+def _sentence(happened: Happened, story: Story) -> str:  # noqa: PLR0911 - one for each kind
+    fact = story.fact
+    match happened.event:
+        case FactsExtracted() as event:
+            return f"Extracted from turn {event.ordinal}."
+        case FactsWritten() as event:
+            return f"Written by {one_line(event.by, 100)}."
+        case FactsDistilled() as event if any(entry.id == fact.id for entry in event.entries):
+            return f"Distilled from {', '.join(code(each[:8]) for each in event.taken) or 'the daily log'}."
+        case FactsDistilled() as event if fact.id in event.taken:
+            made = ", ".join(code(entry.id[:8]) for entry in event.entries)
+            return f"Distilled into {made}." if made else "Looked through; nothing of it was kept for long."
+        case FactsDistilled() as event:
+            old = next(old for old in event.superseded if old.id == fact.id)
+            return f"Superseded by {code(old.newer[:8])}; its importance is {old.importance:.2f} since."
+        case FactPinned() as event:
+            return f"{'Pinned' if event.pinned else 'Unpinned'} by {one_line(event.by, 100)}."
+        case FactForgotten() as event:
+            return f"Forgotten by {one_line(event.by, 100)}."
+        case DailyCleared() as event:
+            return f"Cleared with the daily log by {one_line(event.by, 100)}."
+        case FactsDropped(why="duplicate") as event:
+            kept = dict(zip(event.ids, event.kept, strict=False)).get(fact.id, "")
+            return f"Dropped, since {code(kept[:8])} says the same."
+        case FactsDropped(why="retention"):
+            return "Dropped from the daily log, being too old."
+        case FactsDropped():
+            return "Dropped, being the least important of too many."
+        case _:
+            return "Something happened that this version does not know."

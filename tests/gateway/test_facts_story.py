@@ -1,0 +1,124 @@
+"""Facts through a running gateway: recalled behind a message, pinned, explained, forgotten; a damaged log stops nobody."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.conversations import recalling
+from gateway.facts_commands import import_facts
+from gateway.home import Home
+from tests.gateway.gateways import gateway
+
+PORT = {"id": "11111111-port", "content": "The staging server listens on port 3000", "importance": 0.7}
+DAILY = {"id": "22222222-tea", "content": "Somebody drinks oolong tea", "layer": "daily", "owner": "owner"}
+BOBS = {"id": "33333333-bob", "content": "Bob's staging password hint is a fish", "owner": "bob"}
+BY_WORDS = {"memory.embedding.provider": "none"}
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine changes nothing."""
+    monkeypatch.setattr(recalling, "WITHIN", 30.0)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    home, document = Home(tmp_path / "home"), tmp_path / "facts.json"
+    home.make()
+    document.write_text(json.dumps([PORT, DAILY, BOBS]))
+    assert import_facts(home, None, os.environ, document, io.StringIO()) == 0
+    return home.root
+
+
+def recalled(journals: dict[str, list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    return [
+        hit for lines in journals.values() for line in lines if line["kind"] == "memory_recalled" for hit in line["hits"]
+    ]
+
+
+async def test_a_fact_stands_behind_the_message_that_it_answers_and_was_used_then(folder: Path) -> None:
+    async with gateway(folder, settings=BY_WORDS) as on:
+        client = await on.connect()
+        await client.chat("On which port is the staging server?")
+        await client.chat("And the port of the staging server is?")  # it stands there already
+        why = await client.command("/why 11111111")
+    (hit,) = recalled(on.journals())
+    assert (hit["path"], hit["digest"], hit["lines"]) == ("facts.jsonl", PORT["id"], [2, 2])
+    assert hit["text"] == PORT["content"]
+    assert "- Last recalled 20" in why
+    used = [json.loads(line) for line in (on.home / "facts.jsonl").read_text().splitlines()][-1]
+    assert (used["kind"], used["ids"]) == ("facts_used", [PORT["id"]])
+
+
+async def test_a_person_pins_explains_and_forgets_a_fact(folder: Path) -> None:
+    async with gateway(folder, settings=BY_WORDS) as on:
+        client = await on.connect()
+        shown = "`11111111` The staging server listens on port 3000 (fact, 0.70"
+        assert await client.command("/pin 1111") == f"Pinned: {shown}, pinned)"
+        assert await client.command("/unpin 1111") == f"Unpinned: {shown})"
+        assert await client.command("/forget 1111") == f"Forgotten: {shown})"
+        assert await client.command("/forget 1111") == "There is no fact 1111."
+        story = (await client.command("/why 1111")).splitlines()
+        assert story[0] == f"{shown}) (no longer there)"
+        assert [re.sub(r"- \S+ \S+ ", "", line) for line in story[2:]] == [
+            "Written by operator.",
+            "Pinned by owner.",
+            "Unpinned by owner.",
+            "Forgotten by owner.",
+        ]
+        assert await client.command("/pin") == "Write /pin ID; /memory shows the ids."
+        await client.chat("On which port is the staging server?")
+    assert recalled(on.journals()) == []
+
+
+async def test_nobody_sees_or_forgets_another_persons_facts(folder: Path) -> None:
+    async with gateway(folder, settings=BY_WORDS) as on:
+        client = await on.connect()
+        await client.chat("What is the hint for the staging password?")
+        for command in ("/why 3333", "/forget 3333", "/pin 3333"):
+            assert await client.command(command) == "There is no fact 3333."
+    assert all(hit["digest"] != BOBS["id"] for hit in recalled(on.journals()))
+
+
+async def test_clear_empties_the_daily_log_and_nothing_else(folder: Path) -> None:
+    async with gateway(folder, settings=BY_WORDS) as on:
+        client = await on.connect()
+        assert "takes nothing after it" in await client.command("/clear 2222")
+        assert await client.command("/clear") == "1 fact left the daily log."
+        assert await client.command("/clear") == "The daily log is empty."
+        assert "Cleared with the daily log by owner." in await client.command("/why 2222")
+        assert "(no longer there)" not in await client.command("/why 1111")
+
+
+async def test_lines_of_a_note_are_forgotten_by_their_citation_and_shown_once_more(folder: Path) -> None:
+    async with gateway(folder, settings=BY_WORDS) as on:
+        client = await on.connect()
+        note = on.home / "workspace" / "MEMORY.md"
+        note.write_bytes(b"# Kept\r\n\n- one\n- two\n- three")
+        answer = await client.command("/forget MEMORY.md#L4-L5")
+        assert answer == "These lines are gone from `MEMORY.md`:\n\n```\n- two\n- three\n```"
+        assert note.read_bytes() == b"# Kept\r\n\n- one\n"
+        assert await client.command("/forget MEMORY.md#L4") == "MEMORY.md has no lines 4 to 4; it has 3."
+        assert "names no lines" in await client.command("/forget ../config.toml#L1")
+        assert await client.command("/forget memory/none.md#L1") == "There is no note memory/none.md."
+        assert note.read_bytes() == b"# Kept\r\n\n- one\n"
+
+
+async def test_a_damaged_log_of_facts_stops_no_turn_and_is_told(folder: Path) -> None:
+    facts = folder / "facts.jsonl"
+    harmed = facts.read_bytes().replace(b"3000", b"4000")
+    facts.write_bytes(harmed)
+    async with gateway(folder, settings=BY_WORDS) as on:
+        client = await on.connect()
+        assert await client.chat("the port of the staging server") == "the port of the staging server"
+        assert "left as they are" in await client.command("/status")
+        assert "left as they are" in await client.command("/pin 1111")
+    assert facts.read_bytes() == harmed
+    assert {line["kind"] for lines in on.journals().values() for line in lines}.isdisjoint({"plugin_failed"})
