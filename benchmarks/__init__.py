@@ -14,6 +14,8 @@ one that is compacted too, `agent_session` a recorded one, `fitted` that at seve
 
 `retrieval` looks for the turns that answer questions about months of conversation, in the real index.
 
+`languages` is no measurement: it makes what is taken out of the multilingual model's vectors.
+
 `compaction` asks what is still known after compactions of sessions in which things are `planted`; no process is started.
 
 `long` plays thousands of turns at small windows, with the stage of the tests, and fails if one promise is broken;

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import AsyncGenerator, Mapping
 from pathlib import Path
 from typing import assert_never
 
-from plugins.chat.local_process import Broke, Done, Load, Piece, Refused, TooLong, Worker, WorkerGone, Working
+from plugins.chat.local_process import (
+    COMMAND,
+    Broke,
+    Done,
+    Load,
+    Piece,
+    Refused,
+    TooLong,
+    Vector,
+    Worker,
+    WorkerGone,
+    Working,
+)
 from plugins.chat.local_prompt import chat_messages, sampling
 from plugins.contracts import ChatRequest, Delta, Reply
 from plugins.errors import BadRequest, ContextOverflow, StreamCut, Unreachable
 from sessions.messages import Usage
-
-# As a file, without its folder in front of the modules' path (-P): `openai.py` lies there too.
-COMMAND = (sys.executable, "-P", str(Path(__file__).with_name("local_worker.py")))
 
 
 async def start_worker(model: Path, *, window: int, threads: int | None, environment: Mapping[str, str]) -> Worker:
@@ -35,7 +43,7 @@ async def answer(worker: Worker, request: ChatRequest) -> AsyncGenerator[Delta |
                 case Piece(text=piece):
                     text.append(piece)
                     yield Delta(piece)
-                case Working():
+                case Working() | Vector():
                     pass
                 case Done() as done:
                     yield _reply("".join(text), request.model, done)

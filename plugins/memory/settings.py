@@ -26,6 +26,9 @@ SQLITE = "sqlite"
 COMPATIBLE = "openai"
 """The provider that speaks to every server of its kind."""
 
+LOCAL = "local"
+"""The provider that runs a model on this machine."""
+
 P = TypeVar("P", bound=EmbeddingProvider)
 
 _Text = Annotated[str, msgspec.Meta(min_length=1)]
@@ -36,10 +39,11 @@ class EmbeddingKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """`[memory.embedding]`: who turns texts into vectors, and on whose account; `auto` is the first provider that can,
     `none` keywords alone. Without a `model` it is the provider's usual one. `dimensions` is asked for where a model can
     give fewer than all; `batch_size` is how many texts one request holds at most, `max_input_length` how many characters
-    one of them; None is what is known of the model."""
+    one of them; None is what is known of the model. `local_model_path` is a model of this machine."""
 
     provider: _Text = AUTO
     model: _Text | None = None
+    local_model_path: _Text | None = None
     base_url: _Text | None = None
     api_key: Secret | None = None
     headers: dict[str, Secret] = {}
@@ -57,6 +61,8 @@ class EmbeddingKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         OpenAI-compatible service, as everywhere."""
         if self.provider != AUTO:
             return self.provider
+        if self.local_model_path:
+            return LOCAL
         return COMPATIBLE if self.api_key or self.base_url else None
 
     def chosen(self, providers: Mapping[str, P]) -> P | None:
@@ -68,7 +74,7 @@ class EmbeddingKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         """What of this a provider learns: nobody is given another's key, address or model."""
         if self.wanted == name:
             return self
-        none: dict[str, Any] = dict.fromkeys(("model", "base_url", "api_key", "dimensions"))
+        none: dict[str, Any] = dict.fromkeys(("model", "local_model_path", "base_url", "api_key", "dimensions"))
         return msgspec.structs.replace(self, provider=AUTO, headers={}, **none)
 
 

