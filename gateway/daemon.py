@@ -274,6 +274,7 @@ class Daemon:
             clock=self.clock,
             began=self._began,
             version=VERSION,
+            zone=lambda: ZoneInfo(name) if (name := self.config.agent.timezone) else None,
             queue_limit=lambda: self.config.sessions.queue_limit,
             refused=lambda: [refusal.sentence for refusal in hooks.refused],
             notes=self.settings.notes,

@@ -376,6 +376,10 @@ class ConversationView(Protocol):
         """All commands that exist, in the order of their names."""
         ...
 
+    def local(self, at: str) -> datetime:
+        """The time of an event (`HistoryEntry.at`, …) in the time zone of the people here."""
+        ...
+
     def status(self) -> str:
         """What `/status` shows."""
         ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import datetime, tzinfo
 from functools import partial
 
 import msgspec
@@ -64,13 +64,15 @@ HISTORY_BYTES = 2 * 1024 * 1024
 
 
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
-    """What all commands share: `began` is when the gateway started, on the monotonic clock."""
+    """What all commands share: `began` is when the gateway started, on the monotonic clock, `zone` the time zone of the
+    people, None for the system's."""
 
     models: Models
     commands: Mapping[str, Command]
     clock: Clock
     began: float
     version: str
+    zone: Callable[[], tzinfo | None]
     queue_limit: Callable[[], int]
     refused: Callable[[], Sequence[str]]
     notes: Callable[[], Sequence[str]]
@@ -120,6 +122,10 @@ class View:
     def commands(self) -> Sequence[CommandHelp]:
         """All commands, by name."""
         return listed(self._around.commands)
+
+    def local(self, at: str) -> datetime:
+        """The time of an event where the people are."""
+        return datetime.fromisoformat(at).astimezone(self._around.zone())
 
     def status(self) -> str:
         """What `/status` shows."""

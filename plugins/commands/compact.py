@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import ClassVar
 
 from plugins.commands.markdown import code, one_line
@@ -51,7 +52,8 @@ class Compactions:
         entries = await conversation.compactions(LISTED)
         if not entries:
             return "Nothing was compacted in this session yet."
-        return "\n\n".join(map(_told, entries))  # a line right below a list would belong to its last point
+        told = (_told(entry, conversation.local(entry.at)) for entry in entries)
+        return "\n\n".join(told)  # a line right below a list would belong to its last point
 
 
 class Revert:
@@ -74,9 +76,9 @@ class Revert:
         return f"{taken}: the next request has about {tokens:,} tokens."
 
 
-def _told(entry: CompactionEntry) -> str:
+def _told(entry: CompactionEntry, at: datetime) -> str:
     lines = [
-        f"**{entry.number}** {entry.at} ({entry.why}): {entry.messages} messages, {entry.tokens_before:,} →"
+        f"**{entry.number}** {at:%Y-%m-%d %H:%M %Z} ({entry.why}): {entry.messages} messages, {entry.tokens_before:,} →"
         f" {entry.tokens_after:,} tokens, by {entry.by}{'' if entry.in_force else ', taken back'}"
     ]
     lines += [_identifiers(what, found) for what, found in (("kept", entry.kept), ("lost", entry.lost)) if found]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import ClassVar
 
 from plugins.commands.markdown import one_line
@@ -29,7 +29,7 @@ class History:
         *words, last = argument.lower().split() or [""]
         commands = last == "all"
         entries = await conversation.history(_count(" ".join(words if commands else [*words, last])), commands=commands)
-        return "\n".join(map(_line, entries)) or "Nothing has been said yet."
+        return "\n".join(_line(entry, conversation.local(entry.at)) for entry in entries) or "Nothing has been said yet."
 
 
 def _count(argument: str) -> int:
@@ -41,6 +41,5 @@ def _count(argument: str) -> int:
     raise CommandFailed(f"Write /history, or /history and a number from 1 to {MOST}; `all` at the end shows commands too.")
 
 
-def _line(entry: HistoryEntry) -> str:
-    at = datetime.fromisoformat(entry.at).astimezone(UTC)
-    return f"- {at:%Y-%m-%d %H:%M:%S} UTC **{entry.who}**: {one_line(entry.text, LENGTH) or '(nothing)'}"
+def _line(entry: HistoryEntry, at: datetime) -> str:
+    return f"- {at:%Y-%m-%d %H:%M:%S %Z} **{entry.who}**: {one_line(entry.text, LENGTH) or '(nothing)'}"

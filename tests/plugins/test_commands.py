@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
+from zoneinfo import ZoneInfo
 
 import msgspec
 import pytest
@@ -133,6 +135,9 @@ class Conversation:
     async def choose_verbose(self, on: bool | None) -> None:
         self.is_verbose = bool(on)
         self.done.append(("verbose", on))
+
+    def local(self, at: str) -> datetime:
+        return datetime.fromisoformat(at).astimezone(ZoneInfo("Asia/Shanghai"))
 
     def spent(self) -> Mapping[str, Mapping[str, Tokens]]:
         return self.tokens
@@ -285,9 +290,9 @@ async def test_history_shows_each_message_on_one_line_of_bounded_length() -> Non
     said = [entry(2, "one\ntwo\x1b[31m"), entry(5, "a" * 2000), entry(9, "")]
     answer = await History().run("", Conversation(said=said))
     assert answer.splitlines() == [
-        "- 2026-11-21 03:12:41 UTC **person**: one two [31m",
-        f"- 2026-11-21 03:12:41 UTC **person**: {'a' * 500} … (1,500 characters more)",
-        "- 2026-11-21 03:12:41 UTC **person**: (nothing)",
+        "- 2026-11-21 11:12:41 CST **person**: one two [31m",
+        f"- 2026-11-21 11:12:41 CST **person**: {'a' * 500} … (1,500 characters more)",
+        "- 2026-11-21 11:12:41 CST **person**: (nothing)",
     ]
 
 
@@ -450,7 +455,7 @@ async def test_compactions_tells_when_why_how_large_and_which_identifiers() -> N
     conversation.made = (msgspec.structs.replace(COMPACTED, in_force=False), COMPACTED)
     assert (await Compactions().run("", conversation)).split("\n")[-4:] == [
         "",
-        "**2** 2026-11-21T12:00:00.000Z (asked for): 12 messages, 9,000 → 1,000 tokens, by model_summary",
+        "**2** 2026-11-21 20:00 CST (asked for): 12 messages, 9,000 → 1,000 tokens, by model_summary",
         "- kept 2 identifiers: `src/a.py`, `#12`",
         "- lost 1 identifier: `v1.2`",
     ]
