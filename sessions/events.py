@@ -57,13 +57,15 @@ class CallRef(msgspec.Struct, frozen=True, kw_only=True, order=True):
 
 
 class SessionOpened(_Kind, tag="session_opened", frozen=True, kw_only=True):
-    """The first event of every journal. `key` is the name that its `person` uses for the conversation."""
+    """The first event of every journal. `key` is the name that its `person` uses for the conversation. `calibrations` are
+    what the session before it had learnt of each `provider:model`, in the order of `Calibration.factors`."""
 
     format: int
     session: str
     key: str
     person: str
     succeeds: Succession | None = None
+    calibrations: dict[str, tuple[float, ...]] = {}
 
 
 class MessageReceived(_Kind, tag="message_received", frozen=True, kw_only=True):

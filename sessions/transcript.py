@@ -11,6 +11,7 @@ from typing import assert_never, get_args
 
 import msgspec
 
+from sessions.calibration import Calibration
 from sessions.counts import Counts
 from sessions.cycle import Cut, Cycle, abandoned, appended, began, closed, compacted, flushed
 from sessions.errors import SessionsError
@@ -213,6 +214,7 @@ def _changes(  # noqa: PLR0911, PLR0912 - one arm for each kind
                 "person": event.person,
                 "opened_at": recorded.at,
                 "succeeds": event.succeeds,
+                "counts": _known(event.calibrations),
             }
         case MessageReceived():
             return {"waiting": (*t.waiting, Waiting(seq=recorded.seq, message=event))}
@@ -368,6 +370,13 @@ def _asked(t: Transcript, recorded: Recorded, event: RequestSent) -> dict[str, o
         model = event.model or (t.open_turn.name if t.open_turn else "")
         changes["counts"] = t.counts.after_asking(event.units, model)
     return changes
+
+
+def _known(calibrations: dict[str, tuple[float, ...]]) -> Counts:
+    """What a session begins with: factors to go by, of which it is as unsure as of those that are believed of every model.
+    Of a version that had more or fewer of them none is taken."""
+    whole = len(Calibration().factors)
+    return Counts(models={name: Calibration(each) for name, each in calibrations.items() if len(each) == whole})
 
 
 def _paid(t: Transcript, purpose: str, model: str, usage: Usage | None) -> dict[str, object]:

@@ -245,7 +245,15 @@ class Switchboard:
         session = new_session_id(self._clock.now())
         log_ = await self._journals.create(session)
         recorder = Recorder(log_, START, Transcript(), self._clock.now)
-        opened = SessionOpened(format=FORMAT, session=session, key=chat.key, person=chat.person, succeeds=succeeds)
+        known = chat.current.recorder.transcript.counts.models if chat.current else {}
+        opened = SessionOpened(
+            format=FORMAT,
+            session=session,
+            key=chat.key,
+            person=chat.person,
+            succeeds=succeeds,
+            calibrations={name: tuple(round(factor, 4) for factor in each.factors) for name, each in known.items()},
+        )
         try:
             await recorder.record(opened)
         except BaseException:

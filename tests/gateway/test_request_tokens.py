@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -12,7 +13,11 @@ from sessions.context import canonical
 from sessions.events import RequestSent
 from sessions.messages import Usage
 from sessions.transcript import from_checkpoint, project, to_checkpoint
+from tests.gateway.gateways import gateway
 from tests.gateway.stage import Answer, Model, Stage
+from tests.servers.faults import Json
+from tests.servers.openai_server import KEY, OpenAIServer, Says
+from tests.stories import lines_of, opened
 
 
 def counting(text: str, *tools: str) -> Answer:
@@ -44,3 +49,36 @@ async def test_each_estimate_starts_from_the_last_count_and_a_replay_knows_the_s
     assert last.tokens == pytest.approx(counted.input, rel=0.05)
     assert last.units is not None
     assert abs(last.units.total - counted.input) > 0.1 * counted.input  # without what was learnt it would be far off
+
+
+async def test_what_was_learnt_of_a_model_is_known_after_new_from_the_log_alone(tmp_path: Path) -> None:
+    def say(body: Json) -> Says:
+        """A server whose tokens are twice as many as anybody would think."""
+        return Says("So it is.", counts=len(json.dumps(body["messages"])) // 2)
+
+    text = "The crab sheds its shell in spring, and nobody sees it. "
+    async with OpenAIServer(respond=say).serving() as server:
+        settings = {
+            "agent.model": "openai:fake",
+            "providers.openai.base_url": server.url,
+            "providers.openai.api_key": KEY,
+        }
+        async with gateway(tmp_path, settings=settings) as g:
+            client = await g.connect()
+            for number in range(8):
+                await client.chat(f"{number} {text * (number + 1)}")
+            await client.command("/new")
+        async with gateway(tmp_path, settings=settings) as g:
+            client = await g.connect()
+            await client.chat(text * 30)
+            old, new = g.journals().values()
+    (estimated,) = [line["tokens"] for line in new if line["kind"] == "request_sent" and line["purpose"] == "answer"]
+    (replied,) = [line for line in new if line["kind"] == "model_replied"]
+    assert estimated == pytest.approx(replied["usage"]["input"], rel=0.15)
+    assert [*new[0]["calibrations"]] == ["openai:fake"]
+    assert "calibrations" not in old[0]
+
+
+def test_of_factors_that_another_version_learnt_none_is_taken() -> None:
+    for known, taken in (((2.0,) * 9, ["a:x"]), ((2.0,) * 8, []), ((2.0,) * 10, [])):
+        assert [*project(lines_of([opened(calibrations={"a:x": known})])).counts.models] == taken
