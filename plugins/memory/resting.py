@@ -14,6 +14,7 @@ import structlog
 from plugins.memory.backend import MemoryBackend
 from plugins.memory.errors import BackendFailed, IndexRenewed, IndexUnusable
 from plugins.memory.settings import SQLITE
+from plugins.strangers import failure_of, words_of
 
 T = TypeVar("T")
 
@@ -70,9 +71,9 @@ class Alone:
             raise IndexRenewed
         try:
             return work(index)
-        except (OSError, ValueError):
+        except (OSError, ValueError, KeyboardInterrupt):
             raise
-        except Exception as error:
+        except BaseException as error:  # it is a stranger's, or stands on one's library: a panic of Rust's is no Exception
             self._close()
             self._renew(error)
             raise IndexRenewed from error
@@ -81,14 +82,14 @@ class Alone:
         while self._index is None:
             try:
                 self._index = self._kind(self._place).__enter__()
-            except Exception as error:  # it is a stranger's, or stands on one's library
+            except BaseException as error:  # as above
                 self._renew(error)
         return self._index
 
-    def _renew(self, error: Exception) -> None:
+    def _renew(self, error: BaseException) -> None:
         """Have it begin from nothing; BackendFailed if that was tried before."""
         if self._renewed:
-            raise BackendFailed(f"it fails, {type(error).__name__}: {error}".rstrip(".")) from error
+            raise BackendFailed(f"it fails, {failure_of(error)}".rstrip(".")) from error
         self._renewed = True
         if self._place.is_dir():
             shutil.rmtree(self._place, ignore_errors=True)
@@ -100,9 +101,9 @@ class Alone:
         if index is not None:
             try:
                 index.__exit__(None, None, None)
-            except Exception as error:  # as above; it is not asked anything any more
+            except BaseException as error:  # as above; it is not asked anything any more
                 structlog.get_logger("exuvia").warning(
-                    "memory_backend_not_closed", backend=self._kind.name, error=str(error)
+                    "memory_backend_not_closed", backend=self._kind.name, error=words_of(error)
                 )
 
 

@@ -240,6 +240,19 @@ def test_a_memory_index_that_is_behind_or_harmed_is_found(tmp_path: Path) -> Non
     assert "Delete it" in wrong("memory index", patient(tmp_path)).mend
 
 
+def test_a_memory_backend_that_is_not_installed_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "memory.sqlite").write_bytes(b"an index of before" * 500)
+    ill = patient(tmp_path, MEMORY_STORE_BACKEND="chroma")
+    monkeypatch.setitem(sys.modules, "chromadb", None)
+    finding = wrong("memory backend", ill)
+    assert finding.what.startswith("The memory index cannot rest in chroma: chromadb is not installed")
+    assert finding.mend.endswith("until then the index rests in sqlite.")
+    assert found("memory index", ill) == []
+    for name in ("auto", "sqlite", "local"):
+        assert found("memory backend", patient(tmp_path, MEMORY_STORE_BACKEND=name)) == []
+    assert "memory.backend is 'nowhere'" in wrong("configuration", patient(tmp_path, MEMORY_STORE_BACKEND="nowhere")).what
+
+
 async def test_a_clock_that_went_back_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as then:
         then.setattr(SystemClock, "now", lambda _: datetime.now(UTC) + timedelta(days=2))

@@ -46,10 +46,16 @@ class ChromaBackend(LocalBackend):
 
     def __enter__(self) -> Self:
         self._place.mkdir(mode=0o700, exist_ok=True)
+        chromadb = import_module("chromadb")
         settings = import_module("chromadb.config").Settings(anonymized_telemetry=False)
-        self._client = import_module("chromadb").PersistentClient(str(self._place / "vectors"), settings)
-        super().__enter__()
-        self._load()
+        try:
+            self._client = chromadb.PersistentClient(str(self._place / "vectors"), settings)
+            super().__enter__()
+            self._load()
+        except BaseException:
+            # It would remember the failure, and fail again where all is well by then.
+            import_module("chromadb.api.client").Client.clear_system_cache()
+            raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

@@ -1,0 +1,184 @@
+"""Where the index rests: as it is configured, anew where it was harmed, and in SQLite where the chosen one fails."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import msgspec
+import pytest
+
+from plugins.loading import load_plugins
+from plugins.memory.backends.local import LocalBackend
+from plugins.memory.memory import Memory
+from plugins.memory.notes import Notes
+from plugins.memory.scope import EVERYTHING, Scope
+from plugins.memory.settings import EmbeddingKeys, MemoryKeys
+from tests.memory.places import TODAY, Place, citations
+
+BUILT_IN = load_plugins(()).memory_backends()
+HERE = ["sqlite", *(name for name, kind in BUILT_IN.items() if not kind.why_not())]
+
+NOTES = {
+    "MEMORY.md": "the door code is 4711\n",
+    "memory/plans.md": "# Trip\n\nWe fly to Lisbon.\n\n# Tea\n\nAna likes tea.\n",
+}
+ANSWERS = {"door code": "MEMORY.md#L1-L1", "Lisbon": "memory/plans.md#L3-L3", "who likes tea": "memory/plans.md#L7-L7"}
+
+
+class Missing(LocalBackend):
+    name: ClassVar[str] = "missing"
+
+    @classmethod
+    def why_not(cls) -> str:
+        return "its library is not installed"
+
+
+class Stuck(LocalBackend):
+    name: ClassVar[str] = "stuck"
+
+    def __enter__(self) -> Self:
+        raise RuntimeError("its server is away.")
+
+
+class Fragile(LocalBackend):
+    """Fails as often as it is told to."""
+
+    name: ClassVar[str] = "fragile"
+    failures: ClassVar[int] = 0
+
+    def keywords(self, words: Sequence[str], limit: int, scope: Scope = EVERYTHING) -> dict[int, float]:
+        if Fragile.failures:
+            Fragile.failures -= 1
+            raise KeyError("a page")
+        return super().keywords(words, limit, scope)
+
+
+class Rest:
+    """A workspace with notes, whose index rests where `keys` says, which may change."""
+
+    def __init__(self, folder: Path) -> None:
+        self.place = Place(folder)
+        self.folder = folder
+        self.keys = MemoryKeys(embedding=EmbeddingKeys(provider="counted"))
+        for path, text in NOTES.items():
+            self.place.put(path, text)
+
+    def chosen(self, backend: str) -> Memory:
+        self.keys = msgspec.structs.replace(self.keys, backend=backend)
+        kinds: dict[str, Any] = {**BUILT_IN, **{kind.name: kind for kind in (Missing, Stuck, Fragile)}}
+        return Memory(
+            self.place.file,
+            [Notes(self.place.workspace)],
+            keys=lambda: self.keys,
+            providers={"counted": self.place.provider},
+            today=lambda: TODAY,
+            backends=kinds,
+        )
+
+
+@pytest.fixture
+def rest(tmp_path: Path) -> Rest:
+    return Rest(tmp_path)
+
+
+async def answers(memory: Memory) -> dict[str, str]:
+    """The best answer to each question, once everything is indexed."""
+    await memory.update(lambda _: None)
+    return {question: (await citations(memory, question))[0] for question in ANSWERS}
+
+
+@pytest.mark.parametrize("backend", HERE)
+async def test_every_backend_gives_the_same_answers_also_after_edits_and_a_restart(rest: Rest, backend: str) -> None:
+    async with rest.chosen(backend) as memory:
+        assert await answers(memory) == ANSWERS
+        assert (await memory.search("door", EVERYTHING)).remarks == ()
+    async with rest.chosen(backend) as memory:
+        assert await answers(memory) == ANSWERS
+        assert len(rest.place.provider.texts) == 3, "nothing is embedded twice"
+        rest.place.put("memory/plans.md", "We fly to Porto.\n")
+        assert (await citations(memory, "Porto"))[0] == "memory/plans.md#L1-L1"
+        (rest.place.workspace / "memory/plans.md").unlink()
+        assert "memory/plans.md#L1-L1" not in await citations(memory, "Porto")
+    kept = [path.name for path in rest.folder.iterdir() if path.name.startswith("memory.") and "-" not in path.name]
+    assert kept == [f"memory.{backend}"]
+
+
+@pytest.mark.parametrize("backend", [name for name in HERE if name != "sqlite"])  # its file has tests of its own
+@pytest.mark.parametrize("harm", ["removed", "emptied", "cut", "overwritten"])
+async def test_what_is_kept_may_be_harmed_at_any_time(rest: Rest, backend: str, harm: str) -> None:
+    place = rest.folder / f"memory.{backend}"
+
+    def do_harm() -> None:
+        for file in [each for each in (place, *place.rglob("*")) if each.is_file()]:
+            size = file.stat().st_size
+            if harm == "emptied":
+                file.write_bytes(b"")
+            elif harm == "cut":
+                file.write_bytes(file.read_bytes()[: size // 2])
+            elif harm == "overwritten":
+                file.write_bytes(file.read_bytes()[: size // 3] + b"no index" * (size // 8))
+        if harm == "removed" and place.is_dir():
+            shutil.rmtree(place)
+        elif harm == "removed":
+            place.unlink()
+
+    async with rest.chosen(backend) as memory:
+        assert await answers(memory) == ANSWERS
+    do_harm()
+    async with rest.chosen(backend) as memory:
+        assert await answers(memory) == ANSWERS
+        assert memory.troubles() == []
+    async with rest.chosen(backend) as memory:
+        assert await answers(memory) == ANSWERS
+        do_harm()
+        assert await answers(memory) == ANSWERS
+        assert memory.troubles() == []
+    async with rest.chosen(backend) as memory:
+        assert await answers(memory) == ANSWERS
+
+
+@pytest.mark.parametrize(
+    ("backend", "why"),
+    [
+        ("missing", "its library is not installed"),
+        ("stuck", "it fails, RuntimeError: its server is away"),
+        ("gone", "no plugin provides it"),
+    ],
+)
+async def test_where_the_chosen_one_cannot_be_used_sqlite_answers_and_says_so(rest: Rest, backend: str, why: str) -> None:
+    async with rest.chosen(backend) as memory:
+        assert await answers(memory) == ANSWERS
+        said = f"The memory rests in sqlite, not in {backend}, which cannot be used: {why}."
+        assert memory.troubles() == [said]
+        assert (await memory.search("door", EVERYTHING)).remarks == (said,)
+
+
+async def test_a_backend_that_fails_is_made_anew_once_and_left_at_the_second_time(rest: Rest) -> None:
+    async with rest.chosen("fragile") as memory:
+        assert await answers(memory) == ANSWERS
+        Fragile.failures = 1
+        assert (await citations(memory, "door code"))[0] == ANSWERS["door code"]
+        assert memory.troubles() == []
+        Fragile.failures = 99
+        assert (await citations(memory, "door code"))[0] == ANSWERS["door code"]
+        assert memory.troubles() == [
+            "The memory rests in sqlite, not in fragile, which cannot be used: it fails, KeyError: 'a page'."
+        ]
+        assert await answers(memory) == ANSWERS
+    Fragile.failures = 0
+
+
+async def test_the_index_moves_while_it_is_used_and_a_fault_is_forgotten_with_its_backend(rest: Rest) -> None:
+    async with rest.chosen("missing") as memory:
+        assert await answers(memory) == ANSWERS
+        assert memory.troubles()
+        rest.keys = msgspec.structs.replace(rest.keys, backend="local")
+        assert await answers(memory) == ANSWERS
+        assert memory.troubles() == []
+        assert (rest.folder / "memory.local").exists()
+        rest.place.put("memory/new.md", "The cat is called Mia.\n")
+        rest.keys = msgspec.structs.replace(rest.keys, backend="auto")
+        assert (await citations(memory, "cat"))[0] == "memory/new.md#L1-L1"
