@@ -218,12 +218,13 @@ class LooksNearby(Protocol):
 
 
 class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
-    """For which call a tool runs."""
+    """For which call a tool runs. In a `group` others read along."""
 
     session: str
     person: str
     turn: int
     call: str
+    group: bool = False
 
 
 class ToolOutput(msgspec.Struct, frozen=True, kw_only=True):

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from plugins.memory.memory import Found, Memory
     from plugins.memory.searching import Hit
 
-NOTES, SOURCES = ("notes", "extra"), ("notes", "extra", "sessions")
-"""What is recalled. As long as there is no note a question has no vector made of it: each turn would pay for that from the
-first conversation on, and what was said is mostly found by its words."""
+NOTES, SESSIONS = ("notes", "extra"), "sessions"
+"""The sources of what is recalled. As long as there is no note a question has no vector made of it: each turn would pay for
+that from the first conversation on, and what was said is mostly found by its words."""
 
 WITHIN = 0.5
 """Seconds that it may take. Words are found in a few milliseconds; an index that is opened for the first message takes
@@ -90,14 +90,14 @@ class Recalling:
         """Note what bears on the messages that the open turn began with, for a model of this window (tokens; None if
         unknown)."""
         question = head_and_tail(asked(self._recorder.transcript), QUESTION)
-        may_be = not self._facts.none or self._memory.may_have(SOURCES)
+        may_be = not self._facts.none or self._may_find()
         if self._keys().mode == "off" or not self._allowed() or not may_be or is_small_talk(question):
             return
         began = self._clock.monotonic()
         try:
             async with asyncio.timeout(WITHIN):
                 facts = await self._known(question, window, small)
-                found = (await self._search(question)).hits if self._memory.may_have(SOURCES) else ()
+                found = (await self._search(question)).hits if self._may_find() else ()
         except TimeoutError:
             log.info("recall_late", session=self._recorder.transcript.session, seconds=WITHIN)
             return
@@ -132,6 +132,14 @@ class Recalling:
     def _room(self, most: int, window: int | None, small: bool) -> int:
         """Tokens for what is recalled of one kind."""
         return min(most, window // SHARE if window else most, SMALL_TOKENS if small else most)
+
+    def _may_find(self) -> bool:
+        """Whether there is something besides what the model has before it. A first session has nothing else until something
+        has left its view."""
+        if self._memory.may_have(NOTES):
+            return True
+        several = self._memory.state.by_source.get(SESSIONS, 0) > 1 or bool(self._recorder.transcript.cuts)
+        return several and self._memory.may_have([SESSIONS])
 
     async def _search(self, question: str) -> Found:
         transcript, keys = self._recorder.transcript, self._keys()

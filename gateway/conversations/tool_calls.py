@@ -71,6 +71,7 @@ class ToolCalls:
             person=transcript.person,
             turn=ordinal,
             call=f"{transcript.session}/{call.ref.of}/{call.ref.index}",
+            group=open_turn(transcript).group,
         )
         running = asyncio.create_task(_run_tool(tool, arguments, context))
         try:

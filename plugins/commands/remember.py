@@ -39,11 +39,16 @@ class Memory:
         if not argument:
             return _shown(await conversation.memory())
         found = await conversation.search_memory(argument)
-        lines = [f"- {code(place)} {one_line(text, LENGTH)}" for place, text in found.hits]
+        lines = [f"- {code(place)} {one_line(text.lstrip('-*+ '), LENGTH)}" for place, text in found.hits]
         return "\n".join([*(lines or ["Nothing was found."]), *(f"\n{remark}" for remark in found.remarks)])
 
 
 def _shown(report: MemoryReport) -> str:
-    head = f"**Memory**: {report.notes:,} notes, {report.sessions:,} sessions, {report.chunks:,} pieces; found {report.how}."
+    counts = _count(report.notes, "note"), _count(report.sessions, "session"), _count(report.chunks, "piece")
+    head = f"**Memory**: {', '.join(counts)}; found {report.how}."
     lines = [f"- {code(note.path)}, {note.bytes:,} bytes, changed {note.changed}" for note in report.latest]
     return "\n".join([head, *([""] if lines else []), *lines, *(f"\n{remark}" for remark in report.remarks)])
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'s' * (number != 1)}"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from datetime import date
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
@@ -18,15 +19,25 @@ LINES = 400
 
 
 def scope_of(call: ToolContext) -> Scope:
-    """What the person of a call may be shown."""
-    return Scope(owners=frozenset({call.person}), private=True)
+    """What may be shown in the conversation of a call."""
+    return Scope(owners=frozenset({call.person}), private=not call.group)
 
 
 class SearchArguments(msgspec.Struct, frozen=True):
-    """What the model gives: what it looks for, and how many results at most."""
+    """What the model gives: what it looks for, how many results at most, and what the search is narrowed to: the days from
+    `since` to `until`, who said it, notes or conversations."""
 
     query: Annotated[str, msgspec.Meta(min_length=1, max_length=2000)]
     max_results: Annotated[int, msgspec.Meta(ge=1, le=50)] | None = None
+    since: date | None = msgspec.field(name="from", default=None)
+    until: date | None = msgspec.field(name="to", default=None)
+    sender: Annotated[str, msgspec.Meta(min_length=1, max_length=100)] | None = None
+    source: Literal["notes", "sessions"] | None = None
+
+    def narrowed(self, scope: Scope) -> Scope:
+        """The part of a scope that this asks for."""
+        sources = {None: None, "notes": frozenset({"notes", "extra"}), "sessions": frozenset({"sessions"})}[self.source]
+        return msgspec.structs.replace(scope, since=self.since, until=self.until, sender=self.sender, sources=sources)
 
 
 class GetArguments(msgspec.Struct, frozen=True):
@@ -43,14 +54,19 @@ class MemorySearch:
     definition: ClassVar[ToolDefinition] = ToolDefinition(
         name="memory_search",
         description=(
-            "Search the notes (MEMORY.md and memory/) for what was said, decided or preferred before. Give a question or the"
-            " exact words. Each result says where it stands, as path#Lfirst-Llast; memory_get reads around it."
+            "Search the notes (MEMORY.md and memory/) and earlier conversations for what was said, decided or preferred"
+            " before. Give a question or the exact words. Each result says where it stands, as path#Lfirst-Llast; memory_get"
+            " reads around it."
         ),
         parameters={
             "type": "object",
             "properties": {
                 "query": {"type": "string", "description": "What to look for."},
                 "max_results": {"type": "integer", "minimum": 1, "maximum": 50, "description": "How many results at most."},
+                "from": {"type": "string", "format": "date", "description": "The first day, YYYY-MM-DD."},
+                "to": {"type": "string", "format": "date", "description": "The last day, YYYY-MM-DD."},
+                "sender": {"type": "string", "description": "Who said it, in conversations; “assistant” is you."},
+                "source": {"type": "string", "enum": ["notes", "sessions"], "description": "Only there; by default both."},
             },
             "required": ["query"],
             "additionalProperties": False,
@@ -67,7 +83,7 @@ class MemorySearch:
         if self._memory is None:
             raise ToolFailed("There is no memory here.")
         try:
-            found = await self._memory.search(wanted.query, scope_of(call), results=wanted.max_results)
+            found = await self._memory.search(wanted.query, wanted.narrowed(scope_of(call)), results=wanted.max_results)
         except IndexUnusable as error:
             raise ToolFailed(str(error)) from error
         results = [
@@ -90,7 +106,10 @@ class MemoryGet:
 
     definition: ClassVar[ToolDefinition] = ToolDefinition(
         name="memory_get",
-        description="Read a note (MEMORY.md or one in memory/), or lines of it, such as those that memory_search named.",
+        description=(
+            "Read a note (MEMORY.md or one in memory/) or an earlier conversation (sessions/….jsonl), or lines of it, such"
+            " as those that memory_search named."
+        ),
         parameters={
             "type": "object",
             "properties": {

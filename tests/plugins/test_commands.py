@@ -507,7 +507,7 @@ async def test_remember_tells_where_it_stands_now_and_asks_for_something_to_reme
 async def test_memory_shows_what_there_is_and_what_a_query_finds() -> None:
     conversation = Conversation()
     assert (await Memory().run("", conversation)).splitlines() == [
-        "**Memory**: 2 notes, 1 sessions, 7 pieces; found by words.",
+        "**Memory**: 2 notes, 1 session, 7 pieces; found by words.",
         "",
         "- `memory/2026-11-20.md`, 1,234 bytes, changed 2 h ago",
         "",
