@@ -6,7 +6,7 @@ notes           the workspace's own notes
 extra_notes     Markdown elsewhere, which the operator names
 transcripts     what was said in the sessions; dialogue: the chunks of it
 markdown_files  files in a folder: which there are, and what stands in them
-chunks          the pieces of a note that are found
+chunks          the pieces of a note that are found; own_lines: without what the memory itself had given
 words           the words of a text, in every script
 languages       stop words and stems
 spelling        one way to write what is written in several

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import ceil
@@ -11,9 +10,9 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from plugins.memory.chunks import Chunk
+from plugins.memory.own_lines import own_lines
 from plugins.memory.secret_patterns import likely_secrets
 from plugins.memory.words import word_set
-from sessions.recalled import ABOUT
 
 ALIKE = 0.85
 """The share of their words, of both together, that two sections have in common from which on they say the same."""
@@ -25,12 +24,6 @@ LOOP = 3
 """How often the very same section stands somewhere for that to be a loop."""
 
 Kind: TypeAlias = Literal["duplicate", "loop", "secret"]
-
-_MARKED = re.compile(r"\[[0-9a-f]{8}\] (?:end$|[^\s:]+#L[0-9]+-L[0-9]+)")
-"""A line of what was recalled, as the model is shown it."""
-
-_RETURNED = re.compile(r'"citation": ?"[^"]+#L[0-9]+-L[0-9]+"')
-"""What `memory_search` returns."""
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,19 +46,16 @@ def _secrets(texts: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def _written_back(texts: Mapping[str, str]) -> Iterator[Finding]:
-    """What the memory gave, stored in it again."""
+    """What the memory gave, stored in it again. It is not indexed, but stands in the way of whoever reads the note."""
     for path, text in texts.items():
-        lines = [number for number, line in enumerate(text.split("\n"), 1) if _is_own(line)]
-        for first, last in _runs(lines):
-            sentence = "What was recalled was written down again; it will be found twice."
+        own = {number for number, _ in own_lines(text)}
+        given = [number for number in range(1, text.count("\n") + 2) if number not in own]
+        for first, last in _runs(given):
+            sentence = "What was recalled was written down again."
             yield Finding(kind="loop", places=(f"{path}#L{first}-L{last}",), sentence=sentence)
 
 
-def _is_own(line: str) -> bool:
-    return ABOUT[:60] in line or _MARKED.match(line.strip()) is not None or _RETURNED.search(line) is not None
-
-
-def _runs(lines: Sequence[int], gap: int = 40) -> Iterator[tuple[int, int]]:
+def _runs(lines: Sequence[int], gap: int = 2) -> Iterator[tuple[int, int]]:
     """Lines that stand near each other, as one."""
     first = last = 0
     for line in lines:

@@ -13,6 +13,7 @@ from datetime import date
 
 import msgspec
 
+from plugins.memory.own_lines import own_lines
 from sessions.tokens import estimate
 
 TOKENS = 400
@@ -64,7 +65,8 @@ def day_of(path: str) -> str:
 
 
 def chunks_of(path: str, note: str, *, private: bool = False, tokens: int = TOKENS, overlap: int = OVERLAP) -> list[Chunk]:
-    """The chunks of a note, in order. Every line that says something is in at least one."""
+    """The chunks of a note, in order. Every line that says something is in at least one, but for what the memory itself
+    had given (see `own_lines`)."""
     found: list[Chunk] = []
     day = day_of(path)
     for headings, lines in _sections(note):
@@ -82,8 +84,7 @@ def _sections(note: str) -> Iterator[tuple[tuple[str, ...], list[tuple[int, str]
     headings: list[tuple[int, str]] = []
     lines: list[tuple[int, str]] = []
     fence = ""
-    # Only what an editor takes for the end of a line is one: `str.splitlines` has others, and citations would be wrong.
-    for number, line in enumerate(note.replace("\r\n", "\n").split("\n"), 1):
+    for number, line in own_lines(note):
         mark = _FENCE.match(line)
         if mark and (not fence or mark[1].startswith(fence)):
             fence = "" if fence else mark[1]

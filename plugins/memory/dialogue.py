@@ -14,6 +14,7 @@ from datetime import datetime
 import msgspec
 
 from plugins.memory.chunks import OVERLAP, TOKENS, Chunk, cut
+from plugins.memory.own_lines import own_lines
 from sessions.events import (
     CommandAnswered,
     MessageReceived,
@@ -86,11 +87,12 @@ def said_in(events: Iterable[Recorded]) -> tuple[list[Said], bool]:
             case _:
                 pass
     end = min(waiting, default=None)
-    told = sorted((each for each in said if each.text.strip()), key=lambda each: each.seq)
+    told = sorted((each for each in said if each.text), key=lambda each: each.seq)
     return [each for each in told if end is None or each.seq < end], end is not None
 
 
 def _said(recorded: Recorded, speaker: str, text: str, group: bool) -> Said:
+    text = "\n".join(line for _, line in own_lines(text)).strip()
     return Said(seq=recorded.seq, at=datetime.fromisoformat(recorded.at), speaker=speaker, text=text, group=group)
 
 
@@ -136,7 +138,7 @@ def _groups(said: Sequence[Said], day: Callable[[datetime], str]) -> Iterator[li
 
 def _lines(said: Said) -> Iterator[tuple[int, str]]:
     """The lines of it, the first with its speaker."""
-    for number, line in enumerate(said.text.strip().replace("\r\n", "\n").split("\n")):
+    for number, line in enumerate(said.text.split("\n")):
         yield said.seq, line if number else f"{said.speaker}: {line}"
 
 

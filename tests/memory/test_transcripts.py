@@ -138,6 +138,11 @@ def test_only_what_was_said_is_read(home: Home) -> None:
     assert (chunk.first, chunk.last, chunk.text) == (5, 9, "ana: look at it\nassistant: It is well.")
 
 
+def test_what_was_recalled_and_said_again_is_not_read(home: Home) -> None:
+    home.write(*exchange(2, "What of it?", "Here:\n[5a7c09e1] memory/a.md#L3-L4:\nIt is green.\n[5a7c09e1] end\nSo."))
+    assert [chunk.text for chunk in home.read()] == ["ana: What of it?\nassistant: Here:\nSo."]
+
+
 def test_a_message_that_waits_is_read_when_a_turn_has_taken_it(home: Home) -> None:
     path = home.write(*exchange(2, "first " * JOINED, "yes"), asked("second"))
     before = home.source.read(PATH, "")
