@@ -84,7 +84,7 @@ class Transcripts:
         self._folder = folder
         self._zone = zone
         self._now = now
-        self._damaged: dict[str, str] = {}
+        self._damaged: set[str] = set()
 
     # --- what there is ------------------------------------------------------------------------------------------------
 
@@ -99,13 +99,21 @@ class Transcripts:
             path = document_of(name.removesuffix(".jsonl"))
             if stamp := self._stamp(name, known.get(path, ""), found):
                 stamps[path] = stamp
-        self._damaged = {path: sentence for path, sentence in self._damaged.items() if path in stamps}
-        return Listing(stamps=stamps, remarks=tuple(self._damaged.values()))
+        self._damaged &= stamps.keys()
+        return Listing(stamps=stamps, remarks=self._remarks())
+
+    def _remarks(self) -> tuple[str, ...]:
+        """Without their names: whoever searches may not know of others' sessions."""
+        if not (count := len(self._damaged)):
+            return ()
+        which = "One session is" if count == 1 else f"{count} sessions are"
+        how = "damaged and searched only as far as the journal is whole"
+        return (f"{which} {how}; `exuvia sessions verify` says more.",)
 
     def _stamp(self, name: str, before: str, found: os.stat_result) -> str:
         now = f"{found.st_size}.{found.st_ino}"
-        if now == before:
-            return now
+        if now == before or not found.st_size:
+            return before
         last = _STAMP.fullmatch(before)
         size, number = (int(last[1]), int(last[2])) if last else (0, found.st_ino)
         grown = found.st_size - size
@@ -122,12 +130,13 @@ class Transcripts:
         if session is None:
             return None
         place = self._folder / f"{session}.jsonl"
+        self._damaged.discard(path)
         try:
             with reading(place) as descriptor:
                 before = _kept(descriptor, place, state) or self._at_the_beginning(descriptor, session)
                 return self._read(descriptor, path, before)
-        except (SessionsError, InvalidLine) as error:
-            self._damaged[path] = f"{path} cannot be searched: {error}."
+        except (SessionsError, InvalidLine):
+            self._damaged.add(path)
             return None
 
     def _at_the_beginning(self, descriptor: int, session: str) -> _Place:
@@ -142,9 +151,9 @@ class Transcripts:
         damaged = False
         try:
             verify_lines(descriptor, self._folder / path.removeprefix("sessions/"), before.start, end, lines)
-        except JournalDamaged as damage:
+        except JournalDamaged:
             damaged = True
-            self._damaged[path] = f"{path} is damaged at line {damage.line} and is searched only up to there."
+            self._damaged.add(path)
         said, waits = said_in(lines.events)
         conversation = Conversation(path=path, owner=before.person, key=before.key)
         chunks, last = chunks_of_dialogue(said, conversation, self._day)
