@@ -124,11 +124,15 @@ def _read(workspace: Path, wanted: _Circumstances) -> tuple[LoadedNote, ...]:
     texts = {path: carriable(_MARK.sub("", text)) for path, text in texts.items() if text.strip()}
     limit = level([len(text.encode()) for text in texts.values()], wanted.budget)
     return tuple(
-        LoadedNote(path=path, digest=sha256(text.encode()).hexdigest(), text=_fenced(path, text, limit))
+        LoadedNote(path=path, digest=sha256(text.encode()).hexdigest(), text=_shown(path, text, limit))
         for path, text in texts.items()
     )
 
 
-def _fenced(path: str, text: str, limit: float) -> str:
-    shown = text if len(text.encode()) <= limit else head_and_tail(text, int(limit))
-    return f"{ABOUT}\n\n{quoted(shown, path)}"
+def _shown(path: str, text: str, limit: float) -> str:
+    return fenced_note(path, text if len(text.encode()) <= limit else head_and_tail(text, int(limit)))
+
+
+def fenced_note(path: str, text: str) -> str:
+    """A note as it stands in the instructions: as data, between marks."""
+    return f"{ABOUT}\n\n{quoted(text, path)}"

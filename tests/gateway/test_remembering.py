@@ -15,9 +15,11 @@ from plugins.memory.memory import Memory
 from plugins.memory.notes import Notes
 from plugins.memory.scope import EVERYTHING
 from plugins.memory.settings import EmbeddingKeys, MemoryKeys
+from plugins.tools.edit import Edit
 from plugins.tools.file_place import FilePlace
 from sessions.events import MemoryRecalled, NoteAppended, PluginFailed
 from tests.gateway.stage import Instrument, Model, Stage, says
+from tests.plugins.workspaces import call, house
 from tests.stories import NOON
 
 
@@ -110,8 +112,10 @@ async def test_an_edit_in_the_same_moment_is_not_lost(
     assert note.read_text() == "- One.\n- Two, by hand.\n- Three.\n- Four. (ada, 2026-11-21)\n"
 
 
-async def test_many_at_once_and_a_flush_lose_nothing(remembering: Remembering, workspace: Path) -> None:
-    flushes = DayNotes(workspace)
+async def test_many_who_remember_flush_and_edit_at_once_lose_nothing(remembering: Remembering, workspace: Path) -> None:
+    flushes, edit = DayNotes(workspace), Edit(house(workspace))
+    (workspace / "memory").mkdir()
+    (workspace / "memory/2026-11-21.md").write_text("".join(f"- plan {number}.\n" for number in range(8)))
 
     async def flush(number: int) -> None:
         text = f"## Flush {number}\n\n- flushed {number}"
@@ -120,12 +124,21 @@ async def test_many_at_once_and_a_flush_lose_nothing(remembering: Remembering, w
     async def remember(number: int) -> None:
         await remembering.remember(f"said {number}", "ada", group=True)
 
-    tries = [(flush, number) for number in range(4)] + [(remember, number) for number in range(4)]
+    async def change(number: int) -> None:
+        arguments = {"old": f"- plan {number}.", "new": f"- plan {number}, done."}
+        await edit.run({"path": "memory/2026-11-21.md", **arguments}, call())
+
+    tries = (
+        [(change, number) for number in range(8)]
+        + [(flush, number) for number in range(4)]
+        + [(remember, number) for number in range(4)]
+    )
     async with asyncio.TaskGroup() as tasks:
         for do, number in tries:
             tasks.create_task(do(number))
     lines = (workspace / "memory/2026-11-21.md").read_text().split("\n")
     for number in range(4):
+        assert lines.count(f"- plan {number}, done.") == 1
         assert lines.count(f"- flushed {number}") == 1
         assert lines.count(f"- said {number} (ada, 2026-11-21)") == 1
 
