@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime
 
-from gateway.commands.status import span
+from gateway.commands.status import count_of, span
 from plugins.contracts import MemoryFound, MemoryReport, NoteEntry
 from plugins.memory.memory import Memory
 from plugins.memory.notes import MAIN, Notes
@@ -30,6 +30,20 @@ async def memory_report(memory: Memory, notes: Notes, now: datetime, *, private:
         latest=latest,
         remarks=tuple(remarks_on(state, by_vectors=provider is not None, missed="", by_words=True)),
     )
+
+
+def memory_in_short(memory: Memory) -> str:
+    """What can be found and how, in one line."""
+    state, provider = memory.state, memory.provider()
+    if state.at is None:
+        return "not looked at yet"
+    sessions = state.by_source.get("sessions", 0)
+    what = f"{count_of(state.documents - sessions, 'note')} and {count_of(sessions, 'session')}"
+    chunks = count_of(state.chunks, "chunk")
+    if provider is None:
+        return f"{what} in {chunks}, found by their words"
+    some = f"{state.chunks - state.unembedded:,} of " if state.unembedded else ""
+    return f"{what} in {some}{chunks} with vectors by {provider.name}:{provider.model()}"
 
 
 async def memory_found(memory: Memory, query: str, scope: Scope) -> MemoryFound:

@@ -13,8 +13,8 @@ from sessions.messages import Usage
 class SessionStatus(msgspec.Struct, frozen=True, kw_only=True):
     """What `/status` shows. `uptime` and `age` are seconds, `window` and `context` tokens, None where unknown.
     `answers` is the `provider:model` that answers, None if none can. `last_error` is that of the newest turn,
-    `flush` the last one in words, `notes_owed` how many sections the notes still lack and `notes_trouble` why,
-    `troubles` what is wrong with the gateway, `refused` what plugins may not do."""
+    `flush` the last one in words, `memory` what can be found and how, `notes_owed` how many sections the notes still lack
+    and `notes_trouble` why, `troubles` what is wrong with the gateway, `refused` what plugins may not do."""
 
     version: str
     uptime: float
@@ -36,6 +36,7 @@ class SessionStatus(msgspec.Struct, frozen=True, kw_only=True):
     compactions: int = 0
     taken_back: int = 0
     flush: str = "none yet"
+    memory: str = ""
     notes_owed: int = 0
     notes_trouble: str = ""
     refused: Sequence[str] = ()
@@ -54,6 +55,7 @@ def describe(status: SessionStatus) -> str:
         f"- 🧹 Compactions: {status.compactions}{f', {status.taken_back} taken back' if status.taken_back else ''}",
         f"- Last flush: {status.flush}",
         *_owed(status),
+        *([f"- Memory: {status.memory}"] if status.memory else []),
         f"- Session: `{status.key}` ({status.session}), {span(status.age)} old, {count_of(status.turns, 'turn')},"
         f" {count_of(status.events, 'event')}",
         f"- Queue: {status.mode}, {status.waiting} waiting of {status.queue_limit}"

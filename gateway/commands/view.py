@@ -12,7 +12,7 @@ import msgspec
 
 from gateway.commands.compactions import entry_of_cut, in_force
 from gateway.commands.context_report import parts, pruned
-from gateway.commands.memory_report import memory_found, memory_report
+from gateway.commands.memory_report import memory_found, memory_in_short, memory_report
 from gateway.commands.parsing import listed, parse_command
 from gateway.commands.status import SessionStatus, describe, span
 from gateway.conversations import inbox
@@ -162,6 +162,7 @@ class View:
                 compactions=transcript.cycle.compactions,
                 taken_back=transcript.cycle.compactions - len(in_force(transcript)),
                 flush=self._flush(),
+                memory=memory_in_short(around.memory),
                 notes_owed=len(transcript.cycle.owed),
                 notes_trouble=self._conversation.compacting.notes.trouble,
                 mode=self._conversation.inbox.mode,

@@ -129,8 +129,11 @@ class Memory:
         return self._opened
 
     def troubles(self) -> list[str]:
-        """What keeps the index from resting where it should, in sentences."""
-        return [self._opened.trouble] if self._opened and self._opened.trouble else []
+        """What keeps the index from resting where it should, and notes from being found by their meaning, in sentences."""
+        found = [self._opened.trouble] if self._opened and self._opened.trouble else []
+        if why := self._upkeep.failing if self.provider() else self.why_nobody():
+            found.append(f"Notes are found by their words alone: {why.rstrip('.')}.")
+        return found
 
     # --- searching ----------------------------------------------------------------------------------------------------
 

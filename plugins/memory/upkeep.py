@@ -16,7 +16,7 @@ import msgspec
 import structlog
 
 from plugins.embedding import EmbeddingProvider, Purpose
-from plugins.errors import ProviderError, Unreachable
+from plugins.errors import BadAnswer, BadRequest, ProviderError, Unreachable
 from plugins.memory.errors import IndexRenewed, IndexUnusable
 from plugins.memory.sources import Source
 from plugins.memory.unembeddable import PLAIN, Unembeddable
@@ -85,6 +85,8 @@ class Upkeep:
         self._aside = Unembeddable(self.embedded)
         self._looked: list[asyncio.Future[None]] = []
         self.state = Upkept()
+        self.failing = ""
+        """Why the last texts got no vectors, where that was not for what stands in them."""
 
     def wake(self) -> None:
         """Have the sources looked at soon."""
@@ -177,6 +179,7 @@ class Upkeep:
                 rest = REST_SECONDS
             except ProviderError as error:
                 self._note(unmade=str(error))
+                self._tell(str(error))
                 await self._rest(error.retry_after or rest)
                 rest = min(2 * rest, LONGEST_REST)
             except IndexRenewed:
@@ -228,8 +231,23 @@ class Upkeep:
         with self._in_use():
             if (provider := self._provider()) is None:
                 raise Unreachable("Nobody makes vectors any more.")
-            vectors = await provider.embed(texts, purpose)
+            try:
+                vectors = await provider.embed(texts, purpose)
+            except (BadRequest, BadAnswer):
+                raise  # perhaps for what stands in these texts
+            except ProviderError as error:
+                self._tell(str(error))
+                raise
+            self._tell("")
             return identity_of(provider), vectors
+
+    def _tell(self, failing: str) -> None:
+        """Say in the log that no vectors come, and that they come again; each once."""
+        if failing and failing != self.failing:
+            log.warning("embedding_failed", reason=failing, until_then="notes are found by their words alone")
+        elif self.failing and not failing:
+            log.info("embedding_works_again")
+        self.failing = failing
 
     def _note(self, **known: object) -> None:
         self.state = msgspec.structs.replace(self.state, **known)
