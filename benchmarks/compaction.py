@@ -1,4 +1,5 @@
 """What is still known after compactions: sessions with planted things, cut where the gateway cuts, by each way to summarise.
+Known from the view, and from the view and the day's notes, in which each summary is kept.
 
 `decisions` are known where the choice stands beside what it is about, `corrections` where the new value does and the old one
 not after it. Only what was said in messages that are no longer shown is asked for. A summary may have a tenth of the tokens
@@ -16,6 +17,7 @@ import msgspec
 from benchmarks.figures import Figure, figure
 from benchmarks.planted import KINDS, Planted, session
 from benchmarks.setting import Setting
+from gateway.conversations.day_notes import as_section
 from plugins.context.extract import Extract
 from plugins.context.model_summary import ModelSummary
 from plugins.context.sections import CONTEXT, DECISIONS, GOALS, IDENTIFIERS, written
@@ -125,6 +127,7 @@ class _Simulated:
         self._sizes: list[int] = []
         self._planted: list[tuple[int, Planted]] = []
         self._summary, self._left = "", 0
+        self._notes = ""
         self.compactions = 0
         self.known: dict[str, float] = {}
 
@@ -146,6 +149,7 @@ class _Simulated:
         ask = self._way.model([each for _, each in self._planted])
         summary = await self._summarizer.summarize(self._leaving(going, cut), ask)
         self._summary = summary.text
+        self._notes += as_section(f"Summary {self.compactions + 1} of main", summary.text) + "\n"
         self._view = self._view.cut(cut.keep_from, summary.text)
         self._sizes = [_size(message) for message in self._view.messages]
         self.compactions += 1
@@ -167,12 +171,13 @@ class _Simulated:
 
     def _ask_what_is_known(self, keep_from: int) -> None:
         view = "\n".join(message.text for message in self._view.messages)
+        places = {"": view, " and the notes": f"{self._notes}\n{view}"}
         gone = [each for seq, each in self._planted if seq < keep_from]
         for kind in KINDS:
             asked = [each for each in gone if each.kind == kind]
-            self.known[f"{kind} after {self.compactions}"] = (
-                100 * sum(each.is_known(view) for each in asked) / max(1, len(asked))
-            )
+            for where, text in places.items():
+                known = 100 * sum(each.is_known(text) for each in asked) / max(1, len(asked))
+                self.known[f"{kind} in the view{where} after {self.compactions}"] = known
         self.known[f"tokens of what left after {self.compactions}"] = 100 * estimate(self._summary) / self._left
 
 
