@@ -1,0 +1,174 @@
+"""Vectors, searched by sqlite-vec and by numpy: the same answers, whichever wrote the file."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from plugins.memory import tables, vectors
+from plugins.memory.chunks import Chunk
+from plugins.memory.index import Identity, MemoryIndex
+from plugins.memory.scope import EVERYTHING, Scope
+from plugins.memory.sources import Listing, Reading
+from plugins.memory.vectors import VecMatrix, VecTables
+from plugins.memory.watching import Places
+from tests.memory.places import Place, citations
+
+MODEL = Identity(provider="p", model="m", dimensions=16)
+ODD = Identity(provider="p", model="odd", dimensions=3)
+MINE = Scope(owners=frozenset({"ana"}), private=True)
+
+WAYS = ("sqlite-vec", "numpy")
+
+
+class Lines:
+    """A source of one document whose every line is a chunk; every tenth is Ana's, the others Bo's."""
+
+    name = "notes"
+
+    def __init__(self, lines: int) -> None:
+        self.lines = [str(number) for number in range(lines)]
+
+    def watched(self) -> Places:
+        return Places()
+
+    def there(self, known: Mapping[str, str]) -> Listing:
+        return Listing(stamps={"lines": str(hash(tuple(self.lines)))})
+
+    def read(self, path: str, state: str) -> Reading | None:
+        def chunk(number: int, line: str) -> Chunk:
+            owner = "bo" if int(line) % 10 else "ana"
+            return Chunk(path=path, first=number, last=number, headings=(), text=line, owner=owner)
+
+        return Reading(chunks=[chunk(*each) for each in enumerate(self.lines, 1)])
+
+    def excerpt(self, path: str, first: int, lines: int, scope: Scope) -> str | None:
+        return None
+
+
+def vector_of(text: str, dimensions: int) -> list[float]:
+    """Some vector, always the same for a text, not of length 1."""
+    chance = random.Random(text)
+    return [chance.gauss(0, 3) for _ in range(dimensions)]
+
+
+def embed_all(index: MemoryIndex, identity: Identity) -> None:
+    while texts := index.unembedded(identity, 500):
+        made = {digest: vector_of(text.split("\n")[1], identity.dimensions) for digest, text in texts.items()}
+        index.embed(identity, made)
+
+
+@pytest.fixture(params=WAYS)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    return use(request.param, monkeypatch)
+
+
+def use(way: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    if way == "numpy":
+        if find_spec("numpy") is None:
+            pytest.skip("the extra [local], which brings numpy, is not installed")
+        monkeypatch.setattr(tables, "load_vectors", lambda _: False)
+    else:
+        monkeypatch.undo()
+    return way
+
+
+def texts(index: MemoryIndex, found: Mapping[int, float]) -> list[str]:
+    chunks = index.chunks(found)
+    return [chunks[key].text for key in found]
+
+
+def cosine(one: list[float], other: list[float]) -> float:
+    return sum(a * b for a, b in zip(one, other, strict=True)) / math.hypot(*one) / math.hypot(*other)
+
+
+def test_each_way_is_the_one_that_it_says(way: str, tmp_path: Path) -> None:
+    with MemoryIndex(tmp_path / "memory.sqlite") as index:
+        assert isinstance(index._vectors, {"sqlite-vec": VecTables, "numpy": VecMatrix}[way])
+        if way == "sqlite-vec":
+            assert index._db.execute("SELECT vec_version()").fetchone()[0].startswith("v0.")
+            index.embed(ODD, {"a digest": [1, 2, 3]})
+            (made,) = index._db.execute("SELECT sql FROM sqlite_master WHERE name = 'vectors_1'").fetchone()
+            assert "USING vec0" in made
+
+
+@pytest.mark.parametrize("identity", [MODEL, ODD], ids=lambda identity: identity.model)
+def test_the_nearest_are_the_nearest_with_their_cosines(way: str, tmp_path: Path, identity: Identity) -> None:
+    source, asked = Lines(300), vector_of("asked", identity.dimensions)
+    with MemoryIndex(tmp_path / "memory.sqlite") as index:
+        index.refresh([source])
+        embed_all(index, identity)
+        true = {line: cosine(asked, vector_of(line, identity.dimensions)) for line in source.lines}
+        best = sorted(true, key=lambda line: -true[line])
+        found = index.nearest(identity, asked, 10)
+        assert texts(index, found) == best[:10]
+        assert list(found.values()) == pytest.approx([true[line] for line in best[:10]], abs=1e-5)
+        mine = [line for line in best if not int(line) % 10]
+        assert texts(index, index.nearest(identity, asked, 10, MINE)) == mine[:10]
+        assert len(index.nearest(identity, asked, 999)) == 300
+        few = dict(zip(list(found)[:3], [true[line] for line in best[:3]], strict=True))
+        assert index.cosines(identity, asked, few.keys()) == pytest.approx(few, abs=1e-5)
+
+
+def test_what_changes_is_searched_as_it_is(way: str, tmp_path: Path) -> None:
+    source = Lines(20)
+    path = tmp_path / "memory.sqlite"
+    with MemoryIndex(path) as index, MemoryIndex(path) as reader:
+        index.refresh([source])
+        embed_all(index, MODEL)
+        asked = vector_of("7", 16)
+        assert texts(reader, reader.nearest(MODEL, asked, 1)) == ["7"]
+        source.lines.remove("7")
+        source.lines.append("77")
+        index.refresh([source])
+        assert "7" not in texts(reader, reader.nearest(MODEL, asked, 99))
+        assert len(reader.nearest(MODEL, asked, 99)) == 19, "what is new has no vector yet"
+        embed_all(index, MODEL)
+        assert texts(reader, reader.nearest(MODEL, vector_of("77", 16), 1)) == ["77"]
+
+
+@pytest.mark.parametrize("first", WAYS)
+def test_either_goes_on_with_what_the_other_wrote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str) -> None:
+    source, path = Lines(30), tmp_path / "memory.sqlite"
+    second = next(way for way in WAYS if way != first)
+    for turn, way in enumerate((first, second, first, second)):
+        use(way, monkeypatch)
+        with MemoryIndex(path) as index:
+            source.lines = [str(number) for number in range(turn, 30 + turn)]
+            index.refresh([source])
+            embed_all(index, MODEL)
+            near = index.nearest(MODEL, vector_of("25", 16), 99)
+            assert (texts(index, near)[0], len(near)) == ("25", 30)
+
+
+def test_among_many_the_bits_choose_what_is_compared_in_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source, asked = Lines(2000), vector_of("1230", 64)
+    identity = Identity(provider="p", model="m", dimensions=64)
+    with MemoryIndex(tmp_path / "memory.sqlite") as index:
+        index.refresh([source])
+        embed_all(index, identity)
+        exactly, mine = index.nearest(identity, asked, 20), index.nearest(identity, asked, 20, MINE)
+        monkeypatch.setattr(vectors, "EXACTLY", 0)
+        roughly = index.nearest(identity, asked, 20)
+        assert texts(index, roughly)[0] == "1230"
+        assert len(roughly.keys() & exactly.keys()) >= 15
+        assert all(roughly[key] == pytest.approx(exactly[key]) for key in roughly.keys() & exactly.keys())
+        assert len(index.nearest(identity, asked, 20, MINE).keys() & mine.keys()) >= 15
+        assert len(index.nearest(identity, asked, 20, MINE)) == 20
+
+
+async def test_words_are_compared_where_there_is_neither(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "load_vectors", lambda _: False)
+    monkeypatch.setattr(VecMatrix, "__init__", lambda self, db: exec("raise ImportError"))
+    place = Place(tmp_path)
+    place.put("MEMORY.md", "the door code is 4711\n")
+    async with place.memory("counted") as memory:
+        assert await citations(memory, "door") == ["MEMORY.md#L1-L1"]
+        assert place.provider.texts == [], "nobody pays for vectors that cannot be searched"
+        found = await memory.search("door", EVERYTHING)
+        assert found.remarks[0].startswith("Only words were compared: there is neither sqlite-vec")
