@@ -137,8 +137,10 @@ class VecTables:
         """See `Vectors`."""
         marks = ", ".join("?" * len(keys))
         rows = self._db.execute(
-            "SELECT chunks.id, 1 - vec_distance_cosine(vector, ?) FROM chunks JOIN embeddings USING (digest)"  # noqa: S608
-            f" WHERE identity = ? AND chunks.id IN ({marks})",
+            # CROSS JOIN: the vectors of these chunks are looked up; never all vectors, to see whose they are.
+            "SELECT chunks.id, 1 - vec_distance_cosine(vector, ?) FROM chunks"  # noqa: S608 - marks alone
+            " CROSS JOIN embeddings ON embeddings.digest = chunks.digest AND identity = ?"
+            f" WHERE chunks.id IN ({marks})",
             (packed, identity, *keys),
         )
         return dict(rows)
