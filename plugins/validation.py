@@ -70,7 +70,7 @@ def memory_backend(offered: object) -> str:
     """The name of a memory backend's class."""
     methods = (
         *("why_not", "__enter__", "__exit__", "known", "take", "forget", "chunks", "size", "keywords", "counts"),
-        *("pieces", "unembedded", "count_unembedded", "embed", "nearest", "cosines"),
+        *("pieces", "unembedded", "count_unembedded", "embed", "bound", "nearest", "cosines"),
     )
     kind = _class(offered, MemoryBackend, methods)
     _plain(kind, *methods)

@@ -33,6 +33,8 @@ NAMED: dict[str, KeyPath] = {
     "EMBEDDING_DIMENSIONS": ("memory", "embedding", "dimensions"),
     "EMBEDDING_MAX_INPUT_LENGTH": ("memory", "embedding", "max_input_length"),
     "EMBEDDING_MAX_BATCH_SIZE": ("memory", "embedding", "batch_size"),
+    "EMBEDDING_MAX_CACHE_SIZE": ("memory", "embedding", "cache"),
+    "EMBEDDING_CACHE_ENABLED": ("memory", "embedding", "cache"),
 }
 """The environment variables that have names of their own."""
 
@@ -47,6 +49,7 @@ _EMBEDDING = {
     "EMBEDDING_DIMENSIONS": "1024",
     "EMBEDDING_MAX_INPUT_LENGTH": "8192",
     "EMBEDDING_MAX_BATCH_SIZE": "10",
+    "EMBEDDING_MAX_CACHE_SIZE": "2000",
 }
 _TOGETHER = ((tuple(_COPAW), _COPAW), (("EMBEDDING_API_KEY",), _EMBEDDING))
 """Variables that somebody brings along from another gateway: when one of the first is set, the others mean what they meant
@@ -54,6 +57,9 @@ there."""
 
 _SECRET = ("EXUVIA_TOKEN", "EMBEDDING_API_KEY")
 """Variables that hold a secret itself, as others read it there; never a reference."""
+
+_OFF = ("false", "0", "no", "off")
+"""What a variable says that switches something off."""
 
 _PREFIX = "EXUVIA__"
 
@@ -177,7 +183,10 @@ def _of_environment(environment: Mapping[str, str]) -> Iterator[tuple[str, KeyPa
             yield name, keys, Given(environment[name])
     for name, keys in NAMED.items():
         value = environment.get(name)
-        if name in _SECRET and (value or (name == "EXUVIA_TOKEN" and value is not None)):
+        if name == "EMBEDDING_CACHE_ENABLED":
+            if value and value.strip().lower() in _OFF:
+                yield name, keys, Given("0")
+        elif name in _SECRET and (value or (name == "EXUVIA_TOKEN" and value is not None)):
             yield name, keys, Secret(value.strip())
         elif value:
             yield name, keys, Given(value.lower() if name == "EXUVIA_LOG_LEVEL" else value)
@@ -186,7 +195,7 @@ def _of_environment(environment: Mapping[str, str]) -> Iterator[tuple[str, KeyPa
 def _is_meant(name: str, tree: Mapping[str, Any], environment: Mapping[str, str]) -> bool:
     """Whether a variable says something here. Those of an embedding service speak of one that is compatible with OpenAI:
     where another is named, it gets neither their key nor their model; and without an account they name nothing."""
-    if not name.startswith("EMBEDDING_"):
+    if not name.startswith("EMBEDDING_") or NAMED[name][-1] == "cache":
         return True
     embedding = _at(tree, ("memory", "embedding"))
     told = embedding if isinstance(embedding, dict) else {}

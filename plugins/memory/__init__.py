@@ -27,6 +27,7 @@ recall          what of a search stands behind a person's message; pure
 asked_to_remember  what a message asks to be remembered
 small_talk      what asks for nothing, and has nothing recalled for it
 settings        `[memory]` of the configuration
+soundness       whether the file is as it was written, and what can be saved of it
 index_file      the index's file, open to write and to read, made anew where it was harmed
 upkeep          what changed is read and embedded behind everything else
 unembeddable    texts of which no vector can be made, set aside

@@ -129,6 +129,11 @@ class MemoryBackend(Protocol):
         that comes back within a while, wherever it stands then, has its vector."""
         ...
 
+    def bound(self, identity: Identity | None, most: int) -> None:
+        """Nobody wants more than so many vectors kept that no chunk needs by this identity, who makes them now: the others
+        may go, those first that were used longest ago. What a chunk needs stays."""
+        ...
+
     def nearest(self, identity: Identity, vector: Sequence[float], limit: int, scope: Scope) -> dict[int, float]:
         """The chunks in the scope that are nearest to a vector, nearest first, with their cosines."""
         ...

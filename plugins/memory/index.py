@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import array
 import contextlib
+import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -17,6 +18,7 @@ import msgspec
 from plugins.memory.backend import Document, Identity
 from plugins.memory.chunks import Chunk
 from plugins.memory.scope import EVERYTHING, Scope
+from plugins.memory.soundness import is_sealed, is_sound, say_closed, sum_of
 from plugins.memory.sources import Source
 from plugins.memory.tables import open_tables
 from plugins.memory.vectors import Vectors, vectors_in
@@ -30,7 +32,7 @@ MANY = 1000
 """So many chunks are many to rank for one search."""
 
 _COLUMNS = ("path", "source", "first", "last", "headings", "text", "day", "owner", "senders", "private")
-_INSERT = f"INSERT INTO chunks ({', '.join(_COLUMNS)}, digest) VALUES ({', '.join('?' * len(_COLUMNS))}, ?)"  # noqa: S608
+_INSERT = f"INSERT INTO chunks ({', '.join(_COLUMNS)}, digest, sum) VALUES ({', '.join('?' * len(_COLUMNS))}, ?, ?)"  # noqa: S608
 
 
 class MemoryIndex:
@@ -53,7 +55,11 @@ class MemoryIndex:
 
     def __enter__(self) -> Self:
         self._db, extension = open_tables(self._path)
-        self._vectors = vectors_in(self._db, extension=extension)
+        try:
+            self._vectors = vectors_in(self._db, extension=extension)
+        except BaseException:
+            self._db.close()
+            raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -63,6 +69,18 @@ class MemoryIndex:
     def searches_vectors(self) -> bool:
         """See `MemoryBackend`."""
         return self._vectors is not None
+
+    def is_sound(self) -> bool:
+        """Whether nothing in the file was harmed; see `soundness`."""
+        return is_sound(self._db)
+
+    def is_sealed(self) -> bool:
+        """Whether nobody but SQLite wrote to the file since it was closed."""
+        return is_sealed(self._db, self._path)
+
+    def say_closed(self) -> int:
+        """See `soundness.say_closed`."""
+        return say_closed(self._db)
 
     def version(self) -> int:
         """A number that changes when another connection has written, and at no other time."""
@@ -111,8 +129,9 @@ class MemoryIndex:
         text = chunk.embedded()
         db.execute("INSERT INTO words (rowid, text) VALUES (?, ?)", (key, indexed(text)))
         db.execute("INSERT INTO parts (rowid, text) VALUES (?, ?)", (key, text))
+        # What was embedded before, under whatever path and line, is not embedded again.
+        db.execute("UPDATE embeddings SET used = ? WHERE digest = ?", (round(time.time()), chunk.digest()))
         if self._vectors:
-            # What was embedded before, under whatever path and line, is not embedded again.
             self._vectors.give(key, chunk.digest())
 
     @contextlib.contextmanager
@@ -235,10 +254,40 @@ class MemoryIndex:
             for digest, vector in vectors.items():
                 if len(vector) != identity.dimensions:
                     raise ValueError(f"{identity.model} gave {len(vector)} dimensions instead of {identity.dimensions}")
-                db.execute("INSERT OR REPLACE INTO embeddings VALUES (?, ?, ?)", (number, digest, _packed(vector)))
+                self._keep(number, identity, digest, _packed(vector))
                 for (key,) in db.execute("SELECT id FROM chunks WHERE digest = ?", (digest,)).fetchall():
                     if self._vectors:
                         self._vectors.give(key, digest, number)
+
+    def keep(self, vectors: Iterable[tuple[Identity, str, bytes]]) -> None:
+        """Keep packed vectors for chunks that are yet to come."""
+        with self._transaction():
+            for identity, digest, packed in vectors:
+                self._keep(self._number(identity) or self._begin(identity), identity, digest, packed)
+
+    def _keep(self, number: int, identity: Identity, digest: str, packed: bytes) -> None:
+        checked = sum_of(identity.provider, identity.model, identity.dimensions, digest, packed)
+        row = (number, digest, packed, checked, round(time.time()))
+        self._db.execute("INSERT OR REPLACE INTO embeddings VALUES (?, ?, ?, ?, ?)", row)
+
+    def bound(self, identity: Identity | None, most: int) -> None:
+        """See `MemoryBackend`."""
+        number = self._number(identity) if identity else None
+        (there,) = self._db.execute("SELECT count(*) FROM embeddings").fetchone()
+        if there <= most:
+            return
+        needed = "(identity = ? AND digest IN (SELECT digest FROM chunks))"
+        with self._transaction():
+            self._db.execute(
+                "DELETE FROM embeddings WHERE (identity, digest) IN (SELECT identity, digest FROM embeddings"  # noqa: S608
+                f" WHERE NOT {needed} ORDER BY used DESC, digest LIMIT -1 OFFSET ?)",
+                (number or 0, most),
+            )
+            spent = "SELECT id FROM identities WHERE id <> ? AND NOT EXISTS (SELECT 1 FROM embeddings WHERE identity = id)"
+            for (each,) in self._db.execute(spent, (number or 0,)).fetchall():
+                if self._vectors:
+                    self._vectors.end(each)
+                self._db.execute("DELETE FROM identities WHERE id = ?", (each,))
 
     def nearest(
         self, identity: Identity, vector: Sequence[float], limit: int, scope: Scope = EVERYTHING
@@ -281,11 +330,12 @@ def behind(path: Path, sources: Sequence[Source]) -> list[str]:
 
 
 def _row(chunk: Chunk) -> tuple[str | int, ...]:
-    """A chunk as its columns, and its digest."""
+    """A chunk as its columns, its digest, and the sum of all these."""
     headings = msgspec.json.encode(chunk.headings).decode()
     senders = "".join(f"\n{sender}\n" for sender in chunk.senders)
     where = (chunk.path, chunk.source, chunk.first, chunk.last)
-    return *where, headings, chunk.text, chunk.day, chunk.owner, senders, int(chunk.private), chunk.digest()
+    row = (*where, headings, chunk.text, chunk.day, chunk.owner, senders, int(chunk.private), chunk.digest())
+    return *row, sum_of(*row)
 
 
 def _chunk(row: Sequence[Any]) -> Chunk:

@@ -7,14 +7,18 @@ what the writer left: a difference that SQLite does not tell of either is harm, 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import itertools
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
+from plugins.memory.backend import Identity
 from plugins.memory.errors import IndexRenewed, IndexUnusable
 from plugins.memory.index import MemoryIndex
+from plugins.memory.soundness import saved_vectors, seal
 from plugins.memory.tables import BESIDE, remove_tables
 from sessions.sqlite import Error
 
@@ -23,6 +27,9 @@ T = TypeVar("T")
 _UNUSABLE: tuple[type[Exception], ...] = (*Error, OSError)
 _CIRCUMSTANCES = ("locked", "full", "unable to open", "readonly", "interrupted")
 """Words of errors that say nothing against the file."""
+
+SAVED_AT_ONCE = 500
+"""Vectors of a harmed file that are kept in one go."""
 
 _Stamps: TypeAlias = tuple[tuple[int, int, int] | None, ...]
 
@@ -55,6 +62,10 @@ class IndexFile:
         """What SQLite said of others' writing then."""
         self._harmed = False
         """Whether the reader found the file harmed."""
+        self.renewals = 0
+        """How often it was made anew."""
+        self._believed = False
+        """Whether what is in the file was looked through, or nobody was in it since it was closed."""
 
     async def write(self, work: Callable[[MemoryIndex], T]) -> T:
         """Do something with the index in the thread that may change it. Raises IndexRenewed, after which it is empty, or
@@ -81,18 +92,22 @@ class IndexFile:
 
     def _write(self, work: Callable[[MemoryIndex], T]) -> T:
         with self._writing.lock:
-            index = self._opened()
             try:
-                if self._harmed or (self._left and self._was_touched(index)):
-                    raise self._renewed()
+                index = self._opened()
+                if self._harmed or self._was_touched(index):
+                    self._open_again()
+                    raise IndexRenewed
+                if not self._believed:
+                    if not index.is_sound():
+                        raise self._renewed()
+                    self._believed = True
                 return work(index)
             except Error as error:
                 if any(word in str(error) for word in _CIRCUMSTANCES):
                     raise
                 raise self._renewed() from error
             finally:
-                if self._writing.index:
-                    self._left, self._version = self._stamps(), self._writing.index.version()
+                self._remember()
 
     def _read(self, work: Callable[[MemoryIndex], T]) -> T:
         with self._reading.lock:
@@ -114,25 +129,51 @@ class IndexFile:
                 self._reading.close()
                 self._writing.index = MemoryIndex(self._path).__enter__()
                 self._reading.index = MemoryIndex(self._path).__enter__()
-                self._left = ()
+                self._left, self._version = self._stamps(), self._writing.index.version()
+                self._believed, self._harmed = self._writing.index.is_sealed(), False
         return self._writing.index
 
+    def _remember(self) -> None:
+        """Note how the files are left."""
+        try:
+            if self._writing.index:
+                self._left, self._version = self._stamps(), self._writing.index.version()
+        except Error:
+            self._harmed = True
+
     def _was_touched(self, index: MemoryIndex) -> bool:
-        """Whether somebody else was in the files who was not SQLite."""
+        """Whether somebody was in the files who was not SQLite."""
         now = self._stamps()
         return now != self._left and (self._inodes(now) != self._inodes(self._left) or index.version() == self._version)
 
-    def _renewed(self) -> IndexRenewed:
-        """Have the file made anew from nothing, unless another process has done so."""
+    def _open_again(self) -> None:
+        """What is known of the files is not what is in them."""
         with self._reading.lock:
-            before, now = (self._inodes(each)[:1] for each in (self._left, self._stamps()))
-            others = before and now not in ((None,), before)
             self._reading.close()
             self._writing.close()
-            if not others:
-                remove_tables(self._path)
-            self._harmed = False
         self._opened()
+        self._believed = False
+
+    def _renewed(self) -> IndexRenewed:
+        """Have the file made anew from nothing but the vectors in it that are well."""
+        harmed = self._path.with_name(self._path.name + "-harmed")
+        with self._reading.lock:
+            self._reading.close()
+            self._writing.close()
+            remove_tables(harmed)
+            for suffix in ("", BESIDE):
+                with contextlib.suppress(FileNotFoundError):
+                    self._path.with_name(self._path.name + suffix).rename(harmed.with_name(harmed.name + suffix))
+            remove_tables(self._path)
+        index = self._opened()
+        saved = saved_vectors(harmed)
+        while some := list(itertools.islice(saved, SAVED_AT_ONCE)):
+            index.keep(
+                (Identity(provider=by[0], model=by[1], dimensions=by[2]), digest, vector) for by, digest, vector in some
+            )
+        remove_tables(harmed)
+        self._believed = True
+        self.renewals += 1
         return IndexRenewed()
 
     def _stamps(self) -> _Stamps:
@@ -152,5 +193,12 @@ class IndexFile:
 
     def _close(self) -> None:
         with self._writing.lock, self._reading.lock:
+            index = self._writing.index
+            try:
+                at = index.say_closed() if index and self._believed and not self._was_touched(index) else None
+            except Error:
+                at = None
             self._reading.close()
             self._writing.close()
+            if at is not None:
+                seal(self._path, at)

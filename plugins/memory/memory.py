@@ -71,7 +71,7 @@ class Memory:
         self._today = today
         self._backends = backends
         self._opened: Resting | None = None
-        self._upkeep = Upkeep(self._file, self._chosen, self.provider, in_use)
+        self._upkeep = Upkeep(self._file, self._chosen, self.provider, in_use, lambda: keys().embedding.cache)
         self._watching = Watching(self._places, self.wake)
         self._stack = AsyncExitStack()
 

@@ -39,7 +39,8 @@ class EmbeddingKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """`[memory.embedding]`: who turns texts into vectors, and on whose account; `auto` is the first provider that can,
     `none` keywords alone. Without a `model` it is the provider's usual one. `dimensions` is asked for where a model can
     give fewer than all; `batch_size` is how many texts one request holds at most, `max_input_length` how many characters
-    one of them; None is what is known of the model. `local_model_path` is a model of this machine."""
+    one of them; None is what is known of the model. `local_model_path` is a model of this machine. `cache` is how many
+    vectors are kept of what no note says any more, in case it comes back."""
 
     provider: _Text = AUTO
     model: _Text | None = None
@@ -50,6 +51,7 @@ class EmbeddingKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     dimensions: Annotated[int, msgspec.Meta(ge=1, le=8192)] | None = None
     batch_size: Annotated[int, msgspec.Meta(ge=1, le=2048)] | None = None
     max_input_length: Annotated[int, msgspec.Meta(ge=64)] | None = None
+    cache: Annotated[int, msgspec.Meta(ge=0)] = 50_000
 
     def __post_init__(self) -> None:
         if self.provider == AUTO and self.wanted is None and (self.model or self.dimensions or self.headers):

@@ -18,7 +18,7 @@ from typing import Any
 
 from sessions.sqlite import Error, load_vectors, writing
 
-LAYOUT = 4
+LAYOUT = 6
 """The version of the tables and of what stands in them."""
 
 PATIENCE = 5.0
@@ -35,7 +35,7 @@ CREATE TABLE documents (
 CREATE TABLE chunks (
     id INTEGER PRIMARY KEY AUTOINCREMENT, path TEXT NOT NULL, source TEXT NOT NULL,
     first INTEGER NOT NULL, last INTEGER NOT NULL, headings TEXT NOT NULL, text TEXT NOT NULL, digest TEXT NOT NULL,
-    day TEXT NOT NULL, owner TEXT NOT NULL, senders TEXT NOT NULL, private INTEGER NOT NULL
+    day TEXT NOT NULL, owner TEXT NOT NULL, senders TEXT NOT NULL, private INTEGER NOT NULL, sum INTEGER NOT NULL
 );
 CREATE INDEX chunks_by_path ON chunks (path);
 CREATE INDEX chunks_by_digest ON chunks (digest);
@@ -46,8 +46,10 @@ CREATE TABLE identities (
     UNIQUE (provider, model, dimensions)
 );
 CREATE TABLE embeddings (
-    identity INTEGER NOT NULL, digest TEXT NOT NULL, vector BLOB NOT NULL, PRIMARY KEY (identity, digest)
+    identity INTEGER NOT NULL, digest TEXT NOT NULL, vector BLOB NOT NULL, sum INTEGER NOT NULL, used INTEGER NOT NULL,
+    PRIMARY KEY (identity, digest)
 ) WITHOUT ROWID;
+CREATE INDEX embeddings_by_digest ON embeddings (digest);
 CREATE TABLE marks (name TEXT PRIMARY KEY) WITHOUT ROWID;
 PRAGMA user_version = {LAYOUT};
 COMMIT;

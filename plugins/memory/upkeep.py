@@ -65,7 +65,8 @@ class Upkept(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Upkeep:
-    """The upkeep of one index. `provider` is who makes vectors now; while `in_use`, no provider is closed."""
+    """The upkeep of one index. `provider` is who makes vectors now; while `in_use`, no provider is closed. `cache`
+    is how many vectors are kept that no chunk needs."""
 
     def __init__(
         self,
@@ -73,11 +74,13 @@ class Upkeep:
         sources: Callable[[], list[Source]],
         provider: Callable[[], EmbeddingProvider | None],
         in_use: Callable[[], AbstractContextManager[None]],
+        cache: Callable[[], int],
     ) -> None:
         self._file = file
         self._sources = sources
         self._provider = provider
         self._in_use = in_use
+        self._cache = cache
         self._wanted = asyncio.Event()
         self._more = asyncio.Event()
         self._looking = asyncio.Lock()
@@ -206,6 +209,13 @@ class Upkeep:
                 pass
             provider = self._provider()
             self._note(unmade=self._aside.told(identity_of(provider)) if provider else "")
+            await self._bound()
+
+    async def _bound(self) -> None:
+        """Forget vectors that are no longer needed and too many."""
+        provider, most = self._provider(), self._cache()
+        identity = identity_of(provider) if provider else None
+        await self._file().write(lambda index: index.bound(identity, most))
 
     async def _embed_some(self, progress: Callable[[Upkept], None]) -> bool:
         """Embed some chunks, the newest first; False if there are none."""

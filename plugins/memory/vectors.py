@@ -32,6 +32,10 @@ class Vectors(Protocol):
         """Make room for an identity's vectors."""
         ...
 
+    def end(self, identity: int) -> None:
+        """An identity has no vectors any more."""
+        ...
+
     def give(self, key: int, digest: str, identity: int | None = None) -> None:
         """Give a chunk the vectors that `embeddings` has for its digest, of one identity or of all."""
         ...
@@ -64,7 +68,6 @@ class VecTables:
 
     def __init__(self, db: Any) -> None:
         self._db = db
-        self._sizes: dict[int, int] = {}
         if db.execute("SELECT 1 FROM marks WHERE name = ?", (_STALE,)).fetchone():
             self._make_anew()
 
@@ -75,6 +78,10 @@ class VecTables:
             f"CREATE VIRTUAL TABLE IF NOT EXISTS vectors_{identity:d} USING vec0"
             f" (embedding float[{dimensions:d}] distance_metric=cosine{bits})"
         )
+
+    def end(self, identity: int) -> None:
+        """See `Vectors`."""
+        self._db.execute(f"DROP TABLE IF EXISTS vectors_{identity:d}")
 
     def give(self, key: int, digest: str, identity: int | None = None) -> None:
         """See `Vectors`."""
@@ -147,11 +154,7 @@ class VecTables:
 
     def _dimensions(self) -> Mapping[int, int]:
         """How long the vectors of each identity are."""
-        # Another connection may have met a new one; a number keeps its meaning.
-        (count,) = self._db.execute("SELECT count(*) FROM identities").fetchone()
-        if count != len(self._sizes):
-            self._sizes = dict(self._db.execute("SELECT id, dimensions FROM identities"))
-        return self._sizes
+        return dict(self._db.execute("SELECT id, dimensions FROM identities"))
 
     def _make_anew(self) -> None:
         self._db.execute("BEGIN IMMEDIATE")
@@ -175,6 +178,10 @@ class VecMatrix:
     def begin(self, identity: int, dimensions: int) -> None:
         """See `Vectors`."""
         self._changed()
+
+    def end(self, identity: int) -> None:
+        """See `Vectors`."""
+        self._rows.pop(identity, None)
 
     def give(self, key: int, digest: str, identity: int | None = None) -> None:
         """See `Vectors`."""

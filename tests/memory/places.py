@@ -20,13 +20,14 @@ TODAY = date(2026, 11, 21)
 
 
 class Counted:
-    """An embedding provider whose vectors are made of the letters of a text, and that counts what it is asked."""
+    """An embedding provider whose vectors are made of the last letters of a text, and that counts what it is asked."""
 
     name: ClassVar[str] = "counted"
 
     def __init__(self, house: House | None = None) -> None:
         self.texts: list[str] = []
         self.fails = False
+        self.letters = 1
 
     async def __aenter__(self) -> Self:
         return self
@@ -48,7 +49,7 @@ class Counted:
         if self.fails:
             raise Unreachable("The server is away.")
         self.texts += texts if purpose == "note" else []
-        return [[byte / 255 for byte in hashlib.sha256(text[-1:].encode()).digest()] for text in texts]
+        return [[byte / 255 for byte in hashlib.sha256(text[-self.letters :].encode()).digest()] for text in texts]
 
 
 class Place:

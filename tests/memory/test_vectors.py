@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from plugins.memory import tables, vectors
+from plugins.memory.backend import Identity
+from plugins.memory.changes import refresh
 from plugins.memory.chunks import Chunk
-from plugins.memory.index import Identity, MemoryIndex
+from plugins.memory.index import MemoryIndex
 from plugins.memory.scope import EVERYTHING, Scope
 from plugins.memory.sources import Listing, Reading
 from plugins.memory.vectors import VecMatrix, VecTables
@@ -101,7 +103,7 @@ def test_each_way_is_the_one_that_it_says(way: str, tmp_path: Path) -> None:
 def test_the_nearest_are_the_nearest_with_their_cosines(way: str, tmp_path: Path, identity: Identity) -> None:
     source, asked = Lines(300), vector_of("asked", identity.dimensions)
     with MemoryIndex(tmp_path / "memory.sqlite") as index:
-        index.refresh([source])
+        refresh(index, [source])
         embed_all(index, identity)
         true = {line: cosine(asked, vector_of(line, identity.dimensions)) for line in source.lines}
         best = sorted(true, key=lambda line: -true[line])
@@ -119,13 +121,13 @@ def test_what_changes_is_searched_as_it_is(way: str, tmp_path: Path) -> None:
     source = Lines(20)
     path = tmp_path / "memory.sqlite"
     with MemoryIndex(path) as index, MemoryIndex(path) as reader:
-        index.refresh([source])
+        refresh(index, [source])
         embed_all(index, MODEL)
         asked = vector_of("7", 16)
         assert texts(reader, reader.nearest(MODEL, asked, 1)) == ["7"]
         source.lines.remove("7")
         source.lines.append("77")
-        index.refresh([source])
+        refresh(index, [source])
         assert "7" not in texts(reader, reader.nearest(MODEL, asked, 99))
         assert len(reader.nearest(MODEL, asked, 99)) == 19, "what is new has no vector yet"
         embed_all(index, MODEL)
@@ -140,7 +142,7 @@ def test_either_goes_on_with_what_the_other_wrote(tmp_path: Path, monkeypatch: p
         use(way, monkeypatch)
         with MemoryIndex(path) as index:
             source.lines = [str(number) for number in range(turn, 30 + turn)]
-            index.refresh([source])
+            refresh(index, [source])
             embed_all(index, MODEL)
             near = index.nearest(MODEL, vector_of("25", 16), 99)
             assert (texts(index, near)[0], len(near)) == ("25", 30)
@@ -150,7 +152,7 @@ def test_among_many_the_bits_choose_what_is_compared_in_full(tmp_path: Path, mon
     source, asked = Lines(2000), vector_of("1230", 64)
     identity = Identity(provider="p", model="m", dimensions=64)
     with MemoryIndex(tmp_path / "memory.sqlite") as index:
-        index.refresh([source])
+        refresh(index, [source])
         embed_all(index, identity)
         exactly, mine = index.nearest(identity, asked, 20), index.nearest(identity, asked, 20, MINE)
         monkeypatch.setattr(vectors, "EXACTLY", 0)

@@ -242,6 +242,9 @@ class LocalBackend:
         for at, digest in enumerate(digests):
             vectors.put(digest, array.array("f", packed[at * size : (at + 1) * size]))
 
+    def bound(self, identity: Identity | None, most: int) -> None:
+        """See `MemoryBackend`. Nothing is to be done: what no chunk needs goes when the file is written anew."""
+
     def nearest(
         self, identity: Identity, vector: Sequence[float], limit: int, scope: Scope = EVERYTHING
     ) -> dict[int, float]:

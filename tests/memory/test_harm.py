@@ -1,0 +1,180 @@
+"""The index is derived: whatever is done to its file, and whenever, what is found stays the same, and no note is changed."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import random
+import sqlite3
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from plugins.memory.index_file import IndexFile
+from plugins.memory.memory import Memory
+from plugins.memory.scope import EVERYTHING
+from tests.memory.places import Place
+
+NOTES = {
+    "MEMORY.md": "# Home\n\nThe door code is 4711.\n",
+    "memory/2026-11-20.md": "# Morning\n\nWe fly to Lisbon.\n\n# Evening\n\nThe flight is LH-1168.\n",
+    "memory/long.md": "\n\n".join(f"# Part {number}\n\nIt says {number * 7919} and more." for number in range(50)),
+}
+QUESTIONS = ("door code", "LH-1168", "Lisbon", "part 41")
+
+HARMS = (
+    "delete",
+    "delete all",
+    "delete journal",
+    "truncate",
+    "garbage",
+    "garbage in the middle",
+    "empty",
+    "other",
+    "folder",
+)
+
+
+def harm(file: Path, how: str, chance: random.Random) -> None:
+    """Do something to a file that nobody should, or to what stands beside it."""
+    journal = file.with_name(file.name + "-wal")
+    if how == "delete all":
+        for each in file.parent.glob(file.name + "*"):
+            if not each.name.endswith("-shm"):
+                each.unlink()
+    elif how == "delete journal":
+        journal.unlink(missing_ok=True)
+    elif not file.is_file():
+        return
+    elif how == "delete":
+        file.unlink()
+    elif how == "truncate":
+        os.truncate(file, chance.randrange(file.stat().st_size + 1))
+    elif how == "empty":
+        file.write_bytes(b"")
+    elif how == "another":
+        other = sqlite3.connect(file.with_name("other.sqlite"))
+        other.execute("CREATE TABLE documents (path TEXT)")
+        other.commit()
+        other.close()
+        file.with_name("other.sqlite").replace(file)
+    else:
+        target = chance.choice([file, *([journal] if journal.exists() else [])])
+        size = target.stat().st_size
+        with target.open("r+b") as opened:
+            opened.seek(0 if how == "garbage" else chance.randrange(max(1, size)))
+            opened.write(chance.randbytes(chance.randrange(1, 40_000)))
+
+
+async def answers(memory: Memory) -> list[list[tuple[str, str]]]:
+    """What each question finds, with its text."""
+    found = [await memory.search(question, EVERYTHING) for question in QUESTIONS]
+    return [[(hit.citation, hit.chunk.text) for hit in each.hits] for each in found]
+
+
+def digests(folder: Path) -> dict[str, str]:
+    return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.rglob("*.md")}
+
+
+@settings(max_examples=8, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from(HARMS), st.booleans(), st.integers(0, 2**32)), min_size=1, max_size=4),
+    st.sampled_from(["none", "counted"]),
+)
+def test_whatever_is_done_to_the_file_and_when_the_answers_stay_the_same(
+    harms: list[tuple[str, bool, int]], provider: str
+) -> None:
+    async def story(place: Place) -> None:
+        place.provider.letters = 99  # which of equals come first is nobody's promise
+        for path, text in NOTES.items():
+            place.put(path, text)
+        before = digests(place.workspace)
+        memory = await place.memory(provider).__aenter__()
+        await memory.update(lambda _: None)
+        expected = await answers(memory)
+        assert all(expected)
+        for how, running, seed in harms:
+            if not running:
+                await memory.__aexit__(None, None, None)
+            harm(place.file, how, random.Random(seed))
+            if not running:
+                memory = await place.memory(provider).__aenter__()
+            await answers(memory)
+            await memory.update(lambda _: None)
+            assert await answers(memory) == expected, (how, running)
+        await memory.__aexit__(None, None, None)
+        assert digests(place.workspace) == before
+
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(story(Place(Path(folder))))
+
+
+@pytest.mark.parametrize("running", [True, False], ids=["running", "closed"])
+async def test_harm_that_no_page_shows_is_found_and_the_vectors_that_are_well_are_kept(
+    tmp_path: Path, running: bool
+) -> None:
+    place = Place(tmp_path)
+    place.put("memory/long.md", NOTES["memory/long.md"])
+    memory = await place.memory("counted").__aenter__()
+    await memory.update(lambda _: None)
+    embedded = len(place.provider.texts)
+    await memory.__aexit__(None, None, None)
+    if running:
+        memory = await place.memory("counted").__aenter__()
+        assert (await memory.search("Part 41", EVERYTHING)).hits
+    content = place.file.read_bytes()
+    place.file.write_bytes(content.replace(b"It says 324679", b"It says 999999"))
+    if not running:
+        memory = await place.memory("counted").__aenter__()
+    await memory.search("Part 41", EVERYTHING)
+    await memory.update(lambda _: None)
+    assert {"It says 324679 and more."} == {
+        hit.chunk.text for hit in (await memory.search("Part 41", EVERYTHING)).hits if hit.chunk.headings == ("Part 41",)
+    }
+    assert len(place.provider.texts) == embedded
+    await memory.__aexit__(None, None, None)
+
+
+async def test_an_index_that_was_closed_in_order_is_believed_without_looking_it_through(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Place(tmp_path)
+    place.put("MEMORY.md", NOTES["MEMORY.md"])
+    async with place.memory() as memory:
+        await memory.update(lambda _: None)
+    looked: list[None] = []
+
+    def look(_: object) -> bool:
+        looked.append(None)
+        return True
+
+    monkeypatch.setattr("plugins.memory.index.is_sound", look)
+    async with place.memory() as memory:
+        assert (await memory.search("door", EVERYTHING)).hits
+    assert not looked
+    os.utime(place.file)
+    async with place.memory() as memory:
+        assert (await memory.search("door", EVERYTHING)).hits
+    assert looked
+
+
+async def test_two_processes_may_write_to_one_index(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    place.put("MEMORY.md", NOTES["MEMORY.md"])
+    async with place.memory("counted") as one, place.memory("counted") as other:
+        await one.update(lambda _: None)
+        for number in range(5):
+            place.put("memory/more.md", f"the window number {number}\n")
+            await other.update(lambda _: None)
+            assert (await one.search("window", EVERYTHING)).hits
+            place.put("memory/more.md", f"the chimney number {number}\n")
+            await one.update(lambda _: None)
+            assert (await other.search("chimney", EVERYTHING)).hits
+        assert one._opened
+        assert isinstance(one._opened._opened, IndexFile)
+        assert one._opened._opened.renewals == 0
+        assert len(place.provider.texts) == 11, "neither embeds what the other has, nor takes the other for harm"
