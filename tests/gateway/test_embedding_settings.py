@@ -33,6 +33,7 @@ def test_a_key_of_the_seeds_brings_the_seeds_service_with_it(tmp_path: Path) -> 
         dimensions=1024,
         max_input_length=8192,
         batch_size=10,
+        cache=2000,
     )
     assert loaded(tmp_path, **KEY).memory.embedding.wanted == "openai"
 
@@ -53,6 +54,18 @@ def test_each_variable_of_the_seeds_can_be_set_and_wins_over_the_file(tmp_path: 
 def test_what_the_file_says_stands_against_the_seeds_defaults(tmp_path: Path) -> None:
     keys = loaded(tmp_path, 'model = "of-the-file"', **KEY).memory.embedding
     assert (keys.model, keys.dimensions) == ("of-the-file", 1024)
+
+
+def test_the_seeds_switches_of_words_and_of_the_cache_need_no_account(tmp_path: Path) -> None:
+    assert loaded(tmp_path, EMBEDDING_MAX_CACHE_SIZE="7").memory.embedding.cache == 7
+    assert loaded(tmp_path, EMBEDDING_MAX_CACHE_SIZE="7", EMBEDDING_CACHE_ENABLED="false").memory.embedding.cache == 0
+    assert loaded(tmp_path, EMBEDDING_CACHE_ENABLED="true").memory.embedding.cache == 50_000
+    assert not loaded(tmp_path, FTS_ENABLED="false").memory.search.keywords
+
+
+def test_nothing_to_search_by_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigRefused, match=r"memory .*search\.keywords is false and embedding\.provider is none"):
+        loaded(tmp_path, 'provider = "none"', FTS_ENABLED="false")
 
 
 @pytest.mark.parametrize("provider", ["voyage", "gemini", "mistral", "ollama", "local", "none"])
