@@ -201,7 +201,7 @@ def _is_meant(name: str, tree: Mapping[str, Any], environment: Mapping[str, str]
     told = embedding if isinstance(embedding, dict) else {}
     provider = told.get("provider", "auto")
     account = environment.get("EMBEDDING_API_KEY") or told.get("api_key") or told.get("base_url")
-    return provider == "openai" or (provider == "auto" and bool(account))
+    return provider == "openai" or (provider == "auto" and bool(account) and "local_model_path" not in told)
 
 
 def _holds(tree: Mapping[str, Any], keys: KeyPath) -> bool:

@@ -139,11 +139,7 @@ class Memory:
 
     def provider(self) -> EmbeddingProvider | None:
         """Who makes vectors now, None for nobody."""
-        wanted = self._keys().embedding.wanted
-        for name, provider in self._providers.items():
-            if wanted in (name, None) and provider.model():
-                return provider
-        return None
+        return self._keys().embedding.chosen(self._providers)
 
     async def search(
         self,

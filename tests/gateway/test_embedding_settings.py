@@ -74,6 +74,11 @@ def test_another_provider_that_is_named_never_gets_the_seeds_key(tmp_path: Path,
     assert keys == EmbeddingKeys(provider=provider)
 
 
+def test_a_model_of_this_machine_stands_against_the_seeds_service(tmp_path: Path) -> None:
+    keys = loaded(tmp_path, 'local_model_path = "/models/own.gguf"', **KEY).memory.embedding
+    assert (keys.wanted, keys.model, keys.api_key) == ("local", None, None)
+
+
 def test_without_an_account_the_seeds_variables_name_nothing(tmp_path: Path) -> None:
     keys = loaded(tmp_path, EMBEDDING_API_KEY="", EMBEDDING_MODEL_NAME="m", EMBEDDING_DIMENSIONS="8").memory.embedding
     assert keys == EmbeddingKeys()
