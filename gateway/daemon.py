@@ -135,7 +135,7 @@ class Daemon:
         """ConfigRefused where a configuration asks for what no plugin provides."""
         check_providers(config, hooks.chat_providers())
         check_embedding(config, hooks.embedding_providers())
-        check_backend(config, hooks.memory_backends())
+        check_backend(config, hooks.memory_backends)
         check_condensers(config, hooks.summarizers(), hooks.flushes())
 
     def stop(self) -> None:
@@ -159,7 +159,7 @@ class Daemon:
         await asyncio.gather(providers.fit(self.config), embeddings.fit(self.config))
         models = Models(providers, now=self.clock.monotonic, **self._wishes())
         memory = await stack.enter_async_context(
-            open_memory(self.home, self.settings, embeddings, hooks.memory_backends(), self.clock)
+            open_memory(self.home, self.settings, embeddings, hooks.memory_backends, self.clock)
         )
         facts = await stack.enter_async_context(facts_of(self.home, self.settings, committer, self.clock))
         troubles = Troubles(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import date, tzinfo
 from zoneinfo import ZoneInfo
 
@@ -26,7 +26,7 @@ async def open_memory(
     home: Home,
     settings: Settings,
     embeddings: OpenProviders[EmbeddingProvider],
-    backends: Mapping[str, type[MemoryBackend]],
+    backends: Callable[[], Mapping[str, type[MemoryBackend]]],
     clock: Clock,
 ) -> AsyncIterator[Memory]:
     """The memory of the home's workspace, which follows the settings as they change; its vectors are made by one of the

@@ -139,7 +139,7 @@ async def _memory(home: Home, file: Path | None, environment: Mapping[str, str])
     config = load_config(file or home.config, environment=environment, overrides={})
     hooks, clock = load_plugins(config.plugins.allow), SystemClock()
     check_embedding(config, hooks.embedding_providers())
-    check_backend(config, hooks.memory_backends())
+    check_backend(config, hooks.memory_backends)
     async with Transport() as transport:
 
         def house(name: str, settings: Any) -> House:
@@ -154,7 +154,7 @@ async def _memory(home: Home, file: Path | None, environment: Mapping[str, str])
 
         async with (
             open_embeddings(hooks.embedding_providers(), house) as embeddings,
-            open_memory(home, Settings(config), embeddings, hooks.memory_backends(), clock) as memory,
+            open_memory(home, Settings(config), embeddings, hooks.memory_backends, clock) as memory,
         ):
             await embeddings.fit(config)
             yield memory

@@ -69,6 +69,8 @@ class Hooks:
         self._chat_providers: dict[str, type[ChatProvider]] = {}
         self._embedding_providers: dict[str, type[EmbeddingProvider]] = {}
         self._memory_backends: dict[str, type[MemoryBackend]] = {}
+        self._unasked: list[str] = []
+        """Who has not been asked for memory backends: few homes use another than SQLite, and no start is to pay for them."""
         self._tools: dict[str, type[Tool]] = {}
         self._commands: dict[str, type[Command]] = {}
         self._ours: set[str] = set()
@@ -95,7 +97,7 @@ class Hooks:
         self._notices.clear()
         self._collect(name, "register_chat_providers", validation.chat_provider, self._chat_providers)
         self._collect(name, "register_embedding_providers", validation.embedding_provider, self._embedding_providers)
-        self._collect(name, "register_memory_backends", validation.memory_backend, self._memory_backends)
+        self._unasked.append(name)
         self._collect(name, "register_tools", validation.tool, self._tools)
         self._collect(name, "register_commands", validation.command, self._commands)
         self._collect(name, "register_summarizers", validation.summarizer, self._summarizers)
@@ -116,7 +118,11 @@ class Hooks:
         return dict(self._embedding_providers)
 
     def memory_backends(self) -> Mapping[str, type[MemoryBackend]]:
-        """The memory backends by name; the built-in one that is always there is none of them."""
+        """The memory backends by name; the built-in one that is always there is none of them. The plugins are asked for them
+        now, not when they are registered."""
+        while self._unasked:
+            name = self._unasked.pop(0)
+            self._collect(name, "register_memory_backends", validation.memory_backend, self._memory_backends)
         return dict(self._memory_backends)
 
     def tools(self) -> Mapping[str, type[Tool]]:

@@ -51,7 +51,7 @@ def register_embedding_providers() -> Sequence[type[EmbeddingProvider]]:
 @hookspec
 def register_memory_backends() -> Sequence[type[MemoryBackend]]:
     """Return the classes of the memory backends that this plugin adds. Their names must be new; `memory.backend` names the
-    one in use."""
+    one in use. Unlike the others it is called when one is first named, not at the start."""
     raise AssertionError
 
 

@@ -54,12 +54,13 @@ def check(path: Path | None, environment: Mapping[str, str]) -> Checked:
     if config is None:
         return Checked(faults=faults, warnings=[], config=None, kinds={}, settings={})
     hooks = load_plugins(config.plugins.allow)
+    hooks.memory_backends()
     faults += [refusal.sentence for refusal in hooks.refused]
     warnings, kinds = list(config.warnings), hooks.chat_providers()
     settings = {name: _fitted(config, name, kind, faults, warnings) for name, kind in kinds.items()}
     _without_faults(lambda: check_providers(config, kinds), {"providers": config.providers}, faults)
     _without_faults(lambda: check_embedding(config, hooks.embedding_providers()), {}, faults)
-    _without_faults(lambda: check_backend(config, hooks.memory_backends()), {}, faults)
+    _without_faults(lambda: check_backend(config, hooks.memory_backends), {}, faults)
     _without_faults(lambda: check_condensers(config, hooks.summarizers(), hooks.flushes()), {}, faults)
     faults += [*_of_token(config), *_of_people(config), *_of_model(config, kinds)]
     return Checked(faults=faults, warnings=warnings, config=config, kinds=kinds, settings=settings)

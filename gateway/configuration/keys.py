@@ -6,7 +6,7 @@ Sources in order, later ones winning key by key: the defaults here, the file, `E
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
@@ -222,11 +222,11 @@ def check_condensers(config: Config, summarizers: Collection[str], flushes: Coll
             )
 
 
-def check_backend(config: Config, known: Collection[str]) -> None:
+def check_backend(config: Config, known: Callable[[], Collection[str]]) -> None:
     """ConfigRefused if `memory.backend` names one that no plugin provides."""
     name, key = config.memory.backend, "memory.backend"
-    if name not in (AUTO, SQLITE, *known):
-        there = ", ".join((AUTO, SQLITE, *known))
+    if name not in (AUTO, SQLITE) and name not in known():
+        there = ", ".join((AUTO, SQLITE, *known()))
         raise ConfigRefused(
             f"{config.sources.place(key)}: {key} is {name!r}, which does not exist; there are {there}.", key=key
         )

@@ -9,7 +9,7 @@ from datetime import date
 from functools import reduce
 from operator import or_
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
 import msgspec
@@ -62,7 +62,7 @@ class Memory:
         providers: Mapping[str, EmbeddingProvider],
         today: Callable[[], date],
         in_use: Callable[[], AbstractContextManager[None]] = nullcontext,
-        backends: Kinds = MappingProxyType({}),
+        backends: Callable[[], Kinds] = dict,
     ) -> None:
         self._path = path
         self._sources = sources

@@ -111,7 +111,7 @@ class Resting:
     """See the module. `place` is where SQLite's file is or would be; the others rest beside it, under their own names.
     `wanted` is the name of the one that is meant, which may change. Opened by whoever first asks for it."""
 
-    def __init__(self, place: Path, kinds: Kinds, wanted: Callable[[], str]) -> None:
+    def __init__(self, place: Path, kinds: Callable[[], Kinds], wanted: Callable[[], str]) -> None:
         self._place = place
         self._kinds = kinds
         self._wanted = wanted
@@ -157,7 +157,8 @@ class Resting:
     def _why_not(self, name: str) -> str:
         if name == SQLITE:
             return ""
-        return self._kinds[name].why_not() if name in self._kinds else "no plugin provides it"
+        kinds = self._kinds()
+        return kinds[name].why_not() if name in kinds else "no plugin provides it"
 
     async def _fallen_back(self, failing: Opened, failed: BackendFailed) -> IndexRenewed:
         async with self._choosing:
@@ -172,7 +173,7 @@ class Resting:
         structlog.get_logger("exuvia").warning("memory_backend_unusable", backend=self._meant, reason=why)
 
     def _alone(self, name: str) -> Opened:
-        return Alone(self._kinds[name], self._place.with_suffix(f".{name}"))
+        return Alone(self._kinds()[name], self._place.with_suffix(f".{name}"))
 
     def _in_sqlite(self) -> Opened:
         from plugins.memory.index_file import IndexFile  # noqa: PLC0415 - not at the start

@@ -82,7 +82,7 @@ async def running(folder: Path, *notes: str, **embedding: Any) -> AsyncIterator[
         hooks, clock = load_plugins(()), SystemClock()
         async with (
             open_embeddings(hooks.embedding_providers(), house) as providers,
-            open_memory(home, settings, providers, hooks.memory_backends(), clock) as memory,
+            open_memory(home, settings, providers, hooks.memory_backends, clock) as memory,
         ):
 
             async def change(**embedding: Any) -> None:

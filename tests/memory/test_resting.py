@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -75,7 +77,7 @@ class Rest:
             keys=lambda: self.keys,
             providers={"counted": self.place.provider},
             today=lambda: TODAY,
-            backends=kinds,
+            backends=lambda: kinds,
         )
 
 
@@ -182,3 +184,12 @@ async def test_the_index_moves_while_it_is_used_and_a_fault_is_forgotten_with_it
         rest.place.put("memory/new.md", "The cat is called Mia.\n")
         rest.keys = msgspec.structs.replace(rest.keys, backend="auto")
         assert (await citations(memory, "cat"))[0] == "memory/new.md#L1-L1"
+
+
+def test_no_start_pays_for_backends_that_nobody_names() -> None:
+    script = (
+        "import sys; from plugins.loading import load_plugins; hooks = load_plugins(());"
+        " assert 'plugins.memory.backends.local' not in sys.modules; print(*hooks.memory_backends())"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "local chroma\n"

@@ -27,9 +27,10 @@ PARTS = 3
 
 
 class Taken(msgspec.Struct, frozen=True, kw_only=True, tag="taken", omit_defaults=True):
-    """A document, as `take` was given it."""
+    """A document, as `take` was given it, and the words of each of its chunks, as `pieces` has them."""
 
     document: Document
+    words: tuple[str, ...]
 
 
 class Forgotten(msgspec.Struct, frozen=True, kw_only=True, tag="forgotten"):
@@ -92,8 +93,8 @@ class LocalBackend:
 
     def _apply(self, record: Record, size: int) -> None:
         match record:
-            case Taken(document=document):
-                self._take(document)
+            case Taken(document=document, words=words):
+                self._take(document, words)
                 counted = self._counting.get(document.path, 0) if document.reading.since > 1 else 0
                 self._counting[document.path] = counted + size
             case Forgotten(path=path):
@@ -107,7 +108,8 @@ class LocalBackend:
         """All that counts, as records. Vectors of what is gone are let go."""
         for path, (document, keys) in self._documents.items():
             reading = Reading(chunks=[self._chunks[key] for key in keys], state=document.reading.state)
-            encoded = msgspec.msgpack.encode(Taken(document=msgspec.structs.replace(document, reading=reading)))
+            whole = msgspec.structs.replace(document, reading=reading)
+            encoded = msgspec.msgpack.encode(Taken(document=whole, words=tuple(self._pieces[key] for key in keys)))
             self._counting[path] = len(encoded)
             yield encoded
         used = set(self._digests.values())
@@ -126,21 +128,21 @@ class LocalBackend:
     def take(self, documents: Iterable[Document]) -> None:
         """See `MemoryBackend`."""
         for document in documents:
-            self._note(Taken(document=document))
+            self._note(Taken(document=document, words=tuple(map(_words_of, document.reading.chunks))))
 
     def forget(self, paths: Sequence[str]) -> None:
         """See `MemoryBackend`."""
         for path in paths:
             self._note(Forgotten(path=path))
 
-    def _take(self, document: Document) -> None:
+    def _take(self, document: Document, words: Sequence[str]) -> None:
         keys = self._drop(document.path, document.reading.since)
-        for chunk in document.reading.chunks:
+        for chunk, pieces in zip(document.reading.chunks, words, strict=True):
             self._last += 1
             self._chunks[self._last] = msgspec.structs.replace(chunk, source=document.source)
             self._digests[self._last] = chunk.digest()
-            self._pieces[self._last] = _words_of(chunk)
-            self._words.add(self._last, self._pieces[self._last].split())
+            self._pieces[self._last] = pieces
+            self._words.add(self._last, pieces.split())
             keys.append(self._last)
         # Its chunks are known by their keys: only the rest of what was read is kept here.
         kept = Reading(chunks=(), state=document.reading.state)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 _MARK = b"exuvia 1"
+"""How it begins. To be changed with the form of the records and with what `words.indexed` gives: then it is made anew."""
 _FRAME = struct.Struct("<II")  # bytes of a record, and their CRC-32
 
 SLACK = 4 * 1024 * 1024
