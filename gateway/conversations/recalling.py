@@ -19,7 +19,7 @@ from plugins.contracts import Clock
 from plugins.facts.errors import FactsError
 from plugins.facts.facts import DOCUMENT, Facts
 from plugins.facts.values import Origin
-from plugins.memory.recall import chosen
+from plugins.memory.recall import NEAR, chosen
 from plugins.memory.scope import Scope
 from plugins.memory.settings import RecallKeys
 from plugins.memory.small_talk import is_small_talk
@@ -149,15 +149,23 @@ class Recalling:
             shown=(document_of(transcript.session), transcript.view.begins or 1),
         )
         # Some of what is found may stand in the request already, or have nothing to do with the question.
-        by_meaning = keys.mode == "hybrid" and self._memory.may_have(NOTES)
+        by_meaning = self._near() is not None and self._memory.may_have(NOTES)
         results, within = 2 * keys.max_results, VECTOR_WITHIN if by_meaning else 0.0
         return await self._memory.search(question, scope, results=results, patience=PATIENCE, eager=False, within=within)
+
+    def _near(self) -> float | None:
+        """From which cosine on something bears on a question; None where words alone are to tell."""
+        keys, provider = self._keys(), self._memory.provider()
+        if keys.mode != "hybrid" or provider is None:
+            return None
+        return NEAR.get(provider.model() or "") if keys.min_cosine is None else keys.min_cosine
 
     def _worthy(self, found: Iterable[Hit], window: int | None, small: bool) -> tuple[RecalledHit, ...]:
         """What of the notes and the sessions bears on the question."""
         keys = self._keys()
         return chosen(
             found,
+            near=self._near(),
             results=min(keys.max_results, SMALL_RESULTS) if small else keys.max_results,
             tokens=self._room(keys.max_tokens, window, small),
             known=Shown(self._recorder.transcript).has,

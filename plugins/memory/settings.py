@@ -118,11 +118,12 @@ class SearchKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 class RecallKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[memory.recall]`: what stands behind a person's message of what the memory has for it: how it is looked for, how much
-    there is of it at most, in tokens too."""
+    there is of it at most, in tokens too. `min_cosine` None is what was measured of the model."""
 
     mode: Literal["hybrid", "keywords", "off"] = "hybrid"
     max_results: Annotated[int, msgspec.Meta(ge=1, le=20)] = 4
     max_tokens: Annotated[int, msgspec.Meta(ge=100, le=100_000)] = 1000
+    min_cosine: Annotated[float, msgspec.Meta(ge=-1, le=1)] | None = None
 
 
 class MemoryKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -17,10 +17,14 @@ from gateway.configuration.keys import AgentKeys, CompactionKeys
 from gateway.conversations import recalling
 from gateway.conversations.compaction_rules import compaction_rules
 from plugins.context.fencing import mark_for
+from plugins.memory.candidates import Candidate, Ranked
+from plugins.memory.chunks import Chunk
 from plugins.memory.errors import IndexUnusable
 from plugins.memory.memory import Memory
 from plugins.memory.notes import Notes
+from plugins.memory.recall import is_relevant
 from plugins.memory.scope import Scope
+from plugins.memory.searching import Hit
 from plugins.memory.settings import EmbeddingKeys, MemoryKeys, RecallKeys
 from plugins.memory.small_talk import is_small_talk
 from sessions.context import assemble
@@ -205,6 +209,28 @@ async def test_a_memory_that_hangs_holds_up_no_turn(workspace: Path, monkeypatch
         assert isinstance(stage.memory, Asked)
         stage.memory.seconds = 3600
         assert await ask(stage, "my favourite language?") == ["my favourite language?"]
+
+
+def hit_of(cosine: float | None, phrase: float) -> Hit:
+    found = Candidate(key=1, cosine=cosine, phrase=phrase)
+    chunk = Chunk(path="MEMORY.md", first=1, last=1, headings=(), text="tea")
+    return Hit(chunk=chunk, ranked=Ranked(candidate=found))
+
+
+@pytest.mark.parametrize(
+    ("cosine", "phrase", "near", "relevant"),
+    [
+        (0.36, 0.0, 0.35, True),
+        (0.34, 0.5, 0.35, False),
+        (0.34, 0.6, 0.35, True),
+        (None, 0.5, 0.35, True),
+        (None, 0.4, 0.35, False),
+        (0.9, 0.4, None, False),  # of a model whose cosines tell nothing
+        (0.1, 0.5, None, True),
+    ],
+)
+def test_what_bears_on_a_question_does_so_by_itself(cosine: Any, phrase: float, near: Any, relevant: bool) -> None:
+    assert is_relevant(hit_of(cosine, phrase), near) is relevant
 
 
 async def test_what_is_recalled_keeps_to_its_budget(workspace: Path) -> None:
