@@ -12,7 +12,8 @@ one that is compacted too, `agent_session` a recorded one, `fitted` that at seve
 
 `tokens` says how far the estimate of a request lies from what its provider counts, with no process either.
 
-`retrieval` looks for the turns that answer questions about months of conversation, in the real index.
+`retrieval` looks for the turns that answer questions about months of conversation (`locomo`) in the real index, with vectors
+that are kept (`kept_vectors`), and by weights that were fitted to the other conversations (`left_out`).
 
 `languages` is no measurement: it makes what is taken out of the multilingual model's vectors.
 

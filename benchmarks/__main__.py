@@ -70,6 +70,7 @@ def _arguments() -> tuple[list[str], Setting]:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Measure the gateway; print a table.")
     parser.add_argument("names", nargs="*", metavar="name", help=f"which: {', '.join(BENCHMARKS)}; all if none is named")
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()), help="where homes are made")
+    parser.add_argument("--cache", type=Path, default=Setting(folder=Path()).cache, help="where vectors are kept")
     for field in msgspec.structs.fields(Setting):
         if field.type == "int" or field.type is int:
             parser.add_argument(f"--{field.name}", type=int, default=field.default, help=f"default {field.default}")

@@ -1,162 +1,150 @@
-"""How well the memory finds the turn of a long conversation that answers a question: LoCoMo (Maharana et al., ACL 2024).
+"""How well the memory finds the turn of a long conversation that answers a question, and how long a search takes.
 
-Each session becomes a note of its day, as a gateway would write it: a heading for each turn with who spoke, then the text.
-What is measured is the real index. The data is for evaluation only and is not part of the repository; without it, or without
-the bundled model, this is left out.
+What is measured is the real index over LoCoMo's conversations as notes. A result counts for each of a question's turns whose
+line it holds; each turn is a chunk of its own, so that ten results are ten turns. Without the data, or without the bundled
+model, this is left out.
 """
 
 from __future__ import annotations
 
-import json
-import math
 import random
-import re
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import date, datetime
+from datetime import date
 from pathlib import Path
-from typing import Any
 
-import msgspec
-
-from benchmarks.agent_session import DATA
 from benchmarks.figures import Figure, figure
+from benchmarks.kept_vectors import KeptVectors
+from benchmarks.locomo import Story, stories
 from benchmarks.setting import Setting
 from plugins.embeddings.local import installed_weights
 from plugins.memory.backend import Identity
-from plugins.memory.candidates import Rules
+from plugins.memory.candidates import Candidate, Rules, min_max
 from plugins.memory.changes import refresh
+from plugins.memory.fusions import fuse
 from plugins.memory.index import MemoryIndex
+from plugins.memory.judging import Judged, judge, mean
 from plugins.memory.notes import Notes
-from plugins.memory.searching import Question, search
+from plugins.memory.ranking import rank
+from plugins.memory.searching import Question, found_for, rules_of, search
+from plugins.memory.settings import DecayKeys, Fusion, MMRKeys, SearchKeys
 
-CONVERSATIONS = DATA.with_name("locomo-dev.json")
+AIM = {5: 65.0, 10: 74.0}
+"""The recall in per cent that the memory must reach with its default ranking."""
 
-AIM = {"recall@5": 0.65, "recall@10": 0.74}
-"""What the memory must reach with its default ranking."""
-
-BASELINE = {"recall@5": 0.618, "recall@10": 0.714}
-"""The best recipe before this one, on the same five conversations."""
+FUSIONS: tuple[Fusion, ...] = ("measured", "openclaw", "copaw", "rrf")
+DEFAULT = "measured, decay, MMR"
+LEFT_OUT = "measured, its weights fitted to the other conversations"
+BASELINE = "the recipe before: 0.6 of the cosine and 0.4 of bm25, both between the worst and the best"
+CUTOFFS = (5, 10)
 
 WAYS = {
-    "measured": Rules(results=10, half_life_days=None, mmr_lambda=None),
-    "measured, decay": Rules(results=10, mmr_lambda=None),
-    "measured, MMR": Rules(results=10, half_life_days=None),
-    "measured, both": Rules(results=10),
-    "openclaw": Rules(results=10, fusion="openclaw", half_life_days=None, mmr_lambda=None),
-    "copaw": Rules(results=10, fusion="copaw", half_life_days=None, mmr_lambda=None),
-    "rrf": Rules(results=10, fusion="rrf", half_life_days=None, mmr_lambda=None),
+    f"{fusion}{', decay' * decay}{', MMR' * mmr}": rules_of(
+        SearchKeys(max_results=10, fusion=fusion, temporal_decay=DecayKeys(enabled=decay), mmr=MMRKeys(enabled=mmr))
+    )
+    for fusion in FUSIONS
+    for decay in (False, True)
+    for mmr in (False, True)
 }
 
-
-class Asked(msgspec.Struct, frozen=True):
-    """A question, and the places (`memory/DAY.md`, first line) of the turns that answer it."""
-
-    text: str
-    relevant: frozenset[tuple[str, int]]
-
-
-class Story(msgspec.Struct, frozen=True):
-    """A conversation as notes by their paths, its questions, and the day on which they are asked."""
-
-    name: str
-    notes: Mapping[str, str]
-    questions: Sequence[Asked]
-    today: date
+Places = Mapping[int, tuple[str, int]]
+Gathered = tuple[Sequence[Candidate], Places, frozenset[tuple[str, int]]]
+"""A question's candidates, where they stand, and the places that answer it."""
 
 
 def run(setting: Setting) -> list[Figure]:
     """Recall of each way to rank, and how long a search by words takes among generated notes."""
     figures = list(_speed(setting))
-    if not setting.conversations:
+    told, weights = stories(setting.conversations), installed_weights()
+    if not told or weights is None:
+        print("  no conversations, or no bundled model: left out", file=sys.stderr)
         return figures
-    if not CONVERSATIONS.exists() or installed_weights() is None:
-        print(f"  {CONVERSATIONS.name} or the bundled model is not there: left out", file=sys.stderr)
-        return figures
-    told = json.loads(CONVERSATIONS.read_text())["conversations"][: setting.conversations]
-    scores: dict[str, list[dict[str, float]]] = {}
-    for story in map(story_of, told):
-        for way, found in _asked(story, setting.folder).items():
-            scores.setdefault(way, []).extend(found)
-            scores.setdefault(f"{way}, {story.name}", []).extend(found)
-    for way, found in scores.items():
-        for measure in found[0] if way in WAYS else ("recall@10",):
-            mean = sum(each[measure] for each in found) / len(found)
-            best = way == "measured" and measure in AIM
-            figures.append(
-                Figure(
-                    benchmark="retrieval",
-                    measure=f"{way}: {measure}",
-                    unit="%",
-                    median=100 * mean,
-                    runs=len(found),
-                    against=f"aim {100 * AIM[measure]:.0f}; the best recipe before" if best else "",
-                    reference=100 * BASELINE[measure] if best else None,
-                )
-            )
+    with KeptVectors(weights, setting.cache / "vectors.sqlite") as model:
+        gathered = {story.name: _gathered(story, model, setting.folder) for story in told}
+    days = {story.name: story.today for story in told}
+    judged = {way: _ranked(gathered, days, rules) for way, rules in WAYS.items()}
+    judged[BASELINE] = {name: [_judged(_before(each), each) for each in asked] for name, asked in gathered.items()}
+    if len(told) > 1:
+        judged[LEFT_OUT] = _left_out(gathered)
+    for way in sorted(judged, key=lambda way: (way != DEFAULT, way != LEFT_OUT, way != BASELINE)):
+        figures += _figures(way, judged[way])
     return figures
 
 
-def story_of(told: Mapping[str, Any]) -> Story:
-    """One of LoCoMo's conversations, written down."""
-    pages: dict[str, list[str]] = {}
-    places: dict[str, tuple[str, int]] = {}
-    days: list[date] = []
-    for turn in told["turns"]:
-        clock, day = _when(turn["date"])
-        days.append(day)
-        path = f"memory/{day.isoformat()}.md"
-        page = pages.setdefault(path, [])
-        # One line of text for each turn, so that a citation names one.
-        page += [f"## {turn['speaker']}, {clock}", "", " ".join(turn["text"].split()), ""]
-        places[turn["id"]] = (path, len(page) - 1)
-    questions = [
-        Asked(each["question"], frozenset(places[turn] for turn in each["relevant"] if turn in places))
-        for each in told["questions"]
-    ]
-    notes = {path: "\n".join(page) for path, page in pages.items()}
-    return Story(told["id"], notes, [each for each in questions if each.relevant], max(days))
+def _figures(way: str, judged: Mapping[str, Sequence[Judged]]) -> Iterator[Figure]:
+    every = [each for some in judged.values() for each in some]
+    whole = mean(every)
+    parts = ", ".join(f"{name} {100 * mean(some).recall[10]:.1f}" for name, some in judged.items())
+    measures = {"nDCG@10": whole.ndcg, "MRR": whole.reciprocal}
+    for cutoff in CUTOFFS:
+        aim = AIM[cutoff] if way in (DEFAULT, LEFT_OUT) else None
+        yield Figure(
+            benchmark="retrieval",
+            measure=f"{way}: recall@{cutoff}" + (f" ({parts})" if cutoff == 10 else ""),
+            unit="%",
+            median=100 * whole.recall[cutoff],
+            runs=len(every),
+            against="aim" if aim else "",
+            reference=aim,
+        )
+    for name, value in measures.items():
+        yield Figure(benchmark="retrieval", measure=f"{way}: {name}", unit="%", median=100 * value, runs=len(every))
 
 
-def _when(text: str) -> tuple[str, date]:
-    """`1:56 pm on 8 May, 2023`"""
-    clock, _, day = text.partition(" on ")
-    return clock, datetime.strptime(re.sub(r"[,\s]+", " ", day).strip(), "%d %B %Y").date()  # noqa: DTZ007 - a day alone
-
-
-def _asked(story: Story, folder: Path) -> dict[str, list[dict[str, float]]]:
-    """The measures of each way for each question of a conversation."""
-    from plugins.embeddings.minilm_model import MiniLM  # noqa: PLC0415 - an extra, which is looked for first
-
-    weights = installed_weights()
-    assert weights
-    model = MiniLM(weights)
+def _gathered(story: Story, model: KeptVectors, folder: Path) -> list[Gathered]:
+    """The candidates that a search for ten results looks at, for each question of a conversation."""
     identity = Identity(provider="local", model="minilm", dimensions=384)
     with tempfile.TemporaryDirectory(dir=folder) as place, _index_of(story.notes, Path(place)) as index:
         while texts := index.unembedded(identity, 64):
             index.embed(identity, dict(zip(texts, model.embed(list(texts.values())), strict=True)))
-        scores: dict[str, list[dict[str, float]]] = {way: [] for way in WAYS}
-        for asked in story.questions:
-            question = Question(text=asked.text, identity=identity, vector=model.embed([asked.text])[0])
-            for way, rules in WAYS.items():
-                hits = search(index, question, rules, multiplier=4, today=story.today)
-                scores[way].append(measures([(hit.chunk.path, hit.chunk.first) for hit in hits], asked.relevant))
-    return scores
+        asked: list[Gathered] = []
+        for each in story.questions:
+            question = Question(text=each.text, identity=identity, vector=model.embed([each.text])[0])
+            chunks, candidates = found_for(index, question, results=10, multiplier=4, today=story.today)
+            asked.append((candidates, {key: (chunk.path, chunk.first) for key, chunk in chunks.items()}, each.answers))
+    return asked
 
 
-def measures(found: Sequence[tuple[str, int]], relevant: frozenset[tuple[str, int]]) -> dict[str, float]:
-    """How good ten places are, best first, for a question that the relevant ones answer."""
-    hits = [place in relevant for place in found[:10]]
-    gain = sum(1 / math.log2(at + 2) for at, hit in enumerate(hits) if hit)
-    ideal = sum(1 / math.log2(at + 2) for at in range(min(10, len(relevant))))
+def _ranked(gathered: Mapping[str, Sequence[Gathered]], days: Mapping[str, date], rules: Rules) -> dict[str, list[Judged]]:
     return {
-        "recall@5": sum(hits[:5]) / len(relevant),
-        "recall@10": sum(hits) / len(relevant),
-        "nDCG@10": gain / ideal,
-        "MRR": next((1 / (at + 1) for at, hit in enumerate(hits) if hit), 0.0),
+        name: [_judged([hit.candidate.key for hit in rank(each[0], rules, days[name])], each) for each in asked]
+        for name, asked in gathered.items()
     }
+
+
+def _judged(keys: Sequence[int], asked: Gathered) -> Judged:
+    _, places, answers = asked
+    return judge([{places[key]} for key in keys[: max(CUTOFFS)]], answers, CUTOFFS)
+
+
+def _before(asked: Gathered) -> list[int]:
+    """The best recipe before this ranking."""
+    candidates = asked[0]
+    vectors = min_max([each.cosine or 0.0 for each in candidates])
+    words = min_max([each.keywords for each in candidates])
+    scores = {each.key: 0.6 * v + 0.4 * w for each, v, w in zip(candidates, vectors, words, strict=True)}
+    return sorted(scores, key=lambda key: (-scores[key], key))
+
+
+def _left_out(gathered: Mapping[str, Sequence[Gathered]]) -> dict[str, list[Judged]]:
+    """Each conversation ranked by weights that are fitted to the others."""
+    from benchmarks.left_out import fitted, np, seen  # noqa: PLC0415 - numpy comes with the bundled model
+
+    known = {
+        name: [seen(fuse(each[0], Rules()), [each[1][key] in each[2] for key in each[1]], list(each[1])) for each in asked]
+        for name, asked in gathered.items()
+    }
+    judged = {}
+    for name, asked in gathered.items():
+        weights = fitted([each for other, some in known.items() if other != name for each in some])
+        print(f"  without {name}: weights {', '.join(f'{weight:.2f}' for weight in weights)}", file=sys.stderr)
+        orders = [np.argsort(-(each.parts @ weights), kind="stable") for each in known[name]]
+        judged[name] = [
+            _judged([list(each[1])[at] for at in order[:10]], each) for order, each in zip(orders, asked, strict=True)
+        ]
+    return judged
 
 
 def _index_of(notes: Mapping[str, str], place: Path) -> MemoryIndex:

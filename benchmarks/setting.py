@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import msgspec
@@ -12,6 +13,8 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     that is measured."""
 
     folder: Path
+    cache: Path = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "exuvia"
+    """Where vectors are kept from one run to the next."""
     turns: int = 2000
     """The depth of the one long session."""
     window: int = 80

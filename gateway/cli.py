@@ -33,6 +33,7 @@ from gateway.command_line import (
 from gateway.command_line import (
     made_home as _made,
 )
+from gateway.eval_cli import evaluate
 from gateway.facts_cli import facts
 
 _Command = Callable[..., Any]
@@ -203,6 +204,7 @@ def memory() -> None:
 
 
 memory.add_command(facts)
+memory.add_command(evaluate)
 
 
 @memory.command("index")

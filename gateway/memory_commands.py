@@ -12,7 +12,7 @@ from typing import Any, TextIO, TypeVar
 import msgspec
 
 from gateway.clock import SystemClock
-from gateway.configuration.keys import check_backend, check_embedding, load_config
+from gateway.configuration.keys import Config, check_backend, check_embedding, load_config
 from gateway.configuration.settings import Settings
 from gateway.errors import GatewayError
 from gateway.home import Home
@@ -55,7 +55,7 @@ def index_notes(home: Home, file: Path | None, environment: Mapping[str, str], o
                 raise NotSearched(f"The notes are found by their words alone: {why}.")
             return state, f"{provider.name}:{provider.model()}" if provider else ""
 
-    state, model = _run(index())
+    state, model = run_search(index())
     if as_json:
         out.write(
             msgspec.json.encode(
@@ -89,7 +89,7 @@ def search_notes(
         async with _memory(home, file, environment) as memory:
             return await memory.search(query, EVERYTHING, results=results)
 
-    found = _run(search())
+    found = run_search(search())
     if as_json:
         rows = [_row(hit) for hit in found.hits]
         out.write(msgspec.json.encode({"results": rows, "remarks": found.remarks}).decode() + "\n")
@@ -137,6 +137,13 @@ def _sum(ranked: Ranked) -> Iterator[str]:
 @contextlib.asynccontextmanager
 async def _memory(home: Home, file: Path | None, environment: Mapping[str, str]) -> AsyncIterator[Memory]:
     config = load_config(file or home.config, environment=environment, overrides={})
+    async with opened_memory(home, config, environment) as found:
+        yield found
+
+
+@contextlib.asynccontextmanager
+async def opened_memory(home: Home, config: Config, environment: Mapping[str, str]) -> AsyncIterator[Memory]:
+    """The memory of a home by this configuration, as the gateway opens it."""
     hooks, clock = load_plugins(config.plugins.allow), SystemClock()
     check_embedding(config, hooks.embedding_providers())
     check_backend(config, hooks.memory_backends)
@@ -160,7 +167,8 @@ async def _memory(home: Home, file: Path | None, environment: Mapping[str, str])
             yield memory
 
 
-def _run(work: Coroutine[Any, Any, T]) -> T:
+def run_search(work: Coroutine[Any, Any, T]) -> T:
+    """Do something with the memory; NotSearched, a sentence, where it cannot be done."""
     try:
         return asyncio.run(work)
     except ProviderError as error:

@@ -21,6 +21,7 @@ candidates      what is ranked, and by which rules
 fusions         words and vectors put together, each way by its name; pure
 measured        the way that is used: also what stands around a chunk, and what the question names; pure
 periods         the time that a question names; pure
+judging         how good results are where the answers are known; pure
 ranking         which candidates answer best: fusion, decay, diversity; pure
 searching       one search: candidates, ranked
 recall          what of a search stands behind a person's message; pure

@@ -46,21 +46,22 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class Ranked(msgspec.Struct, frozen=True, kw_only=True):
-    """A candidate with its score: the sum of the parts, times what age leaves of it."""
+    """A candidate with its score: `fused`, the sum of the parts, times what age leaves of it."""
 
     candidate: Candidate
     parts: tuple[Part, ...] = ()
+    fused: float = 0.0
     decay: float = 1.0
-
-    @property
-    def fused(self) -> float:
-        """The score before its age counts."""
-        return sum(part.worth for part in self.parts)
 
     @property
     def score(self) -> float:
         """The score."""
         return self.fused * self.decay
+
+
+def ranked(candidate: Candidate, parts: tuple[Part, ...], decay: float = 1.0) -> Ranked:
+    """A candidate with the sum of its parts."""
+    return Ranked(candidate=candidate, parts=parts, fused=sum(part.worth for part in parts), decay=decay)
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from datetime import date
 
-from plugins.memory.candidates import Candidate, Ranked, Rules, min_max
+from plugins.memory.candidates import Candidate, Ranked, Rules, min_max, ranked
 from plugins.memory.fusions import fuse
 from plugins.memory.words import word_set
 
@@ -21,15 +21,14 @@ POOL = 4
 def rank(candidates: Sequence[Candidate], rules: Rules, today: date) -> list[Ranked]:
     """The best of the candidates, best first; at most `rules.results`."""
     parts = fuse(candidates, rules)
-    ranked = []
+    scored = []
     for each in candidates:
         left = decay_of(each.day, today, rules.half_life_days)
-        decay = 1 - rules.decay_share + rules.decay_share * left
-        one = Ranked(candidate=each, parts=parts[each.key], decay=decay)
+        one = ranked(each, parts[each.key], 1 - rules.decay_share + rules.decay_share * left)
         if one.fused >= rules.min_score:
-            ranked.append(one)
-    ranked.sort(key=lambda each: (-each.score, each.candidate.key))
-    return diverse(ranked[: POOL * rules.results], rules.results, rules.mmr_lambda)
+            scored.append(one)
+    scored.sort(key=lambda each: (-each.score, each.candidate.key))
+    return diverse(scored[: POOL * rules.results], rules.results, rules.mmr_lambda)
 
 
 def decay_of(day: date | None, today: date, half_life_days: float | None) -> float:
@@ -39,24 +38,24 @@ def decay_of(day: date | None, today: date, half_life_days: float | None) -> flo
     return math.pow(0.5, max(0, (today - day).days) / half_life_days)
 
 
-def diverse(ranked: Sequence[Ranked], results: int, mmr_lambda: float | None, *, scaled: bool = True) -> list[Ranked]:
+def diverse(found: Sequence[Ranked], results: int, mmr_lambda: float | None, *, scaled: bool = True) -> list[Ranked]:
     """The best by maximal marginal relevance (Carbonell and Goldstein, SIGIR 1998): each time the one with the largest
     λ × relevance − (1 − λ) × likeness to the most alike of those already taken: the Jaccard index of their words.
 
-    It chooses from all of `ranked`, sorted best first; `scaled` puts their scores between 0 and 1 first, over that same
+    It chooses from all of `found`, sorted best first; `scaled` puts their scores between 0 and 1 first, over that same
     pool. The seeds' example is on raw scores."""
-    if mmr_lambda is None or mmr_lambda >= 1 or len(ranked) < 2:
-        return list(ranked[:results])
-    scores = [each.score for each in ranked]
+    if mmr_lambda is None or mmr_lambda >= 1 or len(found) < 2:
+        return list(found[:results])
+    scores = [each.score for each in found]
     relevance = min_max(scores) if scaled else scores
-    words = [word_set(each.candidate.text) for each in ranked]
-    left = list(range(len(ranked)))
-    likeness = [0.0] * len(ranked)
+    words = [word_set(each.candidate.text) for each in found]
+    left = list(range(len(found)))
+    likeness = [0.0] * len(found)
     taken: list[Ranked] = []
     while left and len(taken) < results:
         best = max(left, key=lambda at: mmr_lambda * relevance[at] - (1 - mmr_lambda) * likeness[at])
         left.remove(best)
-        taken.append(ranked[best])
+        taken.append(found[best])
         for at in left:
             likeness[at] = max(likeness[at], jaccard(words[at], words[best]))
     return taken

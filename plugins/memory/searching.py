@@ -53,8 +53,7 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
 
 def search(index: MemoryBackend, question: Question, rules: Rules, *, multiplier: int, today: date) -> list[Hit]:
     """What answers the question best, best first. `multiplier` is how many candidates each leg gives for one result."""
-    limit = min(MOST_CANDIDATES, max(1, rules.results * multiplier))
-    chunks, candidates = _candidates(index, question, limit, today)
+    chunks, candidates = found_for(index, question, results=rules.results, multiplier=multiplier, today=today)
     return [Hit(chunk=chunks[each.candidate.key], ranked=each) for each in rank(candidates, rules, today)]
 
 
@@ -72,9 +71,12 @@ def rules_of(keys: SearchKeys, results: int | None = None) -> Rules:
     )
 
 
-def _candidates(
-    index: MemoryBackend, question: Question, limit: int, today: date
+def found_for(
+    index: MemoryBackend, question: Question, *, results: int, multiplier: int, today: date
 ) -> tuple[dict[int, Chunk], list[Candidate]]:
+    """What is looked at for so many results: the chunks of both legs and those beside them, by their keys, and the same as
+    candidates to be ranked."""
+    limit = min(MOST_CANDIDATES, max(1, results * multiplier))
     asked = sought(question.text)
     terms = asked if question.by_words else []
     scope = question.scope

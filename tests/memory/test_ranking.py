@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from datetime import date
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from plugins.memory.candidates import Candidate, Part, Ranked, Rules
+from plugins.memory.candidates import Candidate, Part, Rules, ranked
 from plugins.memory.fusions import fuse, phrase_score
 from plugins.memory.measured import WEIGHTS
 from plugins.memory.ranking import decay_of, diverse, rank
@@ -93,13 +93,10 @@ def test_the_seeds_example_of_diversity_comes_out_on_the_raw_scores() -> None:
         (0.85, "network reference of all addresses"),
         (0.78, "adguard dns filters advertisements"),
     ]
-    ranked = [
-        Ranked(candidate=Candidate(key=key, text=text), parts=(Part("given", score, 1.0),))
-        for key, (score, text) in enumerate(lines)
-    ]
-    assert [each.candidate.key for each in diverse(ranked, 3, 0.7, scaled=False)] == [0, 2, 3]
-    assert [each.candidate.key for each in diverse(ranked, 3, 1.0)] == [0, 1, 2]
-    assert [each.candidate.key for each in diverse(ranked, 3, None)] == [0, 1, 2]
+    found = [ranked(Candidate(key=key, text=text), (Part("given", score, 1.0),)) for key, (score, text) in enumerate(lines)]
+    assert [each.candidate.key for each in diverse(found, 3, 0.7, scaled=False)] == [0, 2, 3]
+    assert [each.candidate.key for each in diverse(found, 3, 1.0)] == [0, 1, 2]
+    assert [each.candidate.key for each in diverse(found, 3, None)] == [0, 1, 2]
 
 
 def test_what_is_noted_twice_is_found_once_among_the_first() -> None:
@@ -179,6 +176,7 @@ candidate_lists = st.lists(
 )
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine is no failure
 @given(candidate_lists, st.sampled_from(FUSIONS), st.none() | st.floats(0, 1), st.randoms(use_true_random=False))
 def test_a_ranking_invents_nothing_repeats_nothing_and_does_not_depend_on_the_order_or_on_what_is_no_number(
     candidates: list[Candidate], fusion: Fusion, mmr: float | None, order: random.Random
@@ -194,6 +192,7 @@ def test_a_ranking_invents_nothing_repeats_nothing_and_does_not_depend_on_the_or
     ]
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.lists(st.tuples(st.floats(-1, 1), st.floats(0, 50), st.floats(0, 1), TERMS), min_size=2, max_size=8),
     st.sampled_from(FUSIONS),

@@ -1,0 +1,98 @@
+"""`exuvia memory eval`: questions with known answers, asked of the memory as it is configured."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gateway.eval_questions import BadQuestions, read_questions
+from gateway.home import Home
+from gateway.memory_eval import evaluate
+from tests.memory.test_memory_commands import exuvia
+
+GOOD = (
+    '{"question": "What is the preferred language?", "answers": ["MEMORY.md#L3"]}\n'
+    '\n{"question": "How does the build end?", "answers": ["MEMORY.md#L7-L8", "memory/none.md"]}\n'
+)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    workspace = tmp_path / "home" / "workspace"
+    workspace.mkdir(parents=True)
+    (workspace / "MEMORY.md").write_text(
+        "# Ana\n\nThe preferred language is Rust.\n\n# Build\n\nIt ends with ECONNREFUSED.\n"
+    )
+    (tmp_path / "home" / "config.toml").write_text('[memory.embedding]\nprovider = "none"\n')
+    (tmp_path / "q.jsonl").write_text(GOOD)
+    return tmp_path / "home"
+
+
+def test_the_figures_of_the_configured_way_are_printed(home: Path) -> None:
+    done = exuvia(home, "eval", str(home.parent / "q.jsonl"), "--k", "1,5")
+    assert done.returncode == 0, done.stderr
+    first, _, heads, row = done.stdout.splitlines()
+    assert first == "2 questions"
+    assert heads.split() == ["recall@1", "recall@5", "nDCG@5", "MRR", "p50", "ms", "p95", "ms"]
+    assert row.split()[:5] == ["measured", "0.750", "0.750", "0.807", "1.000"]
+
+
+def test_all_ways_are_compared_as_json(home: Path) -> None:
+    out = io.StringIO()
+    ways = {"cutoffs": (5,), "every": True, "as_json": True}
+    assert evaluate(Home.resolve(home, {}), None, {}, home.parent / "q.jsonl", out, **ways) == 0  # type: ignore[arg-type]
+    rows = json.loads(out.getvalue())["ways"]
+    assert [row["fusion"] for row in rows] == ["measured", "openclaw", "copaw", "rrf"]
+    assert {row["recall@5"] for row in rows} == {0.75}
+    assert all(row["p50_ms"] <= row["p95_ms"] for row in rows)
+
+
+def test_toml_and_turns_of_sessions_are_understood(tmp_path: Path) -> None:
+    file = tmp_path / "q.toml"
+    file.write_text(
+        '[[questions]]\nquestion = "Which?"\nanswers = ["a.md", {session = "20261121-031241-7k2m9q", seq = 12}]\n'
+    )
+    (asked,) = read_questions(file)
+    assert {(place.path, place.first, place.last) for place in asked.answers} == {
+        ("a.md", 1, None),
+        ("sessions/20261121-031241-7k2m9q.jsonl", 12, 12),
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("q.jsonl", "", "holds no question"),
+        ("q.jsonl", GOOD + "{", "line 4: this is no JSON"),
+        ("q.jsonl", "[" * 100_000, "line 1: this is no JSON"),
+        ("q.jsonl", GOOD + '{"question": "?", "answers": []}', "line 4: .*length >= 1"),
+        ("q.jsonl", '{"question": "?", "answer": ["a.md"]}', "line 1: .*`answer`"),
+        ("q.jsonl", '{"question": "?", "answers": ["a.md#L5-L3"]}', "line 1: a.md#L5-L3 ends before it begins"),
+        ("q.jsonl", '{"question": "?", "answers": ["a.md#five"]}', "line 1: a.md#five is neither"),
+        ("q.jsonl", '{"question": "?", "answers": [{"session": "../x", "seq": 1}]}', "line 1: "),
+        ("q.toml", "[[questions]\n", "no TOML: .*line 1"),
+        ("q.toml", "[[question]]\n", "line 1: it must hold"),
+        ("q.toml", '\n\n[[questions]]\nquestion = ""\nanswers = ["a.md"]\n', "line 3: .*length >= 1"),
+    ],
+)
+def test_a_bad_file_is_refused_with_one_sentence_and_its_line(tmp_path: Path, name: str, text: str, told: str) -> None:
+    file = tmp_path / name
+    file.write_text(text)
+    with pytest.raises(BadQuestions) as refused:
+        read_questions(file)
+    assert re.search(told, str(refused.value))
+    assert "\n" not in str(refused.value)
+
+
+def test_what_cannot_be_done_ends_with_two(home: Path) -> None:
+    command = [sys.executable, "-m", "exuvia", "memory", "eval", str(home / "none.jsonl"), "--home", str(home)]
+    missing = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (missing.returncode, missing.stdout, missing.stderr.count("\n")) == (2, "", 1)
+    wrong = subprocess.run([*command, "--k", "5,x"], capture_output=True, text=True, check=False)
+    assert (wrong.returncode, wrong.stderr) == (2, "exuvia: --k takes numbers from 1 to 50, as in --k 5,10.\n")
