@@ -254,22 +254,24 @@ def told(steps: list[tuple[str, str]]) -> list[Event]:
 
 
 @settings(max_examples=40, deadline=None)
-@given(steps=EVENTS, cuts=st.lists(st.integers(0, 80), max_size=6), part=st.sampled_from([3000, 10_000, 1 << 22]))
+@given(steps=EVENTS, cuts=st.lists(st.floats(0, 1), max_size=6), part=st.sampled_from([3000, 10_000, 1 << 22]))
 def test_read_in_pieces_a_journal_gives_what_it_gives_as_a_whole(
-    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, str]], cuts: list[int], part: int
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, str]], cuts: list[float], part: int
 ) -> None:
+    """Also where it is read while it is written, in the middle of a line."""
     home = Home(tmp_path_factory.mktemp("home"))
     events = told(steps)
     path = home.write(*events)
-    lines = path.read_bytes().splitlines(keepends=True)
+    content = path.read_bytes()
+    opened = content.index(b"\n") + 1
     whole = home.read()
 
     kept: list[Chunk] = []
     state = ""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(transcripts, "PART", part)
-        for cut in [*sorted(cuts), len(lines)]:
-            path.write_bytes(b"".join(lines[: max(1, cut)]))
+        for cut in [*sorted(cuts), 1.0]:
+            path.write_bytes(content[: opened + round(cut * (len(content) - opened))])
             more = True
             while more:
                 reading = home.source.read(PATH, state)
