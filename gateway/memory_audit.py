@@ -20,6 +20,7 @@ from plugins.memory.notes import MAIN
 from plugins.memory.recalls import Used, used
 from plugins.memory.scope import EVERYTHING
 from plugins.memory.sources import Source
+from plugins.memory.transcripts import Transcripts
 
 WELL, WRONG = 0, 1
 
@@ -48,7 +49,7 @@ def audit_notes(
 ) -> int:
     """Print what is wrong with the notes. Exit code 1 if something is."""
     config = load_config(file or home.config, environment=environment, overrides={})
-    texts, chunks = _notes([source for source in chosen_sources(home, config) if source.name != "sessions"])
+    texts, chunks = _notes([source for source in chosen_sources(home, config) if source.name != Transcripts.name])
     audit = Audit(
         notes=len(texts),
         findings=tuple(findings(texts, chunks)),

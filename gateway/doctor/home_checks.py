@@ -16,6 +16,7 @@ from gateway.memory import chosen_sources
 from gateway.session_files import journals, listings
 from plugins.memory.index import behind
 from plugins.memory.settings import SQLITE
+from plugins.memory.transcripts import Transcripts
 from sessions.errors import JournalDamaged, SessionsError
 from sessions.sqlite import Error
 from sessions.survey import survey
@@ -130,8 +131,10 @@ def memory_index(patient: Patient) -> Iterator[Finding]:
     index = patient.home.memory
     if patient.config is None or patient.config.memory.resting != SQLITE or not index.exists():
         return
+    # Journals grow with every turn: that one is not indexed to its end is no finding.
+    notes_alone = [source for source in chosen_sources(patient.home, patient.config) if source.name != Transcripts.name]
     try:
-        changed = behind(index, chosen_sources(patient.home, patient.config))
+        changed = behind(index, notes_alone)
     except Error as error:
         yield Finding(
             what=f"The memory index {index} cannot be read: {error}.", mend="Delete it: it is made anew from the notes."

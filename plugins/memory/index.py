@@ -318,11 +318,13 @@ class MemoryIndex:
 
 
 def behind(path: Path, sources: Sequence[Source]) -> list[str]:
-    """The documents that an index does not know as they are now, and those that it knows and that are gone; the index is
-    not touched. Raises what `sessions.sqlite` calls `Error` where it cannot be read."""
+    """The documents of some sources that an index does not know as they are now, and those that it knows and that are gone;
+    the index is not touched. Raises what `sessions.sqlite` calls `Error` where it cannot be read."""
     db = reading(path)
     try:
-        known = dict(db.execute("SELECT path, stamp FROM documents"))
+        marks = ", ".join("?" * len(sources))
+        query = f"SELECT path, stamp FROM documents WHERE source IN ({marks})"  # noqa: S608 - no more than marks
+        known = dict(db.execute(query, [source.name for source in sources]))
     finally:
         db.close()
     there = {path: stamp for source in sources for path, stamp in source.there(known).stamps.items()}

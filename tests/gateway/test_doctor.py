@@ -32,10 +32,12 @@ from gateway.home import Home
 from plugins.memory.changes import refresh
 from plugins.memory.index import MemoryIndex
 from plugins.memory.notes import Notes
+from plugins.memory.transcripts import Transcripts
 from sessions import sqlite
 from sessions.home_lock import HomeLock
 from tests.gateway.gateways import empty_machine, gateway
 from tests.servers.embedding_vendors import OpenAIEmbeddingServer
+from tests.sessions.journal_files import extend_journal, messages, write_journal
 
 ROOT = Path(__file__).parents[2]
 TOKEN = "a-token-for-tests-that-is-long-enough"
@@ -229,9 +231,12 @@ def test_a_memory_index_that_is_behind_or_harmed_is_found(tmp_path: Path) -> Non
     notes = tmp_path / "workspace" / "memory"
     notes.mkdir(parents=True)
     (notes / "2026-11-21.md").write_text("The sky is green.")
+    journal, _, _ = write_journal(tmp_path / "sessions", 1)
+    os.utime(journal, (0, 0))
     with MemoryIndex(tmp_path / "memory.sqlite") as index:
-        refresh(index, [Notes(tmp_path / "workspace")])
-    assert found("memory index", patient(tmp_path)) == []
+        refresh(index, [Notes(tmp_path / "workspace"), Transcripts(tmp_path / "sessions", lambda: UTC)])
+    extend_journal(journal, *messages(1, 60))
+    assert found("memory index", patient(tmp_path)) == [], "a journal that is not indexed to its end is nothing"
     (notes / "2026-11-22.md").write_text("It is blue again.")
     (behind,) = found("memory index", patient(tmp_path))
     assert behind.what.endswith("behind: 1 note has changed since, the first is memory/2026-11-22.md.")
