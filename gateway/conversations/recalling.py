@@ -89,9 +89,10 @@ class Recalling:
     async def recall(self, window: int | None, small: bool) -> None:
         """Note what bears on the messages that the open turn began with, for a model of this window (tokens; None if
         unknown)."""
+        if self._keys().mode == "off" or not self._allowed() or (self._facts.none and not self._may_find()):
+            return
         question = head_and_tail(asked(self._recorder.transcript), QUESTION)
-        may_be = not self._facts.none or self._may_find()
-        if self._keys().mode == "off" or not self._allowed() or not may_be or is_small_talk(question):
+        if is_small_talk(question):
             return
         began = self._clock.monotonic()
         try:

@@ -52,6 +52,7 @@ class WorkspaceNotes:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._places = {name: str(folder / name) for name in STANDING}  # each turn looks at them
         self._files: dict[str, _Read] = {}
         self._refused: dict[str, str] = {}
 
@@ -73,7 +74,7 @@ class WorkspaceNotes:
 
     def _stamp(self, name: str) -> _Stamp | None:
         try:
-            found = (self.folder / name).stat()
+            found = os.stat(self._places[name])
         except OSError:
             return None
         return found.st_mtime_ns, found.st_size, found.st_ino
