@@ -12,10 +12,13 @@ from typing import Any, ClassVar, Self
 import msgspec
 import pytest
 
+from plugins.conformance.memory_backend import document
 from plugins.loading import load_plugins
 from plugins.memory.backends.local import LocalBackend
+from plugins.memory.errors import IndexRenewed
 from plugins.memory.memory import Memory
 from plugins.memory.notes import Notes
+from plugins.memory.resting import Alone
 from plugins.memory.scope import EVERYTHING, Scope
 from plugins.memory.settings import EmbeddingKeys, MemoryKeys
 from tests.memory.places import TODAY, Place, citations
@@ -184,6 +187,17 @@ async def test_the_index_moves_while_it_is_used_and_a_fault_is_forgotten_with_it
         rest.place.put("memory/new.md", "The cat is called Mia.\n")
         rest.keys = msgspec.structs.replace(rest.keys, backend="auto")
         assert (await citations(memory, "cat"))[0] == "memory/new.md#L1-L1"
+
+
+async def test_who_asks_a_backend_whose_place_was_taken_away_hears_that_all_is_lost(tmp_path: Path) -> None:
+    alone = Alone(LocalBackend, tmp_path / "memory.local")
+    await alone.write(lambda index: index.take([document("memory/a.md", "We fly to Lisbon.")]))
+    assert await alone.read(lambda index: index.size()) == (1, 1)
+    (tmp_path / "memory.local").unlink()
+    with pytest.raises(IndexRenewed):
+        await alone.read(lambda index: index.size())
+    assert await alone.read(lambda index: index.size()) == (0, 0)
+    await alone.close()
 
 
 def test_no_start_pays_for_backends_that_nobody_names() -> None:
