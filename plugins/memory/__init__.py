@@ -4,7 +4,7 @@ sources         the contract of where what is found comes from
 scope           what a search may find
 notes           the workspace's own notes
 extra_notes     Markdown elsewhere, which the operator names
-transcripts     what was said in the sessions; dialogue: the chunks of it
+transcripts     what was said in the sessions; dialogue: the chunks of it; excerpts: reading it
 markdown_files  files in a folder: which there are, and what stands in them
 chunks          the pieces of a note that are found; own_lines: without what the memory itself had given
 words           the words of a text, in every script

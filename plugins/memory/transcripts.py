@@ -11,22 +11,21 @@ import os
 import re
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime, tzinfo
 from pathlib import Path
 
 import msgspec
 
-from plugins.memory.dialogue import TELLING, Conversation, Said, chunks_of_dialogue, said_in
+from plugins.memory.dialogue import TELLING, Conversation, chunks_of_dialogue, said_in
+from plugins.memory.excerpts import excerpt
 from plugins.memory.scope import Scope
 from plugins.memory.sources import Listing, Reading
 from plugins.memory.watching import Places
-from sessions.attachments import head_and_tail
-from sessions.beginnings import Beginning, beginning
+from sessions.beginnings import beginning
 from sessions.errors import JournalDamaged, SessionsError
 from sessions.events import ContextCompacted, MessageReceived, ModelReplied, Recorded, SessionClosed, kind_of
-from sessions.reading import read_lines
 from sessions.store import START, Position
 from sessions.verifying import reading, verify_lines, verify_position
 from sessions.wire import InvalidLine, decode
@@ -42,12 +41,6 @@ RESTED = 60.0
 
 PART = 4 * 1024 * 1024
 """Bytes of a journal that are read at once: twice the longest line."""
-
-PAGE = 256 * 1024
-"""Bytes that an excerpt reads at a time."""
-
-LONGEST, LONGEST_TEXT = 24_000, 4_000
-"""Characters of an excerpt, and bytes of one message in it, at most."""
 
 _NAME = re.compile(r"([A-Za-z0-9-]{1,64})\.jsonl")
 _KIND = re.compile(rb'"kind":"([a-z_]+)"')
@@ -171,34 +164,14 @@ class Transcripts:
     # --- excerpts -----------------------------------------------------------------------------------------------------
 
     def excerpt(self, path: str, first: int, lines: int, scope: Scope) -> str | None:
-        """See `Source`: what was said from the event `first` on, among as many events, with who said it and when. Where it
-        is too long to be shown, the last line says from where it goes on."""
+        """See `Source`: what was said from the event `first` on, among as many events, with who said it and when."""
         session = _session(path)
         if session is None:
             return None
-        place = self._folder / f"{session}.jsonl"
         try:
-            whose = _beginning(place, session)
-            if scope.owners is not None and whose.person not in scope.owners:
-                return ""
-            events = _events(place, first, first + lines)
-            return self._told(said for said in _heard(events) if scope.private or said.group)
+            return excerpt(self._folder / f"{session}.jsonl", first, lines, scope, self._zone())
         except (SessionsError, InvalidLine):
             return ""
-
-    def _told(self, said: Iterable[Said]) -> str:
-        shown: list[str] = []
-        room = LONGEST
-        for each in said:
-            when = each.at.astimezone(self._zone())
-            text = head_and_tail(each.text.strip(), LONGEST_TEXT)
-            entry = f"[{each.seq}] {when:%Y-%m-%d %H:%M} {each.speaker}: {text}"
-            if shown and len(entry) > room:
-                shown.append(f"[It goes on at {each.seq}.]")
-                break
-            shown.append(entry)
-            room -= len(entry)
-        return "\n".join(shown)
 
 
 class _Lines:
@@ -264,35 +237,3 @@ def _kept(descriptor: int, place: Path, state: str) -> _Place | None:
     except (msgspec.MsgspecError, JournalDamaged):
         return None
     return known
-
-
-def _beginning(place: Path, session: str) -> Beginning:
-    with reading(place) as descriptor:
-        return beginning(descriptor, session)
-
-
-def _events(place: Path, first: int, end: int) -> Iterator[Recorded]:
-    """The events from seq `first` up to the one before `end`, as far as the journal is whole."""
-    while first < end:
-        try:
-            lines = read_lines(place, first, PAGE)[: end - first]
-            events = [decode(line) for line in lines]
-        except (JournalDamaged, InvalidLine):
-            return
-        if not events:
-            return
-        yield from events
-        first += len(events)
-
-
-def _heard(events: Iterable[Recorded]) -> Iterator[Said]:
-    """What was said in them, commands too, as it came."""
-    group = False
-    for recorded in events:
-        event = recorded.event
-        if isinstance(event, MessageReceived):
-            group = event.chat == "group"
-        if isinstance(event, MessageReceived | ModelReplied) and event.text.strip():
-            speaker = event.sender if isinstance(event, MessageReceived) else "assistant"
-            at = datetime.fromisoformat(recorded.at)
-            yield Said(seq=recorded.seq, at=at, speaker=speaker, text=event.text, group=group)

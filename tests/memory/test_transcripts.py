@@ -17,6 +17,7 @@ from plugins.memory import transcripts
 from plugins.memory.changes import refresh
 from plugins.memory.chunks import TOKENS, Chunk
 from plugins.memory.dialogue import JOINED
+from plugins.memory.excerpts import LONGEST, LONGEST_TEXT
 from plugins.memory.index import MemoryIndex
 from plugins.memory.scope import EVERYTHING, Scope
 from plugins.memory.transcripts import GROWN, RESTED, SAID, Transcripts
@@ -389,7 +390,7 @@ def test_an_excerpt_is_bounded_and_says_where_it_goes_on(home: Home) -> None:
     home.write(*[event for number in range(20) for event in exchange(2 + 4 * number, long, long)])
     shown = home.source.excerpt(PATH, 1, 400, ANA)
     assert shown
-    assert len(shown) < transcripts.LONGEST + 2 * transcripts.LONGEST_TEXT
+    assert len(shown) < LONGEST + 2 * LONGEST_TEXT
     *_, last = shown.split("\n")
     assert last.startswith("[It goes on at ")
 
