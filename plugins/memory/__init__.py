@@ -20,6 +20,7 @@ index           the backend `sqlite`: the chunks in it, found by words and by ve
 candidates      what is ranked, and by which rules
 fusions         words and vectors put together, each way by its name; pure
 measured        the way that is used: also what stands around a chunk, and what the question names; pure
+strength        what the vectors of a model count
 periods         the time that a question names; pure
 judging         how good results are where the answers are known; pure
 ranking         which candidates answer best: fusion, decay, diversity; pure

@@ -161,7 +161,7 @@ class Memory:
         state, keys, today = self._upkeep.state, self._keys().search, self._today()
         identity, vector, missed = await self._vector_of(text, within)
         question = Question(text=text, scope=scope, identity=identity, vector=vector, by_words=keys.keywords)
-        rules = rules_of(keys, results)
+        rules = rules_of(keys, results, identity.model if identity else "")
 
         def answer(index: MemoryBackend) -> tuple[list[Hit], bool]:
             hits = search(index, question, rules, multiplier=keys.candidate_multiplier, today=today)

@@ -18,6 +18,7 @@ from plugins.memory.periods import named_period
 from plugins.memory.ranking import rank
 from plugins.memory.scope import EVERYTHING, Scope
 from plugins.memory.settings import SearchKeys
+from plugins.memory.strength import meaning_of
 from plugins.memory.words import sought, word_set
 
 MOST_CANDIDATES = 200
@@ -57,13 +58,14 @@ def search(index: MemoryBackend, question: Question, rules: Rules, *, multiplier
     return [Hit(chunk=chunks[each.candidate.key], ranked=each) for each in rank(candidates, rules, today)]
 
 
-def rules_of(keys: SearchKeys, results: int | None = None) -> Rules:
-    """How to rank by the configuration, for as many results as are wanted."""
+def rules_of(keys: SearchKeys, results: int | None = None, model: str = "") -> Rules:
+    """How to rank by the configuration, for as many results as are wanted, with vectors of this model."""
     return Rules(
         results=results or keys.max_results,
         fusion=keys.fusion,
         vector_weight=keys.vector_weight,
         text_weight=keys.text_weight,
+        meaning=meaning_of(model) if keys.meaning is None else keys.meaning,
         min_score=keys.min_score,
         half_life_days=keys.temporal_decay.half_life_days if keys.temporal_decay.enabled else None,
         decay_share=keys.temporal_decay.taken(keys.fusion),

@@ -103,7 +103,8 @@ class MMRKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 class SearchKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[memory.search]`: how many results, out of how many candidates for each, and how they are ranked. Without `keywords`
-    it is by vectors alone."""
+    it is by vectors alone. `meaning` is what vectors count in the fusion "measured", 1 as much as those of the bundled
+    model; None is what is known of the model that makes them."""
 
     keywords: bool = True
     max_results: Annotated[int, msgspec.Meta(ge=1, le=50)] = 6
@@ -112,6 +113,7 @@ class SearchKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     fusion: Fusion = "measured"
     vector_weight: _Share = 0.7
     text_weight: _Share = 0.3
+    meaning: Annotated[float, msgspec.Meta(ge=0, le=10)] | None = None
     temporal_decay: DecayKeys = DecayKeys()
     mmr: MMRKeys = MMRKeys()
 

@@ -14,6 +14,7 @@ from plugins.memory.candidates import Candidate, Part, Rules, ranked
 from plugins.memory.fusions import fuse, phrase_score
 from plugins.memory.measured import WEIGHTS
 from plugins.memory.ranking import decay_of, diverse, rank
+from plugins.memory.searching import rules_of
 from plugins.memory.settings import DecayKeys, Fusion, SearchKeys
 
 TODAY = date(2026, 11, 21)
@@ -145,6 +146,20 @@ def test_the_weights_of_measured_are_together_one_with_vectors_and_without() -> 
         (parts,) = fuse([candidate], Rules()).values()
         assert sum(part.weight for part in parts) == pytest.approx(1.0)
         assert len(parts) == len(WEIGHTS) - (2 if candidate.cosine is None else 0)
+
+
+@pytest.mark.parametrize(
+    ("model", "meaning"),
+    [
+        ("all-minilm-l6-v2-int8", 1.0),
+        ("text-embedding-3-large", 1.32),
+        ("/models/Nomic-Embed-Text-v1.5.gguf", 1.26),
+        ("x", 1.0),
+    ],
+)
+def test_what_the_vectors_of_a_model_count_is_known_by_its_name_unless_it_is_said(model: str, meaning: float) -> None:
+    assert rules_of(SearchKeys(), model=model).meaning == pytest.approx(meaning, abs=0.01)
+    assert rules_of(SearchKeys(meaning=0.5), model=model).meaning == 0.5
 
 
 def test_a_model_that_means_less_counts_less() -> None:
