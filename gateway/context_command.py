@@ -101,7 +101,7 @@ def _rebuilt(session: str, asked: list[tuple[Recorded, Transcript]]) -> Rebuilt:
             agrees=gauge.measure(context).sha256 == sent.sha256,
             messages=sent.messages,
             tokens=sent.tokens,
-            context=context,
+            context=msgspec.structs.replace(context, messages=tuple(context.messages)),
         )
         requests.append(request)
     return Rebuilt(session=session, turn=asked[-1][0].turn or 0, requests=tuple(requests))

@@ -26,6 +26,7 @@ from sessions.events import (
     TurnEnded,
     TurnStarted,
 )
+from sessions.growing import plain
 from sessions.pruning import Trim
 from sessions.wire import decode
 from tests.docs.view import request_by_the_page
@@ -66,7 +67,7 @@ async def played() -> Stage:
 async def test_each_request_of_each_past_turn_is_rebuilt_and_its_hash_agrees(tmp_path: Path) -> None:
     stage = await played()
     lay(tmp_path, stage.log.written)
-    requests = [json.loads(msgspec.json.encode(request.context)) for request in stage.model.requests]
+    requests = [json.loads(msgspec.json.encode(request.context, enc_hook=plain)) for request in stage.model.requests]
     for turn in range(1, 7):
         found = rebuilt(tmp_path, "--turn", str(turn))
         assert (found["session"], found["turn"]) == (SESSION, turn)

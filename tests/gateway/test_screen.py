@@ -19,8 +19,10 @@ from sessions.events import (
     CommandAnswered,
     Event,
     Failure,
+    MemoryRecalled,
     MessageReceived,
     ModelReplied,
+    RecalledHit,
     Recorded,
     RequestedCall,
     ToolReturned,
@@ -114,7 +116,11 @@ def test_tools_and_tokens_are_shown_where_the_session_is_verbose_and_else_not() 
         reply=1, model="m", text="hi", calls=(), stop="end", usage=Usage(input=1200, output=3, cached=1000)
     )
     assert shown(verbose, happened(counted)) == "hi\n· 1,200 tokens in (1,000 cached), 3 out\n"
+    hit = RecalledHit(path="MEMORY.md", lines=(3, 7), digest="d", text="Tea.", score=1.0)
+    recalled = happened(MemoryRecalled(query="tea", hits=(hit,), mark="m", millis=1))
+    assert shown(verbose, recalled) == "· recalled MEMORY.md#L3-L7\n"
     off = msgspec.structs.replace(verbose, verbose=False)
+    assert shown(verbose, off, recalled) == ""
     assert shown(verbose, off, happened(counted)) == "hi\n"
 
 
