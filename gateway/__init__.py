@@ -14,6 +14,7 @@ come back through the door.
     memory           the memory of the workspace, opened; memory_commands, memory_audit, memory_eval,
                      eval_questions, eval_cli: `exuvia memory`
     facts            the facts, opened; facts_commands, facts_cli: `exuvia memory facts`
+    fact_finding     turns looked through for facts, behind everything else
     errors           this floor's error tree
 
 Its rooms, each with a map of its own:

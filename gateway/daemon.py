@@ -39,6 +39,7 @@ from gateway.door.uploads import Uploads
 from gateway.door.web import application, runner_of
 from gateway.door.websocket import WebsocketDoor
 from gateway.errors import Busy, ConfigRefused, GatewayError, StartRefused, sentence_of
+from gateway.fact_finding import FactFinding
 from gateway.facts import facts_of
 from gateway.home import Home
 from gateway.measuring.figures import Figures
@@ -162,25 +163,34 @@ class Daemon:
             open_memory(self.home, self.settings, embeddings, hooks.memory_backends, self.clock)
         )
         facts = await stack.enter_async_context(facts_of(self.home, self.settings, committer, self.clock))
+        finding = FactFinding(
+            facts,
+            self.home.sessions,
+            catalog,
+            keys=lambda: self.config.memory.facts,
+            tongue=lambda: self.config.agent.language,
+            choose=models.choose,
+            clock=self.clock,
+        )
         troubles = Troubles(
             catalog,
             self._figures,
             lag,
             models.breakers,
             misnamed=models.misnamed,
-            unopened=lambda: [each for part in (providers, embeddings, memory, facts) for each in part.troubles()],
+            unopened=lambda: [each for part in (providers, embeddings, memory, facts, finding) for each in part.troubles()],
         )
         commands = {name: command() for name, command in hooks.commands().items()}
         workspace = self.home.workspace(self.config.agent.workspace)
+        opened = self._open_tools(hooks, functools.partial(house, memory=memory, facts=facts))
+        tools = OfferedTools(opened, lambda: self.config.agent.workspace_access)
         parts = Parts(
             settings=self.settings,
             clock=self.clock,
             hooks=hooks,
             models=models,
             providers=providers,
-            tools=OfferedTools(
-                self._open_tools(hooks, functools.partial(house, memory=memory)), lambda: self.config.agent.workspace_access
-            ),
+            tools=tools,
             commands=commands,
             attachments=Attachments(self.home.attachments),
             notes=WorkspaceNotes(workspace),
@@ -188,7 +198,9 @@ class Daemon:
             summarizers={name: kind() for name, kind in hooks.summarizers().items()},
             flushes={name: kind() for name, kind in hooks.flushes().items()},
             figures=self._figures,
-            around=self._surroundings(hooks, models, commands, troubles=troubles, memory=memory, facts=facts),
+            around=self._surroundings(
+                hooks, models, commands, troubles=troubles, memory=memory, facts=facts, finding=finding
+            ),
         )
         switchboard = await stack.enter_async_context(
             Switchboard(
@@ -224,6 +236,7 @@ class Daemon:
             background = [
                 asyncio.create_task(models.keep_looking()),
                 asyncio.create_task(memory.watch()),
+                asyncio.create_task(finding.run()),
                 asyncio.create_task(switchboard.resume_all()),
                 asyncio.create_task(door.uploads.sweep(self.home.sessions)),
                 asyncio.create_task(
@@ -267,6 +280,7 @@ class Daemon:
         troubles: Troubles,
         memory: Memory,
         facts: Facts,
+        finding: FactFinding,
     ) -> Surroundings:
         return Surroundings(
             models=models,
@@ -281,6 +295,7 @@ class Daemon:
             troubles=troubles.sentences,
             memory=memory,
             facts=facts,
+            finding=finding,
             remembering=Remembering(self.home.workspace(self.config.agent.workspace), memory, self._here),
         )
 
@@ -299,7 +314,7 @@ class Daemon:
                 log.error("tool_not_opened", tool=name, reason=sentence_of(error))
         return tools
 
-    def _house(self, name: str, settings: Any, transport: Transport, told: AllTold, memory: Memory | None = None) -> House:
+    def _house(self, name: str, settings: Any, transport: Transport, told: AllTold, **more: Any) -> House:
         return House(
             settings=settings,
             folder=self.home.plugins / name,
@@ -309,7 +324,7 @@ class Daemon:
             environment=os.environ,
             protected=lambda: self.config.agent.protected_files,
             told=told.get(name),
-            memory=memory,
+            **more,
         )
 
     # --- serving ------------------------------------------------------------------------------------------------------

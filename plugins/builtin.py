@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from plugins.commands.compact import Compact, Compactions, Revert
 from plugins.commands.context import Context
-from plugins.commands.facts import Clear, Forget, Pin, Unpin, Why
+from plugins.commands.facts import Clear, Distill, Forget, Pin, Unpin, Why
 from plugins.commands.help import Help
 from plugins.commands.history import History
 from plugins.commands.model import Model
@@ -20,6 +20,7 @@ from plugins.commands.verbose import Verbose
 from plugins.context.condensers import Extract, MemoryFlush, ModelSummary
 from plugins.contracts import ChatProvider, Command, Tool
 from plugins.embedding import EmbeddingProvider
+from plugins.facts.tools import WriteMemory
 from plugins.hookspecs import hookimpl
 from plugins.memory.backend import MemoryBackend
 from plugins.memory.tools import MemoryGet, MemorySearch
@@ -69,7 +70,7 @@ def register_memory_backends() -> Sequence[type[MemoryBackend]]:
 @hookimpl
 def register_tools() -> Sequence[type[Tool]]:
     """What the model may do."""
-    return [Read, Write, Edit, MemorySearch, MemoryGet]
+    return [Read, Write, Edit, MemorySearch, MemoryGet, WriteMemory]
 
 
 @hookimpl
@@ -80,6 +81,7 @@ def register_commands() -> Sequence[type[Command]]:
         Compact,
         Compactions,
         Context,
+        Distill,
         Forget,
         Help,
         History,

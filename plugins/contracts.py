@@ -21,6 +21,7 @@ from sessions.messages import ToolDefinition, Usage
 from sessions.sight import Sight
 
 if TYPE_CHECKING:
+    from plugins.facts.facts import Facts
     from plugins.facts.persons import PersonsFacts
     from plugins.memory.memory import Memory
     from plugins.transport import Transport
@@ -74,8 +75,8 @@ class House(msgspec.Struct, frozen=True, kw_only=True):
     resolved. `folder` is its own, made when it is first used; `workspace` is the assistant's, and `protected` says which of
     its files, by their paths in it, no tool may change now. `environment` holds the process's environment variables.
     `told` is what this chat provider's server said of its models when it was asked last, perhaps elsewhere.
-    `memory` is the workspace's, for tools; None for what is opened before it. `account` is, for an embedding provider, that
-    of the chat provider of the same name.
+    `memory` and `facts` are the workspace's, for tools; None for what is opened before them. `account` is, for an embedding
+    provider, that of the chat provider of the same name.
     """
 
     settings: Any
@@ -87,6 +88,7 @@ class House(msgspec.Struct, frozen=True, kw_only=True):
     protected: Callable[[], Sequence[str]] = tuple
     told: ModelList | None = None
     memory: Memory | None = None
+    facts: Facts | None = None
     account: ProviderAccount | None = None
 
 
@@ -451,6 +453,11 @@ class ConversationView(Protocol):
     async def forget_lines(self, place: str) -> str:
         """Take lines out of a note (`MEMORY.md#L3-L4`); returns what stood there, CommandFailed with a sentence where that
         cannot be done."""
+        ...
+
+    async def distill(self) -> tuple[int, int]:
+        """Make of this person's daily facts few that stay; returns how many were looked through and how many were made.
+        CommandFailed with a sentence where that cannot be done now."""
         ...
 
     @property

@@ -108,6 +108,10 @@ class Catalog:
         """The sessions that have, or may have, something left to finish."""
         return [row for row in self._lineage.rows.values() if not row.settled]
 
+    def changed_since(self, at: str) -> list[SessionRow]:
+        """The sessions with an event at or after a time, RFC 3339 in UTC."""
+        return [row for row in self._lineage.rows.values() if row.at >= at]
+
     def vouches(self, session: str) -> bool:
         """Whether a session's journal is, by size and time, still what was durable and verified when nothing was left to
         do in it. Asks the file system for the two numbers."""

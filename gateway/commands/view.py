@@ -22,6 +22,7 @@ from gateway.conversations.day_notes import NoteNotWritten
 from gateway.conversations.remembering import Remembering
 from gateway.door.people import OWNER
 from gateway.errors import Conflict, GatewayError, sentence_of
+from gateway.fact_finding import FactFinding
 from gateway.measuring.session_meter import SessionMeter
 from gateway.models.choosing import Models
 from gateway.tokenizer.counting import o200k
@@ -38,6 +39,7 @@ from plugins.contracts import (
     QueueState,
 )
 from plugins.errors import ProviderError
+from plugins.facts.errors import FactsError
 from plugins.facts.facts import Facts
 from plugins.facts.persons import PersonsFacts
 from plugins.memory.errors import IndexUnusable
@@ -80,6 +82,7 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     memory: Memory
     remembering: Remembering
     facts: Facts
+    finding: FactFinding
 
 
 class View:
@@ -233,7 +236,8 @@ class View:
 
     def spent(self) -> Mapping[str, Mapping[str, Usage]]:
         """Tokens by purpose and model."""
-        return self._transcript.spent
+        found = self._around.facts.spent(self.session)
+        return {**self._transcript.spent, **({"extraction": found} if found else {})}
 
     def inherited(self) -> Usage:
         """The tokens of the session that this one is a fork of."""
@@ -305,6 +309,13 @@ class View:
             return await self._around.remembering.forget(place, group=self._group)
         except NoteNotWritten as error:
             raise CommandFailed(str(error)) from error
+
+    async def distill(self) -> tuple[int, int]:
+        """Make of this person's daily facts few that stay."""
+        try:
+            return await self._around.finding.distill(self.person, self._transcript.settings.get("model"))
+        except (GatewayError, ProviderError, FactsError) as error:
+            raise CommandFailed(sentence_of(error)) from error
 
     @property
     def facts(self) -> PersonsFacts:

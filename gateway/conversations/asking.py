@@ -49,33 +49,37 @@ class Asking:
             self._recorder.note(sent, turn=self._turn)
             try:
                 async with asyncio.timeout(ANSWER_WITHIN):
-                    answers.append(await self._listen(model, context, limit))
+                    session = self._recorder.transcript.session
+                    answers.append(await listen(model, context, self._purpose, session, limit))
             except TimeoutError as error:
                 raise Unreachable(f"{model.name} did not answer within {ANSWER_WITHIN:.0f} seconds.") from error
 
         await Line(self._choose()).answer(ask, size)
         return answers[-1]
 
-    async def _listen(self, model: ChosenModel, context: Context, limit: int) -> Answered:
-        request = ChatRequest(
-            model=model.model,
-            context=context,
-            purpose=self._purpose,
-            session=self._recorder.transcript.session,
-            window=model.window,
-            others=bool(model.fallbacks),
-        )
-        heard = ""
-        try:
-            async with aclosing(model.provider.stream(request)) as stream:  # type: ignore[type-var]
-                async for part in stream:
-                    if isinstance(part, Reply):
-                        return Answered(text=carriable(part.text), model=model.name, usage=part.usage)
-                    heard += part.text
-                    if len(heard) > 2000 + CHARACTERS * limit:
-                        return Answered(text=carriable(heard), model=model.name)
-        except ProviderError:
-            raise
-        except (Exception, SystemExit) as error:
-            raise BadAnswer(f"The provider {model.provider.name} failed: {sentence_of(error)}") from error
-        raise StreamCut(f"The answer of {model.name} ended before its end.")
+
+async def listen(model: ChosenModel, context: Context, purpose: str, session: str, limit: int) -> Answered:
+    """One answer of a model, of about `limit` tokens; what is much longer is not listened to to its end. Raises
+    ProviderError."""
+    request = ChatRequest(
+        model=model.model,
+        context=context,
+        purpose=purpose,
+        session=session,
+        window=model.window,
+        others=bool(model.fallbacks),
+    )
+    heard = ""
+    try:
+        async with aclosing(model.provider.stream(request)) as stream:  # type: ignore[type-var]
+            async for part in stream:
+                if isinstance(part, Reply):
+                    return Answered(text=carriable(part.text), model=model.name, usage=part.usage)
+                heard += part.text
+                if len(heard) > 2000 + CHARACTERS * limit:
+                    return Answered(text=carriable(heard), model=model.name)
+    except ProviderError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise BadAnswer(f"The provider {model.provider.name} failed: {sentence_of(error)}") from error
+    raise StreamCut(f"The answer of {model.name} ended before its end.")

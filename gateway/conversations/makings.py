@@ -40,6 +40,7 @@ from plugins.contracts import ChatProvider, Clock, Command, Tool
 from plugins.hooks import Hooks
 from plugins.summaries import Flush, Summarizer
 from sessions.attachments import Attachments
+from sessions.events import Recorded, TurnEnded
 from sessions.recorder import Recorder
 from sessions.sight import Sight
 from sessions.transcript import Waiting
@@ -76,6 +77,7 @@ class Conversations:
         """A conversation of this chat, ready to run."""
         parts = self._parts
         recorder.read_along(self._news.read)
+        recorder.read_along(lambda recorded: self._looked_through(recorder, recorded))
         meter = SessionMeter(recorder, parts.figures)
         live = Live(meter.listening(chat.news))
         compacting = self._compacting(recorder)
@@ -137,6 +139,11 @@ class Conversations:
             sight=sight,
             now=parts.clock.now,
         )
+
+    def _looked_through(self, recorder: Recorder, recorded: Recorded) -> None:
+        """Have a turn that ended looked through for facts, in time."""
+        if isinstance(recorded.event, TurnEnded):
+            self._parts.around.finding.heard(recorder.transcript.session)
 
     def _compaction_rules(self) -> CompactionRules:
         current = self._parts.settings.current

@@ -10,6 +10,9 @@ lines, one reply a line:
 The story goes on by what the conversation holds, not by what this process remembers: with n answers of the model in the
 context, the reply is the one after the n-th line that is not an error. Error lines before it fail one attempt each, and
 are forgotten when the process ends. The last reply stays for ever.
+
+A line with a `purpose` ("flush", "summary", "extraction", "distillation") is kept for what is asked beside the conversation
+for that purpose; such lines are said in their order, and again from the first on when the process starts.
 """
 
 from __future__ import annotations
@@ -82,7 +85,7 @@ class ScriptedCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class ScriptedReply(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One line of the story. With `error`, the text is said first and then it fails. `deltas` is into how many pieces the
-    text is cut (its words by default)."""
+    text is cut (its words by default), `purpose` for what the line is kept, the conversation itself where it has none."""
 
     text: str = ""
     calls: tuple[ScriptedCall, ...] = ()
@@ -91,6 +94,7 @@ class ScriptedReply(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     error: str | None = None
     retry_after: float | None = None
     stop: StopReason | None = None
+    purpose: str | None = None
 
     def pieces(self) -> list[str]:
         """The text as its deltas, none of them empty."""
@@ -111,6 +115,8 @@ class Scripted:
         self._settings: ScriptedSettings = house.settings
         self._story: list[ScriptedReply] = []
         self._failed: Counter[tuple[str, str, int]] = Counter()
+        self._asides: Counter[str] = Counter()
+        """How often each purpose was asked for that has lines of its own."""
 
     async def __aenter__(self) -> Self:
         if self._settings.script is not None:
@@ -158,6 +164,9 @@ class Scripted:
             return ScriptedReply(text=next(said, ""))
         if request.model != "script" or not self._story:
             raise NoSuchModel(f"scripted has no model {request.model!r}; there is echo, and script where one is set.")
+        if own := [line for line in self._story if line.purpose == request.purpose]:
+            self._asides[request.purpose] += 1
+            return own[min(self._asides[request.purpose], len(own)) - 1]
         answers = sum(isinstance(message, AssistantMessage) for message in request.context.messages)
         place = (request.session, request.purpose, answers)
         reply = self._line(answers, self._failed[place])
@@ -167,11 +176,12 @@ class Scripted:
 
     def _line(self, answers: int, failed: int) -> ScriptedReply:
         """The line after `answers` replies and `failed` errors since."""
+        story = [line for line in self._story if line.purpose is None] or self._story
         index = 0
-        while answers and index < len(self._story):
-            answers -= self._story[index].error is None
+        while answers and index < len(story):
+            answers -= story[index].error is None
             index += 1
-        return self._story[min(index + failed, len(self._story) - 1)]
+        return story[min(index + failed, len(story) - 1)]
 
 
 def _read_story(path: Path) -> list[ScriptedReply]:

@@ -97,6 +97,22 @@ class Clear:
         return f"{count:,} fact{'s' if count > 1 else ''} left the daily log."
 
 
+class Distill:
+    """Makes of the daily log what stays."""
+
+    name: ClassVar[str] = "distill"
+    usage: ClassVar[str] = "/distill"
+    summary: ClassVar[str] = "Make of the daily log of facts the few that are kept for long."
+    when: ClassVar[CommandTime] = "between_turns"
+
+    async def run(self, argument: str, conversation: ConversationView) -> str:
+        """Answer with how many became how many; CommandFailed where no model could be asked."""
+        if argument:
+            raise CommandFailed("/distill takes nothing after it.")
+        looked, made = await conversation.distill()
+        return f"{looked:,} new facts became {made:,} that stay." if looked else "The daily log has nothing new."
+
+
 class Why:
     """Explains a fact."""
 

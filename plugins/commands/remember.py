@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
+from plugins.commands.facts import told
 from plugins.commands.markdown import code, one_line
 from plugins.contracts import CommandFailed, CommandTime, ConversationView, MemoryReport
+from plugins.facts.errors import FactsError
+from plugins.facts.values import Fact
+
+FACTS = 12
+"""Facts of each kind that are listed."""
 
 LENGTH = 300
 """Characters of what was found that are shown."""
@@ -37,7 +44,7 @@ class Memory:
     async def run(self, argument: str, conversation: ConversationView) -> str:
         """Answer with the notes that changed last, or with what was found, best first."""
         if not argument:
-            return _shown(await conversation.memory())
+            return "\n".join([_shown(await conversation.memory()), *await _facts(conversation)])
         found = await conversation.search_memory(argument)
         lines = [f"- {code(place)} {one_line(text.lstrip('-*+ '), LENGTH)}" for place, text in found.hits]
         return "\n".join([*(lines or ["Nothing was found."]), *(f"\n{remark}" for remark in found.remarks)])
@@ -48,6 +55,23 @@ def _shown(report: MemoryReport) -> str:
     head = f"**Memory**: {', '.join(counts)}; found {report.how}."
     lines = [f"- {code(note.path)}, {note.bytes:,} bytes, changed {note.changed}" for note in report.latest]
     return "\n".join([head, *([""] if lines else []), *lines, *(f"\n{remark}" for remark in report.remarks)])
+
+
+async def _facts(conversation: ConversationView) -> list[str]:
+    """The facts of the daily log, the newest first, then of those that stay the pins and the most important."""
+    try:
+        found = await conversation.facts.listed()
+    except FactsError as error:
+        return ["", str(error)]
+    daily = [fact for fact in reversed(found) if fact.layer == "daily"]
+    kept = sorted((fact for fact in found if fact.layer == "longterm"), key=lambda fact: (not fact.pinned, -fact.importance))
+    parts = [("The daily log", daily), ("Kept for long", kept)]
+    return [line for name, facts in parts if facts for line in _listed(name, facts)]
+
+
+def _listed(name: str, facts: Sequence[Fact]) -> list[str]:
+    more = [f"- … and {len(facts) - FACTS:,} more: `exuvia memory facts list`"] if len(facts) > FACTS else []
+    return ["", f"**{name}** ({_count(len(facts), 'fact')})", *(f"- {told(fact)}" for fact in facts[:FACTS]), *more]
 
 
 def _count(number: int, what: str) -> str:

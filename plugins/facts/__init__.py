@@ -10,6 +10,9 @@ scoring    what they are worth now, which say the same; pure
 recalling  which of them answer a message; choosing: which are worth a place behind it
 upkeep     what has to leave: the old, the least important, what is there twice; pure
 exchange   facts as one JSON document
+extracting what a model is asked to find in a turn; turns: what was said in one
+distilling how daily facts become few that stay; languages: what models are told
+tools      `write_memory`
 settings   `[memory.facts]` of the configuration
 errors     what can go wrong
 """

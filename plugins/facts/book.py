@@ -21,6 +21,7 @@ from plugins.facts.events import (
     Happened,
 )
 from plugins.facts.values import Fact, Layer
+from sessions.messages import Usage
 
 
 class Ambiguous(LookupError):
@@ -33,7 +34,8 @@ class Book:
     def __init__(self) -> None:
         self._facts: dict[str, Fact] = {}
         self._history: dict[str, list[int]] = {}
-        self._extracted: dict[str, int] = {}
+        self._extracted: dict[str, tuple[int, int]] = {}
+        self._spent: dict[str, dict[str, Usage]] = {}
         self._taken: set[str] = set()
         self._used_to: dict[str, int] = {}
         self.distilled_at = ""
@@ -58,7 +60,15 @@ class Book:
 
     def has_extracted(self, session: str, ordinal: int) -> bool:
         """Whether this turn was looked through, or a later one of its session."""
-        return ordinal <= self._extracted.get(session, 0)
+        return ordinal <= self._extracted.get(session, (0, 0))[0]
+
+    def read_to(self, session: str) -> int:
+        """The seq up to which a session's journal was looked through; 0 for not at all."""
+        return self._extracted.get(session, (0, 0))[1]
+
+    def spent(self, session: str) -> Mapping[str, Usage]:
+        """What looking through a session has cost, by model."""
+        return self._spent.get(session, {})
 
     def has_used(self, session: str, seq: int) -> bool:
         """Whether this recall is counted, or a later one of its session."""
@@ -90,7 +100,9 @@ class Book:
             self._history.setdefault(each, []).append(happened.seq)
         match event:
             case FactsExtracted():
-                self._extracted[event.session] = max(event.ordinal, self._extracted.get(event.session, 0))
+                before = self._extracted.get(event.session, (0, 0))
+                self._extracted[event.session] = max(before, (event.ordinal, event.upto))
+                self._pay(event)
                 self._add(event.entries)
             case FactsWritten():
                 self._add(event.entries)
@@ -113,6 +125,11 @@ class Book:
                     self._change(each, used=happened.at)
             case _:
                 pass
+
+    def _pay(self, event: FactsExtracted) -> None:
+        if event.usage is not None:
+            spent = self._spent.setdefault(event.session, {})
+            spent[event.model] = spent.get(event.model, Usage()) + event.usage
 
     def _add(self, entries: Iterable[Fact]) -> None:
         for fact in entries:

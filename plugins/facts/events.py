@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias, get_args
 import msgspec
 
 from plugins.facts.values import Fact, Origin
+from sessions.messages import Usage
 
 FORMAT = 1
 """The version of the form, written in `facts_opened`."""
@@ -28,12 +29,16 @@ class FactsOpened(_Kind, tag="facts_opened", frozen=True, kw_only=True):
 
 class FactsExtracted(_Kind, tag="facts_extracted", frozen=True, kw_only=True):
     """What the turn with this `ordinal` of a session left behind, mostly nothing. One for each turn: whoever stands here is
-    not asked again. `failed` says why nothing was found where it was looked for in vain."""
+    not asked again. `upto` is the seq of the turn's end in the session's journal, `failed` says why nothing was found where
+    it was looked for in vain, `usage` what it cost with which `model` (`provider:model`)."""
 
     session: str
     ordinal: int
+    upto: int = 0
     entries: tuple[Fact, ...] = ()
     failed: str = ""
+    model: str = ""
+    usage: Usage | None = None
 
 
 class FactsWritten(_Kind, tag="facts_written", frozen=True, kw_only=True):
@@ -57,6 +62,8 @@ class FactsDistilled(_Kind, tag="facts_distilled", frozen=True, kw_only=True):
     taken: tuple[str, ...]
     entries: tuple[Fact, ...] = ()
     superseded: tuple[Superseded, ...] = ()
+    model: str = ""
+    usage: Usage | None = None
 
 
 class FactPinned(_Kind, tag="fact_pinned", frozen=True, kw_only=True):

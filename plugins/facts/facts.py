@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
@@ -33,6 +33,7 @@ from plugins.facts.upkeep import Limits, beyond_cap, may_pin, outdated, repeated
 from plugins.facts.values import Draft, Fact, FactSource, Layer, Origin, new_id, workspace_tag
 from plugins.facts.writing import FactLog
 from sessions.errors import JournalDamaged, SessionsError
+from sessions.messages import Usage
 from sessions.recorder import stamp
 from sessions.store import Log, Position
 from sessions.wire import InvalidLine
@@ -97,6 +98,10 @@ class Facts:
     def none(self) -> bool:
         """Whether there surely are no facts, as far as that is known without opening their log."""
         return self._log is not None and not self._log.book.facts
+
+    def spent(self, session: str) -> Mapping[str, Usage]:
+        """What looking through a session has cost, by model, as far as that is known without opening the log."""
+        return self._log.book.spent(session) if self._log is not None else {}
 
     def troubles(self) -> list[str]:
         """What is wrong, each in a sentence."""
@@ -169,27 +174,26 @@ class Facts:
             await self._keep_house()
 
     async def extracted(
-        self,
-        session: str,
-        ordinal: int,
-        drafts: Iterable[Draft] = (),
-        *,
-        owner: str,
-        origin: Origin | None,
-        failed: str = "",
+        self, found: FactsExtracted, drafts: Iterable[Draft] = (), *, owner: str, origin: Origin | None
     ) -> tuple[Fact, ...]:
         """A turn was looked through; what it left, often nothing, goes into the daily log. A second time changes nothing."""
         log = await self._open()
-        if log.book.has_extracted(session, ordinal):
+        if log.book.has_extracted(found.session, found.ordinal):
             return ()
         entries = self._made(drafts, owner=owner, source="auto-extracted", origin=origin, layer="daily")
-        await self._record(FactsExtracted(session=session, ordinal=ordinal, entries=entries, failed=failed))
+        await self._record(msgspec.structs.replace(found, entries=entries))
         if (old := outdated(log.book, self._limits(), self._now())) is not None:
             await self._record(old)
         return entries
 
     async def distilled(
-        self, taken: Sequence[Fact], drafts: Iterable[Draft], superseded: Iterable[tuple[str, int, float]] = ()
+        self,
+        taken: Sequence[Fact],
+        drafts: Iterable[Draft] = (),
+        superseded: Iterable[tuple[str, int, float]] = (),
+        *,
+        model: str = "",
+        usage: Usage | None = None,
     ) -> tuple[Fact, ...]:
         """A batch of one person's daily facts became these for long, in one event. `superseded` are ids of facts with the
         index of the draft that says otherwise, and what importance is left to them."""
@@ -197,7 +201,8 @@ class Facts:
         entries = self._made(drafts, owner=owner, source="distilled", origin=None, layer="longterm")
         less = tuple(Superseded(id=old, newer=entries[index].id, importance=worth) for old, index, worth in superseded)
         ids = tuple(fact.id for fact in taken)
-        await self._record(FactsDistilled(taken=ids, entries=entries, superseded=less))
+        event = FactsDistilled(taken=ids, entries=entries, superseded=less, model=model, usage=usage)
+        await self._record(event)
         await self._keep_house()
         return entries
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from plugins.facts.book import Ambiguous, Book, told
@@ -151,6 +151,7 @@ STORY = st.lists(
 )
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(STORY, st.integers(0, 30))
 def test_a_restart_at_any_point_changes_nothing(story: list[FactEvent], stop: int) -> None:
     lines, previous = [], FIRST

@@ -57,7 +57,7 @@ def home(tmp_path: Path) -> Home:
 
 async def test_what_a_turn_left_is_recalled_and_explained_also_after_a_restart(home: Home) -> None:
     async with home.facts() as facts:
-        (kept,) = await facts.extracted(FROM.session, 2, [RUST], owner="ann", origin=FROM)
+        (kept,) = await facts.extracted(FactsExtracted(session=FROM.session, ordinal=2), [RUST], owner="ann", origin=FROM)
     async with home.facts() as facts:
         (found,) = await facts.recall("What is my favourite language?", "ann")
         assert found.fact == kept
@@ -69,14 +69,14 @@ async def test_what_a_turn_left_is_recalled_and_explained_also_after_a_restart(h
 
 async def test_a_turn_is_extracted_once_whatever_is_found_the_second_time(home: Home) -> None:
     async with home.facts() as facts:
-        assert await facts.extracted("s", 1, owner="ann", origin=None) == ()
-        assert await facts.extracted("s", 1, [RUST], owner="ann", origin=FROM) == ()
+        assert await facts.extracted(FactsExtracted(session="s", ordinal=1), owner="ann", origin=None) == ()
+        assert await facts.extracted(FactsExtracted(session="s", ordinal=1), [RUST], owner="ann", origin=FROM) == ()
         assert await facts.listed("ann") == []
 
 
 async def test_nobody_is_told_another_persons_facts(home: Home) -> None:
     async with home.facts() as facts:
-        (anns,) = await facts.extracted("s", 1, [RUST], owner="ann", origin=FROM)
+        (anns,) = await facts.extracted(FactsExtracted(session="s", ordinal=1), [RUST], owner="ann", origin=FROM)
         (all_,) = await facts.write([PORT], "ann")
         assert [each.fact for each in await facts.recall("language port", "bob")] == [all_]
         assert await facts.listed("bob") == [all_]
@@ -113,8 +113,8 @@ async def test_what_was_forgotten_is_not_recalled_and_its_story_is_still_told(ho
 
 async def test_clear_empties_the_daily_log_of_its_person_alone(home: Home) -> None:
     async with home.facts() as facts:
-        await facts.extracted("s", 1, [PORT], owner="ann", origin=None)
-        (bobs,) = await facts.extracted("t", 1, [PORT], owner="bob", origin=None)
+        await facts.extracted(FactsExtracted(session="s", ordinal=1), [PORT], owner="ann", origin=None)
+        (bobs,) = await facts.extracted(FactsExtracted(session="t", ordinal=1), [PORT], owner="bob", origin=None)
         (stays,) = await facts.write([RUST], "ann", owner="ann")
         assert await facts.clear("ann", owner="ann") == 1
         assert await facts.listed(None) == [bobs, stays]
@@ -123,9 +123,9 @@ async def test_clear_empties_the_daily_log_of_its_person_alone(home: Home) -> No
 
 async def test_daily_facts_leave_after_thirty_days_when_the_next_turn_is_looked_through(home: Home) -> None:
     async with home.facts() as facts:
-        (old,) = await facts.extracted("s", 1, [PORT], owner="ann", origin=None)
+        (old,) = await facts.extracted(FactsExtracted(session="s", ordinal=1), [PORT], owner="ann", origin=None)
         home.days = 30.5
-        await facts.extracted("s", 2, [], owner="ann", origin=None)
+        await facts.extracted(FactsExtracted(session="s", ordinal=2), [], owner="ann", origin=None)
         assert await facts.listed("ann") == []
         (gone,) = [
             each.event for each in (await facts.story(old.id, "ann")).happened if isinstance(each.event, FactsDropped)
@@ -144,7 +144,7 @@ async def test_beyond_the_cap_the_least_important_leave_and_one_more_pin_is_refu
         assert [fact.importance for fact in kept] == [0.6, 0.7]
         for fact in kept:
             assert (await facts.pin(fact.id, "ann", owner="ann")).pinned
-        (extra,) = await facts.extracted("s", 1, [PORT], owner="", origin=None)
+        (extra,) = await facts.extracted(FactsExtracted(session="s", ordinal=1), [PORT], owner="", origin=None)
         assert (await facts.pin(extra.id, "ann", owner="ann")).pinned  # a daily one takes no place
         await facts.write([PORT], "ann")
         assert [fact.id for fact in await facts.listed("ann", "longterm")] == [fact.id for fact in kept]
@@ -153,7 +153,9 @@ async def test_beyond_the_cap_the_least_important_leave_and_one_more_pin_is_refu
 async def test_distilled_facts_are_not_taken_again_and_what_they_supersede_is_worth_less(home: Home) -> None:
     async with home.facts() as facts:
         (old,) = await facts.write([Draft(content="The team uses MySQL", type="decision", importance=0.9)], "ann")
-        daily = await facts.extracted("s", 1, [Draft(content="We move to PostgreSQL")], owner="", origin=None)
+        daily = await facts.extracted(
+            FactsExtracted(session="s", ordinal=1), [Draft(content="We move to PostgreSQL")], owner="", origin=None
+        )
         made = Draft(content="PostgreSQL replaced MySQL here", type="decision", importance=0.9)
         (new,) = await facts.distilled(daily, [made], [(old.id, 0, 0.3)])
     async with home.facts() as facts:

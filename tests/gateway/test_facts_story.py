@@ -74,6 +74,7 @@ async def test_a_person_pins_explains_and_forgets_a_fact(folder: Path) -> None:
             "Forgotten by owner.",
         ]
         assert await client.command("/pin") == "Write /pin ID; /memory shows the ids."
+        assert "**The daily log** (1 fact)\n- `22222222` Somebody drinks oolong tea" in await client.command("/memory")
         await client.chat("On which port is the staging server?")
     assert recalled(on.journals()) == []
 

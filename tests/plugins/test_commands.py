@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import cast
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -12,7 +13,7 @@ import pytest
 from exuvia import Command, CommandFailed, CommandHelp, HistoryEntry
 from plugins.commands.compact import Compact, Compactions, Revert
 from plugins.commands.context import Context
-from plugins.commands.facts import Clear, Forget, Pin, Unpin, Why
+from plugins.commands.facts import Clear, Distill, Forget, Pin, Unpin, Why
 from plugins.commands.help import Help
 from plugins.commands.history import History
 from plugins.commands.model import Model
@@ -34,6 +35,7 @@ from plugins.contracts import (
     QueueState,
 )
 from plugins.facts.persons import PersonsFacts
+from plugins.facts.values import Fact
 from sessions.messages import Usage as Tokens
 
 ALL: list[Command] = [
@@ -51,6 +53,7 @@ ALL: list[Command] = [
     Unpin(),
     Forget(),
     Clear(),
+    Distill(),
     Why(),
     Reset(),
     Revert(),
@@ -75,6 +78,13 @@ COMPACTED = CompactionEntry(
     lost=("v1.2",),
     checks=("An identifier was missing.",),
 )
+
+
+class NoFacts:
+    """The commands for facts are tested where there are some."""
+
+    async def listed(self) -> list[Fact]:
+        return []
 
 
 class Conversation:
@@ -166,9 +176,12 @@ class Conversation:
         self.done.append(("forget", place))
         return "- old ``` line"
 
+    async def distill(self) -> tuple[int, int]:
+        return 1200, 3
+
     @property
     def facts(self) -> PersonsFacts:
-        raise AssertionError("these commands are tested where there are facts")
+        return cast("PersonsFacts", NoFacts())
 
     async def message(self, session: str, seq: int) -> str:
         return ""
@@ -312,8 +325,8 @@ async def test_whoami_names_person_client_channel_key_and_id() -> None:
     ]
 
 
-def test_only_what_changes_the_view_or_the_model_waits_for_the_end_of_a_turn() -> None:
-    assert {c.name for c in ALL if c.when == "between_turns"} == {"compact", "model", "revert"}
+def test_only_what_changes_the_view_or_the_model_or_asks_one_waits_for_the_end_of_a_turn() -> None:
+    assert {c.name for c in ALL if c.when == "between_turns"} == {"compact", "distill", "model", "revert"}
 
 
 async def test_queue_shows_the_mode_in_force_what_waits_and_the_choice() -> None:

@@ -1,0 +1,110 @@
+"""What a model is asked to find in a turn, and what of its answer becomes facts. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import msgspec
+
+from plugins.context.fencing import harmless, mark_for, unwrapped
+from plugins.facts.languages import Language
+from plugins.facts.turns import EndedTurn
+from plugins.facts.values import TYPES, Draft, InvalidFact, draft
+from plugins.memory.small_talk import is_small_talk
+from sessions.attachments import head_and_tail
+
+LONGEST_ASKED, LONGEST_ANSWERED = 6000, 3000
+"""Bytes of what the person wrote, and of what was answered, that are shown."""
+
+SHORTEST = 8
+"""Characters of a message that could hold a fact."""
+
+ANSWER = 600
+"""Tokens that an answer may have."""
+
+_TRACE = re.compile(
+    r"Traceback \(most recent call last\)|^\s+at [\w.$<>]+\(.*\)$|^\s*File \".*\", line \d+|^[\w.]*(?:Error|Exception)\b.*:",
+    re.MULTILINE,
+)
+_JSON = re.compile(r"[\[{].*[\]}]", re.DOTALL)
+
+
+class Extracted(msgspec.Struct, frozen=True, kw_only=True):
+    """What an answer gave: the facts, and what was wrong with it (empty if nothing was)."""
+
+    drafts: tuple[Draft, ...] = ()
+    wrong: str = ""
+
+
+def may_hold_facts(turn: EndedTurn) -> bool:
+    """Whether a model is asked at all: not about greetings, commands, and what is nothing but an error that was pasted."""
+    text = turn.asked.strip()
+    if not turn.replied or len(text) < SHORTEST or text.startswith("/") or is_small_talk(text):
+        return False
+    return not (_TRACE.search(text) and len(_without_trace(text)) < SHORTEST)
+
+
+def system(language: Language, most: int) -> str:
+    """What the model is told to do."""
+    return language.extraction.replace("{most}", str(most))
+
+
+def request(turn: EndedTurn, language: Language) -> str:
+    """The turn as data, and the question behind it."""
+    asked = harmless(head_and_tail(_without_trace(turn.asked), LONGEST_ASKED))
+    answered = harmless(head_and_tail(_without_trace(turn.answered), LONGEST_ANSWERED))
+    mark = mark_for(asked + answered)
+    told = [f"[{mark}] {language.person}:", asked, f"[{mark}] {language.assistant}:", answered, f"[{mark}] end"]
+    return "\n".join([*told, "", language.question])
+
+
+def extracted(answer: str, most: int) -> Extracted:
+    """The facts in an answer, at most so many, the most important first; an unsound one is left out. An answer that is no
+    JSON of the wanted form gives none, and says so."""
+    rows = _rows(answer)
+    if rows is None:
+        return Extracted(wrong="The answer was not the JSON that was asked for.")
+    drafts: list[Draft] = []
+    refused = ""
+    for row in rows:
+        try:
+            drafts.append(_draft(row))
+        except InvalidFact as error:
+            refused = refused or str(error)
+    unique = {each.content.casefold(): each for each in drafts}
+    best = sorted(unique.values(), key=lambda each: -each.importance)[:most]
+    return Extracted(drafts=tuple(best), wrong="" if best or not rows else refused)
+
+
+def _rows(answer: str) -> list[object] | None:
+    """The list in an answer, alone or under a name, also where a model wrote something around it."""
+    for text in (unwrapped(answer), *(found[0] for found in _JSON.finditer(answer))):
+        try:
+            value = msgspec.json.decode(text.encode("utf-8", "replace"))
+        except (msgspec.MsgspecError, RecursionError):
+            continue
+        if isinstance(value, dict):
+            value = value.get("facts", value.get("entries"))
+        if isinstance(value, list):
+            return value
+    return None
+
+
+def _draft(row: object) -> Draft:
+    if not isinstance(row, dict):
+        raise InvalidFact("A fact is an object.")
+    content, kind, tags, importance = (row.get(name) for name in ("content", "type", "tags", "importance"))
+    if not isinstance(content, str) or is_small_talk(content) or _TRACE.search(content):
+        raise InvalidFact("A fact has words, and is no greeting and no error message.")
+    return draft(
+        harmless(content),
+        kind if isinstance(kind, str) and kind in TYPES else "fact",
+        [tag for tag in tags if isinstance(tag, str) and ":" not in tag][:8] if isinstance(tags, Sequence) else (),
+        float(importance) if isinstance(importance, int | float) and not isinstance(importance, bool) else 0.5,
+    )
+
+
+def _without_trace(text: str) -> str:
+    """The text without the lines of stack traces."""
+    return "\n".join(line for line in text.split("\n") if not _TRACE.search(line)).strip()

@@ -1,0 +1,64 @@
+"""What was said in turns that have ended, out of a session's events. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from sessions.events import MessageReceived, ModelReplied, Recorded, TurnEnded, TurnJoined, TurnStarted, kind_of
+
+TELLING = frozenset(kind_of(kind) for kind in (MessageReceived, TurnStarted, TurnJoined, ModelReplied, TurnEnded))
+"""The kinds of events that are looked at."""
+
+
+class EndedTurn(msgspec.Struct, frozen=True, kw_only=True):
+    """A turn: its `ordinal`, the seqs of its first message and of its end, what the person wrote and the assistant answered,
+    whether others read along, whether it was answered at all, and by which model (`provider:model`)."""
+
+    ordinal: int
+    first: int
+    end: int
+    asked: str
+    answered: str
+    group: bool
+    replied: bool
+    model: str
+
+
+def ended_turns(events: Iterable[Recorded]) -> list[EndedTurn]:
+    """The turns that began and ended in these events, in order."""
+    turns: list[EndedTurn] = []
+    waiting: dict[int, MessageReceived] = {}
+    taken: dict[int, MessageReceived] = {}
+    answers: list[str] = []
+    model = ""
+    running: int | None = None
+    for recorded in events:
+        match recorded.event:
+            case MessageReceived() as message:
+                waiting[recorded.seq] = message
+            case TurnStarted(takes=takes) as started:
+                running, answers, model = recorded.turn, [], f"{started.provider}:{started.model}"
+                taken = {seq: waiting.pop(seq) for seq in takes if seq in waiting}
+            case TurnJoined(takes=takes):
+                taken |= {seq: waiting.pop(seq) for seq in takes if seq in waiting}
+            case ModelReplied(text=text) if text.strip():
+                answers.append(text)
+            case TurnEnded(outcome=outcome) if running is not None and running == recorded.turn:
+                turns.append(
+                    EndedTurn(
+                        ordinal=running,
+                        first=min(taken, default=recorded.seq),
+                        end=recorded.seq,
+                        asked="\n".join(message.text for message in taken.values()),
+                        answered="\n".join(answers),
+                        group=any(message.chat == "group" for message in taken.values()),
+                        replied=outcome in ("replied", "silent"),
+                        model=model,
+                    )
+                )
+                running, taken = None, {}
+            case _:
+                pass
+    return turns

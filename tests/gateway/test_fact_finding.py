@@ -1,0 +1,212 @@
+"""Turns are looked through for facts behind everything else: once each, by a model that may write anything, through a
+running gateway and its restarts."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway import fact_finding
+from tests.gateway.gateways import Gateway, gateway
+
+BY_WORDS = {"memory.embedding.provider": "none", "memory.recall.mode": "off"}
+SAID = "My favourite language is Rust, remember the port 3000."
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No session has to be quiet for long."""
+    monkeypatch.setattr(fact_finding, "QUIET", 0.05)
+
+
+def answer(*contents: str, **more: Any) -> dict[str, Any]:
+    """A line of a script: facts as a model gives them."""
+    rows = [{"content": each, "type": "preference", "importance": 0.8, "tags": [], **more} for each in contents]
+    return {"purpose": "extraction", "text": json.dumps({"facts": rows}, ensure_ascii=False)}
+
+
+def distilled(*contents: str, **more: Any) -> dict[str, Any]:
+    return {**answer(*contents, **more), "purpose": "distillation"}
+
+
+def events(on: Gateway) -> list[dict[str, Any]]:
+    path = on.home / "facts.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def of_kind(on: Gateway, kind: str) -> list[dict[str, Any]]:
+    return [event for event in events(on) if event["kind"] == kind]
+
+
+async def until(fits: Callable[[], object]) -> None:
+    async with asyncio.timeout(60):
+        while not fits():
+            await asyncio.sleep(0.02)
+
+
+@asynccontextmanager
+async def scripted(folder: Path, *lines: Mapping[str, Any], **settings: Any) -> AsyncIterator[Gateway]:
+    async with gateway(folder, script=lines, settings={**BY_WORDS, **settings}) as on:
+        yield on
+
+
+async def test_what_a_turn_says_becomes_a_fact_with_its_origin_and_its_cost(tmp_path: Path) -> None:
+    async with scripted(tmp_path, {"text": "Noted."}, answer("Ann's favourite language is Rust")) as on:
+        client = await on.connect()
+        await client.chat(SAID)
+        await until(lambda: of_kind(on, "facts_extracted"))
+        (event,) = of_kind(on, "facts_extracted")
+        (entry,) = event["entries"]
+        why = await client.command(f"/why {entry['id'][:8]}")
+        usage = await client.command("/usage")
+    (session,) = on.journals()
+    assert (event["session"], event["ordinal"]) == (session, 1)
+    assert (entry["content"], entry["owner"]) == ("Ann's favourite language is Rust", "owner")
+    assert "layer" not in entry  # the daily log
+    assert SAID in why
+    assert "Extracted from turn 1." in why
+    assert "| extraction | `scripted:script` |" in usage
+
+
+async def test_every_turn_is_looked_through_once_also_after_a_restart(tmp_path: Path) -> None:
+    async with scripted(tmp_path, {"text": "One."}, answer("Fact one")) as on:
+        client = await on.connect()
+        await client.chat(SAID)
+        await until(lambda: of_kind(on, "facts_extracted"))
+    async with scripted(tmp_path, {"text": "One."}, {"text": "Two."}, answer("Fact two")) as on:
+        client = await on.connect()
+        await client.chat("The second thing is that tea is green.")
+        await until(lambda: len(of_kind(on, "facts_extracted")) == 2)
+    assert [event["ordinal"] for event in of_kind(on, "facts_extracted")] == [1, 2]
+    assert [entry["content"] for event in of_kind(on, "facts_extracted") for entry in event["entries"]] == [
+        "Fact one",
+        "Fact two",
+    ]
+
+
+async def test_what_the_last_process_left_is_looked_through_at_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fact_finding, "QUIET", 600.0)
+    async with scripted(tmp_path, {"text": "Noted."}) as on:
+        client = await on.connect()
+        await client.chat(SAID)
+    assert of_kind(on, "facts_extracted") == []
+    monkeypatch.setattr(fact_finding, "QUIET", 0.05)
+    async with scripted(tmp_path, {"text": "Noted."}, answer("Late fact")) as on:
+        await until(lambda: of_kind(on, "facts_extracted"))
+    assert of_kind(on, "facts_extracted")[0]["entries"][0]["content"] == "Late fact"
+
+
+async def test_a_greeting_asks_no_model_and_is_marked(tmp_path: Path) -> None:
+    async with scripted(tmp_path, {"text": "Hello!"}) as on:
+        client = await on.connect()
+        await client.chat("Good morning!")
+        await until(lambda: of_kind(on, "facts_extracted"))
+    assert "entries" not in of_kind(on, "facts_extracted")[0]
+
+
+@pytest.mark.parametrize("said", ["I see nothing.", '{"facts": [{"content": "half', ""])
+async def test_an_answer_that_is_no_json_is_recorded_and_the_turn_not_asked_about_again(tmp_path: Path, said: str) -> None:
+    async with scripted(tmp_path, {"text": "Noted."}, {"purpose": "extraction", "text": said}) as on:
+        client = await on.connect()
+        await client.chat(SAID)
+        await until(lambda: of_kind(on, "facts_extracted"))
+        status = await client.command("/status")
+    (event,) = of_kind(on, "facts_extracted")
+    assert event["failed"] == "The answer was not the JSON that was asked for."
+    assert "looked through" not in status
+
+
+async def test_a_provider_that_fails_is_let_be_for_a_while_and_told(tmp_path: Path) -> None:
+    async with scripted(tmp_path, {"text": "Noted."}, {"purpose": "extraction", "error": "unreachable"}) as on:
+        client = await on.connect()
+        await client.chat(SAID)
+        async with asyncio.timeout(60):
+            while "looked through" not in (status := await client.command("/status")):
+                await asyncio.sleep(0.05)
+    assert "tried again" in status
+    assert of_kind(on, "facts_extracted") == []
+
+
+async def test_switched_off_nothing_is_looked_through(tmp_path: Path) -> None:
+    async with scripted(tmp_path, {"text": "Noted."}, {"text": "Fine."}, **{"memory.facts.auto_extract": False}) as on:
+        client = await on.connect()
+        await client.chat(SAID)
+        await asyncio.sleep(0.3)
+        assert await client.chat("And the next answer is the script's second?") == "Fine."
+    assert events(on) == []
+
+
+async def test_twenty_new_facts_are_distilled_and_a_preference_that_changed_is_told_with_its_path(tmp_path: Path) -> None:
+    lines = [{"text": "Noted."}, answer("Ann's favourite language is Java")]
+    lines += [answer("Ann's favourite language is Rust now, no longer Java")]
+    lines += [distilled("Ann's favourite language is Java", importance=0.9)]
+    lines += [distilled("Ann's favourite language is Rust now, not Java any more", importance=0.9, supersedes=[1])]
+    async with scripted(tmp_path, *lines, **{"memory.facts.distill_threshold": 1, "memory.recall.mode": "keywords"}) as on:
+        client = await on.connect()
+        await client.chat("My favourite language is Java.")
+        await until(lambda: len(of_kind(on, "facts_distilled")) == 1)
+        await client.chat("By the way, I program in Rust now.")
+        await until(lambda: len(of_kind(on, "facts_distilled")) == 2)
+        (first,) = of_kind(on, "facts_distilled")[0]["entries"]
+        why = await client.command(f"/why {first['id'][:8]}")
+        (second,) = of_kind(on, "facts_distilled")[1]["entries"]
+    assert [old["id"] for old in of_kind(on, "facts_distilled")[1]["superseded"]] == [first["id"]]
+    assert f"Superseded by `{second['id'][:8]}`; its importance is 0.45 since." in why
+
+
+async def test_distill_by_command_says_how_many_became_how_many(tmp_path: Path) -> None:
+    lines = [{"text": "Noted."}, answer("Tea is green", "Coffee is black"), distilled("Tea is green and coffee black")]
+    async with scripted(tmp_path, *lines) as on:
+        client = await on.connect()
+        await client.chat(SAID)
+        await until(lambda: of_kind(on, "facts_extracted"))
+        assert await client.command("/distill") == "2 new facts became 1 that stay."
+        assert await client.command("/distill") == "The daily log has nothing new."
+
+
+async def test_an_answer_of_a_distillation_that_cannot_be_read_loses_nothing(tmp_path: Path) -> None:
+    lines = [{"text": "Noted."}, answer("Tea is green", "Coffee is black")]
+    lines += [{"purpose": "distillation", "text": "I merged them for you."}]
+    async with scripted(tmp_path, *lines) as on:
+        client = await on.connect()
+        await client.chat(SAID)
+        await until(lambda: of_kind(on, "facts_extracted"))
+        assert await client.command("/distill") == "2 new facts became 2 that stay."
+    (event,) = of_kind(on, "facts_distilled")
+    assert sorted(entry["content"] for entry in event["entries"]) == ["Coffee is black", "Tea is green"]
+
+
+async def test_a_model_keeps_a_fact_with_its_tool(tmp_path: Path) -> None:
+    call = {"tool": "write_memory", "arguments": {"content": "The staging server listens on 3000", "type": "fact"}}
+    bad = {"tool": "write_memory", "arguments": {"content": "x", "type": "opinion"}}
+    lines: list[dict[str, Any]] = [{"text": "", "calls": [call, bad]}, {"text": "Kept."}, answer()]
+    async with scripted(tmp_path, *lines) as on:
+        client = await on.connect()
+        await client.send("Keep where the staging server listens.")
+        await client.until_event("turn_ended")
+    (written,) = of_kind(on, "facts_written")
+    assert written["entries"][0]["content"] == "The staging server listens on 3000"
+    assert (written["by"], written["entries"][0]["owner"]) == ("model", "owner")
+    returned = [line for lines in on.journals().values() for line in lines if line["kind"] == "tool_returned"]
+    assert [line["outcome"] for line in returned] == ["returned", "failed"]
+
+
+async def test_in_chinese_the_model_is_asked_in_chinese_and_finds_chinese_facts(tmp_path: Path) -> None:
+    lines = [{"text": "好的。"}, answer("用户最喜欢的语言是Rust"), {"text": "是Rust。"}]
+    chinese = {"agent.language": "zh", "memory.recall.mode": "keywords"}
+    async with scripted(tmp_path, *lines, **chinese) as on:
+        client = await on.connect()
+        await client.chat("我最喜欢的语言是Rust。")
+        await until(lambda: of_kind(on, "facts_extracted"))
+        await client.command("/new")
+        await client.chat("我最喜欢的语言是什么？")
+    recalled = [line for lines in on.journals().values() for line in lines if line["kind"] == "memory_recalled"]
+    assert "用户最喜欢的语言是Rust" in [hit["text"] for hit in recalled[-1]["hits"]]
