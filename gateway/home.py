@@ -24,10 +24,11 @@ _OURS = frozenset(
         "workspace",
         "catalog.sqlite",
         "models.json",
-        "memory.sqlite",
         "facts.jsonl",
     ]
 )
+_INDEX = "memory."
+"""How the memory's index is called, wherever it rests, and what lies beside it."""
 
 
 class Home(msgspec.Struct, frozen=True):
@@ -138,4 +139,4 @@ class Home(msgspec.Struct, frozen=True):
 
     def _only_ours(self) -> bool:
         owned = self.root.stat().st_uid == os.getuid()
-        return owned and all(entry.name in _OURS for entry in self.root.iterdir())
+        return owned and all(entry.name.startswith(_INDEX) or entry.name in _OURS for entry in self.root.iterdir())

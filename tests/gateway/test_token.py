@@ -49,7 +49,8 @@ def test_the_first_start_makes_a_private_home_a_workspace_and_a_token(home: Home
 def test_a_home_that_was_there_is_closed_to_others_when_nothing_else_is_in_it(tmp_path: Path) -> None:
     home = Home(tmp_path / "home")
     home.root.mkdir(mode=0o755)
-    home.config.touch()
+    for name in ("config.toml", "memory.local", "memory.sqlite", "memory.sqlite-wal"):
+        (home.root / name).touch()
     home.make()
     assert mode(home.root) == 0o700
     home.root.chmod(0o755)
