@@ -142,11 +142,14 @@ class MistralEmbeddingServer(OpenAIEmbeddingServer):
         }
         return 400, _mistral(words[what], "invalid_request_prompt", "3210")
 
+    def answer(self, model: str, vectors: Sequence[Any]) -> Json:
+        return {"id": "embd-0123456789", **super().answer(model, vectors)}
+
 
 class GeminiEmbeddingServer(EmbeddingServer):
     """Google's batchEmbedContents. Vectors that are shorter than the model's own are not of length 1."""
 
-    PATH = "/v1beta/models/{model}:batchEmbedContents"
+    PATH = "/{version:v1|v1beta}/models/{model}:batchEmbedContents"
     KEY = GOOGLES_KEY
     MODEL = "gemini-embedding-001"
     MOST, TOKENS = 100, 2048
