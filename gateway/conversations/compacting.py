@@ -106,7 +106,10 @@ class Compacting:
             trigger = "budget"
         if trigger is not None and not (self._paused() and sizes.total + ANSWER < window):
             below = allowed.flush_at
-            await self._compact(Attempt(trigger=trigger, rules=rules, sizes=sizes, allowed=allowed, below=below))
+            attempt = Attempt(trigger=trigger, rules=rules, sizes=sizes, allowed=allowed, below=below)
+            shorter = self._unstuck(attempt) if sizes.total + ANSWER >= window else None
+            if shorter is None or shorter.sizes.total >= below:
+                await self._compact(shorter or attempt)
 
     async def overflowed(self, window: int | None) -> bool:
         """A model refused the request as too long: make the view half as large, or more. False if that cannot be done."""
@@ -114,12 +117,9 @@ class Compacting:
         allowed = budget(min(window or sizes.total, sizes.total), rules.figures)
         below = min(allowed.flush_at, sizes.total // 2)
         attempt = Attempt(trigger="overflow", rules=rules, sizes=sizes, allowed=allowed, below=below)
-        if await self._compact(attempt) is not None:
+        attempt = self._unstuck(attempt) or attempt
+        if attempt.sizes.total < below or await self._compact(attempt) is not None:
             return True
-        if (shorter := self._shortened(attempt)) is not None:
-            if shorter.sizes.total < below or await self._compact(shorter) is not None:
-                return True
-            attempt = shorter
         return await self._let_go(attempt) is not None
 
     async def asked(self, focus: str, window: int | None) -> ContextCompacted:
@@ -212,12 +212,14 @@ class Compacting:
             return None
         return await self._record(attempt, cut, summary)
 
-    def _shortened(self, attempt: Attempt) -> Attempt | None:
-        """Show the newest message, or what a reply's calls returned, so short that it leaves room for a summary, and the
-        attempt as it is then; None if nothing there is long."""
-        view = self._transcript.view
+    def _unstuck(self, attempt: Attempt) -> Attempt | None:
+        """Where nothing that could leave would make enough room, the newest message alone, or what a reply's calls returned,
+        has too much: show that so short that a summary fits beside it, and the attempt as it is then. None elsewhere."""
+        view, sizes = self._transcript.view, attempt.sizes
+        if compaction.plan(view, sizes, attempt.allowed, attempt.rules.figures, below=attempt.below) is not None:
+            return None
         newest = next(reversed(compaction.boundaries(view)), compaction.first_removable(view))
-        room = attempt.below - attempt.sizes.head - FRAME
+        room = attempt.below - sizes.head - FRAME
         edits = joined(view, oversize(view, room, 0, newest, weigh=partial(weighed, self._transcript)))
         if not edits:
             return None

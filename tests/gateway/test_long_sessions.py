@@ -63,6 +63,7 @@ async def test_the_page_computes_each_request_of_a_session_that_was_compacted_an
 async def test_a_tokenizer_that_counts_more_than_the_house_is_learnt_before_it_refuses_anything(
     factor: float, tmp_path: Path
 ) -> None:
+    """What the newest results alone have too much is shown shorter before it is asked about (`Compacting._unstuck`)."""
     model = StrictModel(8_000, seed=4, factor=factor)
     on = long_stage(tmp_path, model)
     async with on.playing():
