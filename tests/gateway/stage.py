@@ -289,7 +289,7 @@ class Stage:
         return self.conversation.receive(received(text, id_))
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while not condition():
                 await asyncio.sleep(0.001)
 
