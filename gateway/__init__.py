@@ -11,8 +11,8 @@ come back through the door.
     fork_command     `exuvia sessions fork`; compactions_command: `exuvia sessions compactions`
     context_command  `exuvia context`: a past request, rebuilt
     models_command   `exuvia models`: which there are, and their limits
-    memory           the memory of the workspace, opened; memory_commands, memory_audit, memory_eval,
-                     eval_questions, eval_cli: `exuvia memory`
+    memory           the memory of the workspace, opened; memory_commands, memory_status, memory_audit,
+                     memory_eval, eval_questions, eval_cli: `exuvia memory`
     facts            the facts, opened; facts_commands, facts_cli: `exuvia memory facts`
     fact_finding     turns looked through for facts, behind everything else
     errors           this floor's error tree

@@ -238,6 +238,18 @@ def search_memory(
     )
 
 
+@memory.command("status")
+@home_option
+@config_option
+@json_option
+def memory_status(home: Path | None, file: Path | None, as_json: bool) -> None:
+    """Say what the index holds and how far it is. Exit code 1 if something is still to be indexed or embedded."""
+    from gateway import memory_status as command  # noqa: PLC0415 - for quick help
+    from gateway.clock import SystemClock  # noqa: PLC0415 - as above
+
+    _end(lambda: command.show_status(_made(home), file, os.environ, sys.stdout, now=SystemClock().now(), as_json=as_json))
+
+
 @memory.command("audit")
 @home_option
 @config_option

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
@@ -40,16 +40,13 @@ class NotSearched(GatewayError):
 
 
 def index_notes(home: Home, file: Path | None, environment: Mapping[str, str], out: TextIO, *, as_json: bool) -> int:
-    """Bring the index up to date and say what is in it; on a terminal it is told how far it is."""
-
-    def show(state: Upkept) -> None:
-        if out.isatty() and not as_json:
-            out.write(f"\r{state.chunks - state.unembedded} of {state.chunks} chunks have vectors")
-            out.flush()
+    """Bring the index up to date and say what is in it; on a terminal it is told how far it is. What was done when it is
+    interrupted stays done."""
 
     async def index() -> tuple[Upkept, str]:
         async with _memory(home, file, environment) as memory:
-            state = await memory.update(show)
+            with _progress(out, shown=out.isatty() and not as_json) as show:
+                state = await memory.update(show)
             provider = memory.provider()
             if provider is None and (why := memory.why_nobody()):
                 raise NotSearched(f"The notes are found by their words alone: {why}.")
@@ -65,11 +62,30 @@ def index_notes(home: Home, file: Path | None, environment: Mapping[str, str], o
         )
         return WELL
     how = f"{state.chunks - state.unembedded} have vectors by {model}" if model else "found by their words alone"
-    out.write("\r" if out.isatty() else "")
     out.write(f"{state.documents} notes, {state.chunks} chunks: {how}.\n")
     if state.unmade:
         out.write(f"({printable(state.unmade)})\n")
     return WELL
+
+
+@contextlib.contextmanager
+def _progress(out: TextIO, *, shown: bool) -> Iterator[Callable[[Upkept], None]]:
+    """Two bars, for what is read and for what is embedded."""
+    if not shown:
+        yield lambda _: None
+        return
+    from rich.console import Console  # noqa: PLC0415 - 60 ms, for whoever looks at it
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
+
+    columns = (TextColumn("{task.description:<8}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(file=out), transient=True) as bars:
+        read, embedded = bars.add_task("read", total=None), bars.add_task("embedded", total=None)
+
+        def show(state: Upkept) -> None:
+            bars.update(read, completed=state.documents - state.left, total=state.documents)
+            bars.update(embedded, completed=state.chunks - state.unembedded, total=state.chunks)
+
+        yield show
 
 
 def search_notes(

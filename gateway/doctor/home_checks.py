@@ -14,7 +14,7 @@ from gateway.door.token import token_weakness
 from gateway.errors import ConfigRefused
 from gateway.memory import chosen_sources
 from gateway.session_files import journals, listings
-from plugins.memory.index import behind
+from plugins.memory.holdings import behind
 from plugins.memory.settings import SQLITE
 from plugins.memory.transcripts import Transcripts
 from sessions.errors import JournalDamaged, SessionsError

@@ -31,6 +31,7 @@ small_talk      what asks for nothing, and has nothing recalled for it
 settings        `[memory]` of the configuration
 soundness       whether the file is as it was written, and what can be saved of it
 index_file      the index's file, open to write and to read, made anew where it was harmed
+holdings        what is in the file, counted from outside
 upkeep          what changed is read and embedded behind everything else
 unembeddable    texts of which no vector can be made, set aside
 watching        notices that notes changed

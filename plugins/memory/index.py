@@ -19,11 +19,9 @@ from plugins.memory.backend import Document, Identity
 from plugins.memory.chunks import Chunk
 from plugins.memory.scope import EVERYTHING, Scope
 from plugins.memory.soundness import is_sealed, is_sound, say_closed, sum_of
-from plugins.memory.sources import Source
 from plugins.memory.tables import open_tables
 from plugins.memory.vectors import Vectors, vectors_in
 from plugins.memory.words import indexed, quoted
-from sessions.sqlite import reading
 
 PART = 3
 """Characters that a part of a word has at least: the index of parts knows no shorter ones."""
@@ -315,20 +313,6 @@ class MemoryIndex:
         if self._vectors:
             self._vectors.begin(number, identity.dimensions)
         return number
-
-
-def behind(path: Path, sources: Sequence[Source]) -> list[str]:
-    """The documents of some sources that an index does not know as they are now, and those that it knows and that are gone;
-    the index is not touched. Raises what `sessions.sqlite` calls `Error` where it cannot be read."""
-    db = reading(path)
-    try:
-        marks = ", ".join("?" * len(sources))
-        query = f"SELECT path, stamp FROM documents WHERE source IN ({marks})"  # noqa: S608 - no more than marks
-        known = dict(db.execute(query, [source.name for source in sources]))
-    finally:
-        db.close()
-    there = {path: stamp for source in sources for path, stamp in source.there(known).stamps.items()}
-    return sorted(path for path in there.keys() | known.keys() if there.get(path) != known.get(path))
 
 
 def _row(chunk: Chunk) -> tuple[str | int, ...]:

@@ -107,10 +107,11 @@ class Memory:
     async def update(self, progress: Callable[[Upkept], None]) -> Upkept:
         """Bring the index up to date, vectors too, telling how far it is; what was done stays done. Raises a ProviderError
         where the vectors cannot be made, or IndexUnusable."""
+        self._upkeep.told = progress
         while True:
             await self._upkeep.bring_in()
             try:
-                await self._upkeep.embed_all(progress)
+                await self._upkeep.embed_all()
             except IndexRenewed:
                 continue
             return self._upkeep.state

@@ -88,6 +88,8 @@ class Upkeep:
         self._aside = Unembeddable(self.embedded)
         self._looked: list[asyncio.Future[None]] = []
         self.state = Upkept()
+        self.told: Callable[[Upkept], None] = lambda _: None
+        """Who is told whenever something of that changes."""
         self.failing = ""
         """Why the last texts got no vectors, where that was not for what stands in them."""
 
@@ -178,7 +180,7 @@ class Upkeep:
             await self._more.wait()
             self._more.clear()
             try:
-                await self.embed_all(lambda _: None)
+                await self.embed_all()
                 rest = REST_SECONDS
             except ProviderError as error:
                 self._note(unmade=str(error))
@@ -201,11 +203,11 @@ class Upkeep:
         except TimeoutError:
             self._more.set()
 
-    async def embed_all(self, progress: Callable[[Upkept], None]) -> None:
-        """Embed what has no vector, telling after each step how far it is. Raises a ProviderError, IndexRenewed or
+    async def embed_all(self) -> None:
+        """Embed what has no vector. Raises a ProviderError, IndexRenewed or
         IndexUnusable."""
         async with self._embedding:
-            while await self._embed_some(progress):
+            while await self._embed_some():
                 pass
             provider = self._provider()
             self._note(unmade=self._aside.told(identity_of(provider)) if provider else "")
@@ -217,7 +219,7 @@ class Upkeep:
         identity = identity_of(provider) if provider else None
         await self._file().write(lambda index: index.bound(identity, most))
 
-    async def _embed_some(self, progress: Callable[[Upkept], None]) -> bool:
+    async def _embed_some(self) -> bool:
         """Embed some chunks, the newest first; False if there are none."""
         provider = self._provider()
         if provider is None or not await self._file().write(lambda index: index.searches_vectors):
@@ -225,7 +227,6 @@ class Upkeep:
         identity = identity_of(provider)
         texts = self._aside.without(identity, await self._file().write(lambda index: index.unembedded(identity, AHEAD)))
         await self.count()
-        progress(self.state)
         if texts and not identity.dimensions:
             await self.embedded([PLAIN], "query")  # or what is there could not be told from others'
             return True
@@ -233,7 +234,6 @@ class Upkeep:
             made_by, vectors = await self._aside.vectors(batch)
             await self._file().write(partial(_keep, identity=made_by, vectors=vectors))
             self._note(unembedded=max(0, self.state.unembedded - len(vectors)), unmade=self._aside.told(made_by))
-            progress(self.state)
         return bool(texts)
 
     async def embedded(self, texts: list[str], purpose: Purpose) -> tuple[Identity, Sequence[Sequence[float]]]:
@@ -261,6 +261,7 @@ class Upkeep:
 
     def _note(self, **known: object) -> None:
         self.state = msgspec.structs.replace(self.state, **known)
+        self.told(self.state)
 
 
 def identity_of(provider: EmbeddingProvider) -> Identity:

@@ -69,3 +69,19 @@ def test_an_index_that_cannot_be_made_is_one_sentence(home: Path) -> None:
     assert failed.returncode == 2
     assert failed.stderr.startswith("exuvia: The memory index cannot be used: ")
     assert failed.stderr.count("\n") == 1
+
+
+def test_the_status_says_what_the_index_holds_and_what_is_behind(home: Path) -> None:
+    before = exuvia(home, "status", "--json")
+    assert (before.returncode, json.loads(before.stdout)["behind"]) == (1, ["MEMORY.md"])
+    assert not (home / "memory.sqlite").exists(), "it only looks"
+    exuvia(home, "index")
+
+    told = json.loads(exuvia(home, "status", "--json").stdout)
+    assert (told["documents"], told["chunks"], told["behind"]) == ({"notes": 1}, {"notes": 2}, [])
+    assert (told["provider"], told["unembedded"], told["cached"], told["cache"]) == (None, None, 0, 50_000)
+    (home / "workspace" / "memory" / "new.md").write_text("new\n")
+    behind = exuvia(home, "status")
+    assert behind.returncode == 1
+    assert "Documents: 1 (1 of notes)\nChunks: 2 (2 of notes)\nVectors: none, found by their words alone\n" in behind.stdout
+    assert behind.stdout.endswith("Behind: 1 document changed since, the first is memory/new.md\n")
