@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self
 import msgspec
 import pytest
 
+from exuvia import hookimpl
 from plugins.conformance.memory_backend import document
 from plugins.loading import load_plugins
 from plugins.memory.backends.local import LocalBackend
@@ -207,3 +208,26 @@ def test_no_start_pays_for_backends_that_nobody_names() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "local chroma\n"
+
+
+class Plugin:
+    """Offers what it is given."""
+
+    def __init__(self, *offered: object) -> None:
+        self._offered = list(offered)
+
+    @hookimpl
+    def register_memory_backends(self) -> Sequence[Any]:
+        return self._offered
+
+
+def test_a_plugin_brings_a_backend_and_what_is_none_is_refused_with_a_sentence() -> None:
+    hooks = load_plugins(())
+    taken = type("Taken", (LocalBackend,), {"name": "sqlite"})
+    assert hooks.register("theirs", Plugin(Fragile, taken, LocalBackend, Place, "fragile"))
+    assert list(hooks.memory_backends()) == ["local", "chroma", "fragile"]
+    begin, end = "Something of the plugin 'theirs' (register_memory_backends) is not used: ", "."
+    reasons = [refusal.sentence.removeprefix(begin).removesuffix(end) for refusal in hooks.refused]
+    assert reasons[:2] == ["'sqlite' is taken", "the name 'local' is taken already"]
+    assert reasons[2].startswith("Place is no MemoryBackend: it lacks why_not, ")
+    assert reasons[3] == "it returned str where a class was promised"
