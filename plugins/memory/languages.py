@@ -97,6 +97,11 @@ _SCRIPTS = (
     (re.compile("[\u0b80-\u0bff]"), "tamil"),
 )
 
+SMALL_SIGNS = frozenset(
+    "的了是在我你您他她它们們和与與就不没沒有也都很到说說要去会會着著过過被把给給让讓这這那哪什么麼怎吗嗎呢吧啊几幾多少谁誰何时時候里裡上下个個为為些之其所以而且"
+)
+"""Chinese characters that tell nothing by themselves."""
+
 ENGLISH = "english"
 
 _SPOKEN: dict[str, tuple[str, ...]] = {

@@ -18,7 +18,7 @@ from typing import Any
 
 from sessions.sqlite import Error, load_vectors, writing
 
-LAYOUT = 6
+LAYOUT = 7
 """The version of the tables and of what stands in them."""
 
 PATIENCE = 5.0

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from functools import lru_cache
 
-from plugins.memory.languages import ENGLISH, idle, language_of, stem
+from plugins.memory.languages import ENGLISH, SMALL_SIGNS, idle, language_of, stem
 from plugins.memory.spelling import alike, plain, spelt_out
 
 # What Python does not count as letters and yet stands inside of words: the vowel signs of India and its neighbours.
@@ -90,6 +90,9 @@ def _script_terms(part: str, language: str) -> Iterator[str]:
 
 def _pairs(run: str) -> Iterator[str]:
     yield from (run[at : at + 2] for at in range(max(1, len(run) - 1)))
+    if len(run) > 1:
+        # Many Chinese words are one character, which has another beside it in each text.
+        yield from (sign for sign in run if "\u3400" <= sign <= "\u9fff" and sign not in SMALL_SIGNS)
     if len(run) == 2 and run[1] in _PARTICLES:  # a Korean word of one syllable and what is hung on it
         yield run[0]
 

@@ -69,6 +69,8 @@ async def test_words_alone_find_the_note_that_answers_in_every_script(tmp_path: 
         ("שָׁלוֹם", "שלום"),
         ("दवाइयाँ", "दवाई"),
         ("차를", "차"),
+        ("昨天带猫去看了医生", "猫吃什么？"),
+        ("借りた本を返す", "本"),
         ("reserve-tokens", "reserveTokens"),
         ("reserve_tokens", "reserve tokens"),
         ("handleWebSocket", "handle_web_socket"),
