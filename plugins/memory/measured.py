@@ -16,7 +16,7 @@ WEIGHTS: Mapping[str, float] = {
     "meaning": 1.0,
     # The vector of the chunk behind it: what is talked about goes on.
     "meaning after it": 0.5,
-    # Its own bm25, on such a scale.
+    # Its own bm25, on such a scale, times the largest part of the question that any candidate has.
     "words": 1.2,
     # How much of the question it has together with the two chunks before it and the one after: an answer does not repeat
     # the question's words.
@@ -32,6 +32,9 @@ WEIGHTS: Mapping[str, float] = {
 BEHIND, AHEAD = 2, 1
 """How many chunks before and after one are looked at for the question's words."""
 
+LEAST = 0.25
+"""What the words count at least beside vectors, though no candidate has any as it is written: it may have another form."""
+
 BEST = 3
 """How many of a note's chunks speak for it."""
 
@@ -43,7 +46,10 @@ def measured(candidates: Sequence[Candidate], rules: Rules) -> dict[int, tuple[P
     weights = _weights(rules.meaning if cosines else 0.0)
     worst = min(cosines, default=0.0)
     meaning = dict(_scaled(candidates, [worst if each.cosine is None else each.cosine for each in candidates]))
-    words = dict(_scaled(candidates, [each.keywords for each in candidates]))
+    # Where even the best has little of the question, as in another language, a word found by chance must not count as much.
+    most = max((sum(sorted(share for _, share in each.bears)) for each in candidates), default=0.0) if cosines else 1.0
+    trust = min(1.0, max(LEAST, most))
+    words = {key: trust * value for key, value in _scaled(candidates, [each.keywords for each in candidates])}
     own = {key: (meaning[key] + words[key]) / 2 if cosines else words[key] for key in words}
     notes = _notes(candidates, own)
     there = {each.key: each for each in candidates}

@@ -118,15 +118,15 @@ def found_for(
 
 
 def _bearing(index: MemoryBackend, terms: Sequence[str], keys: Collection[int]) -> dict[int, frozenset[tuple[str, float]]]:
-    """Which words of the question each chunk has, and the share of the question that each is worth: the rarer the more, and
-    nothing where none of the chunks has it."""
+    """Which words of the question each chunk has, and the share of the question that each is worth: the rarer the more, one
+    that nobody has the most."""
     pieces = index.pieces(keys)
     size, counts = index.counts(terms)
     # A word that stands nowhere by itself was looked for inside of words.
     sought_as = {term: f" {term} " if counts[term] else term for term in terms}
     there = {term: {key for key, text in pieces.items() if form in text} for term, form in sought_as.items()}
-    worth = {term: math.log1p(size / (1 + counts[term])) for term in terms if there[term]}
-    whole = sum(worth.values())
+    worth = {term: math.log1p(size / (1 + counts[term])) for term in terms}
+    whole = sum(worth.values()) or 1.0  # 0 where there are no chunks
     shares = {term: value / whole for term, value in worth.items()}
     return {key: frozenset((term, share) for term, share in shares.items() if key in there[term]) for key in keys}
 

@@ -163,9 +163,23 @@ def test_what_the_vectors_of_a_model_count_is_known_by_its_name_unless_it_is_sai
 
 
 def test_a_model_that_means_less_counts_less() -> None:
-    candidates = [Candidate(key=1, note="a", cosine=0.9, keywords=1.0), Candidate(key=9, note="b", cosine=0.1, keywords=2.0)]
+    asked = frozenset({("crab", 1.0)})
+    candidates = [
+        Candidate(key=1, note="a", cosine=0.9, keywords=1.0, bears=asked),
+        Candidate(key=9, note="b", cosine=0.1, keywords=2.0, bears=asked),
+    ]
     first = [rank(candidates, Rules(meaning=meaning, mmr_lambda=None), TODAY)[0].candidate.key for meaning in (0.2, 5.0)]
     assert first == [9, 1]
+
+
+def test_words_count_little_where_hardly_any_of_the_question_is_found() -> None:
+    """As when the question is in another language than the note that answers it."""
+
+    def first(share: float) -> int:
+        by_chance = Candidate(key=9, note="b", cosine=0.3, keywords=2.0, bears=frozenset({("3", share)}))
+        return rank([Candidate(key=1, note="a", cosine=0.4), by_chance], Rules(mmr_lambda=None), TODAY)[0].candidate.key
+
+    assert (first(0.05), first(0.9)) == (1, 9)
 
 
 HOSTILE = st.floats(allow_nan=True, allow_infinity=True)

@@ -106,6 +106,7 @@ def test_a_question_of_nothing_else_keeps_its_words(question: str) -> None:
     assert sought(question)
 
 
+@settings(deadline=None)
 @given(st.text(st.one_of(st.characters(exclude_categories=()), st.sampled_from(OPERATORS))))
 def test_every_text_has_words_that_a_query_can_hold(text: str) -> None:
     words = sought(text)
@@ -118,7 +119,7 @@ def test_every_text_has_words_that_a_query_can_hold(text: str) -> None:
     db.close()
 
 
-@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.text(st.one_of(st.characters(exclude_categories=()), st.sampled_from(OPERATORS))), max_size=10))
 def test_no_question_breaks_a_search(place: Place, questions: list[str]) -> None:
     async def ask() -> None:
