@@ -28,6 +28,7 @@ class Counted:
         self.texts: list[str] = []
         self.fails = False
         self.letters = 1
+        self.named = "letters"
 
     async def __aenter__(self) -> Self:
         return self
@@ -37,7 +38,7 @@ class Counted:
     ) -> None: ...
 
     def model(self) -> str | None:
-        return "letters"
+        return self.named
 
     def why(self) -> str:
         return "it is always there"
@@ -59,7 +60,7 @@ class Place:
         self.workspace = folder / "workspace"
         self.file = folder / "memory.sqlite"
         self.provider = Counted()
-        (self.workspace / "memory").mkdir(parents=True)
+        (self.workspace / "memory").mkdir(parents=True, exist_ok=True)
 
     def put(self, path: str, text: str) -> None:
         (self.workspace / path).write_text(text)
