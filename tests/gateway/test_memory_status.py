@@ -21,7 +21,7 @@ def configured(server: EmbeddingServer) -> str:
 
 async def status(client: Client, wanted: str) -> str:
     """What `/status` says once it says this; everything happens behind it."""
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(30):
         while wanted not in (told := await client.command("/status")):
             await asyncio.sleep(0.1)
     return told
@@ -47,9 +47,9 @@ async def test_a_server_that_makes_no_vectors_is_a_trouble_and_one_line_in_the_l
         told = await status(client, "- Trouble: ")
         assert "Notes are found by their words alone: openai: The key of memory.embedding.api_key is refused: no." in told
         assert server.KEY not in told
-        await client.chat("what of tea?")
+        await client.command("/memory what of tea?")
         server.now_says(Embeds())
-        await client.chat("and of coffee?")
+        await client.command("/memory and of coffee?")
         await status(client, "all is well")
     entries = [json.loads(line) for line in logged.getvalue().splitlines()]
     events = [entry["event"] for entry in entries if entry["event"].startswith("embedding")]
