@@ -115,10 +115,12 @@ def test_what_stands_around_a_hit_is_lifted_only_in_its_own_note() -> None:
     candidates = [
         Candidate(key=1, note="a", keywords=5, bears=asked),
         Candidate(key=2, note="a"),
-        Candidate(key=4, note="b"),
+        Candidate(key=3, note="b"),
     ]
     scores = fused(candidates, Rules())
-    assert scores[1] > scores[2] > scores[4]
+    assert scores[1] > scores[2] > scores[3]
+    around = {key: part.value for key, parts in fuse(candidates, Rules()).items() for part in parts if "around" in part.name}
+    assert around == {1: pytest.approx(1.0), 2: pytest.approx(1.0), 3: 0.0}
 
 
 def test_words_that_two_neighbours_share_out_count_as_if_one_had_them_all() -> None:
