@@ -6,6 +6,7 @@ one that was written to since then is looked through before it is believed.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 import zlib
@@ -66,7 +67,8 @@ def say_closed(db: Any) -> int:
 
 def seal(path: Path, at: int) -> None:
     """Give a file that was closed the time that it says itself, so that any writing since then shows."""
-    os.utime(path, ns=(at, at))
+    with contextlib.suppress(FileNotFoundError):  # it was taken away in this moment, and is made anew when it is needed
+        os.utime(path, ns=(at, at))
 
 
 def is_sealed(db: Any, path: Path) -> bool:
