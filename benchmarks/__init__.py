@@ -15,6 +15,8 @@ one that is compacted too, `agent_session` a recorded one, `fitted` that at seve
 `retrieval` looks for the turns that answer questions about months of conversation (`locomo`) in the real index, with vectors
 that are kept (`kept_vectors`), and by weights that were fitted to the other conversations (`left_out`).
 
+`searching` asks as fast as it can among thousands of notes.
+
 `languages` is no measurement: it makes what is taken out of the multilingual model's vectors.
 
 `compaction` asks what is still known after compactions of sessions in which things are `planted`; no process is started.

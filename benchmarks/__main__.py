@@ -22,6 +22,7 @@ from benchmarks import (
     pruning,
     restart,
     retrieval,
+    searching,
     start,
     throughput,
     tokens,
@@ -44,6 +45,7 @@ BENCHMARKS: dict[str, Callable[[Setting], list[Figure]]] = {
     "long": long.run,
     "pruning": pruning.run,
     "retrieval": retrieval.run,
+    "searching": searching.run,
 }
 
 

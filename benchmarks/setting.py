@@ -29,5 +29,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     """Journals in the home that is restarted."""
     conversations: int = 5
     """Conversations in which answers are looked for, where there are any."""
+    notes: int = 10_000
+    """Notes in which is searched."""
     events: int = 100_000
     """Events of the long journal that is opened."""

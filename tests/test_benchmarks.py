@@ -88,7 +88,9 @@ async def serve() -> AsyncIterator[Serve]:
 
 @pytest.mark.parametrize("name", BENCHMARKS)
 def test_each_benchmark_runs_at_its_smallest(name: str, tmp_path: Path) -> None:
-    tiny = Setting(folder=tmp_path, turns=12, window=2, runs=1, sessions=3, each=2, journals=3, events=50, conversations=0)
+    tiny = Setting(
+        folder=tmp_path, turns=12, window=2, runs=1, sessions=3, each=2, journals=3, events=50, conversations=0, notes=9
+    )
     figures = BENCHMARKS[name](tiny)
     assert {each.benchmark for each in figures} == {name}
     assert all(each.runs >= 1 for each in figures)

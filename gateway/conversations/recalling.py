@@ -150,7 +150,7 @@ class Recalling:
             shown=(document_of(transcript.session), transcript.view.begins or 1),
         )
         # Some of what is found may stand in the request already, or have nothing to do with the question.
-        by_meaning = self._near() is not None and self._memory.may_have(NOTES)
+        by_meaning = self._near() is not None and self._memory.has(NOTES)
         results, within = 2 * keys.max_results, VECTOR_WITHIN if by_meaning else 0.0
         return await self._memory.search(question, scope, results=results, patience=PATIENCE, eager=False, within=within)
 

@@ -48,7 +48,9 @@ class ModelInThread:
         return model.embed([text], purpose)[0]
 
     async def unload(self) -> None:
-        """Let the model and the threads go, once what they do now is done."""
-        threads, self._threads, self._loaded = self._threads, {}, None
+        """Let the model and the threads go, once what they do now is done; whoever comes meanwhile keeps the model."""
+        threads, self._threads = self._threads, {}
         for thread in threads.values():
             await asyncio.to_thread(partial(thread.shutdown, cancel_futures=True))
+        if not self._threads:  # not before: what they were doing loads it
+            self._loaded = None

@@ -8,6 +8,7 @@ from datetime import date
 import msgspec
 
 from plugins.memory.settings import Fusion
+from plugins.memory.words import word_set
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
@@ -17,7 +18,8 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     where no vector is known. `bears` are the words of the question that it has, each with the share of the question that it
     is worth: all of them together are 1. Keys that follow each other in one `note` stand beside each other in it. `named`
     says that the question has a word of its heading or the name of who speaks in it, `dated` that it was written at the
-    time that the question names, `asks` that it ends as a question. `day` is None for what never grows old."""
+    time that the question names, `asks` that it ends as a question. `day` is None for what never grows old. `pieces` are the
+    words of the text with those of its headings, a space between them, as the index has them; `names` are the latter."""
 
     key: int
     note: str = ""
@@ -30,6 +32,12 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     dated: bool = False
     asks: bool = False
     day: date | None = None
+    pieces: str = ""
+    names: frozenset[str] = frozenset()
+
+    def words(self) -> frozenset[str]:
+        """The words of the text, for comparing it with another."""
+        return frozenset(self.pieces.split()) - self.names if self.pieces else word_set(self.text)
 
 
 class Part(msgspec.Struct, frozen=True):

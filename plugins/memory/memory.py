@@ -190,6 +190,10 @@ class Memory:
         state = self._upkeep.state
         return state.at is None or bool(self._watching.fault) or any(state.by_source.get(name) for name in sources)
 
+    def has(self, sources: Collection[str]) -> bool:
+        """Whether something of these sources surely is in the index: a vector, which may load a model first, is worth it."""
+        return any(self._upkeep.state.by_source.get(name) for name in sources)
+
     async def look(self, patience: float = PATIENCE) -> None:
         """Have it seen that something has just changed; waits no longer than so many seconds until it can be found."""
         await self._upkeep.look(patience)

@@ -12,7 +12,6 @@ from datetime import date
 
 from plugins.memory.candidates import Candidate, Ranked, Rules, min_max, ranked
 from plugins.memory.fusions import fuse
-from plugins.memory.words import word_set
 
 POOL = 4
 """Out of how many candidates for each result diversity chooses."""
@@ -48,7 +47,7 @@ def diverse(found: Sequence[Ranked], results: int, mmr_lambda: float | None, *, 
         return list(found[:results])
     scores = [each.score for each in found]
     relevance = min_max(scores) if scaled else scores
-    words = [word_set(each.candidate.text) for each in found]
+    words = [each.candidate.words() for each in found]
     left = list(range(len(found)))
     likeness = [0.0] * len(found)
     taken: list[Ranked] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date
 from functools import lru_cache
 
@@ -19,7 +19,7 @@ from plugins.memory.ranking import rank
 from plugins.memory.scope import EVERYTHING, Scope
 from plugins.memory.settings import SearchKeys
 from plugins.memory.strength import meaning_of
-from plugins.memory.words import sought, word_set
+from plugins.memory.words import language_in, sought, words_in
 
 MOST_CANDIDATES = 200
 """Candidates of each leg at most."""
@@ -54,8 +54,20 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
 
 def search(index: MemoryBackend, question: Question, rules: Rules, *, multiplier: int, today: date) -> list[Hit]:
     """What answers the question best, best first. `multiplier` is how many candidates each leg gives for one result."""
-    chunks, candidates = found_for(index, question, results=rules.results, multiplier=multiplier, today=today)
-    return [Hit(chunk=chunks[each.candidate.key], ranked=each) for each in rank(candidates, rules, today)]
+    all_phrases = rules.fusion == "copaw"
+    chunks, candidates = found_for(
+        index, question, results=rules.results, multiplier=multiplier, today=today, phrases=all_phrases
+    )
+    best = rank(candidates, rules, today)
+    if not all_phrases:  # the others do not rank by it, so that it is worked out for what is shown alone
+        best = [_with_phrase(each, question) for each in best]
+    return [Hit(chunk=chunks[each.candidate.key], ranked=each) for each in best]
+
+
+def _with_phrase(one: Ranked, question: Question) -> Ranked:
+    terms = sought(question.text) if question.by_words else []
+    phrase = phrase_score(terms, question.text, one.candidate.text)
+    return msgspec.structs.replace(one, candidate=msgspec.structs.replace(one.candidate, phrase=phrase))
 
 
 def rules_of(keys: SearchKeys, results: int | None = None, model: str = "") -> Rules:
@@ -74,10 +86,10 @@ def rules_of(keys: SearchKeys, results: int | None = None, model: str = "") -> R
 
 
 def found_for(
-    index: MemoryBackend, question: Question, *, results: int, multiplier: int, today: date
+    index: MemoryBackend, question: Question, *, results: int, multiplier: int, today: date, phrases: bool = True
 ) -> tuple[dict[int, Chunk], list[Candidate]]:
     """What is looked at for so many results: the chunks of both legs and those beside them, by their keys, and the same as
-    candidates to be ranked."""
+    candidates to be ranked. Without `phrases` CoPaw's score is left out."""
     limit = min(MOST_CANDIDATES, max(1, results * multiplier))
     asked = sought(question.text)
     terms = asked if question.by_words else []
@@ -94,33 +106,39 @@ def found_for(
     if question.identity and question.vector is not None:
         # What only its words found has a cosine too: the true one, not zero.
         cosines |= index.cosines(question.identity, question.vector, chunks.keys() - cosines.keys())
-    bears = _bearing(index, terms, chunks.keys())
+    pieces = index.pieces(chunks.keys())
+    bears = _bearing(index, terms, pieces)
+    language = language_in(question.text)
     period = named_period(question.text, today)
     candidates = []
     for key, chunk in chunks.items():
         day = date.fromisoformat(chunk.day) if chunk.day else None
+        names = _names(chunk, language)
         candidates.append(
             Candidate(
                 key=key,
                 note=chunk.path,
                 text=chunk.text,
                 keywords=keywords.get(key, 0.0),
-                phrase=phrase_score(terms, question.text, chunk.text),
+                phrase=phrase_score(terms, question.text, chunk.text) if phrases else 0.0,
                 cosine=cosines.get(key),
-                bears=bears[key],
-                named=not _names(chunk).isdisjoint(asked),
+                bears=bears.get(key, frozenset()),
+                named=not names.isdisjoint(asked),
                 dated=day is not None and period is not None and period.has(day),
                 asks=chunk.text.endswith(QUESTION_MARKS),
                 day=day,
+                pieces=pieces.get(key, ""),
+                names=names,
             )
         )
     return chunks, candidates
 
 
-def _bearing(index: MemoryBackend, terms: Sequence[str], keys: Collection[int]) -> dict[int, frozenset[tuple[str, float]]]:
-    """Which words of the question each chunk has, and the share of the question that each is worth: the rarer the more, one
-    that nobody has the most."""
-    pieces = index.pieces(keys)
+def _bearing(
+    index: MemoryBackend, terms: Sequence[str], pieces: Mapping[int, str]
+) -> dict[int, frozenset[tuple[str, float]]]:
+    """Which words of the question each chunk has, by its pieces, and the share of the question that each is worth: the rarer
+    the more, one that nobody has the most."""
     size, counts = index.counts(terms)
     # A word that stands nowhere by itself was looked for inside of words.
     sought_as = {term: f" {term} " if counts[term] else term for term in terms}
@@ -128,15 +146,15 @@ def _bearing(index: MemoryBackend, terms: Sequence[str], keys: Collection[int]) 
     worth = {term: math.log1p(size / (1 + counts[term])) for term in terms}
     whole = sum(worth.values()) or 1.0  # 0 where there are no chunks
     shares = {term: value / whole for term, value in worth.items()}
-    return {key: frozenset((term, share) for term, share in shares.items() if key in there[term]) for key in keys}
+    return {key: frozenset((term, share) for term, share in shares.items() if key in there[term]) for key in pieces}
 
 
-def _names(chunk: Chunk) -> frozenset[str]:
-    """The words of its headings, and of the names of those who speak in it."""
-    return _words_of("\n".join((*chunk.headings, *chunk.senders, *_SPEAKER.findall(chunk.text))))
+def _names(chunk: Chunk, language: str) -> frozenset[str]:
+    """The words of its headings, and of the names of those who speak in it, as a question of this language has them."""
+    return _words_of("\n".join((*chunk.headings, *chunk.senders, *_SPEAKER.findall(chunk.text))), language)
 
 
 @lru_cache(2000)
-def _words_of(names: str) -> frozenset[str]:
+def _words_of(names: str, language: str) -> frozenset[str]:
     """Many chunks stand under the same headings."""
-    return word_set(names)
+    return words_in(names, language)

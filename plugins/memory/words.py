@@ -52,6 +52,16 @@ def word_set(text: str) -> frozenset[str]:
     return frozenset(_pieces(text))
 
 
+def words_in(text: str, language: str) -> frozenset[str]:
+    """The words of a text whose language is known, or is to be taken for the same as another's."""
+    return frozenset(term for word in _WORD.findall(alike(text)) for term in _terms(word, language))
+
+
+def language_in(text: str) -> str:
+    """The language that a text is written in, as far as that matters for its words."""
+    return _language(_WORD.findall(alike(text)))
+
+
 def quoted(word: str) -> str:
     """A word as a string of an FTS5 query, whatever it holds."""
     return '"' + word.replace('"', '""').replace("\0", " ") + '"'
