@@ -33,6 +33,7 @@ def facts_of(home: Home, settings: Settings, committer: Committer, clock: Clock)
         keys=lambda: settings.current.memory.facts,
         workspace=lambda: home.workspace(settings.current.agent.workspace),
         now=clock.now,
+        exists=home.facts.exists,
     )
 
 

@@ -31,6 +31,7 @@ from gateway.conversations.recalling import Recalling
 from gateway.conversations.showing import Showing
 from gateway.conversations.turn import Turn, TurnRules
 from gateway.conversations.workspace_notes import WorkspaceNotes
+from gateway.door.people import OWNER
 from gateway.errors import GatewayError
 from gateway.measuring.figures import Figures
 from gateway.measuring.session_meter import SessionMeter
@@ -177,13 +178,19 @@ class Conversations:
         )
 
     def _notes(self, recorder: Recorder) -> LoadedNotes:
-        settings = self._parts.settings
         return LoadedNotes(
             recorder,
             self._parts.notes,
             now=self._today,
-            shown=lambda: settings.current.agent.workspace_access != "none",
+            shown=lambda: self._may_see_notes(recorder),
         )
+
+    def _may_see_notes(self, recorder: Recorder) -> bool:
+        """Whether the notes come by themselves: where several people are, what was flushed of one's conversations stands in
+        them, and they are the owner's alone."""
+        current = self._parts.settings.current
+        alone = recorder.transcript.person == OWNER or not current.people
+        return alone and current.agent.workspace_access != "none"
 
     def _recalling(self, recorder: Recorder) -> Recalling:
         settings = self._parts.settings
@@ -193,6 +200,7 @@ class Conversations:
             self._parts.around.facts,
             keys=lambda: settings.current.memory.recall,
             allowed=lambda: settings.current.agent.workspace_access != "none",
+            notes=lambda: self._may_see_notes(recorder),
             clock=self._parts.clock,
         )
 

@@ -11,8 +11,8 @@ Access: TypeAlias = Literal["rw", "ro", "none"]
 
 _WITHHELD: dict[Access, frozenset[str]] = {
     "rw": frozenset(),
-    "ro": frozenset({"write", "edit"}),
-    "none": frozenset({"read", "write", "edit", "memory_search", "memory_get"}),
+    "ro": frozenset({"write", "edit", "write_memory"}),
+    "none": frozenset({"read", "write", "edit", "memory_search", "memory_get", "write_memory"}),
 }
 
 

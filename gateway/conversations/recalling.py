@@ -65,7 +65,8 @@ log = structlog.get_logger("exuvia.recall")
 
 
 class Recalling:
-    """Recalls for one session. `keys` says how, `allowed` whether a model may see the memory at all."""
+    """Recalls for one session. `keys` says how, `allowed` whether a model may see the memory at all,
+    `notes` whether the notes are this person's too."""
 
     def __init__(
         self,
@@ -75,6 +76,7 @@ class Recalling:
         *,
         keys: Callable[[], RecallKeys],
         allowed: Callable[[], bool],
+        notes: Callable[[], bool] = lambda: True,
         clock: Clock,
     ) -> None:
         self._recorder = recorder
@@ -82,6 +84,7 @@ class Recalling:
         self._facts = facts
         self._keys = keys
         self._allowed = allowed
+        self._notes = notes
         self._clock = clock
         self._trouble = ""
         """Why the last recall failed, as a sentence."""
@@ -147,6 +150,7 @@ class Recalling:
         scope = Scope(
             owners=frozenset({transcript.person}),
             private=not open_turn(transcript).group,
+            sources=None if self._notes() else frozenset({SESSIONS}),
             shown=(document_of(transcript.session), transcript.view.begins or 1),
         )
         # Some of what is found may stand in the request already, or have nothing to do with the question.

@@ -65,7 +65,7 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
 
 class Facts:
     """Use as an async context manager. `keys` are the settings in force, `workspace` is the folder that new facts are tied
-    to, `now` the time in UTC. Whatever raises FactsUnavailable leaves everything as it was."""
+    to, `now` the time in UTC, `exists` whether there is a log. Whatever raises FactsUnavailable leaves all as it was."""
 
     def __init__(
         self,
@@ -74,11 +74,13 @@ class Facts:
         keys: Callable[[], FactKeys],
         workspace: Callable[[], Path],
         now: Callable[[], datetime],
+        exists: Callable[[], bool] = lambda: True,
     ) -> None:
         self._opener = opener
         self._keys = keys
         self._workspace = workspace
         self._now = now
+        self._exists = exists
         self._opening = asyncio.Lock()
         self._log: FactLog | None = None
         self._recaller: Recaller | None = None
@@ -97,7 +99,7 @@ class Facts:
     @property
     def none(self) -> bool:
         """Whether there surely are no facts, as far as that is known without opening their log."""
-        return self._log is not None and not self._log.book.facts
+        return not self._exists() if self._log is None else not self._log.book.facts
 
     def spent(self, session: str) -> Mapping[str, Usage]:
         """What looking through a session has cost, by model, as far as that is known without opening the log."""

@@ -41,7 +41,8 @@ async def grown_by(client: Client, turns: int) -> int:
 async def test_a_long_session_takes_no_more_memory_than_a_short_one(tmp_path: Path) -> None:
     """Failure 13: the guards are `RECENT`, the bytes of the log that a recorder holds, and the view, from which a compaction
     removes what has left."""
-    async with gateway(tmp_path, settings=SMALL | {"compaction.memory_flush.enabled": False}) as g:
+    alone = {"compaction.memory_flush.enabled": False, "memory.sources": ["notes"], "memory.recall.mode": "off"}
+    async with gateway(tmp_path, settings=SMALL | alone) as g:  # what words are known in memory is bounded apart
         client = await g.connect()
         await client.chat("hi")
         tracemalloc.start()

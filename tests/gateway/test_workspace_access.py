@@ -59,7 +59,7 @@ async def test_a_model_writes_edits_and_reads_its_notes_but_not_its_orders(tmp_p
             ("failed", "This file holds the operator's orders; only the operator changes it (agent.protected_files)."),
         ]
         assert (workspace / "SOUL.md").read_text() == "You are kind.\n"
-        assert offered(client) == ["read", "write", "edit", *MEMORY]
+        assert offered(client) == ["read", "write", "edit", *MEMORY, "write_memory"]
 
 
 async def test_what_the_configuration_takes_away_is_neither_offered_nor_run_from_the_next_turn_on(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ async def test_what_the_configuration_takes_away_is_neither_offered_nor_run_from
             await client.until_event("turn_ended")
             seen.append(offered(client))
 
-        assert seen == [["read", "write", "edit", *MEMORY], ["read", *MEMORY], []]
+        assert seen == [["read", "write", "edit", *MEMORY, "write_memory"], ["read", *MEMORY], []]
         assert results(client) == [
             ("returned", "Created a.md: 1 byte, 1 line."),
             ("refused", "There is no tool 'write'; there are: read, memory_search, memory_get."),

@@ -67,26 +67,34 @@ def test_the_built_ins_are_all_there_and_nothing_is_refused() -> None:
         "local",
         "scripted",
     ], "the order in which auto asks them"
-    assert list(hooks.tools()) == ["read", "write", "edit", "memory_search", "memory_get"]
+    assert list(hooks.tools()) == ["read", "write", "edit", "memory_search", "memory_get", "write_memory"]
     assert list(hooks.embedding_providers()) == ["local", "openai", "gemini", "voyage", "mistral", "ollama"]
     assert list(hooks.memory_backends()) == ["local", "chroma"]
     assert (list(hooks.summarizers()), list(hooks.flushes())) == (["model_summary", "extract"], ["memory_flush"])
     assert set(hooks.commands()) == {
+        "clear",
         "compact",
         "compactions",
         "context",
+        "distill",
+        "forget",
         "help",
         "history",
+        "memory",
         "model",
         "new",
+        "pin",
         "queue",
+        "remember",
         "reset",
         "revert",
         "status",
         "stop",
+        "unpin",
         "usage",
         "verbose",
         "whoami",
+        "why",
     }
 
 

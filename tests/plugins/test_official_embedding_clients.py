@@ -71,6 +71,7 @@ async def test_mistrals_client_embeds_with_the_fake() -> None:
         assert [entry.embedding for entry in made.data] == expected(8)
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # it leaves its connection open
 async def test_voyages_client_embeds_with_the_fake() -> None:
     voyage = pytest.importorskip("voyageai", reason="the client of Voyage is not installed: pip install voyageai")
     async with VoyageEmbeddingServer().serving() as server:
