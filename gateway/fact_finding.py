@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
@@ -21,13 +21,10 @@ from gateway.models.choosing import ChosenModel
 from gateway.models.fallback import Line
 from plugins.contracts import Clock
 from plugins.errors import ProviderError
-from plugins.facts import distilling, extracting
 from plugins.facts.errors import FactsError
 from plugins.facts.events import FactsExtracted
 from plugins.facts.facts import Facts
-from plugins.facts.languages import Language, language
 from plugins.facts.settings import FactKeys
-from plugins.facts.turns import TELLING, EndedTurn, ended_turns
 from plugins.facts.values import Fact, Origin
 from plugins.summaries import Answered
 from sessions.context import Context
@@ -38,6 +35,12 @@ from sessions.reading import read_lines
 from sessions.recorder import stamp
 from sessions.tokens import estimate
 from sessions.wire import InvalidLine, carriable, decode
+
+if TYPE_CHECKING:
+    from plugins.facts.languages import Language
+    from plugins.facts.turns import EndedTurn
+
+# What turns are looked through with is imported when the first is: the start needs none of it.
 
 QUIET, AT_MOST = 10.0, 300.0
 """Seconds without a turn after which a session is looked through, and after which it is though it was never quiet."""
@@ -198,6 +201,8 @@ class FactFinding:
 
     async def _extract(self, row: SessionRow, turn: EndedTurn, model: ChosenModel) -> None:
         """Look through one turn. Nothing is extracted in a group: what is said there is not one person's."""
+        from plugins.facts import extracting  # noqa: PLC0415 - not at the start
+
         event = FactsExtracted(session=row.session, ordinal=turn.ordinal, upto=turn.end)
         found = extracting.Extracted()
         if not turn.group and extracting.may_hold_facts(turn):
@@ -219,6 +224,8 @@ class FactFinding:
     # --- distillation -------------------------------------------------------------------------------------------------
 
     async def _distill_if_due(self, owner: str, used: str) -> None:
+        from plugins.facts import distilling  # noqa: PLC0415 - not at the start
+
         keys, book = self._keys(), await self._facts.book()
         due = distilling.is_due(
             book,
@@ -233,6 +240,8 @@ class FactFinding:
     async def distill(self, owner: str, used: str | None = None) -> tuple[int, int]:
         """Make of this person's daily facts few that stay; returns how many were looked through and how many were made.
         Raises FactsError, and ProviderError or GatewayError where no model could be asked."""
+        from plugins.facts import distilling  # noqa: PLC0415 - not at the start
+
         async with self._distilling:
             book, model, spoken = await self._facts.book(), self._chosen(used), self._language()
             fresh = [fact for fact in book.undistilled() if fact.owner == owner]
@@ -250,6 +259,8 @@ class FactFinding:
     async def _take(self, batch: Sequence[Fact], known: Sequence[Fact], answer: Answered) -> int:
         """What an answer made of a batch. Where it made nothing that counts, the facts themselves stay for long: nothing
         that was found is lost to a model that cannot write JSON."""
+        from plugins.facts import distilling  # noqa: PLC0415 - not at the start
+
         result = distilling.distilled(answer.text, known)
         if result.wrong:
             log.warning("distillation_answer_not_taken", reason=result.wrong, facts=len(batch))
@@ -262,6 +273,8 @@ class FactFinding:
     # --- asking -------------------------------------------------------------------------------------------------------
 
     def _language(self) -> Language:
+        from plugins.facts.languages import language  # noqa: PLC0415 - not at the start
+
         return language(self._tongue())
 
     async def _ask(self, model: ChosenModel, system: str, text: str, *, purpose: str, session: str, limit: int) -> Answered:
@@ -282,6 +295,8 @@ class FactFinding:
 
 def _ended(path: Path, first: int, head: int) -> list[EndedTurn]:
     """The turns that ended in a journal from one seq to another. For a thread."""
+    from plugins.facts.turns import TELLING, ended_turns  # noqa: PLC0415 - not at the start
+
     events = []
     while first <= head and (lines := read_lines(path, first, PAGE)):
         found = [decode(line) for line in lines if any(b'"kind":"%s"' % kind.encode() in line for kind in TELLING)]

@@ -43,6 +43,9 @@ REST_SECONDS, LONGEST_REST = 15.0, 900.0
 """How long a provider that failed is left alone, twice as long each time; what changes has it asked all the same."""
 
 
+SESSIONS = "sessions"
+"""The source of what was said."""
+
 log = structlog.get_logger("exuvia.memory")
 
 
@@ -180,7 +183,8 @@ class Upkeep:
             await self._more.wait()
             self._more.clear()
             try:
-                await self.embed_all()
+                if self._is_worth_a_model():
+                    await self.embed_all()
                 rest = REST_SECONDS
             except ProviderError as error:
                 self._note(unmade=str(error))
@@ -195,6 +199,11 @@ class Upkeep:
                 log.exception("memory_not_embedded")
                 self._note(unmade=f"{type(error).__name__}: {error}")
                 await self._rest(rest)
+
+    def _is_worth_a_model(self) -> bool:
+        """Whether there is something besides sessions: those are recalled by their words, and a model that is loaded for
+        them alone would cost more memory than all the rest. `update` embeds them too."""
+        return any(count for name, count in self.state.by_source.items() if name != SESSIONS)
 
     async def _rest(self, seconds: float) -> None:
         try:
