@@ -6,13 +6,13 @@ come back through the door.
     home             its folder; whereabouts: where the gateway of a home listens
     logs, clock      how it speaks to operators; what time it is
     next_steps       what `make run` says to type next
-    supervision      systemd: ready, watchdog, a socket that was opened before; service: `exuvia service`
+    supervision      systemd: ready, watchdog, a socket that was opened before; systemd_units: `exuvia service`
     session_commands `exuvia sessions`; session_files: the journals of a home, read as files
     fork_command     `exuvia sessions fork`; compactions_command: `exuvia sessions compactions`
     context_command  `exuvia context`: a past request, rebuilt
     models_command   `exuvia models`: which there are, and their limits
     memory           the memory of the workspace, opened; memory_commands, memory_status, memory_audit,
-                     memory_eval, eval_questions, eval_cli: `exuvia memory`
+                     memory_eval, eval_questions, eval_cli, memory_cli: `exuvia memory`
     facts            the facts, opened; facts_commands, facts_cli: `exuvia memory facts`
     fact_finding     turns looked through for facts, behind everything else
     errors           this floor's error tree

@@ -15,26 +15,8 @@ from typing import Any
 
 import click
 
-from gateway.command_line import (
-    config_option,
-    home_option,
-    json_option,
-    person_option,
-)
-from gateway.command_line import (
-    end as _end,
-)
-from gateway.command_line import (
-    home_at as _home,
-)
-from gateway.command_line import (
-    journals_folder as _folder,
-)
-from gateway.command_line import (
-    made_home as _made,
-)
-from gateway.eval_cli import evaluate
-from gateway.facts_cli import facts
+from gateway.command_line import end, home_at, home_option, journals_folder, json_option, person_option
+from gateway.memory_cli import memory
 
 _Command = Callable[..., Any]
 
@@ -42,6 +24,9 @@ _Command = Callable[..., Any]
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def cli() -> None:
     """Exuvia, a chat gateway that never loses what it acknowledged."""
+
+
+cli.add_command(memory)
 
 
 def _import_without(extra: str, module: str) -> None:
@@ -84,13 +69,13 @@ def chat(home: Path | None, url: str | None, token: str | None, session: str, on
     from gateway.terminal import front_door  # noqa: PLC0415
 
     def talk() -> int:
-        door = front_door.find(_home(home), os.environ, url=url, token=token)
+        door = front_door.find(home_at(home), os.environ, url=url, token=token)
         options = terminal.ChatOptions(
             url=door.url, token=door.token, token_file=door.token_file, session=session, once=once
         )
         return terminal.chat(options)
 
-    _end(talk)
+    end(talk)
 
 
 @cli.command()
@@ -102,7 +87,7 @@ def status(home: Path | None, url: str | None, token: str | None, as_json: bool)
     """Say whether the gateway runs, and how it is. Exit code 1 if it does not, or something is wrong."""
     from gateway.measuring import status_command  # noqa: PLC0415 - for quick help
 
-    _end(lambda: status_command.status(_home(home), os.environ, sys.stdout, url=url, token=token, as_json=as_json))
+    end(lambda: status_command.status(home_at(home), os.environ, sys.stdout, url=url, token=token, as_json=as_json))
 
 
 @cli.group()
@@ -117,7 +102,7 @@ def list_sessions(home: Path | None, as_json: bool) -> None:
     """List all sessions, the one that was used last at the end."""
     from gateway import session_commands  # noqa: PLC0415 - for quick help
 
-    _end(lambda: session_commands.list_sessions(_folder(home), sys.stdout, as_json=as_json))
+    end(lambda: session_commands.list_sessions(journals_folder(home), sys.stdout, as_json=as_json))
 
 
 @sessions.command("show")
@@ -130,7 +115,7 @@ def show_session(session: str, home: Path | None, person: str | None, as_json: b
     """Print the transcript of SESSION, an id or a name such as `main`; a name is the owner's, unless --person says whose."""
     from gateway import session_commands  # noqa: PLC0415 - for quick help
 
-    _end(lambda: session_commands.show_session(*_session(home, session, person), sys.stdout, as_json=as_json, limit=limit))
+    end(lambda: session_commands.show_session(*_session(home, session, person), sys.stdout, as_json=as_json, limit=limit))
 
 
 @sessions.command("export")
@@ -143,7 +128,7 @@ def export_session(session: str, home: Path | None, person: str | None, form: st
     from gateway import session_commands  # noqa: PLC0415 - for quick help
 
     markdown = form == "markdown"
-    _end(lambda: session_commands.export_session(*_session(home, session, person), sys.stdout.buffer, markdown=markdown))
+    end(lambda: session_commands.export_session(*_session(home, session, person), sys.stdout.buffer, markdown=markdown))
 
 
 @sessions.command("verify")
@@ -154,7 +139,7 @@ def verify_sessions(session: str | None, home: Path | None, as_json: bool) -> No
     """Check every line's number and sum, and the attachments, of SESSION or of all. Exit code 1 if something is wrong."""
     from gateway import session_commands  # noqa: PLC0415 - for quick help
 
-    _end(lambda: session_commands.verify_sessions(_folder(home), session, sys.stdout, as_json=as_json))
+    end(lambda: session_commands.verify_sessions(journals_folder(home), session, sys.stdout, as_json=as_json))
 
 
 @sessions.command("compactions")
@@ -166,7 +151,7 @@ def list_compactions(session: str, home: Path | None, person: str | None, as_jso
     """List what was compacted of SESSION: when, why, by whom, what was kept and lost, and whether it is in force."""
     from gateway import compactions_command  # noqa: PLC0415 - for quick help
 
-    _end(lambda: compactions_command.list_compactions(*_session(home, session, person), sys.stdout, as_json=as_json))
+    end(lambda: compactions_command.list_compactions(*_session(home, session, person), sys.stdout, as_json=as_json))
 
 
 @sessions.command("fork")
@@ -179,7 +164,7 @@ def fork_session(session: str, home: Path | None, as_json: bool, at: int | None,
     """Begin a session that goes on from a past moment of SESSION, which stays as it is. The gateway must be stopped."""
     from gateway import fork_command  # noqa: PLC0415 - for quick help
 
-    _end(lambda: fork_command.fork_session(_folder(home), session, sys.stdout, at=at, key=key, as_json=as_json))
+    end(lambda: fork_command.fork_session(journals_folder(home), session, sys.stdout, at=at, key=key, as_json=as_json))
 
 
 @cli.command()
@@ -193,76 +178,11 @@ def context(session: str, home: Path | None, as_json: bool, turn: int | None, ca
     from gateway import context_command  # noqa: PLC0415 - for quick help
 
     def show() -> int:
-        return context_command.show_context(_folder(home), session, sys.stdout, turn=turn, call=call, as_json=as_json)
-
-    _end(show)
-
-
-@cli.group()
-def memory() -> None:
-    """Index and search the notes of the workspace, whether the gateway runs or not."""
-
-
-memory.add_command(facts)
-memory.add_command(evaluate)
-
-
-@memory.command("index")
-@home_option
-@config_option
-@json_option
-def index_memory(home: Path | None, file: Path | None, as_json: bool) -> None:
-    """Bring the index up to date. What was interrupted goes on where it was."""
-    from gateway import memory_commands  # noqa: PLC0415 - for quick help
-
-    _end(lambda: memory_commands.index_notes(_made(home), file, os.environ, sys.stdout, as_json=as_json))
-
-
-@memory.command("search")
-@click.argument("query")
-@home_option
-@config_option
-@json_option
-@click.option("--limit", type=click.IntRange(1, 50), help="How many results [memory.search.max_results].")
-@click.option("--explain", is_flag=True, help="Say what each score is made of.")
-def search_memory(
-    query: str, home: Path | None, file: Path | None, *, as_json: bool, limit: int | None, explain: bool
-) -> None:
-    """Print what the notes say about QUERY, as the model would find it. Exit code 1 if nothing was found."""
-    from gateway import memory_commands  # noqa: PLC0415 - for quick help
-
-    _end(
-        lambda: memory_commands.search_notes(
-            _made(home), file, os.environ, query, sys.stdout, results=limit, explain=explain, as_json=as_json
+        return context_command.show_context(
+            journals_folder(home), session, sys.stdout, turn=turn, call=call, as_json=as_json
         )
-    )
 
-
-@memory.command("status")
-@home_option
-@config_option
-@json_option
-def memory_status(home: Path | None, file: Path | None, as_json: bool) -> None:
-    """Say what the index holds and how far it is. Exit code 1 if something is still to be indexed or embedded."""
-    from gateway import memory_status as command  # noqa: PLC0415 - for quick help
-    from gateway.clock import SystemClock  # noqa: PLC0415 - as above
-
-    _end(lambda: command.show_status(_made(home), file, os.environ, sys.stdout, now=SystemClock().now(), as_json=as_json))
-
-
-@memory.command("audit")
-@home_option
-@config_option
-@json_option
-def audit_memory(home: Path | None, file: Path | None, as_json: bool) -> None:
-    """Look for notes that say the same, repeat what was recalled or hold secrets, and for those that were never recalled.
-    Exit code 1 if something is wrong."""
-    from gateway import memory_audit  # noqa: PLC0415 - for quick help
-    from gateway.clock import SystemClock  # noqa: PLC0415 - as above
-
-    _end(
-        lambda: memory_audit.audit_notes(_made(home), file, os.environ, sys.stdout, now=SystemClock().now(), as_json=as_json)
-    )
+    end(show)
 
 
 @cli.group()
@@ -283,9 +203,9 @@ def init_config(home: Path | None, file: Path | None, wishes: tuple[str, ...], f
         pairs = [(key.strip(), value) for key, equals, value in (wish.partition("=") for wish in wishes) if equals]
         if len(pairs) < len(wishes):
             raise click.ClickException("--set takes KEY=VALUE, as in --set sessions.queue_limit=5.")
-        return config_commands.init_config(file or _home(home).config, pairs, os.environ, sys.stdout, force=force)
+        return config_commands.init_config(file or home_at(home).config, pairs, os.environ, sys.stdout, force=force)
 
-    _end(init)
+    end(init)
 
 
 @config.command("check")
@@ -296,7 +216,7 @@ def check_config(file: Path | None, home: Path | None, as_json: bool) -> None:
     """Name every fault of FILE [HOME/config.toml] and of the environment. Exit code 1 if there is one."""
     from gateway.configuration import commands as config_commands  # noqa: PLC0415 - for quick help
 
-    _end(lambda: config_commands.check_config(file or _home(home).config, os.environ, sys.stdout, as_json=as_json))
+    end(lambda: config_commands.check_config(file or home_at(home).config, os.environ, sys.stdout, as_json=as_json))
 
 
 @config.command("show")
@@ -308,8 +228,8 @@ def show_config(home: Path | None, file: Path | None, as_json: bool, sources: bo
     """Print every value that is in force, secrets as what refers to them."""
     from gateway.configuration import commands as config_commands  # noqa: PLC0415 - for quick help
 
-    path = file or _home(home).config
-    _end(lambda: config_commands.show_config(path, os.environ, sys.stdout, as_json=as_json, sources=sources))
+    path = file or home_at(home).config
+    end(lambda: config_commands.show_config(path, os.environ, sys.stdout, as_json=as_json, sources=sources))
 
 
 @cli.group()
@@ -326,7 +246,7 @@ def rotate(home: Path | None, file: Path | None) -> None:
     from gateway.door.token import rotate_token  # noqa: PLC0415
 
     def make() -> int:
-        place = _home(home)
+        place = home_at(home)
         if not place.root.is_dir():
             raise click.ClickException(f"There is no home at {place.root}; `exuvia run` makes one.")
         sources, fault = merge_readable(file or place.config, os.environ)
@@ -338,7 +258,7 @@ def rotate(home: Path | None, file: Path | None) -> None:
             click.echo(f"exuvia: {fault} Should gateway.token be set there, that one counts as before.", err=True)
         return 0
 
-    _end(make)
+    end(make)
 
 
 @cli.command()
@@ -350,8 +270,8 @@ def doctor(home: Path | None, file: Path | None, offline: bool, as_json: bool) -
     """Look for what is wrong around the gateway, and say what mends it. Exit code 1 if something is."""
     from gateway.doctor.examination import doctor as look  # noqa: PLC0415 - for quick help
 
-    place = _home(home)
-    _end(lambda: look(place, file or place.config, os.environ, sys.stdout, offline=offline, as_json=as_json))
+    place = home_at(home)
+    end(lambda: look(place, file or place.config, os.environ, sys.stdout, offline=offline, as_json=as_json))
 
 
 @cli.command()
@@ -366,7 +286,7 @@ def models(action: str, home: Path | None, file: Path | None, offline: bool, as_
     from gateway import models_command  # noqa: PLC0415 - for quick help
 
     def act() -> int:
-        place = _home(home)
+        place = home_at(home)
         config_file = file or place.config
         if action == "list":
             return models_command.list_models(place, config_file, os.environ, sys.stdout, offline=offline, as_json=as_json)
@@ -374,7 +294,7 @@ def models(action: str, home: Path | None, file: Path | None, offline: bool, as_
             raise click.ClickException("To refresh is to ask the vendors; leave --offline out.")
         return models_command.refresh_models(place, config_file, os.environ, sys.stdout, as_json=as_json)
 
-    _end(act)
+    end(act)
 
 
 @cli.group()
@@ -393,19 +313,19 @@ scope_option = click.option(
 @click.option("--print", "only_print", is_flag=True, help="Print the unit and write nothing.")
 def install_service(for_user: bool, home: Path | None, only_print: bool) -> None:
     """Write the unit that runs this installation, and say how to start it."""
-    from gateway import service as units  # noqa: PLC0415 - for quick help
+    from gateway import systemd_units as units  # noqa: PLC0415 - for quick help
 
     scope: units.Scope = "user" if for_user else "system"
-    _end(lambda: units.install(scope, Path(sys.executable), home, os.environ, sys.stdout, only_print=only_print))
+    end(lambda: units.install(scope, Path(sys.executable), home, os.environ, sys.stdout, only_print=only_print))
 
 
 @service.command("uninstall")
 @scope_option
 def uninstall_service(for_user: bool) -> None:
     """Remove the unit; the home and everything in it stay."""
-    from gateway import service as units  # noqa: PLC0415 - for quick help
+    from gateway import systemd_units as units  # noqa: PLC0415 - for quick help
 
-    _end(lambda: units.uninstall("user" if for_user else "system", os.environ, sys.stdout))
+    end(lambda: units.uninstall("user" if for_user else "system", os.environ, sys.stdout))
 
 
 def main() -> None:
@@ -420,5 +340,5 @@ def _session(home: Path | None, name: str, person: str | None) -> tuple[Path, st
     """The folder of the journals, and the id of the session there that is named."""
     from gateway.session_files import find_journal  # noqa: PLC0415 - for quick help
 
-    folder = _folder(home)
+    folder = journals_folder(home)
     return folder, find_journal(folder, name, person).stem

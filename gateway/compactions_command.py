@@ -10,7 +10,7 @@ from gateway.commands.compactions import entry_of_cut
 from gateway.session_commands import WELL, print_json
 from gateway.session_files import find_journal, recorded
 from gateway.terminal.printable import one_line
-from plugins.contracts import CompactionEntry
+from plugins.command_contract import CompactionEntry
 from sessions.events import ContextCompacted
 from sessions.transcript import Transcript, evolve
 

@@ -21,7 +21,7 @@ from aiohttp import web
 from gateway import logs, whereabouts
 from gateway.clock import SystemClock
 from gateway.commands.parsing import listed
-from gateway.commands.view import Surroundings
+from gateway.commands.surroundings import Surroundings
 from gateway.configuration.keys import Config, check_backend, check_condensers, check_embedding, check_providers, load_config
 from gateway.configuration.reloading import Reloading
 from gateway.configuration.settings import Settings
@@ -52,7 +52,8 @@ from gateway.models.choosing import Models
 from gateway.models.open_providers import OpenProviders, open_chats, open_embeddings
 from gateway.models.told import AllTold, told_before
 from gateway.supervision import Supervisor, passed_socket
-from plugins.contracts import ChatProvider, Clock, Command, House, NoSettings, Tool
+from plugins.command_contract import Command
+from plugins.contracts import ChatProvider, Clock, House, NoSettings, Tool
 from plugins.embedding import EmbeddingProvider
 from plugins.facts.facts import Facts
 from plugins.hooks import Hooks

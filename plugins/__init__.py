@@ -6,6 +6,7 @@ importing one module of this floor never pays for the others.
 What an author meets:
 
     contracts    what a plugin may provide, and the `House` it is given; summaries: the same for compactions;
+                 command_contract: the same for commands, and what they see of a conversation;
                  embedding: the same for what makes vectors
     errors       what a plugin may raise
     hookspecs    the hooks, each with its promise
@@ -49,6 +50,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from plugins.command_contract import Command as Command
+    from plugins.command_contract import CommandFailed as CommandFailed
+    from plugins.command_contract import CommandHelp as CommandHelp
+    from plugins.command_contract import CommandTime as CommandTime
+    from plugins.command_contract import CompactionEntry as CompactionEntry
+    from plugins.command_contract import ConversationView as ConversationView
+    from plugins.command_contract import HistoryEntry as HistoryEntry
     from plugins.compactions import AfterCompaction as AfterCompaction
     from plugins.compactions import BeforeCompaction as BeforeCompaction
     from plugins.compactions import CompactionBudget as CompactionBudget
@@ -57,14 +65,7 @@ if TYPE_CHECKING:
     from plugins.contracts import ChatProvider as ChatProvider
     from plugins.contracts import ChatRequest as ChatRequest
     from plugins.contracts import Clock as Clock
-    from plugins.contracts import Command as Command
-    from plugins.contracts import CommandFailed as CommandFailed
-    from plugins.contracts import CommandHelp as CommandHelp
-    from plugins.contracts import CommandTime as CommandTime
-    from plugins.contracts import CompactionEntry as CompactionEntry
-    from plugins.contracts import ConversationView as ConversationView
     from plugins.contracts import Delta as Delta
-    from plugins.contracts import HistoryEntry as HistoryEntry
     from plugins.contracts import House as House
     from plugins.contracts import ModelLimits as ModelLimits
     from plugins.contracts import ModelList as ModelList
@@ -123,9 +124,10 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "plugins.compactions": "AfterCompaction BeforeCompaction CompactionBudget CompactionContext",
-    "plugins.contracts": "CallDraft ChatProvider ChatRequest Clock Command CommandFailed CommandHelp CommandTime"
-    " CompactionEntry ConversationView Delta HistoryEntry House ModelLimits ModelList NoSettings Reply ToldLimits Tool"
-    " ToolContext ToolOutput",
+    "plugins.command_contract": "Command CommandFailed CommandHelp CommandTime CompactionEntry ConversationView "
+    "HistoryEntry",
+    "plugins.contracts": "CallDraft ChatProvider ChatRequest Clock Delta House ModelLimits ModelList NoSettings "
+    "Reply ToldLimits Tool ToolContext ToolOutput",
     "plugins.embedding": "EmbeddingProvider Purpose",
     "plugins.errors": "BadAnswer BadRequest ContextOverflow CredentialsRefused NoSuchModel PluginError ProviderError"
     " RateLimited SettingsRefused StreamCut ToolFailed Unreachable",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from plugins.command_contract import Command
 from plugins.commands.compact import Compact, Compactions, Revert
 from plugins.commands.context import Context
 from plugins.commands.facts import Clear, Distill, Forget, Pin, Unpin, Why
@@ -18,7 +19,7 @@ from plugins.commands.stop import Stop
 from plugins.commands.usage import Usage
 from plugins.commands.verbose import Verbose
 from plugins.context.condensers import Extract, MemoryFlush, ModelSummary
-from plugins.contracts import ChatProvider, Command, Tool
+from plugins.contracts import ChatProvider, Tool
 from plugins.embedding import EmbeddingProvider
 from plugins.facts.tools import WriteMemory
 from plugins.hookspecs import hookimpl

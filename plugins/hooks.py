@@ -16,8 +16,9 @@ import msgspec
 import pluggy
 
 from plugins import deciding, hookspecs, telling, validation
+from plugins.command_contract import Command
 from plugins.compactions import AfterCompaction, BeforeCompaction, CompactionBudget, CompactionContext
-from plugins.contracts import ChatProvider, Command, Tool
+from plugins.contracts import ChatProvider, Tool
 from plugins.deciding import Decision
 from plugins.embedding import EmbeddingProvider
 from plugins.implementations import Implementation, Implementations

@@ -19,8 +19,9 @@ from datetime import datetime
 
 import pluggy
 
+from plugins.command_contract import Command
 from plugins.compactions import AfterCompaction, BeforeCompaction, CompactionBudget, CompactionContext
-from plugins.contracts import ChatProvider, Command, Tool
+from plugins.contracts import ChatProvider, Tool
 from plugins.embedding import EmbeddingProvider
 from plugins.memory.backend import MemoryBackend
 from plugins.pruning import PruningBudget, PruningContext

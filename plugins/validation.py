@@ -10,7 +10,8 @@ from typing import get_args
 
 import msgspec
 
-from plugins.contracts import ChatProvider, Command, CommandTime, Tool
+from plugins.command_contract import Command, CommandTime
+from plugins.contracts import ChatProvider, Tool
 from plugins.embedding import EmbeddingProvider
 from plugins.memory.backend import MemoryBackend
 from plugins.memory.settings import AUTO, SQLITE

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from plugins.contracts import CompactionEntry
+from plugins.command_contract import CompactionEntry
 from sessions.cycle import Cut
 from sessions.events import ContextCompacted, Trigger
 from sessions.transcript import Transcript

@@ -7,7 +7,7 @@ from itertools import accumulate
 
 import msgspec
 
-from plugins.contracts import ContextItem, PrunedReport
+from plugins.command_contract import ContextItem, PrunedReport
 from sessions.context import Context, canonical
 from sessions.events import InstructionsSet
 from sessions.messages import AssistantMessage, Message, ToolMessage, UserMessage

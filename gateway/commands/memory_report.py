@@ -6,7 +6,7 @@ import asyncio
 from datetime import UTC, datetime
 
 from gateway.commands.status import count_of, span
-from plugins.contracts import MemoryFound, MemoryReport, NoteEntry
+from plugins.command_contract import MemoryFound, MemoryReport, NoteEntry
 from plugins.memory.memory import Memory
 from plugins.memory.notes import MAIN, Notes
 from plugins.memory.remarks import remarks_on

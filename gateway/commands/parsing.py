@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from plugins.contracts import Command, CommandHelp
+from plugins.command_contract import Command, CommandHelp
 
 _COMMAND = re.compile(r"\A/([a-z][a-z0-9_]{0,31})(?:\s+(.*))?\Z", re.DOTALL)
 

@@ -3,49 +3,35 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime, tzinfo
+from datetime import datetime
 from functools import partial
-
-import msgspec
 
 from gateway.commands.compactions import entry_of_cut, in_force
 from gateway.commands.context_report import parts, pruned
-from gateway.commands.memory_report import memory_found, memory_in_short, memory_report
+from gateway.commands.memory_report import memory_in_short
+from gateway.commands.memory_view import MemoryView
 from gateway.commands.parsing import listed, parse_command
 from gateway.commands.status import SessionStatus, describe, span
+from gateway.commands.surroundings import Surroundings
 from gateway.conversations import inbox
 from gateway.conversations.chat import Chat
 from gateway.conversations.conversation import VERBOSE, Conversation
-from gateway.conversations.day_notes import NoteNotWritten
-from gateway.conversations.remembering import Remembering
 from gateway.door.people import OWNER
 from gateway.errors import Conflict, GatewayError, sentence_of
-from gateway.fact_finding import FactFinding
 from gateway.measuring.session_meter import SessionMeter
-from gateway.models.choosing import Models
 from gateway.tokenizer.counting import o200k
-from plugins.contracts import (
-    Clock,
-    Command,
+from plugins.command_contract import (
     CommandFailed,
     CommandHelp,
     CompactionEntry,
     ContextReport,
     HistoryEntry,
-    MemoryFound,
-    MemoryReport,
     QueueState,
 )
+from plugins.contracts import Clock
 from plugins.errors import ProviderError
-from plugins.facts.errors import FactsError
-from plugins.facts.facts import Facts
-from plugins.facts.persons import PersonsFacts
-from plugins.memory.errors import IndexUnusable
-from plugins.memory.memory import Memory
-from plugins.memory.scope import Scope
-from plugins.memory.transcripts import document_of
 from sessions.context import assemble
 from sessions.events import (
     CommandAnswered,
@@ -65,27 +51,7 @@ HISTORY_BYTES = 2 * 1024 * 1024
 """How far back `/history` reads."""
 
 
-class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
-    """What all commands share: `began` is when the gateway started, on the monotonic clock, `zone` the time zone of the
-    people, None for the system's."""
-
-    models: Models
-    commands: Mapping[str, Command]
-    clock: Clock
-    began: float
-    version: str
-    zone: Callable[[], tzinfo | None]
-    queue_limit: Callable[[], int]
-    refused: Callable[[], Sequence[str]]
-    notes: Callable[[], Sequence[str]]
-    troubles: Callable[[], Sequence[str]]
-    memory: Memory
-    remembering: Remembering
-    facts: Facts
-    finding: FactFinding
-
-
-class View:
+class View(MemoryView):
     """A `ConversationView` of one command's message."""
 
     def __init__(
@@ -93,14 +59,8 @@ class View:
     ) -> None:
         self._chat = chat
         self._conversation = conversation
-        self._waiting = waiting
-        self._around = around
+        super().__init__(around, waiting, lambda: self._transcript.settings.get("model"))
         self._meter = meter
-
-    @property
-    def person(self) -> str:
-        """Who typed it."""
-        return self._waiting.message.sender
 
     @property
     def client(self) -> str:
@@ -295,54 +255,6 @@ class View:
 
     def _window(self) -> int | None:
         return self._around.models.choose(self._transcript.settings.get("model")).window
-
-    async def remember(self, text: str) -> str:
-        """Write something into the notes."""
-        try:
-            return await self._around.remembering.remember(text, self.person, group=self._group)
-        except NoteNotWritten as error:
-            raise CommandFailed(str(error)) from error
-
-    async def forget_lines(self, place: str) -> str:
-        """Take lines out of a note."""
-        try:
-            return await self._around.remembering.forget(place, group=self._group)
-        except NoteNotWritten as error:
-            raise CommandFailed(str(error)) from error
-
-    async def distill(self) -> tuple[int, int]:
-        """Make of this person's daily facts few that stay."""
-        try:
-            return await self._around.finding.distill(self.person, self._transcript.settings.get("model"))
-        except (GatewayError, ProviderError, FactsError) as error:
-            raise CommandFailed(sentence_of(error)) from error
-
-    @property
-    def facts(self) -> PersonsFacts:
-        """The small facts, as they may be told here."""
-        return PersonsFacts(self._around.facts, self.person, group=self._group)
-
-    async def message(self, session: str, seq: int) -> str:
-        """A message of this person's sessions."""
-        scope = Scope(owners=frozenset({self.person}), private=not self._group)
-        return await self._around.memory.excerpt(document_of(session), seq, 1, scope) or ""
-
-    async def memory(self) -> MemoryReport:
-        """What is remembered."""
-        around = self._around
-        return await memory_report(around.memory, around.remembering.notes, around.clock.now(), private=not self._group)
-
-    async def search_memory(self, query: str) -> MemoryFound:
-        """What the memory has for a query."""
-        scope = Scope(owners=frozenset({self.person}), private=not self._group)
-        try:
-            return await memory_found(self._around.memory, query, scope)
-        except IndexUnusable as error:
-            raise CommandFailed(str(error)) from error
-
-    @property
-    def _group(self) -> bool:
-        return self._waiting.message.chat == "group"
 
     def stop_turn(self) -> bool:
         """Cancel the running turn of the key's conversations."""

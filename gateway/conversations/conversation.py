@@ -20,7 +20,8 @@ from gateway.conversations.inbox import Inbox
 from gateway.conversations.live import Live
 from gateway.conversations.turn import Turn
 from gateway.conversations.typed_commands import TypedCommands
-from plugins.contracts import Clock, Command
+from plugins.command_contract import Command
+from plugins.contracts import Clock
 from sessions.errors import StorageFailed
 from sessions.events import MessageReceived, SessionClosed
 from sessions.recorder import Recorder

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, TypeAlias, get_args
 
 from gateway.commands.parsing import Typed, parse_command
-from plugins.contracts import Command
+from plugins.command_contract import Command
 from sessions.recorder import Recorder
 from sessions.transcript import Waiting
 

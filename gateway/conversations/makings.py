@@ -9,7 +9,8 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from gateway.commands.parsing import Typed
-from gateway.commands.view import Surroundings, View
+from gateway.commands.surroundings import Surroundings
+from gateway.commands.view import View
 from gateway.configuration.settings import Settings
 from gateway.conversations.answering import Answering
 from gateway.conversations.chat import Chat
@@ -37,7 +38,8 @@ from gateway.measuring.figures import Figures
 from gateway.measuring.session_meter import SessionMeter
 from gateway.models.choosing import ChosenModel, Models
 from gateway.models.open_providers import OpenProviders
-from plugins.contracts import ChatProvider, Clock, Command, Tool
+from plugins.command_contract import Command
+from plugins.contracts import ChatProvider, Clock, Tool
 from plugins.hooks import Hooks
 from plugins.summaries import Flush, Summarizer
 from sessions.attachments import Attachments

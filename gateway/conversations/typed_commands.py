@@ -13,7 +13,7 @@ from contextlib import suppress
 
 from gateway.commands.parsing import Typed, parse_command
 from gateway.errors import sentence_of
-from plugins.contracts import Command, CommandFailed
+from plugins.command_contract import Command, CommandFailed
 from sessions.attachments import head_and_tail
 from sessions.errors import SessionsError, StorageFailed
 from sessions.events import CommandAnswered, PluginFailed

@@ -141,19 +141,19 @@ def watching(patient: Patient) -> Iterator[Finding]:
 
 def unit(patient: Patient) -> Iterator[Finding]:
     """Whether the services that were installed are what this version installs, and start a program that is there."""
-    from gateway import service  # noqa: PLC0415 - for quick help
+    from gateway import systemd_units  # noqa: PLC0415 - for quick help
 
-    scopes: tuple[service.Scope, ...] = ("user", "system")
+    scopes: tuple[systemd_units.Scope, ...] = ("user", "system")
     for scope in scopes:
-        path = service.place(scope, patient.environment)
+        path = systemd_units.place(scope, patient.environment)
         text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
         command = next((line.removeprefix("ExecStart=") for line in text.splitlines() if line.startswith("ExecStart=")), "")
         mend = f"`exuvia service install --{scope}` writes it anew; then let systemd read it: `systemctl daemon-reload`."
-        if not text.startswith(service.MARK):
+        if not text.startswith(systemd_units.MARK):
             continue  # none, or somebody's own
         if not Path(command.split('"')[1] if command.startswith('"') else command.partition(" ")[0]).exists():
             yield Finding(what=f"The service in {path} starts a program that is not there.", mend=mend)
-        elif text != service.unit(scope, command):
+        elif text != systemd_units.unit(scope, command):
             yield Finding(
                 level="note", what=f"The service in {path} is of another version, or was changed by hand.", mend=mend
             )

@@ -21,7 +21,7 @@ from gateway.door.outbox import Outbox
 from gateway.door.people import Admission
 from gateway.door.uploads import UnknownAttachment, Uploads
 from gateway.errors import Busy, Conflict, DamagedSession, sentence_of
-from plugins.contracts import CommandHelp
+from plugins.command_contract import CommandHelp
 from sessions.errors import SessionsError, StorageFailed
 from sessions.messages import Attachment
 

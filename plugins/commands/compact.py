@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import ClassVar
 
+from plugins.command_contract import CommandFailed, CommandTime, CompactionEntry, ConversationView
 from plugins.commands.markdown import code, one_line
-from plugins.contracts import CommandFailed, CommandTime, CompactionEntry, ConversationView
 
 LISTED = 20
 """How many compactions are listed."""

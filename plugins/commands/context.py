@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from plugins.command_contract import CommandFailed, CommandTime, ContextItem, ContextReport, ConversationView, PrunedReport
 from plugins.commands.markdown import code, one_line
-from plugins.contracts import CommandFailed, CommandTime, ContextItem, ContextReport, ConversationView, PrunedReport
 
 LARGEST = 20
 """How many items `/context detail` shows."""

@@ -1,11 +1,13 @@
-"""`/pin`, `/unpin`, `/forget`, `/clear` and `/why`: the small facts that the gateway keeps, and what becomes of them."""
+"""`/pin`, `/unpin`, `/forget`, `/clear`, `/distill` and `/why`: the small facts that are kept, and what becomes of them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import ClassVar
 
+from plugins.command_contract import CommandFailed, CommandTime, ConversationView
 from plugins.commands.markdown import code, one_line
-from plugins.contracts import CommandFailed, CommandTime, ConversationView
 from plugins.facts.errors import FactsError
 from plugins.facts.events import (
     DailyCleared,
@@ -34,10 +36,8 @@ class Pin:
 
     async def run(self, argument: str, conversation: ConversationView) -> str:
         """Answer with the fact; CommandFailed where there is none, or no more can be pinned."""
-        try:
+        with _refusals():
             return f"Pinned: {told(await conversation.facts.pin(_named(argument, self.usage)))}"
-        except FactsError as error:
-            raise CommandFailed(str(error)) from error
 
 
 class Unpin:
@@ -50,10 +50,8 @@ class Unpin:
 
     async def run(self, argument: str, conversation: ConversationView) -> str:
         """Answer with the fact; CommandFailed where there is none."""
-        try:
+        with _refusals():
             return f"Unpinned: {told(await conversation.facts.pin(_named(argument, self.usage), pinned=False))}"
-        except FactsError as error:
-            raise CommandFailed(str(error)) from error
 
 
 class Forget:
@@ -70,10 +68,8 @@ class Forget:
         if "#L" in named:
             gone = await conversation.forget_lines(named)
             return f"These lines are gone from {code(named.partition('#')[0])}:\n\n```\n{gone.replace('```', '´´´')}\n```"
-        try:
+        with _refusals():
             return f"Forgotten: {told(await conversation.facts.forget(named))}"
-        except FactsError as error:
-            raise CommandFailed(str(error)) from error
 
 
 class Clear:
@@ -88,10 +84,8 @@ class Clear:
         """Answer with how many left; CommandFailed where anything follows the name."""
         if argument:
             raise CommandFailed("/clear takes nothing after it; a single fact is forgotten with /forget ID.")
-        try:
+        with _refusals():
             count = await conversation.facts.clear()
-        except FactsError as error:
-            raise CommandFailed(str(error)) from error
         if not count:
             return "The daily log is empty."
         return f"{count:,} fact{'s' if count > 1 else ''} left the daily log."
@@ -123,10 +117,8 @@ class Why:
 
     async def run(self, argument: str, conversation: ConversationView) -> str:
         """Answer with its whole story; CommandFailed where there is none."""
-        try:
+        with _refusals():
             story = await conversation.facts.story(_named(argument, self.usage))
-        except FactsError as error:
-            raise CommandFailed(str(error)) from error
         lines = [told(story.fact) + ("" if story.there else " (no longer there)"), ""]
         if (origin := story.fact.origin) is not None:
             said = await conversation.message(origin.session, origin.seq)
@@ -142,6 +134,15 @@ def told(fact: Fact) -> str:
     """A fact on one line of Markdown: its id, its words, what it is."""
     pin = ", pinned" if fact.pinned else ""
     return f"{code(fact.id[:8])} {one_line(fact.content, LENGTH)} ({fact.type}, {fact.importance:.2f}{pin})"
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """What the facts refuse is told to the person who typed the command."""
+    try:
+        yield
+    except FactsError as error:
+        raise CommandFailed(str(error)) from error
 
 
 def _named(argument: str, usage: str) -> str:

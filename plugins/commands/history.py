@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import ClassVar
 
+from plugins.command_contract import CommandFailed, CommandTime, ConversationView, HistoryEntry
 from plugins.commands.markdown import one_line
-from plugins.contracts import CommandFailed, CommandTime, ConversationView, HistoryEntry
 
 USUAL, MOST = 10, 100
 """How many messages are shown when no number is given, and at most."""

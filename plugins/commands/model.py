@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import ClassVar
 
+from plugins.command_contract import CommandFailed, CommandTime, ConversationView
 from plugins.commands.markdown import code
-from plugins.contracts import CommandFailed, CommandTime, ConversationView
 
 _NAMED = re.compile(r"[^\s:]+:\S+")
 

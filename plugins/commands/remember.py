@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
+from plugins.command_contract import CommandFailed, CommandTime, ConversationView, MemoryReport
 from plugins.commands.facts import told
 from plugins.commands.markdown import code, one_line
-from plugins.contracts import CommandFailed, CommandTime, ConversationView, MemoryReport
 from plugins.facts.errors import FactsError
 from plugins.facts.values import Fact
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from plugins.command_contract import CommandFailed, CommandTime, ConversationView
 from plugins.commands.markdown import code
-from plugins.contracts import CommandFailed, CommandTime, ConversationView
 from sessions.messages import Usage as Tokens
 
 

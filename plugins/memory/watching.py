@@ -78,7 +78,7 @@ class Watching:
                     tasks.create_task(self._follow(places.flat, places, recursive=False))
                     tasks.create_task(self._follow(places.deep, places, recursive=True))
             except* _Moved:
-                pass
+                pass  # no fault: the places are other ones, and are watched anew
             except* Exception as errors:  # a limit of the system, or the library's own: searches look themselves meanwhile
                 self.fault = f"{type(errors.exceptions[0]).__name__}: {errors.exceptions[0]}"
                 await asyncio.sleep(AGAIN_SECONDS)

@@ -30,7 +30,8 @@ from gateway.conversations.showing import Showing
 from gateway.conversations.turn import Turn, TurnRules
 from gateway.conversations.workspace_notes import WorkspaceNotes
 from gateway.models.choosing import Models
-from plugins.contracts import CallDraft, ChatRequest, Command, Delta, ModelLimits, NoSettings, Reply, ToolContext, ToolOutput
+from plugins.command_contract import Command
+from plugins.contracts import CallDraft, ChatRequest, Delta, ModelLimits, NoSettings, Reply, ToolContext, ToolOutput
 from plugins.facts.facts import Facts
 from plugins.facts.settings import FactKeys
 from plugins.hooks import Hooks

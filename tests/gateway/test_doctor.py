@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from gateway import service
+from gateway import systemd_units
 from gateway.clock import SystemClock
 from gateway.configuration.checking import check
 from gateway.doctor.examination import CHECKS, examined
@@ -375,12 +375,12 @@ def test_a_service_of_another_version_and_one_without_its_program_are_found(tmp_
     ill = patient(tmp_path / "home", XDG_CONFIG_HOME=str(tmp_path))
     program = tmp_path / "exuvia"
     program.touch()
-    path = service.place("user", ill.environment)
+    path = systemd_units.place("user", ill.environment)
     path.parent.mkdir(parents=True)
     assert found("service", ill) == []
-    path.write_text(service.unit("user", f'"{program}" run'))
+    path.write_text(systemd_units.unit("user", f'"{program}" run'))
     assert found("service", ill) == []
-    path.write_text(service.unit("user", f"{program} run") + "Nice=5\n")
+    path.write_text(systemd_units.unit("user", f"{program} run") + "Nice=5\n")
     (finding,) = found("service", ill)
     assert (finding.level, finding.what) == ("note", f"The service in {path} is of another version, or was changed by hand.")
     assert "exuvia service install --user" in finding.mend

@@ -10,7 +10,8 @@ from typing import ClassVar, Literal
 import pytest
 
 from gateway.conversations.inbox import MODES, QueueMode
-from plugins.contracts import CallDraft, ChatRequest, Command, CommandTime, ConversationView, Delta, Reply
+from plugins.command_contract import Command, CommandTime, ConversationView
+from plugins.contracts import CallDraft, ChatRequest, Delta, Reply
 from sessions.context import is_paired
 from sessions.events import (
     CommandAnswered,

@@ -11,6 +11,16 @@ import msgspec
 import pytest
 
 from exuvia import Command, CommandFailed, CommandHelp, HistoryEntry
+from plugins.command_contract import (
+    CompactionEntry,
+    ContextItem,
+    ContextReport,
+    MemoryFound,
+    MemoryReport,
+    NoteEntry,
+    PrunedReport,
+    QueueState,
+)
 from plugins.commands.compact import Compact, Compactions, Revert
 from plugins.commands.context import Context
 from plugins.commands.facts import Clear, Distill, Forget, Pin, Unpin, Why
@@ -24,16 +34,6 @@ from plugins.commands.status import Status, Whoami
 from plugins.commands.stop import Stop
 from plugins.commands.usage import Usage
 from plugins.commands.verbose import Verbose
-from plugins.contracts import (
-    CompactionEntry,
-    ContextItem,
-    ContextReport,
-    MemoryFound,
-    MemoryReport,
-    NoteEntry,
-    PrunedReport,
-    QueueState,
-)
 from plugins.facts.persons import PersonsFacts
 from plugins.facts.values import Fact
 from sessions.messages import Usage as Tokens
