@@ -9,14 +9,13 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import structlog
-from aiohttp import web
 
 from gateway import logs, whereabouts
 from gateway.clock import SystemClock
@@ -27,16 +26,16 @@ from gateway.configuration.reloading import Reloading
 from gateway.configuration.settings import Settings
 from gateway.conversations.day_notes import DayNotes
 from gateway.conversations.makings import Conversations, Parts
-from gateway.conversations.offered_tools import OfferedTools
+from gateway.conversations.offered_tools import OfferedTools, opened_tools
 from gateway.conversations.remembering import Remembering
 from gateway.conversations.switchboard import Switchboard
 from gateway.conversations.workspace_notes import WorkspaceNotes
 from gateway.door.access import Access
-from gateway.door.attempts import Attempts
+from gateway.door.listening import access_of, listening
 from gateway.door.people import People, people_of
 from gateway.door.token import gateway_token
 from gateway.door.uploads import Uploads
-from gateway.door.web import application, runner_of
+from gateway.door.web import application
 from gateway.door.websocket import WebsocketDoor
 from gateway.errors import Busy, ConfigRefused, GatewayError, StartRefused, sentence_of
 from gateway.fact_finding import FactFinding
@@ -53,7 +52,7 @@ from gateway.models.open_providers import OpenProviders, open_chats, open_embedd
 from gateway.models.told import AllTold, told_before
 from gateway.supervision import Supervisor, passed_socket
 from plugins.command_contract import Command
-from plugins.contracts import ChatProvider, Clock, House, NoSettings, Tool
+from plugins.contracts import ChatProvider, Clock, House
 from plugins.embedding import EmbeddingProvider
 from plugins.facts.facts import Facts
 from plugins.hooks import Hooks
@@ -183,7 +182,7 @@ class Daemon:
         )
         commands = {name: command() for name, command in hooks.commands().items()}
         workspace = self.home.workspace(self.config.agent.workspace)
-        opened = self._open_tools(hooks, functools.partial(house, memory=memory, facts=facts))
+        opened = opened_tools(hooks.tools(), functools.partial(house, memory=memory, facts=facts))
         tools = OfferedTools(opened, lambda: self.config.agent.workspace_access)
         parts = Parts(
             settings=self.settings,
@@ -212,21 +211,7 @@ class Daemon:
                 queue_limit=lambda: self.config.sessions.queue_limit,
             )
         )
-        instruments = Instruments(
-            version=VERSION,
-            home=self.home,
-            clock=self.clock,
-            began=self._began,
-            figures=self._figures,
-            lag=lag,
-            troubles=troubles,
-            settings=self.settings,
-            readiness=self.readiness,
-            committer=committer,
-            catalog=catalog,
-            switchboard=switchboard,
-            models=models,
-        )
+        instruments = self._instruments(lag, troubles, committer, catalog, switchboard=switchboard, models=models)
         reloading = Reloading(self.settings, check=lambda config: self._check(config, hooks))
         async with self._door(switchboard, parts, people, instruments) as door:
             with contextlib.suppress(TimeoutError):  # so that the first message knows the models of this machine
@@ -272,6 +257,32 @@ class Daemon:
             log.error("plugin_refused", plugin=refusal.plugin, reason=refusal.sentence)
         return hooks
 
+    def _instruments(
+        self,
+        lag: LoopLag,
+        troubles: Troubles,
+        committer: Committer,
+        catalog: Catalog,
+        *,
+        switchboard: Switchboard,
+        models: Models,
+    ) -> Instruments:
+        return Instruments(
+            version=VERSION,
+            home=self.home,
+            clock=self.clock,
+            began=self._began,
+            figures=self._figures,
+            lag=lag,
+            troubles=troubles,
+            settings=self.settings,
+            readiness=self.readiness,
+            committer=committer,
+            catalog=catalog,
+            switchboard=switchboard,
+            models=models,
+        )
+
     def _surroundings(
         self,
         hooks: Hooks,
@@ -305,16 +316,6 @@ class Daemon:
         name = self.config.agent.timezone
         return self.clock.now().astimezone(ZoneInfo(name) if name else None)
 
-    def _open_tools(self, hooks: Hooks, house: Callable[[str, Any], House]) -> dict[str, Tool]:
-        """Each tool with its house; one that cannot be made is named and left out."""
-        tools: dict[str, Tool] = {}
-        for name, kind in hooks.tools().items():
-            try:
-                tools[name] = kind(house(name, NoSettings()))
-            except Exception as error:
-                log.error("tool_not_opened", tool=name, reason=sentence_of(error))
-        return tools
-
     def _house(self, name: str, settings: Any, transport: Transport, told: AllTold, **more: Any) -> House:
         return House(
             settings=settings,
@@ -342,11 +343,11 @@ class Daemon:
         )
         doors: list[WebsocketDoor] = []
         app = application(lambda: doors[0].access, self.readiness, lambda: doors[0], uploads, instruments)
-        runner = await self._listen(app)
+        runner = await listening(app, self.config.gateway, self._passed)
         self.address = runner.addresses[0][:2]
         door = WebsocketDoor(
             switchboard,
-            self._access(people, self.address[1]),
+            access_of(people, self.config.gateway, self.address[1], self.clock.monotonic),
             uploads,
             server=f"exuvia/{VERSION}",
             model=parts.models.configured,
@@ -361,33 +362,6 @@ class Daemon:
         finally:
             await door.close()
             await runner.cleanup()
-
-    async def _listen(self, app: web.Application) -> web.AppRunner:
-        gateway = self.config.gateway
-        runner = runner_of(app)
-        await runner.setup()
-        try:
-            await self._site(runner).start()
-        except OSError as error:
-            await runner.cleanup()
-            raise StartRefused(f"{gateway.host}:{gateway.port} cannot be listened on: {error.strerror}.") from error
-        return runner
-
-    def _access(self, people: People, port: int) -> Access:
-        gateway = self.config.gateway
-        return Access(
-            people,
-            Attempts(self.clock.monotonic),
-            host=gateway.host,
-            port=port,
-            hosts=gateway.allowed_hosts,
-            origins=gateway.allowed_origins,
-        )
-
-    def _site(self, runner: web.AppRunner) -> web.BaseSite:
-        if self._passed is not None:
-            return web.SockSite(runner, self._passed)
-        return web.TCPSite(runner, self.config.gateway.host, self.config.gateway.port)
 
     async def _admit(self, config: Config, access: Access) -> None:
         """Have those speak who may by a changed configuration, at once."""

@@ -26,13 +26,17 @@ EXAMPLE = ROOT / "config.example.toml"
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 _KEY = re.compile(r"^(#?)([a-z_]+) = ", re.MULTILINE)
-_NOT_OURS = {".git", ".venv", "__pycache__", "build", "dist", ".hypothesis", ".pytest_cache", ".mypy_cache", ".ruff_cache"}
+_NOT_OURS = {".git", "__pycache__", "build", "dist", ".hypothesis", ".pytest_cache", ".mypy_cache", ".ruff_cache"}
 
 
 def our_files() -> Iterator[Path]:
-    """Every file of the repository, without what tools leave in it."""
+    """Every file of the repository, without what tools leave in it: CI makes an environment while the tests run."""
     for folder, folders, names in os.walk(ROOT):
-        folders[:] = [name for name in folders if name not in _NOT_OURS and not name.endswith(".egg-info")]
+        folders[:] = [
+            name
+            for name in folders
+            if name not in _NOT_OURS and not name.endswith(".egg-info") and not name.startswith(".venv")
+        ]
         yield from (Path(folder) / name for name in names)
 
 
