@@ -2,7 +2,8 @@
 come back through the door.
 
     cli              the command line; each command is one of the modules below; command_line: what they share
-    daemon           the only place where things are put together; start, serve, stop in order
+    daemon           one gateway: start, serve, reload, stop in order
+    assembly         what it consists of: the only place where things are put together
     home             its folder; whereabouts: where the gateway of a home listens
     logs, clock      how it speaks to operators; what time it is
     next_steps       what `make run` says to type next

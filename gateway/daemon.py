@@ -1,35 +1,27 @@
-"""The daemon: the only place where the parts are put together; start, serve, stop in order."""
+"""The daemon: one gateway from its start to its end. What it consists of is put together in `assembly`."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import os
 import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Mapping
-from datetime import datetime
 from pathlib import Path
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import structlog
 
 from gateway import logs, whereabouts
+from gateway.assembly import VERSION, Assembling, Assembly, check, wishes
 from gateway.clock import SystemClock
 from gateway.commands.parsing import listed
-from gateway.commands.surroundings import Surroundings
-from gateway.configuration.keys import Config, check_backend, check_condensers, check_embedding, check_providers, load_config
+from gateway.configuration.keys import Config, load_config
 from gateway.configuration.reloading import Reloading
 from gateway.configuration.settings import Settings
-from gateway.conversations.day_notes import DayNotes
-from gateway.conversations.makings import Conversations, Parts
-from gateway.conversations.offered_tools import OfferedTools, opened_tools
-from gateway.conversations.remembering import Remembering
 from gateway.conversations.switchboard import Switchboard
-from gateway.conversations.workspace_notes import WorkspaceNotes
 from gateway.door.access import Access
 from gateway.door.listening import access_of, listening
 from gateway.door.people import People, people_of
@@ -38,35 +30,16 @@ from gateway.door.uploads import Uploads
 from gateway.door.web import application
 from gateway.door.websocket import WebsocketDoor
 from gateway.errors import Busy, ConfigRefused, GatewayError, StartRefused, sentence_of
-from gateway.fact_finding import FactFinding
-from gateway.facts import facts_of
 from gateway.home import Home
 from gateway.measuring.figures import Figures
 from gateway.measuring.instruments import Instruments
-from gateway.measuring.loop_lag import LoopLag
 from gateway.measuring.readiness import Readiness
-from gateway.measuring.troubles import Troubles
-from gateway.memory import open_memory
 from gateway.models.choosing import Models
-from gateway.models.open_providers import OpenProviders, open_chats, open_embeddings
-from gateway.models.told import AllTold, told_before
 from gateway.supervision import Supervisor, passed_socket
-from plugins.command_contract import Command
-from plugins.contracts import ChatProvider, Clock, House
-from plugins.embedding import EmbeddingProvider
-from plugins.facts.facts import Facts
-from plugins.hooks import Hooks
-from plugins.loading import load_plugins
-from plugins.memory.memory import Memory
-from plugins.transport import Transport
-from sessions.attachments import Attachments
-from sessions.catalog import Catalog
+from plugins.contracts import Clock
 from sessions.committer import Committer
 from sessions.errors import HomeLocked, StorageFailed
 from sessions.home_lock import HomeLock
-from sessions.journal import Journals
-
-VERSION = "0.1.0"
 
 LOOK_SECONDS = 0.3
 """So long the start waits at most for a look at the model servers of this machine; closed ports answer at once."""
@@ -131,14 +104,6 @@ class Daemon:
         """The configuration in force."""
         return self.settings.current
 
-    @staticmethod
-    def _check(config: Config, hooks: Hooks) -> None:
-        """ConfigRefused where a configuration asks for what no plugin provides."""
-        check_providers(config, hooks.chat_providers())
-        check_embedding(config, hooks.embedding_providers())
-        check_backend(config, hooks.memory_backends)
-        check_condensers(config, hooks.summarizers(), hooks.flushes())
-
     def stop(self) -> None:
         """Ask the gateway to end; asked again, it waits for no turn any longer."""
         (self._hurry if self._stop.is_set() else self._stop).set()
@@ -148,205 +113,82 @@ class Daemon:
         self._listen_to_signals()
         await stack.enter_async_context(self._supervisor.fed())
         people = self._people(self.config)
-        lag = stack.enter_context(LoopLag(self._figures.lag_seconds))
-        committer, journals, catalog = await self._open_storage(stack)
-        hooks = self._load_plugins()
-        kinds = hooks.chat_providers()
-        self._check(self.config, hooks)
-        transport = await stack.enter_async_context(Transport())
-        house = functools.partial(self._house, transport=transport, told=told_before(self.home.models))
-        providers = await stack.enter_async_context(open_chats(kinds, house))
-        embeddings = await stack.enter_async_context(open_embeddings(hooks.embedding_providers(), house))
-        await asyncio.gather(providers.fit(self.config), embeddings.fit(self.config))
-        models = Models(providers, now=self.clock.monotonic, **self._wishes())
-        memory = await stack.enter_async_context(
-            open_memory(self.home, self.settings, embeddings, hooks.memory_backends, self.clock)
-        )
-        facts = await stack.enter_async_context(facts_of(self.home, self.settings, committer, self.clock))
-        finding = FactFinding(
-            facts,
-            self.home.sessions,
-            catalog,
-            keys=lambda: self.config.memory.facts,
-            tongue=lambda: self.config.agent.language,
-            choose=models.choose,
-            clock=self.clock,
-        )
-        troubles = Troubles(
-            catalog,
-            self._figures,
-            lag,
-            models.breakers,
-            misnamed=models.misnamed,
-            unopened=lambda: [each for part in (providers, embeddings, memory, facts, finding) for each in part.troubles()],
-        )
-        commands = {name: command() for name, command in hooks.commands().items()}
-        workspace = self.home.workspace(self.config.agent.workspace)
-        opened = opened_tools(hooks.tools(), functools.partial(house, memory=memory, facts=facts))
-        tools = OfferedTools(opened, lambda: self.config.agent.workspace_access)
-        parts = Parts(
+        assembling = Assembling(
+            stack=stack,
+            home=self.home,
             settings=self.settings,
             clock=self.clock,
-            hooks=hooks,
-            models=models,
-            providers=providers,
-            tools=tools,
-            commands=commands,
-            attachments=Attachments(self.home.attachments),
-            notes=WorkspaceNotes(workspace),
-            day_notes=DayNotes(workspace),
-            summarizers={name: kind() for name, kind in hooks.summarizers().items()},
-            flushes={name: kind() for name, kind in hooks.flushes().items()},
             figures=self._figures,
-            around=self._surroundings(
-                hooks, models, commands, troubles=troubles, memory=memory, facts=facts, finding=finding
-            ),
+            began=self._began,
         )
-        switchboard = await stack.enter_async_context(
-            Switchboard(
-                journals=journals,
-                catalog=catalog,
-                build=Conversations(parts).build,
-                clock=self.clock,
-                queue_limit=lambda: self.config.sessions.queue_limit,
-            )
-        )
-        instruments = self._instruments(lag, troubles, committer, catalog, switchboard=switchboard, models=models)
-        reloading = Reloading(self.settings, check=lambda config: self._check(config, hooks))
-        async with self._door(switchboard, parts, people, instruments) as door:
+        gateway = await assembling.assembled()
+        async with self._door(gateway, people) as door:
             with contextlib.suppress(TimeoutError):  # so that the first message knows the models of this machine
                 async with asyncio.timeout(LOOK_SECONDS):
-                    await models.look_around()
+                    await gateway.models.look_around()
             self.readiness.ready()
-            self._announce(models)
-            background = [
-                asyncio.create_task(models.keep_looking()),
-                asyncio.create_task(memory.watch()),
-                asyncio.create_task(finding.run()),
-                asyncio.create_task(switchboard.resume_all()),
-                asyncio.create_task(door.uploads.sweep(self.home.sessions)),
-                asyncio.create_task(
-                    reloading.run(
-                        admit=lambda config: self._admit(config, door.access),
-                        take=lambda config: self._take(config, providers, embeddings, models, memory),
-                    )
-                ),
-            ]
-            try:
-                return await self._until_stopped(committer, switchboard)
-            finally:
-                for task in background:
-                    task.cancel()
-                await asyncio.wait(background)
+            self._announce(gateway.models)
+            async with self._background(gateway, door):
+                return await self._until_stopped(gateway.committer, gateway.switchboard)
 
-    # --- building -----------------------------------------------------------------------------------------------------
+    # --- serving ------------------------------------------------------------------------------------------------------
 
-    async def _open_storage(self, stack: contextlib.AsyncExitStack) -> tuple[Committer, Journals, Catalog]:
-        committer = await stack.enter_async_context(Committer())
-        committer.synced = self._figures.sync_seconds.observe
-        catalog = await stack.enter_async_context(Catalog(self.home.catalog, self.home.sessions))
-        if catalog.rebuilt:
-            log.warning("catalog_rebuilt", reason=catalog.rebuilt)
-        for path, reason in catalog.unreadable.items():
-            log.error("journal_unreadable", journal=path.name, reason=reason)
-        return committer, Journals(self.home.sessions, self.home.quarantine, committer), catalog
+    @contextlib.asynccontextmanager
+    async def _background(self, gateway: Assembly, door: WebsocketDoor) -> AsyncIterator[None]:
+        """What goes on beside the turns while the gateway serves."""
+        reloading = Reloading(self.settings, check=lambda config: check(config, gateway.hooks))
+        tasks = [
+            asyncio.create_task(gateway.models.keep_looking()),
+            asyncio.create_task(gateway.memory.watch()),
+            asyncio.create_task(gateway.finding.run()),
+            asyncio.create_task(gateway.switchboard.resume_all()),
+            asyncio.create_task(door.uploads.sweep(self.home.sessions)),
+            asyncio.create_task(
+                reloading.run(
+                    admit=lambda config: self._admit(config, door.access),
+                    take=lambda config: self._take(config, gateway),
+                )
+            ),
+        ]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
 
-    def _load_plugins(self) -> Hooks:
-        hooks = load_plugins(self.config.plugins.allow)
-        for refusal in hooks.refused:
-            log.error("plugin_refused", plugin=refusal.plugin, reason=refusal.sentence)
-        return hooks
-
-    def _instruments(
-        self,
-        lag: LoopLag,
-        troubles: Troubles,
-        committer: Committer,
-        catalog: Catalog,
-        *,
-        switchboard: Switchboard,
-        models: Models,
-    ) -> Instruments:
+    def _instruments(self, gateway: Assembly) -> Instruments:
         return Instruments(
             version=VERSION,
             home=self.home,
             clock=self.clock,
             began=self._began,
             figures=self._figures,
-            lag=lag,
-            troubles=troubles,
+            lag=gateway.lag,
+            troubles=gateway.troubles,
             settings=self.settings,
             readiness=self.readiness,
-            committer=committer,
-            catalog=catalog,
-            switchboard=switchboard,
-            models=models,
+            committer=gateway.committer,
+            catalog=gateway.catalog,
+            switchboard=gateway.switchboard,
+            models=gateway.models,
         )
-
-    def _surroundings(
-        self,
-        hooks: Hooks,
-        models: Models,
-        commands: Mapping[str, Command],
-        *,
-        troubles: Troubles,
-        memory: Memory,
-        facts: Facts,
-        finding: FactFinding,
-    ) -> Surroundings:
-        return Surroundings(
-            models=models,
-            commands=commands,
-            clock=self.clock,
-            began=self._began,
-            version=VERSION,
-            zone=lambda: ZoneInfo(name) if (name := self.config.agent.timezone) else None,
-            queue_limit=lambda: self.config.sessions.queue_limit,
-            refused=lambda: [refusal.sentence for refusal in hooks.refused],
-            notes=self.settings.notes,
-            troubles=troubles.sentences,
-            memory=memory,
-            facts=facts,
-            finding=finding,
-            remembering=Remembering(self.home.workspace(self.config.agent.workspace), memory, self._here),
-        )
-
-    def _here(self) -> datetime:
-        """Now, in the time zone of the configuration or the system."""
-        name = self.config.agent.timezone
-        return self.clock.now().astimezone(ZoneInfo(name) if name else None)
-
-    def _house(self, name: str, settings: Any, transport: Transport, told: AllTold, **more: Any) -> House:
-        return House(
-            settings=settings,
-            folder=self.home.plugins / name,
-            workspace=self.home.workspace(self.config.agent.workspace),
-            clock=self.clock,
-            transport=transport,
-            environment=os.environ,
-            protected=lambda: self.config.agent.protected_files,
-            told=told.get(name),
-            **more,
-        )
-
-    # --- serving ------------------------------------------------------------------------------------------------------
 
     @contextlib.asynccontextmanager
-    async def _door(
-        self, switchboard: Switchboard, parts: Parts, people: People, instruments: Instruments
-    ) -> AsyncIterator[WebsocketDoor]:
+    async def _door(self, gateway: Assembly, people: People) -> AsyncIterator[WebsocketDoor]:
         """Listen; only then the port is known, and with it who may come in."""
+        parts = gateway.parts
         uploads = Uploads(
             parts.attachments,
             limit=lambda: self.config.gateway.attachment_bytes,
             refuses=lambda: self.readiness.refuses,
         )
         doors: list[WebsocketDoor] = []
-        app = application(lambda: doors[0].access, self.readiness, lambda: doors[0], uploads, instruments)
+        app = application(lambda: doors[0].access, self.readiness, lambda: doors[0], uploads, self._instruments(gateway))
         runner = await listening(app, self.config.gateway, self._passed)
         self.address = runner.addresses[0][:2]
         door = WebsocketDoor(
-            switchboard,
+            gateway.switchboard,
             access_of(people, self.config.gateway, self.address[1], self.clock.monotonic),
             uploads,
             server=f"exuvia/{VERSION}",
@@ -367,34 +209,17 @@ class Daemon:
         """Have those speak who may by a changed configuration, at once."""
         access.replace(await asyncio.to_thread(self._people, config))
 
-    async def _take(
-        self,
-        config: Config,
-        providers: OpenProviders[ChatProvider],
-        embeddings: OpenProviders[EmbeddingProvider],
-        models: Models,
-        memory: Memory,
-    ) -> set[str]:
+    async def _take(self, config: Config, gateway: Assembly) -> set[str]:
         """Put the rest of it into force, for turns that begin from now on; returns the keys that changed."""
-        reopened = await providers.fit(config)
-        await embeddings.fit(config)
+        reopened = await gateway.providers.fit(config)
+        await gateway.embeddings.fit(config)
         changed = self.settings.offer(config)
-        models.reconfigure(**self._wishes())
+        gateway.models.reconfigure(**wishes(self.config))
         if any(key.startswith("memory.") for key in changed):
-            memory.wake()  # other places to look in, or somebody else who makes vectors
+            gateway.memory.wake()  # other places to look in, or somebody else who makes vectors
         if changed & {"log.level", "log.format"}:
             logs.configure(self.config.log.level, self.config.log.format)
         return changed | {f"providers.{name}" for name in reopened}
-
-    def _wishes(self) -> dict[str, Any]:
-        """What the configuration says about models."""
-        agent = self.config.agent
-        return {
-            "configured": agent.model,
-            "window": agent.context_window,
-            "windows": agent.context_windows,
-            "fallbacks": agent.fallback_models,
-        }
 
     def _people(self, config: Config) -> People:
         """Who may speak by a configuration and the token as it is now; ConfigRefused if the token cannot be used."""

@@ -1,0 +1,260 @@
+"""What one gateway consists of, put together from the bottom up: storage, plugins, models, memory, facts, conversations."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import structlog
+
+from gateway.commands.surroundings import Surroundings
+from gateway.configuration.keys import Config, check_backend, check_condensers, check_embedding, check_providers
+from gateway.configuration.settings import Settings
+from gateway.conversations.day_notes import DayNotes
+from gateway.conversations.makings import Conversations, Parts
+from gateway.conversations.offered_tools import OfferedTools, opened_tools
+from gateway.conversations.remembering import Remembering
+from gateway.conversations.switchboard import Switchboard
+from gateway.conversations.workspace_notes import WorkspaceNotes
+from gateway.fact_finding import FactFinding
+from gateway.facts import facts_of
+from gateway.home import Home
+from gateway.measuring.figures import Figures
+from gateway.measuring.loop_lag import LoopLag
+from gateway.measuring.troubles import Troubles
+from gateway.memory import open_memory
+from gateway.models.choosing import Models
+from gateway.models.open_providers import OpenProviders, open_chats, open_embeddings
+from gateway.models.told import AllTold, told_before
+from plugins.command_contract import Command
+from plugins.contracts import ChatProvider, Clock, House, Tool
+from plugins.embedding import EmbeddingProvider
+from plugins.facts.facts import Facts
+from plugins.hooks import Hooks
+from plugins.loading import load_plugins
+from plugins.memory.memory import Memory
+from plugins.transport import Transport
+from sessions.attachments import Attachments
+from sessions.catalog import Catalog
+from sessions.committer import Committer
+from sessions.journal import Journals
+
+VERSION = "0.1.0"
+
+log = structlog.get_logger("exuvia")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Assembly:
+    """The parts of a running gateway that its door, its reloading and its end have to do with."""
+
+    hooks: Hooks
+    committer: Committer
+    catalog: Catalog
+    providers: OpenProviders[ChatProvider]
+    embeddings: OpenProviders[EmbeddingProvider]
+    models: Models
+    memory: Memory
+    finding: FactFinding
+    troubles: Troubles
+    lag: LoopLag
+    parts: Parts
+    switchboard: Switchboard
+
+
+@dataclass(frozen=True, kw_only=True)
+class Assembling:
+    """One putting together: `parts()` opens everything on `stack`, which takes it down in the reverse order.
+
+    `began` is the moment of the start on the clock's monotonic side, in seconds.
+    """
+
+    stack: contextlib.AsyncExitStack
+    home: Home
+    settings: Settings
+    clock: Clock
+    figures: Figures
+    began: float
+
+    @property
+    def config(self) -> Config:
+        """The configuration in force."""
+        return self.settings.current
+
+    async def assembled(self) -> Assembly:
+        """Everything, open. Raises ConfigRefused where the configuration asks for what no plugin provides."""
+        opened = self.stack.enter_async_context
+        lag = self.stack.enter_context(LoopLag(self.figures.lag_seconds))
+        committer, journals, catalog = await self._storage()
+        hooks = self._plugins()
+        check(self.config, hooks)
+        house = functools.partial(self._house, transport=await opened(Transport()), told=told_before(self.home.models))
+        providers = await opened(open_chats(hooks.chat_providers(), house))
+        embeddings = await opened(open_embeddings(hooks.embedding_providers(), house))
+        await asyncio.gather(providers.fit(self.config), embeddings.fit(self.config))
+        models = Models(providers, now=self.clock.monotonic, **wishes(self.config))
+        memory = await opened(open_memory(self.home, self.settings, embeddings, hooks.memory_backends, self.clock))
+        facts = await opened(facts_of(self.home, self.settings, committer, self.clock))
+        finding = self._finding(facts, catalog, models)
+        troubles = Troubles(
+            catalog,
+            self.figures,
+            lag,
+            models.breakers,
+            misnamed=models.misnamed,
+            unopened=lambda: [each for part in (providers, embeddings, memory, facts, finding) for each in part.troubles()],
+        )
+        commands = {name: command() for name, command in hooks.commands().items()}
+        around = self._surroundings(hooks, models, commands, troubles=troubles, memory=memory, facts=facts, finding=finding)
+        tools = opened_tools(hooks.tools(), functools.partial(house, memory=memory, facts=facts))
+        parts = self._parts(hooks, models, providers, tools=tools, commands=commands, around=around)
+        return Assembly(
+            hooks=hooks,
+            committer=committer,
+            catalog=catalog,
+            providers=providers,
+            embeddings=embeddings,
+            models=models,
+            memory=memory,
+            finding=finding,
+            troubles=troubles,
+            lag=lag,
+            parts=parts,
+            switchboard=await opened(self._switchboard(journals, catalog, parts)),
+        )
+
+    async def _storage(self) -> tuple[Committer, Journals, Catalog]:
+        committer = await self.stack.enter_async_context(Committer())
+        committer.synced = self.figures.sync_seconds.observe
+        catalog = await self.stack.enter_async_context(Catalog(self.home.catalog, self.home.sessions))
+        if catalog.rebuilt:
+            log.warning("catalog_rebuilt", reason=catalog.rebuilt)
+        for path, reason in catalog.unreadable.items():
+            log.error("journal_unreadable", journal=path.name, reason=reason)
+        return committer, Journals(self.home.sessions, self.home.quarantine, committer), catalog
+
+    def _plugins(self) -> Hooks:
+        hooks = load_plugins(self.config.plugins.allow)
+        for refusal in hooks.refused:
+            log.error("plugin_refused", plugin=refusal.plugin, reason=refusal.sentence)
+        return hooks
+
+    def _finding(self, facts: Facts, catalog: Catalog, models: Models) -> FactFinding:
+        return FactFinding(
+            facts,
+            self.home.sessions,
+            catalog,
+            keys=lambda: self.config.memory.facts,
+            tongue=lambda: self.config.agent.language,
+            choose=models.choose,
+            clock=self.clock,
+        )
+
+    def _parts(
+        self,
+        hooks: Hooks,
+        models: Models,
+        providers: OpenProviders[ChatProvider],
+        *,
+        tools: Mapping[str, Tool],
+        commands: Mapping[str, Command],
+        around: Surroundings,
+    ) -> Parts:
+        workspace = self.home.workspace(self.config.agent.workspace)
+        return Parts(
+            settings=self.settings,
+            clock=self.clock,
+            hooks=hooks,
+            models=models,
+            providers=providers,
+            tools=OfferedTools(tools, lambda: self.config.agent.workspace_access),
+            commands=commands,
+            attachments=Attachments(self.home.attachments),
+            notes=WorkspaceNotes(workspace),
+            day_notes=DayNotes(workspace),
+            summarizers={name: kind() for name, kind in hooks.summarizers().items()},
+            flushes={name: kind() for name, kind in hooks.flushes().items()},
+            figures=self.figures,
+            around=around,
+        )
+
+    def _switchboard(self, journals: Journals, catalog: Catalog, parts: Parts) -> Switchboard:
+        return Switchboard(
+            journals=journals,
+            catalog=catalog,
+            build=Conversations(parts).build,
+            clock=self.clock,
+            queue_limit=lambda: self.config.sessions.queue_limit,
+        )
+
+    def _surroundings(
+        self,
+        hooks: Hooks,
+        models: Models,
+        commands: Mapping[str, Command],
+        *,
+        troubles: Troubles,
+        memory: Memory,
+        facts: Facts,
+        finding: FactFinding,
+    ) -> Surroundings:
+        return Surroundings(
+            models=models,
+            commands=commands,
+            clock=self.clock,
+            began=self.began,
+            version=VERSION,
+            zone=lambda: ZoneInfo(name) if (name := self.config.agent.timezone) else None,
+            queue_limit=lambda: self.config.sessions.queue_limit,
+            refused=lambda: [refusal.sentence for refusal in hooks.refused],
+            notes=self.settings.notes,
+            troubles=troubles.sentences,
+            memory=memory,
+            facts=facts,
+            finding=finding,
+            remembering=Remembering(self.home.workspace(self.config.agent.workspace), memory, self._here),
+        )
+
+    def _here(self) -> datetime:
+        """Now, in the time zone of the configuration or the system."""
+        name = self.config.agent.timezone
+        return self.clock.now().astimezone(ZoneInfo(name) if name else None)
+
+    def _house(self, name: str, settings: Any, transport: Transport, told: AllTold, **more: Any) -> House:
+        return House(
+            settings=settings,
+            folder=self.home.plugins / name,
+            workspace=self.home.workspace(self.config.agent.workspace),
+            clock=self.clock,
+            transport=transport,
+            environment=os.environ,
+            protected=lambda: self.config.agent.protected_files,
+            told=told.get(name),
+            **more,
+        )
+
+
+def check(config: Config, hooks: Hooks) -> None:
+    """ConfigRefused where a configuration asks for what no plugin provides."""
+    check_providers(config, hooks.chat_providers())
+    check_embedding(config, hooks.embedding_providers())
+    check_backend(config, hooks.memory_backends)
+    check_condensers(config, hooks.summarizers(), hooks.flushes())
+
+
+def wishes(config: Config) -> dict[str, Any]:
+    """What a configuration says about models: the arguments of `Models.reconfigure`."""
+    agent = config.agent
+    return {
+        "configured": agent.model,
+        "window": agent.context_window,
+        "windows": agent.context_windows,
+        "fallbacks": agent.fallback_models,
+    }
