@@ -10,7 +10,7 @@ come back through the door.
     supervision      systemd: ready, watchdog, a socket that was opened before; systemd_units: `exuvia service`
     session_commands `exuvia sessions`; session_files: the journals of a home, read as files
     fork_command     `exuvia sessions fork`; compactions_command: `exuvia sessions compactions`
-    context_command  `exuvia context`: a past request, rebuilt
+    context_command  `exuvia context`: a past request, rebuilt; past_requests: from which transcript
     models_command   `exuvia models`: which there are, and their limits
     memory           the memory of the workspace, opened; memory_commands, memory_status, memory_audit,
                      memory_eval, eval_questions, eval_cli, memory_cli: `exuvia memory`
@@ -28,5 +28,6 @@ Its rooms, each with a map of its own:
     tokenizer/       exact counts of tokens, by a process of its own
     measuring/       how the gateway is: status, metrics, troubles
     doctor/          what is wrong with an installation
+    console/         what a browser shows of all this
     terminal/        `exuvia chat`, a client of the same protocol
 """

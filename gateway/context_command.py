@@ -8,13 +8,13 @@ from typing import TextIO
 
 import msgspec
 
+from gateway.past_requests import Asked, requests_of_turn
 from gateway.session_commands import WELL, WRONG, print_json
-from gateway.session_files import SessionUnknown, find_journal, recorded
+from gateway.session_files import SessionUnknown, find_journal
 from gateway.terminal.printable import one_line
 from sessions.context import Context, Gauge, assemble
-from sessions.events import Recorded, RequestSent
+from sessions.events import RequestSent
 from sessions.messages import AssistantMessage, Message
-from sessions.transcript import Transcript, Unfolding, evolve
 
 BEGINNING = 100
 """Characters of a message that are printed; `--json` has all of it."""
@@ -46,7 +46,7 @@ def show_context(folder: Path, name: str, out: TextIO, *, turn: int | None, call
     """Rebuild the requests of a turn, by default of the last one that asked a model, or its `call`th alone; SessionUnknown
     if there was none. The exit code is 1 where one is not what was sent."""
     path = find_journal(folder, name)
-    asked = _asked(path, turn)
+    asked = requests_of_turn(path, turn)
     if not asked:
         which = "No turn" if turn is None else f"Turn {turn}"
         raise SessionUnknown(f"{which} of {path.stem} asked a model.")
@@ -62,32 +62,7 @@ def show_context(folder: Path, name: str, out: TextIO, *, turn: int | None, call
     return WELL if all(request.agrees for request in rebuilt.requests) else WRONG
 
 
-def _asked(path: Path, turn: int | None) -> list[tuple[Recorded, Transcript]]:
-    """The requests of the turn, or of the last one, each with the transcript before it."""
-    transcript, asked = Transcript(), list[tuple[Recorded, Transcript]]()
-    for event in recorded(path):
-        is_request = isinstance(event.event, RequestSent) and event.event.purpose == "answer"
-        if is_request and turn in (None, event.turn):
-            if asked and asked[-1][0].turn != event.turn:
-                asked.clear()
-            asked.append((event, transcript))
-        transcript = evolve(transcript, event)
-        if transcript.stale is not None:
-            transcript = _unfolded(path, transcript.stale)
-    return asked
-
-
-def _unfolded(path: Path, unfolding: Unfolding) -> Transcript:
-    """The transcript up to an event that made the view larger again."""
-    transcript = Transcript(unfolding=unfolding)
-    for event in recorded(path):
-        transcript = evolve(transcript, event)
-        if event.seq == unfolding.until:
-            break
-    return transcript
-
-
-def _rebuilt(session: str, asked: list[tuple[Recorded, Transcript]]) -> Rebuilt:
+def _rebuilt(session: str, asked: list[Asked]) -> Rebuilt:
     gauge, requests = Gauge(), list[Request]()
     for call, (event, transcript) in enumerate(asked, 1):
         sent = event.event

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import os
 import signal
 import socket
@@ -22,6 +21,7 @@ from gateway.commands.parsing import listed
 from gateway.configuration.keys import Config, load_config
 from gateway.configuration.reloading import Reloading
 from gateway.configuration.settings import Settings
+from gateway.console.endpoints import console_endpoints
 from gateway.conversations.switchboard import Switchboard
 from gateway.door.access import Access
 from gateway.door.listening import access_of, listening
@@ -82,14 +82,6 @@ async def _run(home_path: Path | None, config_path: Path | None, overrides: Mapp
         return await daemon.serve(stack)
 
 
-def _collect_garbage() -> None:
-    """From now on, where the command line put it off. What is there at this moment stays as long as the process: it need
-    not be looked through again and again while turns go on."""
-    if not gc.isenabled():
-        gc.freeze()
-        gc.enable()
-
-
 class Daemon:
     """One gateway on one home. `serve` builds everything from the bottom up and takes it down in the reverse order."""
 
@@ -137,7 +129,6 @@ class Daemon:
                     await gateway.models.look_around()
             self.readiness.ready()
             self._announce(gateway.models)
-            _collect_garbage()
             async with self._background(gateway, door):
                 return await self._until_stopped(gateway.committer, gateway.switchboard)
 
@@ -194,7 +185,14 @@ class Daemon:
             refuses=lambda: self.readiness.refuses,
         )
         doors: list[WebsocketDoor] = []
-        app = application(lambda: doors[0].access, self.readiness, lambda: doors[0], uploads, self._instruments(gateway))
+        app = application(
+            lambda: doors[0].access,
+            self.readiness,
+            lambda: doors[0],
+            uploads,
+            self._instruments(gateway),
+            endpoints=console_endpoints(gateway),
+        )
         runner = await listening(app, self.config.gateway, self._passed)
         self.address = runner.addresses[0][:2]
         door = WebsocketDoor(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
+import msgspec
 from aiohttp import web
 
 from gateway.door.access import Access, NotAdmitted
@@ -17,6 +18,8 @@ from gateway.measuring.metrics import CONTENT_TYPE
 from gateway.measuring.readiness import Readiness
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+Admitted = Callable[[web.Request, Admission], Awaitable[web.StreamResponse]]
+"""Answers somebody who was let in."""
 
 REQUEST_SECONDS = 10.0
 """A connection must have brought a whole request within this time, also after the one before."""
@@ -28,14 +31,25 @@ OPEN_PATHS = frozenset({"/healthz", "/readyz"})
 """Asked by supervisors under any name, and without a token: they say nothing but how the gateway is."""
 
 
+class Endpoint(msgspec.Struct, frozen=True):
+    """What is answered under a path, `{name}` in it being any part, to those who were let in."""
+
+    method: str
+    path: str
+    give: Admitted
+
+
 def application(
     access: Callable[[], Access],
     readiness: Readiness,
     door: Callable[[], WebsocketDoor],
     uploads: Uploads,
     instruments: Instruments,
+    *,
+    endpoints: Sequence[Endpoint] = (),
 ) -> web.Application:
-    """The aiohttp application. `access` and `door` are asked at each request: the port is known only after listening."""
+    """The aiohttp application, with the `endpoints` of other rooms. `access` and `door` are asked at each request: the port
+    is known only after listening."""
 
     @web.middleware
     async def only_ours(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -62,7 +76,7 @@ def application(
     async def websocket(request: web.Request) -> web.StreamResponse:
         return await door().enter(request)
 
-    def by_admission(give: Callable[[web.Request, Admission], Awaitable[web.StreamResponse]]) -> Handler:
+    def by_admission(give: Admitted) -> Handler:
         async def answer_known(request: web.Request) -> web.StreamResponse:
             try:
                 admission = access().admit_by_header(request.headers.get("Authorization", ""), request.remote or "")
@@ -101,6 +115,8 @@ def application(
     app.router.add_get("/status.json", by_owner(status))
     app.router.add_post("/attachments", by_admission(receive))
     app.router.add_get("/attachments/{sha256}", by_admission(give_file))
+    for endpoint in endpoints:
+        app.router.add_route(endpoint.method, endpoint.path, by_admission(endpoint.give))
     return app
 
 

@@ -1,0 +1,6 @@
+"""The web console: what a browser shows of the gateway to whom it let in.
+
+context_sizes           what each request of a session held, part by part, folded from its journal
+context_turn            one turn's exact requests, and one compaction's before and after
+context_endpoints       both as JSON; endpoints: all of them, under their paths
+"""

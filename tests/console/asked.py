@@ -1,0 +1,32 @@
+"""Asking a gateway over HTTP, as a page of the console does."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+from tests.gateway.gateways import TOKEN, Gateway
+
+
+class Answered:
+    """An answer: its status, its headers, its bytes."""
+
+    def __init__(self, status: int, headers: Any, body: bytes) -> None:
+        self.status = status
+        self.headers = headers
+        self.body = body
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+async def ask(running: Gateway, path: str, method: str = "GET", *, token: str = TOKEN, **given: Any) -> Answered:
+    """One request, with the owner's token unless another is given."""
+    headers = {"Authorization": f"Bearer {token}", **given.pop("headers", {})}
+    async with (
+        asyncio.timeout(10),
+        running.http.request(method, f"{running.url}{path}", headers=headers, **given) as response,
+    ):
+        return Answered(response.status, response.headers, await response.read())

@@ -1,0 +1,171 @@
+"""The context of a session over HTTP: sizes and marks of its turns, any request exactly, a compaction's before and after."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.console.context_sizes import PARTS, ContextSizes
+from sessions.events import Foreign
+from sessions.view import View
+from tests.console.asked import ask
+from tests.gateway.gateways import Gateway, gateway
+from tests.gateway.long_session import StrictModel, long_stage, talk
+
+BOB = "a-token-for-bob-that-is-long-enough"
+KEY = "main"
+
+
+_TALKS: dict[int, tuple[str, bytes]] = {}
+"""Talks that were played already, by their turns: the name of the session and its journal."""
+
+
+async def long_talk(folder: Path, turns: int = 60) -> Path:
+    """A session that was pruned, flushed and compacted many times, in the home `folder / "home"`; returns its journal."""
+    if turns not in _TALKS:
+        stage = long_stage(folder / "made", StrictModel(8_000, seed=5), longest=20_000)
+        async with stage.playing():
+            await talk(stage, turns)
+        _TALKS[turns] = stage.recorder.transcript.session, b"".join(stage.log.written)
+    session, lines = _TALKS[turns]
+    journal = folder / "home" / "sessions" / f"{session}.jsonl"
+    journal.parent.mkdir(parents=True)
+    journal.write_bytes(lines)
+    return journal
+
+
+@asynccontextmanager
+async def looked_at(folder: Path, turns: int = 60) -> AsyncIterator[Gateway]:
+    await long_talk(folder, turns)
+    async with gateway(folder / "home", settings={"people.bob.token": BOB}) as running:
+        yield running
+
+
+async def test_the_parts_of_each_turn_add_up_to_what_its_request_was_estimated_at(tmp_path: Path) -> None:
+    journal = await long_talk(tmp_path)
+    sizes = ContextSizes(journal)
+    assert sizes.read(10**9, 60) is False  # the journal ends before that
+    assert [size.turn for size in sizes.turns] == list(range(1, 61))
+    assert all(sum(size.parts) == size.tokens for size in sizes.turns)
+    of_part = dict(zip(PARTS, zip(*(size.parts for size in sizes.turns), strict=True), strict=True))
+    assert all(of_part["instructions"])
+    assert any(of_part["results"])
+    assert not any(of_part["recalled"])
+    first = next(mark.turn for mark in sizes.marks if mark.kind == "compacted")
+    assert not any(of_part["summary"][: first - 1])
+    assert all(of_part["summary"][first:])
+    assert {mark.kind for mark in sizes.marks} == {"pruned", "flushed", "compacted"}
+
+
+async def test_sums_that_were_kept_along_are_those_of_the_whole_view_at_every_event(tmp_path: Path) -> None:
+    journal = await long_talk(tmp_path, 25)
+    sizes = ContextSizes(journal)
+    last = len(journal.read_bytes().splitlines())
+    for seq in range(1, last + 1):
+        assert sizes.read(seq, 60)
+        fresh = ContextSizes(journal)
+        fresh._weigh(Foreign(kind="any", line=b""), View(), sizes.transcript.view)
+        assert {part: units for part, units in sizes._sums.items() if units.total} == fresh._sums, seq
+
+
+async def test_a_page_of_turns_is_told_with_its_marks_and_the_one_before_on_demand(tmp_path: Path) -> None:
+    async with looked_at(tmp_path) as running:
+        newest = (await ask(running, f"/api/context/{KEY}?limit=20")).json
+        earlier = (await ask(running, f"/api/context/{KEY}?limit=50&before=41")).json
+    assert (newest["read"], newest["parts"]) == (newest["head"], list(PARTS))
+    assert [turn["turn"] for turn in newest["turns"]] == list(range(41, 61))
+    assert (newest["earlier"], newest["newest"]) == (True, True)
+    assert {mark["turn"] >= 41 for mark in newest["marks"]} == {True}
+    assert [turn["turn"] for turn in earlier["turns"]] == list(range(1, 41))
+    assert (earlier["earlier"], earlier["newest"]) == (False, False)
+    assert {mark["turn"] < 41 for mark in earlier["marks"]} == {True}
+    for turn in newest["turns"]:
+        assert (turn["window"], turn["outcome"]) == (8000, "replied")
+        assert abs(turn["counted"] - turn["tokens"]) < 2000
+    compacted = [mark["compaction"] for mark in newest["marks"] if mark["kind"] == "compacted"]
+    assert set(compacted) <= set(newest["in_force"])
+
+
+async def test_a_turn_tells_its_exact_requests_and_the_bytes_have_the_hash_of_the_journal(tmp_path: Path) -> None:
+    async with looked_at(tmp_path) as running:
+        marks = (await ask(running, f"/api/context/{KEY}")).json["marks"]
+        pruned = [mark["turn"] for mark in marks if mark["kind"] == "pruned"]
+        path = f"/api/context/{KEY}/turns/{pruned[-1]}"
+        turn = (await ask(running, path)).json
+        first = (await ask(running, f"{path}?call=1")).json
+        given = await ask(running, f"{path}/request.json?call={turn['shown']}")
+        edited = next(row for row in turn["rows"] if "edit" in row)
+        whole = (await ask(running, f"{path}/messages/{edited['index']}")).json["text"]
+        missing = await ask(running, "/api/context/main/turns/61")
+        too_far = await ask(running, f"{path}/messages/9999")
+    assert all(call["agrees"] for call in turn["calls"])
+    assert turn["shown"] == len(turn["calls"])
+    assert first["shown"] == 1
+    assert hashlib.sha256(given.body).hexdigest() == turn["calls"][-1]["sha256"]
+    assert "attachment" in given.headers["Content-Disposition"]
+    assert turn["rows"][0]["who"] == "summary"
+    assert turn["calls"][-1]["messages"] == len(turn["rows"])
+    assert edited["edit"]["how"] in ("trim", "clear")
+    assert edited["size"] > edited["chars"] == len(whole)
+    assert edited["text"] == whole[:600]
+    assert (missing.status, too_far.status) == (404, 404)
+    assert missing.json == {"code": "not_found", "message": "That turn asked no model."}
+
+
+async def test_a_compaction_tells_what_left_what_stands_for_it_and_whether_it_is_in_force(tmp_path: Path) -> None:
+    async with looked_at(tmp_path) as running:
+        page = (await ask(running, f"/api/context/{KEY}")).json
+        number = page["in_force"][-1]
+        made = (await ask(running, f"/api/context/{KEY}/compactions/{number}")).json
+        client = await running.connect()
+        answered = await client.command(f"/revert {number}")
+        after = (await ask(running, f"/api/context/{KEY}/compactions/{number}")).json
+        again = (await ask(running, f"/api/context/{KEY}")).json
+        missing = await ask(running, f"/api/context/{KEY}/compactions/9999")
+    entry = made["entry"]
+    assert entry["in_force"]
+    assert entry["number"] == number
+    assert made["left"] == len(made["rows"]) > 2
+    assert made["rows"][0]["who"] == "summary"
+    assert "## Goals" in entry["summary"]
+    assert made["flush"].startswith("written to memory/")
+    assert "is taken back" in answered
+    assert not after["entry"]["in_force"]
+    assert number not in again["in_force"]
+    assert again["marks"][-1]["kind"] == "reverted"
+    assert missing.status == 404
+
+
+async def test_nobody_sees_the_sessions_of_somebody_else(tmp_path: Path) -> None:
+    async with looked_at(tmp_path, 3) as running:
+        session = (await ask(running, f"/api/context/{KEY}")).json["session"]
+        answers = [
+            await ask(running, path, token=BOB)
+            for path in (
+                f"/api/context/{KEY}",
+                f"/api/context/{KEY}?session={session}",
+                f"/api/context/{KEY}/turns/1?session={session}",
+                f"/api/context/{KEY}/turns/1/request.json?session={session}",
+            )
+        ]
+        stranger = await ask(running, f"/api/context/{KEY}", token="x" * 30)
+        other_key = await ask(running, f"/api/context/other?session={session}")
+    assert [each.status for each in answers] == [404] * 4
+    assert (stranger.status, other_key.status) == (401, 404)
+
+
+async def test_a_long_journal_is_read_in_slices_and_it_is_said_how_far(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.console.context_endpoints.SLICE", 0.0)
+    seen: list[Any] = []
+    async with looked_at(tmp_path, 2) as running:
+        while not seen or seen[-1]["read"] < seen[-1]["head"]:
+            seen.append((await ask(running, f"/api/context/{KEY}")).json)
+    assert len(seen) == seen[-1]["head"]  # one event each time
+    assert [each["read"] for each in seen] == list(range(1, len(seen) + 1))
