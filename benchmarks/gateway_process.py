@@ -85,7 +85,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def _environment(model_port: int) -> dict[str, str]:
-    """This environment without what would make the gateway another one."""
+    """This environment without what would make the gateway another one, or have Python compile all of it at each start."""
     ours = (
         "EXUVIA",
         "OPENAI_",
@@ -96,6 +96,7 @@ def _environment(model_port: int) -> dict[str, str]:
         "NOTIFY_SOCKET",
         "LISTEN_",
         "CREDENTIALS_",
+        "PYTHONDONTWRITEBYTECODE",
     )
     return {name: value for name, value in os.environ.items() if not name.startswith(ours)} | {
         "OPENAI_API_KEY": "sk-benchmark",

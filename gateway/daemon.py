@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import os
 import signal
 import socket
@@ -82,6 +83,14 @@ async def _run(home_path: Path | None, config_path: Path | None, overrides: Mapp
         return await daemon.serve(stack)
 
 
+def _collect_garbage() -> None:
+    """From now on, where the command line put it off. What is there at this moment stays as long as the process: it need
+    not be looked through again and again while turns go on."""
+    if not gc.isenabled():
+        gc.freeze()
+        gc.enable()
+
+
 class Daemon:
     """One gateway on one home. `serve` builds everything from the bottom up and takes it down in the reverse order."""
 
@@ -129,6 +138,7 @@ class Daemon:
                     await gateway.models.look_around()
             self.readiness.ready()
             self._announce(gateway.models)
+            _collect_garbage()
             async with self._background(gateway, door):
                 return await self._until_stopped(gateway.committer, gateway.switchboard)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
 import os
 import signal
@@ -113,6 +114,17 @@ async def test_ready_is_said_once_the_gateway_listens_and_stopping_when_it_stops
         process.send_signal(signal.SIGTERM)
         assert "EXTEND_TIMEOUT_USEC=13000000" in (await manager.until("STOPPING=1")).splitlines()
         assert await process.wait() == 0
+
+
+async def test_garbage_is_collected_from_the_moment_that_the_gateway_is_ready(tmp_path: Path) -> None:
+    gc.disable()  # as the command line does for the time of the imports
+    try:
+        async with gateway(tmp_path):
+            assert gc.isenabled()
+            assert gc.get_freeze_count()
+    finally:
+        gc.unfreeze()
+        gc.enable()
 
 
 async def test_a_gateway_that_cannot_listen_never_says_ready(tmp_path: Path, manager: Manager) -> None:
