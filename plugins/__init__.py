@@ -61,6 +61,11 @@ if TYPE_CHECKING:
     from plugins.compactions import BeforeCompaction as BeforeCompaction
     from plugins.compactions import CompactionBudget as CompactionBudget
     from plugins.compactions import CompactionContext as CompactionContext
+    from plugins.conformance.embedding_provider import EmbeddingProviderConformance as EmbeddingProviderConformance
+    from plugins.conformance.embedding_provider import HostedEmbeddingConformance as HostedEmbeddingConformance
+    from plugins.conformance.embedding_server import EmbeddingServer as EmbeddingServer
+    from plugins.conformance.faults import Fault as Fault
+    from plugins.conformance.memory_backend import MemoryBackendConformance as MemoryBackendConformance
     from plugins.contracts import CallDraft as CallDraft
     from plugins.contracts import ChatProvider as ChatProvider
     from plugins.contracts import ChatRequest as ChatRequest
@@ -126,6 +131,10 @@ _NAMES = {
     "plugins.compactions": "AfterCompaction BeforeCompaction CompactionBudget CompactionContext",
     "plugins.command_contract": "Command CommandFailed CommandHelp CommandTime CompactionEntry ConversationView "
     "HistoryEntry",
+    "plugins.conformance.embedding_provider": "EmbeddingProviderConformance HostedEmbeddingConformance",
+    "plugins.conformance.embedding_server": "EmbeddingServer",
+    "plugins.conformance.faults": "Fault",
+    "plugins.conformance.memory_backend": "MemoryBackendConformance",
     "plugins.contracts": "CallDraft ChatProvider ChatRequest Clock Delta House ModelLimits ModelList NoSettings "
     "Reply ToldLimits Tool ToolContext ToolOutput",
     "plugins.embedding": "EmbeddingProvider Purpose",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sessions.errors import StorageFailed
@@ -13,26 +12,7 @@ from sessions.messages import Message
 from sessions.view import View
 from sessions.wire import FIRST, encode
 
-NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 AT = "2026-11-21T12:00:00.000Z"
-
-
-class SetClock:
-    """A clock that stands still until it is moved."""
-
-    def __init__(self, now: datetime = NOON) -> None:
-        self._now = now
-        self._seconds = 0.0
-
-    def now(self) -> datetime:
-        return self._now
-
-    def monotonic(self) -> float:
-        return self._seconds
-
-    def move(self, seconds: float) -> None:
-        self._now += timedelta(seconds=seconds)
-        self._seconds += seconds
 
 
 def view_of(messages: Sequence[Message]) -> View:

@@ -12,13 +12,13 @@ from typing import Any
 import aiohttp
 import pytest
 
+from plugins.conformance.faults import Fault, Json
+from plugins.conformance.openai_server import KEY, OpenAIServer, Says
 from plugins.context.memory_flush import SYSTEM_PROMPT
 from plugins.context.summary_prompts import SYSTEM
 from tests.faults.gateway_process import GatewayProcess, gateway_process, journals, verify
 from tests.gateway.gateways import Client
 from tests.gateway.long_session import assert_one_flush_before_each_compaction, notes, summary
-from tests.servers.faults import Fault, Json
-from tests.servers.openai_server import KEY, OpenAIServer, Says
 
 WORDS = "one two three four five six seven eight nine ten " * 50
 

@@ -16,6 +16,7 @@ import msgspec
 
 from gateway.configuration.keys import AgentKeys, CompactionKeys
 from gateway.conversations.compaction_rules import CompactionRules, compaction_rules
+from plugins.conformance.clock import NOON
 from plugins.context.sections import GOALS, IDENTIFIERS, written
 from plugins.contracts import CallDraft, ChatRequest, Delta, ModelLimits, Reply
 from plugins.errors import ContextOverflow, ProviderError
@@ -29,7 +30,6 @@ from sessions.wire import decode
 from tests.docs.verifier import verify
 from tests.docs.view import request_by_the_page
 from tests.gateway.stage import Instrument, Model, Stage
-from tests.stories import NOON
 
 Line = dict[str, Any]
 Says = Callable[[str], str | ProviderError]

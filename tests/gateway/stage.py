@@ -31,6 +31,7 @@ from gateway.conversations.turn import Turn, TurnRules
 from gateway.conversations.workspace_notes import WorkspaceNotes
 from gateway.models.choosing import Models
 from plugins.command_contract import Command
+from plugins.conformance.clock import NOON, SetClock
 from plugins.contracts import CallDraft, ChatRequest, Delta, ModelLimits, NoSettings, Reply, ToolContext, ToolOutput
 from plugins.facts.facts import Facts
 from plugins.facts.settings import FactKeys
@@ -48,7 +49,7 @@ from sessions.recorder import Recorder
 from sessions.store import START, Log, Position
 from sessions.transcript import Transcript, Waiting, project
 from sessions.wire import decode
-from tests.stories import NOON, MemoryLog, SetClock, opened, received
+from tests.stories import MemoryLog, opened, received
 
 Answer = Callable[[ChatRequest], AsyncIterator[Delta | Reply]]
 

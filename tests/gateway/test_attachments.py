@@ -17,9 +17,9 @@ import pytest
 
 from gateway import logs
 from gateway.door import uploads
+from plugins.conformance import openai_server
 from tests.gateway.gateways import TOKEN, Client, Frame, Gateway, gateway
 from tests.pictures import png
-from tests.servers import openai_server
 
 ANA = "a-token-for-ana-that-is-long-enough"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}

@@ -14,6 +14,7 @@ from gateway.configuration.keys import AgentKeys, CompactionKeys, FlushKeys
 from gateway.conversations.compacting import NothingToCompact
 from gateway.conversations.compaction_rules import CompactionRules, compaction_rules
 from gateway.conversations.reverting import CannotRevert
+from plugins.conformance.clock import NOON
 from plugins.contracts import ChatRequest, Delta, ModelLimits, Reply
 from plugins.errors import ContextOverflow, Unreachable
 from plugins.hooks import Hooks
@@ -34,7 +35,6 @@ from sessions.events import (
 from sessions.messages import ToolMessage, UserMessage
 from sessions.transcript import Transcript, project
 from tests.gateway.stage import Answer, Instrument, Model, Stage, breaks, hangs_after, says
-from tests.stories import NOON
 
 WORDS = "one two three four five six seven eight nine ten " * 13
 """About 125 tokens."""

@@ -14,6 +14,8 @@ from gateway.models.asides import LONGEST_PAUSE, REMEMBERED, Asides
 from gateway.models.breaker import OPENS_AFTER
 from gateway.models.choosing import ChosenModel, Models
 from gateway.models.fallback import Line
+from plugins.conformance.faults import Fault
+from plugins.conformance.openai_server import KEY, OpenAIServer, refusal
 from plugins.contracts import ChatProvider, ChatRequest, Delta, ModelLimits, Reply
 from plugins.errors import (
     BadAnswer,
@@ -32,8 +34,6 @@ from sessions.messages import Usage
 from sessions.units import Units
 from tests.gateway.gateways import gateway
 from tests.gateway.stage import Answer, Instrument, Model, Stage, breaks, hangs_after, says
-from tests.servers.faults import Fault
-from tests.servers.openai_server import KEY, OpenAIServer, refusal
 
 
 class Second(Model):

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from plugins.conformance.faults import Json
+from plugins.conformance.openai_server import KEY, OpenAIServer, Says
 from plugins.context import extract
 from plugins.summaries import Leaving
 from tests.gateway.gateways import Client, gateway
 from tests.gateway.stage import Model, Stage, says
-from tests.servers.faults import Json
-from tests.servers.openai_server import KEY, OpenAIServer, Says
 
 SMALL = {"agent.context_window": 8_000, "compaction.summarizer": "extract"}
 LINE = "The crab sheds its shell in spring, and nobody sees it. "

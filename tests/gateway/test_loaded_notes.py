@@ -13,10 +13,11 @@ from gateway.configuration.keys import AgentKeys, CompactionKeys
 from gateway.conversations.compaction_rules import compaction_rules
 from gateway.conversations.loaded_notes import ABOUT, MOST_TOKENS, SHARE
 from gateway.conversations.workspace_notes import TOKEN_BYTES
+from plugins.conformance.clock import NOON
 from plugins.context.fencing import mark_for
 from sessions.events import ContextCompacted, InstructionsSet, LoadedNote
 from tests.gateway.stage import Model, Stage, breaks, hangs_after, says
-from tests.stories import NOON, received
+from tests.stories import received
 
 TODAY, YESTERDAY, EARLIER = "memory/2026-11-21.md", "memory/2026-11-20.md", "memory/2026-11-19.md"
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from plugins.conformance.faults import Json
+from plugins.conformance.openai_server import KEY, Answer, OpenAIServer, Says
 from sessions.journal import verify_journal
 from tests.docs.verifier import verify
 from tests.gateway.gateways import Client, Gateway, gateway
-from tests.servers.faults import Json
-from tests.servers.openai_server import KEY, Answer, OpenAIServer, Says
 
 
 def openai(server: OpenAIServer, **more: Any) -> dict[str, Any]:

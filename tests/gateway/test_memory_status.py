@@ -8,10 +8,10 @@ import json
 from pathlib import Path
 
 from gateway import logs
+from plugins.conformance.embedding_server import EmbeddingServer, Embeds
+from plugins.conformance.faults import Fault
 from tests.gateway.gateways import Client, gateway
-from tests.servers.embedding_server import EmbeddingServer, Embeds
 from tests.servers.embedding_vendors import OpenAIEmbeddingServer
-from tests.servers.faults import Fault
 
 
 def configured(server: EmbeddingServer) -> str:

@@ -19,6 +19,7 @@ from gateway.measuring.loop_lag import Longest, LoopLag
 from gateway.measuring.metrics import CONTENT_TYPE, Counter, Histogram, counter, gauge, histograms, page
 from gateway.measuring.overview import Overview
 from gateway.measuring.session_meter import SessionMeter
+from plugins.conformance.clock import SetClock
 from sessions.events import (
     CallRef,
     CommandAnswered,
@@ -40,7 +41,7 @@ from sessions.store import START
 from sessions.transcript import Transcript
 from tests.gateway.exposition import Samples, read
 from tests.gateway.gateways import TOKEN, Gateway, gateway
-from tests.stories import MemoryLog, SetClock, opened, received
+from tests.stories import MemoryLog, opened, received
 
 Script = list[dict[str, Any]]
 

@@ -21,14 +21,15 @@ from gateway.cli import cli
 from gateway.errors import ConfigRefused, ModelUnknown
 from gateway.home import Home
 from gateway.models.told import MODELS, read_told, worth_keeping
+from plugins.conformance import openai_server
+from plugins.conformance.faults import Fault
+from plugins.conformance.openai_server import OpenAIServer
 from plugins.contracts import ModelList, ToldLimits
 from tests.gateway.gateways import NOBODY, empty_machine, gateway
-from tests.servers import anthropic_server, gemini_server, ollama_server, openai_server
+from tests.servers import anthropic_server, gemini_server, ollama_server
 from tests.servers.anthropic_server import AnthropicServer
-from tests.servers.faults import Fault
 from tests.servers.gemini_server import GeminiServer
 from tests.servers.ollama_server import OllamaServer
-from tests.servers.openai_server import OpenAIServer
 
 BIG, TEST = "claude-big-20270101", "claude-test-20260101"
 

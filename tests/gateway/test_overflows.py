@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from plugins.conformance.faults import Fault, FaultyServer, Json, Raw
 from tests.gateway.gateways import gateway
 from tests.plugins.vendors import OPENAI, VENDORS, Vendor
-from tests.servers.faults import Fault, FaultyServer, Json, Raw
 
 PHRASES = (
     "context_length_exceeded: This model's maximum context length is 8192 tokens",

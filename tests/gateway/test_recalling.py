@@ -16,6 +16,7 @@ from gateway.commands.context_report import parts
 from gateway.configuration.keys import AgentKeys, CompactionKeys
 from gateway.conversations import recalling
 from gateway.conversations.compaction_rules import compaction_rules
+from plugins.conformance.clock import NOON
 from plugins.context.fencing import mark_for
 from plugins.memory.candidates import Candidate, Ranked
 from plugins.memory.chunks import Chunk
@@ -34,7 +35,7 @@ from sessions.recalled import ABOUT
 from sessions.transcript import from_checkpoint, project, to_checkpoint
 from tests.docs.view import request_by_the_page
 from tests.gateway.stage import Model, Stage, says
-from tests.stories import NOON, received
+from tests.stories import received
 
 OLD = "memory/2026-10-02.md"
 

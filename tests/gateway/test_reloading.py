@@ -18,8 +18,8 @@ import pytest
 from gateway import logs
 from gateway.configuration import reloading
 from plugins.chat.scripted import Scripted
+from plugins.conformance.openai_server import KEY, OpenAIServer
 from tests.gateway.gateways import TOKEN, Client, Gateway, gateway
-from tests.servers.openai_server import KEY, OpenAIServer
 
 ECHO = '[agent]\nmodel = "scripted:echo"\n'
 

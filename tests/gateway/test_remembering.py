@@ -11,6 +11,7 @@ import pytest
 from gateway.conversations import recalling
 from gateway.conversations.day_notes import DayNotes, NoteNotWritten, digest_of
 from gateway.conversations.remembering import LONGEST, Remembering
+from plugins.conformance.clock import NOON
 from plugins.memory.memory import Memory
 from plugins.memory.notes import Notes
 from plugins.memory.scope import EVERYTHING
@@ -20,7 +21,6 @@ from plugins.tools.file_place import FilePlace
 from sessions.events import MemoryRecalled, NoteAppended, PluginFailed
 from tests.gateway.stage import Instrument, Model, Stage, says
 from tests.plugins.workspaces import call, house
-from tests.stories import NOON
 
 
 @pytest.fixture

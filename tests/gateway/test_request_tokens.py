@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from plugins.conformance.faults import Json
+from plugins.conformance.openai_server import KEY, OpenAIServer, Says
 from plugins.contracts import CallDraft, ChatRequest, Delta, Reply
 from sessions.context import canonical
 from sessions.events import RequestSent
@@ -15,8 +17,6 @@ from sessions.messages import Usage
 from sessions.transcript import from_checkpoint, project, to_checkpoint
 from tests.gateway.gateways import gateway
 from tests.gateway.stage import Answer, Model, Stage
-from tests.servers.faults import Json
-from tests.servers.openai_server import KEY, OpenAIServer, Says
 from tests.stories import lines_of, opened
 
 

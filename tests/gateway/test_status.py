@@ -29,11 +29,11 @@ from gateway.measuring.troubles import Troubles
 from gateway.models.breaker import BreakerView
 from gateway.terminal import front_door
 from gateway.terminal.front_door import TokenMissing
+from plugins.conformance.clock import SetClock
 from sessions.catalog import Catalog
 from sessions.events import Failure
 from sessions.messages import Usage
 from tests.gateway.gateways import TOKEN, gateway
-from tests.stories import SetClock
 
 ROOT = Path(__file__).parents[2]
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from gateway.home import Home
 from gateway.memory_audit import audit_notes
+from plugins.conformance.clock import NOON
 from plugins.memory.auditing import ALIKE, WORDS, Finding, findings
 from plugins.memory.chunks import Chunk, chunks_of
 from plugins.memory.recalls import used
@@ -32,7 +33,7 @@ from sessions.events import (
     TurnEnded,
 )
 from sessions.recalled import recalled_message
-from tests.stories import NOON, lines_of
+from tests.stories import lines_of
 
 LATE = NOON + timedelta(days=30)
 HARBOUR = "The harbour crane was bought in Rotterdam in March and is serviced by Maria every second week.\n"

@@ -18,6 +18,7 @@ from gateway.configuration.settings import Settings
 from gateway.home import Home
 from gateway.memory import open_memory
 from gateway.models.open_providers import open_embeddings
+from plugins.conformance.embedding_server import EmbeddingServer, Embeds, vector_of
 from plugins.contracts import House
 from plugins.errors import BadAnswer
 from plugins.loading import load_plugins
@@ -25,7 +26,6 @@ from plugins.memory.memory import Memory
 from plugins.memory.scope import EVERYTHING
 from plugins.transport import Transport
 from tests.plugins.workspaces import house as plain_house
-from tests.servers.embedding_server import EmbeddingServer, Embeds, vector_of
 from tests.servers.embedding_vendors import MistralEmbeddingServer, OllamaEmbeddingServer, OpenAIEmbeddingServer
 
 

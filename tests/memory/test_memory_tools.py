@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from exuvia import House, ToolFailed
+from plugins.conformance.clock import NOON
 from plugins.memory.chunks import Chunk
 from plugins.memory.memory import Memory
 from plugins.memory.notes import Notes
@@ -19,7 +20,6 @@ from plugins.memory.sources import Listing, Reading
 from plugins.memory.tools import MemoryGet, MemorySearch
 from plugins.memory.watching import Places
 from tests.plugins.workspaces import call, house
-from tests.stories import NOON
 
 SAID = "sessions/20261101-120000-aaaaaa.jsonl"
 

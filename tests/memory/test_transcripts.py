@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from plugins.conformance.clock import NOON
 from plugins.memory import transcripts
 from plugins.memory.changes import refresh
 from plugins.memory.chunks import TOKENS, Chunk
@@ -39,7 +40,7 @@ from sessions.events import (
 from sessions.forking import fork
 from sessions.tokens import estimate
 from tests.sessions.journal_files import extend_journal
-from tests.stories import NOON, lines_of
+from tests.stories import lines_of
 
 ANA = Scope(owners=frozenset({"ana"}), private=True)
 ID = "20261121-120000-aaaaaa"

@@ -7,11 +7,11 @@ from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from plugins.conformance.clock import SetClock
 from plugins.contracts import ChatProvider, ChatRequest, Delta, House, Reply
 from plugins.transport import Limits, Patience, Transport
 from sessions.context import Context
 from sessions.messages import Message, ToolDefinition, UserMessage
-from tests.stories import SetClock
 
 READ = ToolDefinition(name="read", description="Reads.", parameters={"type": "object", "properties": {}})
 

@@ -11,6 +11,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from plugins.conformance import openai_server
+from plugins.conformance.clock import SetClock
+from plugins.conformance.embedding_server import EmbeddingServer
 from plugins.contracts import House, ProviderAccount
 from plugins.embedding import Purpose
 from plugins.embeddings.gemini import GeminiEmbeddings
@@ -22,8 +25,7 @@ from plugins.embeddings.voyage import VoyageEmbeddings
 from plugins.memory.settings import EmbeddingKeys
 from plugins.secrets import Secret
 from plugins.transport import Limits, Patience, Transport
-from tests.servers import gemini_server, openai_server
-from tests.servers.embedding_server import EmbeddingServer
+from tests.servers import gemini_server
 from tests.servers.embedding_vendors import (
     GeminiEmbeddingServer,
     MistralEmbeddingServer,
@@ -31,7 +33,6 @@ from tests.servers.embedding_vendors import (
     OpenAIEmbeddingServer,
     VoyageEmbeddingServer,
 )
-from tests.stories import SetClock
 
 
 class Embedded:

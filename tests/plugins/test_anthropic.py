@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from plugins.chat.anthropic import Anthropic
 from plugins.chat.anthropic_request import Encoder, turns_of
 from plugins.chat.remembered import Remembered
+from plugins.conformance.faults import Fault, Raw
 from plugins.contracts import Reply
 from plugins.errors import (
     BadRequest,
@@ -33,7 +34,6 @@ from sessions.messages import AssistantMessage, Message, ToolCall, ToolMessage, 
 from tests.plugins.asking import READ, Asked, opened, question
 from tests.servers.anthropic_rules import what_is_wrong
 from tests.servers.anthropic_server import KEY, AnthropicServer, Says, event, events_of, refusal
-from tests.servers.faults import Fault, Raw
 
 OLD, NEW = "claude-haiku-4-5", "claude-sonnet-5-5"
 

@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plugins.chat.local_prompt import chat_messages
+from plugins.conformance.faults import FaultyServer
 from plugins.contracts import ChatRequest, Reply
 from sessions.context import assemble
 from sessions.events import (
@@ -38,7 +39,6 @@ from sessions.messages import Attachment
 from sessions.transcript import project
 from tests.plugins.asking import READ, Asked
 from tests.plugins.vendors import VENDORS, Vendor
-from tests.servers.faults import FaultyServer
 from tests.stories import lines_of, opened, received
 
 PICTURES = tuple(

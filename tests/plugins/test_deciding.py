@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from exuvia import Clear, PruningBudget, PruningContext, PruningRules, Trim, hookimpl
+from plugins.conformance.clock import NOON
 from plugins.deciding import SECONDS
 from plugins.hooks import Hooks, Proposed
 from plugins.implementations import IN_A_ROW
@@ -19,7 +20,6 @@ from sessions.messages import AssistantMessage, ToolMessage, UserMessage
 from sessions.pruning import Edited
 from sessions.tally import Tally
 from sessions.view import View
-from tests.stories import NOON
 
 VIEW = (
     View()

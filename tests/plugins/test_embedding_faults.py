@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from plugins.conformance.embedding_server import EmbeddingServer, Embeds, vector_of
+from plugins.conformance.faults import Fault, Raw
 from plugins.errors import (
     BadAnswer,
     BadRequest,
@@ -27,8 +29,6 @@ from plugins.errors import (
 from plugins.secrets import Secret
 from plugins.transport import Limits, Patience
 from tests.plugins.embedding_vendors import VENDORS, Embedded, Vendor
-from tests.servers.embedding_server import EmbeddingServer, Embeds, vector_of
-from tests.servers.faults import Fault, Raw
 
 pytestmark = pytest.mark.parametrize("vendor", [pytest.param(vendor, id=vendor.name) for vendor in VENDORS])
 

@@ -12,6 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from plugins.conformance.clock import SetClock
+from plugins.conformance.embedding_server import Embeds, vector_of
 from plugins.contracts import House, ProviderAccount
 from plugins.embeddings.known_models import known_model
 from plugins.embeddings.pieces import FEWEST, batches, pieces, together
@@ -25,8 +27,6 @@ from plugins.refusals import StatusRefused
 from plugins.secrets import Secret
 from sessions.tokens import estimate
 from tests.plugins.embedding_vendors import GEMINI, MISTRAL, OLLAMA, OPENAI, VENDORS, VOYAGE, Vendor
-from tests.servers.embedding_server import Embeds, vector_of
-from tests.stories import SetClock
 
 VARIABLES = {
     "openai": "OPENAI_API_KEY",

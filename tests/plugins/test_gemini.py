@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from plugins.chat.gemini import Gemini
 from plugins.chat.gemini_request import BEGAN, GO_ON, NO_TEXT, UNSIGNED, Encoder
 from plugins.chat.pictures import gemini_sight
+from plugins.conformance.faults import Fault, Raw
 from plugins.contracts import ModelLimits, Reply
 from plugins.errors import (
     BadAnswer,
@@ -29,7 +30,6 @@ from plugins.secrets import Secret
 from sessions.context import paired
 from sessions.messages import AssistantMessage, Message, ToolCall, ToolMessage, Usage, UserMessage
 from tests.plugins.asking import READ, Asked, opened, question
-from tests.servers.faults import Fault, Raw
 from tests.servers.gemini_server import KEY, GeminiServer, Says, quota, refusal, what_is_wrong
 
 request = partial(question, model="gemini-3-test")

@@ -10,14 +10,14 @@ import msgspec
 import pytest
 
 from plugins.chat.keys import LIMITED_REST, REFUSED_REST, Keys
+from plugins.conformance.clock import SetClock
+from plugins.conformance.faults import Fault, FaultyServer
 from plugins.contracts import Delta, Reply
 from plugins.errors import CredentialsRefused, NoSuchModel, PluginError, RateLimited, Unreachable
 from plugins.refusals import StatusRefused
 from plugins.secrets import Secret
 from tests.plugins.asking import Asked, question
 from tests.plugins.vendors import VENDORS, Vendor
-from tests.servers.faults import Fault, FaultyServer
-from tests.stories import SetClock
 
 ONE, TWO, THREE = THE_KEYS = ("first-key-of-three", "second-key-of-three", "third-key-of-three")
 

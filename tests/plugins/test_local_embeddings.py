@@ -13,6 +13,7 @@ from typing import Any, cast
 import pytest
 
 from plugins.chat.local_model import bundled_model, runtime_installed
+from plugins.conformance.clock import SetClock
 from plugins.contracts import House
 from plugins.embedding import Purpose
 from plugins.embeddings import gguf, local
@@ -23,7 +24,6 @@ from plugins.embeddings.local import LocalEmbeddings
 from plugins.embeddings.local_models import BUNDLED, MULTILINGUAL
 from plugins.errors import SettingsRefused, Unreachable
 from plugins.memory.settings import EmbeddingKeys
-from tests.stories import SetClock
 
 needs_bundled = pytest.mark.skipif(BUNDLED.weights() is None, reason="needs the extra [local], which `make test` installs")
 needs_multilingual = pytest.mark.skipif(

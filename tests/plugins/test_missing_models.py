@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from plugins.chat import anthropic_errors, gemini_errors, ollama_errors, openai_errors
+from plugins.conformance import openai_server
+from plugins.conformance.faults import Fault
 from plugins.errors import BadRequest, CredentialsRefused, NoSuchModel, ProviderError
 from tests.plugins.asking import question
 from tests.plugins.vendors import ANTHROPIC, GEMINI, OLLAMA, OPENAI, RESPONSES, VENDORS, Vendor
-from tests.servers import anthropic_server, gemini_server, ollama_server, openai_server
-from tests.servers.faults import Fault
+from tests.servers import anthropic_server, gemini_server, ollama_server
 
 MISSING = "nobody-9000"
 OPENAIS = openai_server.refusal(f"The model `{MISSING}` does not exist or you do not have access to it.", "model_not_found")

@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 
-from tests.servers import anthropic_server, gemini_server, ollama_server, openai_server
+from plugins.conformance import openai_server
+from plugins.conformance.faults import Fault
+from plugins.conformance.openai_server import OpenAIServer
+from tests.servers import anthropic_server, gemini_server, ollama_server
 from tests.servers.anthropic_server import AnthropicServer
-from tests.servers.faults import Fault
 from tests.servers.gemini_server import GeminiServer
 from tests.servers.ollama_server import OllamaServer
-from tests.servers.openai_server import OpenAIServer
 
 SCHEMA: dict[str, Any] = {"type": "object", "properties": {"path": {"type": "string"}}}
 ARGUMENTS = {"path": "a.md"}

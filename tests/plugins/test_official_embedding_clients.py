@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.servers.embedding_server import vector_of
+from plugins.conformance.embedding_server import vector_of
 from tests.servers.embedding_vendors import (
     GeminiEmbeddingServer,
     MistralEmbeddingServer,

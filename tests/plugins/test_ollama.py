@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from plugins.chat.ollama import LOCAL_WINDOW, Ollama
 from plugins.chat.ollama_address import server_address
+from plugins.conformance.faults import Fault, Raw
 from plugins.errors import (
     BadAnswer,
     BadRequest,
@@ -29,7 +30,6 @@ from plugins.line_stream import LineStream, LineTooLong
 from plugins.secrets import Secret
 from sessions.messages import AssistantMessage, Message, ToolCall, ToolMessage, Usage, UserMessage
 from tests.plugins.asking import READ, Asked, opened, question
-from tests.servers.faults import Fault, Raw
 from tests.servers.ollama_server import KEY, MODEL, OllamaServer, Says, engine_refusal, lines_of, refusal
 
 request = partial(question, model=MODEL)

@@ -14,6 +14,8 @@ import pytest
 from plugins.chat.openai import OpenAI
 from plugins.chat.openai_wire import Encoder
 from plugins.chat.remembered import Remembered
+from plugins.conformance.faults import Fault, Raw
+from plugins.conformance.openai_server import KEY, OpenAIServer, Says, events_of, refusal
 from plugins.errors import (
     BadRequest,
     ContextOverflow,
@@ -25,8 +27,6 @@ from plugins.errors import (
 from plugins.secrets import Secret
 from sessions.messages import AssistantMessage, Message, ToolCall, ToolMessage, Usage, UserMessage
 from tests.plugins.asking import READ, Asked, opened, question
-from tests.servers.faults import Fault, Raw
-from tests.servers.openai_server import KEY, OpenAIServer, Says, events_of, refusal
 
 request = partial(question, model="gpt-test")
 

@@ -12,6 +12,9 @@ import pytest
 from plugins.chat.openai import OpenAI, OpenAISettings
 from plugins.chat.openai_responses_request import Encoder
 from plugins.chat.remembered import Remembered
+from plugins.conformance.clock import SetClock
+from plugins.conformance.openai_server import OpenAIServer
+from plugins.conformance.openai_server import Says as SaysInChat
 from plugins.contracts import House
 from plugins.errors import (
     BadRequest,
@@ -26,9 +29,6 @@ from tests.servers.openai_responses_server import (
     Says,
     refusal,
 )
-from tests.servers.openai_server import OpenAIServer
-from tests.servers.openai_server import Says as SaysInChat
-from tests.stories import SetClock
 
 
 async def test_text_comes_in_pieces_and_then_whole_with_its_usage() -> None:

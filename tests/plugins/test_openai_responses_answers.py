@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from plugins.conformance.faults import Fault, Raw
 from plugins.errors import (
     BadAnswer,
     BadRequest,
@@ -20,7 +21,6 @@ from plugins.errors import (
 )
 from sessions.messages import Usage, UserMessage
 from tests.plugins.asking_responses import BODY, FIRST, THOUGHT, as_message, asked, asks
-from tests.servers.faults import Fault, Raw
 from tests.servers.openai_responses_server import (
     Says,
     event,

@@ -9,10 +9,10 @@ import pytest
 
 from plugins.chat.openai_responses_request import LEAST
 from plugins.chat.openai_responses_thoughts import COMPACTED, LONGEST
+from plugins.conformance.faults import Fault
 from plugins.errors import BadRequest
 from sessions.messages import AssistantMessage, Message, UserMessage
 from tests.plugins.asking_responses import CALL, FIRST, SECOND, THOUGHT, as_message, asked, asks, provider
-from tests.servers.faults import Fault
 from tests.servers.openai_responses_rules import what_is_wrong
 from tests.servers.openai_responses_server import ResponsesServer, Says, refusal
 

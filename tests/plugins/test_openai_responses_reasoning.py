@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 
 from plugins.chat.openai_responses_thoughts import LONGEST
+from plugins.conformance.faults import Raw
+from plugins.conformance.openai_server import OpenAIServer
+from plugins.conformance.openai_server import Says as SaysInChat
 from plugins.errors import (
     BadRequest,
 )
 from sessions.messages import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
 from tests.plugins.asking_responses import BODY, CALL, SECOND, THOUGHT, as_message, asked, asks, provider
-from tests.servers.faults import Raw
 from tests.servers.openai_responses_server import (
     ResponsesServer,
     Says,
@@ -21,8 +23,6 @@ from tests.servers.openai_responses_server import (
     items_of,
     response_to,
 )
-from tests.servers.openai_server import OpenAIServer
-from tests.servers.openai_server import Says as SaysInChat
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 
+from plugins.conformance.faults import Fault, FaultyServer, Raw
 from plugins.contracts import Delta, Reply
 from plugins.errors import (
     BadAnswer,
@@ -37,7 +38,6 @@ from plugins.transport import Limits, Patience
 from sessions.messages import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
 from tests.plugins.asking import READ, Asked, question
 from tests.plugins.vendors import VENDORS, Vendor
-from tests.servers.faults import Fault, FaultyServer, Raw
 
 pytestmark = pytest.mark.parametrize("vendor", [pytest.param(vendor, id=vendor.name) for vendor in VENDORS])
 

@@ -33,7 +33,7 @@ from exuvia import (
     UserMessage,
 )
 from plugins.chat.scripted import Scripted, ScriptedSettings
-from tests.stories import SetClock
+from plugins.conformance.clock import SetClock
 
 HI = UserMessage(text="hi")
 

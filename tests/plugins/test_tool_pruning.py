@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from plugins.conformance.clock import NOON
 from plugins.context.tool_pruning import is_prunable, propose_prunes
 from plugins.pruning import HardClear, PrunedTools, PruningBudget, PruningContext, PruningRules, SoftTrim
 from sessions.admitting import admitted, joined
@@ -16,7 +17,6 @@ from sessions.oversize import shortened
 from sessions.pruning import Edit, Trim
 from sessions.tally import Tally
 from sessions.view import View
-from tests.stories import NOON
 
 WINDOW = 10_000
 ALWAYS = PruningRules(mode="always")

@@ -15,10 +15,10 @@ from typing import Any, cast
 import pytest
 
 from exuvia import House, NoSettings, Tool, ToolContext, ToolFailed
+from plugins.conformance.clock import SetClock
 from plugins.tools import beneath, workspace_files
 from plugins.tools.beneath import NotBeneath, Opener, open_at_once, open_beneath, open_step_by_step
 from plugins.tools.workspace_files import Read
-from tests.stories import SetClock
 
 SECRET = "the secret outside"
 CALL = ToolContext(session="s", person="owner", turn=1, call="call_1_0")

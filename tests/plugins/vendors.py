@@ -15,13 +15,14 @@ from plugins.chat.anthropic import Anthropic
 from plugins.chat.gemini import Gemini
 from plugins.chat.ollama import Ollama
 from plugins.chat.openai import OpenAI
+from plugins.conformance import openai_server
+from plugins.conformance.faults import Fault, FaultyServer, Json, Raw, Spoken
 from plugins.contracts import ChatProvider, ChatRequest
 from plugins.secrets import Secret
 from tests.plugins.asking import Asked, opened
-from tests.servers import anthropic_rules, anthropic_server, gemini_server, ollama_server, openai_server
+from tests.servers import anthropic_rules, anthropic_server, gemini_server, ollama_server
 from tests.servers import openai_responses_rules as responses_rules
 from tests.servers import openai_responses_server as responses_server
-from tests.servers.faults import Fault, FaultyServer, Json, Raw, Spoken
 
 
 class Vendor(NamedTuple):

@@ -9,10 +9,10 @@ from typing import Any, cast
 import pytest
 
 from exuvia import House, NoSettings, Tool, ToolContext, ToolFailed
+from plugins.conformance.clock import SetClock
 from plugins.tools.edit import Edit
 from plugins.tools.workspace_files import Read
 from plugins.tools.write import Write
-from tests.stories import SetClock
 
 CANARY = "the secret outside\n"
 

@@ -15,8 +15,8 @@ from typing import Any
 
 from aiohttp import web
 
+from plugins.conformance.faults import Fault, FaultyServer, Json, Raw, Spoken, json_response
 from tests.servers.anthropic_rules import signature, what_is_wrong
-from tests.servers.faults import Fault, FaultyServer, Json, Raw, Spoken, json_response
 
 KEY = "sk-ant-api03-test-0123456789"
 LOOK_BACK = 20

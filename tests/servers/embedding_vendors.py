@@ -13,12 +13,12 @@ from typing import Any
 
 from aiohttp import web
 
-from tests.servers.embedding_server import EmbeddingServer, no_texts, unknown_fields
-from tests.servers.faults import Json, json_response
+from plugins.conformance.embedding_server import EmbeddingServer, no_texts, unknown_fields
+from plugins.conformance.faults import Json, json_response
+from plugins.conformance.openai_server import refusal as openai_refusal
 from tests.servers.gemini_server import BAD_KEY
 from tests.servers.gemini_server import KEY as GOOGLES_KEY
 from tests.servers.gemini_server import refusal as google_refusal
-from tests.servers.openai_server import refusal as openai_refusal
 
 
 class OpenAIEmbeddingServer(EmbeddingServer):
@@ -150,6 +150,7 @@ class GeminiEmbeddingServer(EmbeddingServer):
     """Google's batchEmbedContents. Vectors that are shorter than the model's own are not of length 1."""
 
     PATH = "/{version:v1|v1beta}/models/{model}:batchEmbedContents"
+    BASE = ""
     KEY = GOOGLES_KEY
     MODEL = "gemini-embedding-001"
     MOST, TOKENS = 100, 2048
@@ -212,6 +213,7 @@ class OllamaEmbeddingServer(EmbeddingServer):
     """Ollama 0.40: no key unless it is the cloud's; with `truncate` it would cut a long text."""
 
     PATH = "/api/embed"
+    BASE = ""
     KEY = "ollama-test-0123456789"
     MODEL = "nomic-embed-text"
     MOST, TOKENS = 512, 2048

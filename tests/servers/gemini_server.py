@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 
 from aiohttp import web
 
-from tests.servers.faults import Fault, FaultyServer, Json, Raw, Spoken, is_picture, json_response
+from plugins.conformance.faults import Fault, FaultyServer, Json, Raw, Spoken, is_picture, json_response
 
 KEY = "AIzaTest0123456789"
 UNSIGNED = "skip_thought_signature_validator"

@@ -15,7 +15,7 @@ from typing import Any
 
 from aiohttp import web
 
-from tests.servers.faults import Fault, FaultyServer, Json, Raw, Spoken, is_picture, json_response
+from plugins.conformance.faults import Fault, FaultyServer, Json, Raw, Spoken, is_picture, json_response
 
 KEY = "0123456789abcdef.test-key"
 MODEL = "model-test:8b"

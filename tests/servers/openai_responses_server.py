@@ -15,7 +15,7 @@ from typing import Any
 
 from aiohttp import web
 
-from tests.servers.faults import FaultyServer, Json, Spoken, json_response
+from plugins.conformance.faults import FaultyServer, Json, Spoken, json_response
 from tests.servers.openai_responses_rules import Wrong, sealed, what_is_wrong
 
 KEYS = {"sk-test-0123456789": "org-one", "sk-test-9876543210": "org-two"}

@@ -1,17 +1,20 @@
-"""What the fakes of the embedding vendors share: their vectors, how much they take, and how answers go wrong."""
+"""A fake of a service that makes vectors: what it takes, what it answers, and how its answers go wrong.
+
+As it is, it speaks like OpenAI. For a service of another kind derive from `EmbeddingServer`: `PATH`, `texts` and `answer`
+say how it is spoken to, `key_shown` and `refusal` how it is shown a key and refuses one.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import math
-from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from aiohttp import web
 
-from tests.servers.faults import Fault, FaultyServer, Json, Raw, Spoken, json_response
+from plugins.conformance.faults import Fault, FaultyServer, Json, Raw, Spoken, json_response
 
 
 class Embeds(Spoken):
@@ -43,12 +46,18 @@ def tokens(text: str) -> int:
 
 
 class EmbeddingServer(FaultyServer[Embeds]):
-    """A fake; see `FaultyServer`. `dimensions` are those that its model makes, `most` how many texts it takes at once,
-    `tokens` how many tokens one of them may have and `total` all together; as the real ones unless a test sets others."""
+    """A fake; see the module and `FaultyServer`. `dimensions` are those that its model makes, `most` how many texts it takes
+    at once, `tokens` how many tokens one of them may have and `total` all together; as its class says unless a test sets
+    others."""
 
+    PATH = "/v1/embeddings"
+    BASE = "/v1"
     MEDIA = "application/json"
-    KEY: ClassVar[str]
-    MODEL: ClassVar[str]
+    KEY: ClassVar[str] = "key-of-a-fake-0123456789"
+    MODEL: ClassVar[str] = "test-model"
+    MOST: ClassVar[int] = 2048
+    TOKENS: ClassVar[int] = 8192
+    TOTAL: ClassVar[int] = 1_000_000
 
     def __init__(self, *answers: Answer, respond: Callable[[Json], Answer] | None = None, dimensions: int = 8) -> None:
         super().__init__(*answers, respond=respond)
@@ -59,29 +68,44 @@ class EmbeddingServer(FaultyServer[Embeds]):
         self.taken: list[list[str]] = []
         """The texts of each request that was not refused."""
 
-    MOST: ClassVar[int]
-    TOKENS: ClassVar[int]
-    TOTAL: ClassVar[int] = 1_000_000
+    # --- how it is spoken to ------------------------------------------------------------------------------------------
 
-    @abstractmethod
+    def key_shown(self, request: web.Request) -> str:
+        """The key that a request shows, "" for none."""
+        return request.headers.get("Authorization", "").removeprefix("Bearer ")
+
     def texts(self, body: Json) -> list[str]:
         """The texts of a request."""
+        return list(body["input"])
 
-    @abstractmethod
     def wanted(self, body: Json) -> int | None:
         """The dimensions that it asks for."""
+        return body.get("dimensions")
 
-    @abstractmethod
     def answer(self, model: str, vectors: Sequence[Any]) -> Json:
         """An ordinary answer with these vectors."""
+        return {"model": model, "data": [{"index": place, "embedding": vector} for place, vector in enumerate(vectors)]}
 
-    @abstractmethod
+    def refusal(self, status: int, words: str) -> bytes:
+        """An error's body."""
+        return json.dumps({"error": {"message": words}}).encode()
+
     def wrong(self, request: web.Request, body: Json) -> web.Response | None:
         """The refusal of a body for its form or its model."""
+        if body.get("model", self.MODEL) != self.MODEL:
+            return json_response(404, self.refusal(404, f"There is no model {body['model']}."))
+        return None
 
-    @abstractmethod
     def too_much(self, what: str, most: int, found: int) -> tuple[int, bytes]:
         """The status and body of the refusal of too many texts, of one too long, or of too much together."""
+        return 400, self.refusal(400, f"The {what} of the input is {found}, and at most {most} are allowed.")
+
+    def key_refused(self, request: web.Request) -> web.Response | None:
+        if self.key_shown(request) == self.KEY:
+            return None
+        return json_response(401, self.refusal(401, "The key is wrong."))
+
+    # --- what it answers ----------------------------------------------------------------------------------------------
 
     @property
     def purposes(self) -> list[Any]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 
 from aiohttp import web
 
-from tests.servers.faults import Fault, FaultyServer, Json, Raw, Spoken, is_picture, json_response
+from plugins.conformance.faults import Fault, FaultyServer, Json, Raw, Spoken, is_picture, json_response
 
 KEY = "sk-test-0123456789"
 

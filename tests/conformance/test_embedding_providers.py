@@ -1,0 +1,251 @@
+"""The kit for embedding providers: the built-ins pass, and a provider that is broken in one way fails the check for it."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar, Self
+
+import pytest
+
+from exuvia import EmbeddingProviderConformance, HostedEmbeddingConformance, House, Purpose
+from plugins.embeddings.accounts import Account, account_of
+from plugins.embeddings.gemini import GeminiEmbeddings
+from plugins.embeddings.local import LocalEmbeddings
+from plugins.embeddings.mistral import MistralEmbeddings
+from plugins.embeddings.ollama import OllamaEmbeddings
+from plugins.embeddings.openai import OpenAIEmbeddings
+from plugins.embeddings.voyage import VoyageEmbeddings
+from plugins.errors import BadAnswer, CredentialsRefused, ProviderError, StreamCut, Unreachable
+from tests.conformance.biting import checks_of, failure
+from tests.servers import embedding_vendors as vendors
+
+# --- the built-ins ----------------------------------------------------------------------------------------------------
+
+
+class TestLocal(EmbeddingProviderConformance):
+    provider = LocalEmbeddings
+
+
+class TestOpenAI(HostedEmbeddingConformance):
+    provider = OpenAIEmbeddings
+    server = vendors.OpenAIEmbeddingServer
+    variable = "OPENAI_API_KEY"
+
+
+class TestVoyage(HostedEmbeddingConformance):
+    provider = VoyageEmbeddings
+    server = vendors.VoyageEmbeddingServer
+    variable = "VOYAGE_API_KEY"
+
+
+class TestMistral(HostedEmbeddingConformance):
+    provider = MistralEmbeddings
+    server = vendors.MistralEmbeddingServer
+    variable = "MISTRAL_API_KEY"
+
+
+class TestGemini(HostedEmbeddingConformance):
+    provider = GeminiEmbeddings
+    server = vendors.GeminiEmbeddingServer
+    variable = "GEMINI_API_KEY"
+
+
+class TestOllama(HostedEmbeddingConformance):
+    provider = OllamaEmbeddings
+    server = vendors.OllamaEmbeddingServer
+
+
+# --- broken ones ------------------------------------------------------------------------------------------------------
+
+
+class Sound(OpenAIEmbeddings):
+    """A provider of a service like OpenAI, in which nothing is wrong."""
+
+    name: ClassVar[str] = "sound"
+    USUAL: ClassVar[str] = "test-model"
+
+    def account(self, house: House) -> Account:
+        return account_of(house, self.name, usual="https://sound.example/v1", variable="SOUND_API_KEY")
+
+
+Vectors = Sequence[Sequence[float]]
+
+
+class Misnamed(Sound):
+    name: ClassVar[str] = "Sound, Inc."
+
+
+class Wordy(Sound):
+    def why(self) -> str:
+        return "the key is set\nand all is well"
+
+
+class Backwards(Sound):
+    async def embed(self, texts: Sequence[str], purpose: Purpose) -> Vectors:
+        return list(reversed(await super().embed(texts, purpose)))
+
+
+class Vague(Sound):
+    def dimensions(self) -> int:
+        return 7
+
+
+class Sure(Sound):
+    async def embed(self, texts: Sequence[str], purpose: Purpose) -> Vectors:
+        texts[0]
+        return await super().embed(texts, purpose)
+
+
+class Strict(Sound):
+    async def embed(self, texts: Sequence[str], purpose: Purpose) -> Vectors:
+        for text in texts:
+            text.encode()
+        return await super().embed(texts, purpose)
+
+
+class Forgetful(Sound):
+    async def embed(self, texts: Sequence[str], purpose: Purpose) -> Vectors:
+        self._texts = texts
+        await asyncio.sleep(0)
+        return await super().embed(self._texts, purpose)
+
+
+class Stubborn(Sound):
+    busy = False
+
+    async def embed(self, texts: Sequence[str], purpose: Purpose) -> Vectors:
+        if self.busy:
+            raise Unreachable("It is busy.")
+        self.busy = True
+        vectors = await super().embed(texts, purpose)
+        self.busy = False
+        return vectors
+
+
+class Curious(Sound):
+    async def __aenter__(self) -> Self:
+        await self._transport.get(f"{self._account.base}/models", headers=self._account.headers(self.header))
+        return self
+
+
+class Careless(Sound):
+    def model(self) -> str | None:
+        return self.USUAL
+
+
+class Worldly(Sound):
+    def model(self) -> str | None:
+        return self.USUAL if os.environ.get("SOUND_API_KEY") else None
+
+
+class Telling(Sound):
+    async def embed(self, texts: Sequence[str], purpose: Purpose) -> Vectors:
+        try:
+            return await super().embed(texts, purpose)
+        except CredentialsRefused as error:
+            raise CredentialsRefused(f"The key {self._account.key} is wrong.") from error
+
+
+class Dull(Sound):
+    async def embed(self, texts: Sequence[str], purpose: Purpose) -> Vectors:
+        try:
+            return await super().embed(texts, purpose)
+        except ProviderError as error:
+            raise BadAnswer("It did not work.") from error
+
+
+class Impatient(Sound):
+    async def embed(self, texts: Sequence[str], purpose: Purpose) -> Vectors:
+        try:
+            return await super().embed(texts, purpose)
+        except ProviderError as error:
+            error.retry_after = None
+            raise
+
+
+class Trusting(Sound):
+    async def embed(self, texts: Sequence[str], purpose: Purpose) -> Vectors:
+        body = json.dumps({"model": self.USUAL, "input": list(texts)}).encode()
+        headers = self._account.headers(self.header)
+        answer = await self._transport.post(self.url(self._account.base, self.USUAL), headers=headers, body=body)
+        return [entry["embedding"] for entry in json.loads(answer)["data"]]
+
+
+class Hopeful(Sound):
+    async def embed(self, texts: Sequence[str], purpose: Purpose) -> Vectors:
+        try:
+            return await super().embed(texts, purpose)
+        except StreamCut:
+            return [[1.0] * 8 for _ in texts]
+
+
+class Raw(Sound):
+    async def embed(self, texts: Sequence[str], purpose: Purpose) -> Vectors:
+        try:
+            return await super().embed(texts, purpose)
+        except Unreachable as error:
+            raise OSError("no route to host") from error
+
+
+class Lazy(Sound):
+    async def embed(self, texts: Sequence[str], purpose: Purpose) -> Vectors:
+        return await super().embed(texts[:7], purpose)
+
+
+class Cutting(Sound):
+    async def embed(self, texts: Sequence[str], purpose: Purpose) -> Vectors:
+        return await super().embed([text[:600] for text in texts], purpose)
+
+
+class SoundCase(HostedEmbeddingConformance):
+    """Not collected: its name does not begin with Test."""
+
+    variable = "SOUND_API_KEY"
+
+
+BROKEN: dict[str, type[Sound]] = {
+    "test_the_house_takes_its_class": Misnamed,
+    "test_it_says_at_once_whether_it_can_be_used_and_why": Wordy,
+    "test_each_text_has_its_own_vector_in_order": Backwards,
+    "test_every_vector_has_a_direction_and_the_length_that_is_promised": Vague,
+    "test_no_texts_have_no_vectors": Sure,
+    "test_odd_texts_are_embedded_or_refused": Strict,
+    "test_two_that_ask_at_once_are_not_mixed_up": Forgetful,
+    "test_whoever_no_longer_waits_disturbs_nobody": Stubborn,
+    "test_opening_it_asks_nobody": Curious,
+    "test_without_a_key_it_says_what_is_missing": Careless,
+    "test_a_variable_with_the_key_makes_it_usable": Worldly,
+    "test_a_wrong_key_is_said_and_never_shown": Telling,
+    "test_each_refusal_has_its_meaning": Dull,
+    "test_a_pause_that_the_service_asks_for_is_told": Impatient,
+    "test_vectors_that_are_none_are_refused": Trusting,
+    "test_a_page_instead_of_an_answer_is_a_bad_answer": Trusting,
+    "test_an_answer_that_breaks_off_is_never_a_short_one": Hopeful,
+    "test_a_service_that_is_away_is_unreachable": Raw,
+    "test_more_than_the_service_takes_at_once_is_asked_for_in_parts_or_refused": Lazy,
+    "test_a_text_that_is_too_long_is_never_cut_off": Cutting,
+}
+
+
+def case_of(kind: type[Sound]) -> HostedEmbeddingConformance:
+    case = SoundCase()
+    setattr(case, "provider", kind)  # noqa: B010 - so that the types need no word
+    return case
+
+
+def test_every_check_has_a_provider_that_fails_it() -> None:
+    assert set(BROKEN) == checks_of(HostedEmbeddingConformance)
+
+
+@pytest.mark.parametrize("check", BROKEN)
+def test_a_broken_provider_fails_the_check_for_it(check: str, tmp_path: Path) -> None:
+    assert failure(case_of(Sound), check, tmp_path / "sound") == ""
+    told = failure(case_of(BROKEN[check]), check, tmp_path / "broken")
+    assert told, f"{check} finds nothing wrong with {BROKEN[check].__name__}"
+    how = inspect.cleandoc(str(getattr(HostedEmbeddingConformance, check).__doc__))
+    assert told.endswith(f"How to mend it:\n{how}")
