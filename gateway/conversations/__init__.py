@@ -1,6 +1,7 @@
 """Conversations and their turns.
 
 switchboard, chat      which conversation a message belongs to; one key of one person
+standings              how each session stands, told to the catalog: rows and checkpoints
 conversation           the two coroutines that own one session
 makings                what each is made of, and what the configuration says to it
 typed_commands         what is typed after a slash, run and answered; a slow one keeps no other waiting

@@ -16,6 +16,7 @@ import structlog
 
 from gateway.conversations.chat import Chat
 from gateway.conversations.conversation import Conversation
+from gateway.conversations.standings import Standings
 from plugins.contracts import Clock
 from sessions.beginnings import new_session_id
 from sessions.catalog import Catalog, SessionRow
@@ -29,9 +30,6 @@ from sessions.transcript import Transcript
 
 PENDING_LIMIT = 64 * 1024 * 1024
 """Bytes that may wait for the disk before new messages are refused."""
-
-CHECKPOINT_EVERY = 256
-"""Events after which a checkpoint spares a restart from folding them again."""
 
 IDLE_SECONDS = 900.0
 """After this time without news or listeners a conversation leaves memory."""
@@ -76,7 +74,7 @@ class Switchboard:
         self._owners: dict[str, asyncio.Task[None]] = {}
         self._last_news: dict[tuple[str, str], float] = {}
         self._failures: dict[tuple[str, str], int] = {}
-        self._checkpoints: dict[str, int] = {}
+        self._standings = Standings(catalog, journals)
         self._pausing = False
         self._stopping = False
         self._background: set[asyncio.Task[Any]] = set()
@@ -259,12 +257,12 @@ class Switchboard:
         except BaseException:
             await recorder.close()
             if recorder.durable:  # whoever waited for it is gone, and it is the key's current session all the same
-                self._put_row(recorder)
+                self._standings.put(recorder)
             else:
                 self._forget_empty(session)
             raise
         conversation = self._build(chat, recorder)
-        self._put_row(recorder)
+        self._standings.put(recorder)
         self._own(chat, conversation)
         return conversation
 
@@ -298,7 +296,7 @@ class Switchboard:
         puts the conversation away in every case."""
         recorder = conversation.recorder
         recorder.watch(lambda: self._progressed(chat, recorder))
-        self._checkpoints[conversation.session] = recorder.position.seq
+        self._standings.begin(recorder)
         if self._pausing:
             conversation.pause()
         life = asyncio.create_task(conversation.run())
@@ -314,7 +312,7 @@ class Switchboard:
         elif error is not None:
             log.error("conversation_failed", session=conversation.session, exc_info=error)
         # Until all is known again nobody may take the session for finished, nor its end for the last word.
-        self._put_row(conversation.recorder, settled=False)
+        self._standings.put(conversation.recorder, settled=False)
         self._drop(chat, conversation)
         await self._put_away(chat, conversation)
         # Ids of messages that never reached the disk must not be taken for known when they are sent again.
@@ -336,14 +334,8 @@ class Switchboard:
             chat.switched()
 
     async def _put_away(self, chat: Chat, conversation: Conversation) -> None:
-        recorder = conversation.recorder
-        await recorder.close()
-        if recorder.failure is None:
-            self._checkpoint(chat, recorder)
-            self._put_row(recorder)
-        else:
-            self._put_row(recorder, settled=False)
-        self._checkpoints.pop(conversation.session, None)
+        await conversation.recorder.close()
+        self._standings.end(conversation.recorder, chat.receipts)
         chat.news()
 
     async def _reopen(self, chat: Chat) -> None:
@@ -364,43 +356,8 @@ class Switchboard:
         self._last_news[name] = self._clock.monotonic()
         if recorder.failure is None and recorder.durable_transcript.settled:
             self._failures.pop(name, None)
-            self._put_row(recorder)
-            if self._is_checkpoint_due(recorder):
-                self._checkpoint(chat, recorder)
+            self._standings.progressed(recorder, chat.receipts)
         chat.news()
-
-    def _is_checkpoint_due(self, recorder: Recorder) -> bool:
-        since = recorder.position.seq - self._checkpoints.get(recorder.durable_transcript.session, 0)
-        # A checkpoint costs what the view holds, so a longer view is written less often: the cost an event is constant.
-        return since >= max(CHECKPOINT_EVERY, len(recorder.durable_transcript.messages))
-
-    def _checkpoint(self, chat: Chat, recorder: Recorder) -> None:
-        transcript = recorder.durable_transcript
-        self._checkpoints[transcript.session] = recorder.position.seq
-        self._catalog.save_checkpoint(transcript.session, recorder.position, transcript, chat.receipts)
-
-    def _put_row(self, recorder: Recorder, *, settled: bool = True) -> None:
-        """Tell the catalog how a session stands; with `settled` false, that something may be left to do whatever it says."""
-        transcript = recorder.durable_transcript
-        try:
-            stat = self.path(transcript.session).stat()
-        except OSError:
-            return
-        self._catalog.put(
-            SessionRow(
-                session=transcript.session,
-                key=transcript.key,
-                person=transcript.person,
-                opened_at=transcript.opened_at,
-                succeeds=transcript.succeeds,
-                head=recorder.durable,
-                at=transcript.at,
-                size=stat.st_size,
-                mtime_ns=stat.st_mtime_ns,
-                settled=settled and transcript.finished and stat.st_size == recorder.position.offset,
-                closed=transcript.closed is not None,
-            )
-        )
 
     async def _sweep(self) -> None:
         while True:

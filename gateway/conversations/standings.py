@@ -1,0 +1,71 @@
+"""How sessions stand, told to the catalog behind the conversations: their rows, and the checkpoints that spare a restart
+from folding everything again."""
+
+from __future__ import annotations
+
+from sessions.catalog import Catalog, SessionRow
+from sessions.journal import Journals
+from sessions.receipts import Receipts
+from sessions.recorder import Recorder
+
+CHECKPOINT_EVERY = 256
+"""Events after which a checkpoint spares a restart from folding them again."""
+
+
+class Standings:
+    """What the catalog is told of the conversations in memory."""
+
+    def __init__(self, catalog: Catalog, journals: Journals) -> None:
+        self._catalog = catalog
+        self._journals = journals
+        self._checkpoints: dict[str, int] = {}
+
+    def begin(self, recorder: Recorder) -> None:
+        """Take over a session: what lies before its position counts as checkpointed."""
+        self._checkpoints[recorder.durable_transcript.session] = recorder.position.seq
+
+    def progressed(self, recorder: Recorder, receipts: Receipts) -> None:
+        """Tell how a session stands where nothing is under way in it, with a checkpoint where one is due."""
+        self.put(recorder)
+        if self._is_due(recorder):
+            self._checkpoint(recorder, receipts)
+
+    def end(self, recorder: Recorder, receipts: Receipts) -> None:
+        """Tell how a closed session stands; after a failure its memory is not believed, and something is left to do."""
+        if recorder.failure is None:
+            self._checkpoint(recorder, receipts)
+        self.put(recorder, settled=recorder.failure is None)
+        self._checkpoints.pop(recorder.durable_transcript.session, None)
+
+    def put(self, recorder: Recorder, *, settled: bool = True) -> None:
+        """Tell how a session stands; with `settled` false, that something may be left to do whatever it says."""
+        transcript = recorder.durable_transcript
+        try:
+            stat = self._journals.path(transcript.session).stat()
+        except OSError:
+            return
+        self._catalog.put(
+            SessionRow(
+                session=transcript.session,
+                key=transcript.key,
+                person=transcript.person,
+                opened_at=transcript.opened_at,
+                succeeds=transcript.succeeds,
+                head=recorder.durable,
+                at=transcript.at,
+                size=stat.st_size,
+                mtime_ns=stat.st_mtime_ns,
+                settled=settled and transcript.finished and stat.st_size == recorder.position.offset,
+                closed=transcript.closed is not None,
+            )
+        )
+
+    def _is_due(self, recorder: Recorder) -> bool:
+        since = recorder.position.seq - self._checkpoints.get(recorder.durable_transcript.session, 0)
+        # A checkpoint costs what the view holds, so a longer view is written less often: the cost an event is constant.
+        return since >= max(CHECKPOINT_EVERY, len(recorder.durable_transcript.messages))
+
+    def _checkpoint(self, recorder: Recorder, receipts: Receipts) -> None:
+        transcript = recorder.durable_transcript
+        self._checkpoints[transcript.session] = recorder.position.seq
+        self._catalog.save_checkpoint(transcript.session, recorder.position, transcript, receipts)
