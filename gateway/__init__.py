@@ -15,6 +15,7 @@ come back through the door.
     memory           the memory of the workspace, opened; memory_commands, memory_status, memory_audit,
                      memory_eval, eval_questions, eval_cli, memory_cli: `exuvia memory`
     facts            the facts, opened; facts_commands, facts_cli: `exuvia memory facts`
+    plugins_commands, plugins_cli: `exuvia plugins`
     fact_finding     turns looked through for facts, behind everything else
     errors           this floor's error tree
 
@@ -23,6 +24,7 @@ Its rooms, each with a map of its own:
     door/            who comes in, and everything that goes to and from a client
     conversations/   sessions that are open, and their turns
     models/          which model answers, and who answers when it cannot
+    provided/        what plugins provide, made and used
     commands/        what is typed after a slash, and what it sees
     configuration/   what may be configured, and what is in force
     tokenizer/       exact counts of tokens, by a process of its own

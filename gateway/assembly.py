@@ -15,11 +15,12 @@ from zoneinfo import ZoneInfo
 import structlog
 
 from gateway.commands.surroundings import Surroundings
+from gateway.configuration.allowed_plugins import allowed_plugins, unread_tables
 from gateway.configuration.keys import Config, check_backend, check_condensers, check_embedding, check_providers
 from gateway.configuration.settings import Settings
 from gateway.conversations.day_notes import DayNotes
 from gateway.conversations.makings import Conversations, Parts
-from gateway.conversations.offered_tools import OfferedTools, opened_tools
+from gateway.conversations.offered_tools import OfferedTools
 from gateway.conversations.remembering import Remembering
 from gateway.conversations.switchboard import Switchboard
 from gateway.conversations.workspace_notes import WorkspaceNotes
@@ -33,12 +34,12 @@ from gateway.memory import open_memory
 from gateway.models.choosing import Models
 from gateway.models.open_providers import OpenProviders, open_chats, open_embeddings
 from gateway.models.told import AllTold, told_before
+from gateway.provided.opened import Opened
 from plugins.command_contract import Command
-from plugins.contracts import ChatProvider, Clock, House, Tool
+from plugins.contracts import ChatProvider, Clock, House
 from plugins.embedding import EmbeddingProvider
 from plugins.facts.facts import Facts
 from plugins.hooks import Hooks
-from plugins.loading import load_plugins
 from plugins.memory.memory import Memory
 from plugins.transport import Transport
 from sessions.attachments import Attachments
@@ -111,10 +112,11 @@ class Assembling:
             misnamed=models.misnamed,
             unopened=lambda: [each for part in (providers, embeddings, memory, facts, finding) for each in part.troubles()],
         )
-        commands = {name: command() for name, command in hooks.commands().items()}
-        around = self._surroundings(hooks, models, commands, troubles=troubles, memory=memory, facts=facts, finding=finding)
-        tools = opened_tools(hooks.tools(), functools.partial(house, memory=memory, facts=facts))
-        parts = self._parts(hooks, models, providers, tools=tools, commands=commands, around=around)
+        provided = Opened(hooks, functools.partial(house, memory=memory, facts=facts))
+        around = self._surroundings(
+            hooks, models, provided.commands, troubles=troubles, memory=memory, facts=facts, finding=finding
+        )
+        parts = self._parts(hooks, models, providers, provided=provided, around=around)
         return Assembly(
             hooks=hooks,
             committer=committer,
@@ -141,7 +143,9 @@ class Assembling:
         return committer, Journals(self.home.sessions, self.home.quarantine, committer), catalog
 
     def _plugins(self) -> Hooks:
-        hooks = load_plugins(self.config.plugins.allow)
+        hooks = allowed_plugins(self.config)
+        for warning in unread_tables(self.config, hooks):
+            log.warning("configuration", warning=warning)
         for refusal in hooks.refused:
             log.error("plugin_refused", plugin=refusal.plugin, reason=refusal.sentence)
         return hooks
@@ -163,8 +167,7 @@ class Assembling:
         models: Models,
         providers: OpenProviders[ChatProvider],
         *,
-        tools: Mapping[str, Tool],
-        commands: Mapping[str, Command],
+        provided: Opened,
         around: Surroundings,
     ) -> Parts:
         workspace = self.home.workspace(self.config.agent.workspace)
@@ -174,13 +177,13 @@ class Assembling:
             hooks=hooks,
             models=models,
             providers=providers,
-            tools=OfferedTools(tools, lambda: self.config.agent.workspace_access),
-            commands=commands,
+            tools=OfferedTools(provided.tools, lambda: self.config.agent.workspace_access),
+            commands=provided.commands,
             attachments=Attachments(self.home.attachments),
             notes=WorkspaceNotes(workspace),
             day_notes=DayNotes(workspace),
-            summarizers={name: kind() for name, kind in hooks.summarizers().items()},
-            flushes={name: kind() for name, kind in hooks.flushes().items()},
+            summarizers=provided.summarizers,
+            flushes=provided.flushes,
             figures=self.figures,
             around=around,
         )

@@ -18,6 +18,7 @@ import click
 
 from gateway.command_line import end, home_at, home_option, journals_folder, json_option, person_option
 from gateway.memory_cli import memory
+from gateway.plugins_cli import plugins
 
 _Command = Callable[..., Any]
 
@@ -28,6 +29,7 @@ def cli() -> None:
 
 
 cli.add_command(memory)
+cli.add_command(plugins)
 
 
 def _import_without(extra: str, module: str) -> None:

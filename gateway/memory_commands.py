@@ -12,6 +12,7 @@ from typing import Any, TextIO, TypeVar
 import msgspec
 
 from gateway.clock import SystemClock
+from gateway.configuration.allowed_plugins import allowed_plugins
 from gateway.configuration.keys import Config, check_backend, check_embedding, load_config
 from gateway.configuration.settings import Settings
 from gateway.errors import GatewayError
@@ -21,7 +22,6 @@ from gateway.models.open_providers import open_embeddings
 from gateway.terminal.printable import printable
 from plugins.contracts import House
 from plugins.errors import ProviderError
-from plugins.loading import load_plugins
 from plugins.memory.candidates import Ranked
 from plugins.memory.errors import IndexUnusable
 from plugins.memory.memory import Found, Memory
@@ -160,7 +160,7 @@ async def _memory(home: Home, file: Path | None, environment: Mapping[str, str])
 @contextlib.asynccontextmanager
 async def opened_memory(home: Home, config: Config, environment: Mapping[str, str]) -> AsyncIterator[Memory]:
     """The memory of a home by this configuration, as the gateway opens it."""
-    hooks, clock = load_plugins(config.plugins.allow), SystemClock()
+    hooks, clock = allowed_plugins(config), SystemClock()
     check_embedding(config, hooks.embedding_providers())
     check_backend(config, hooks.memory_backends)
     async with Transport() as transport:

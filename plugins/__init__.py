@@ -16,9 +16,10 @@ What an author meets:
 How plugins come in:
 
     loading      the built-ins, then the installed plugins that are allowed by name
+    folders      a plugin in its author's folder
     builtin      the built-ins
     validation   whether what a plugin hands over is what it promised
-    hooks        `Hooks`, the only code that touches pluggy
+    hooks        `Hooks`, the only code that touches pluggy; offers: what plugins provide
     deciding     asking them to decide something inside a turn; telling: telling them what happens
     implementations  who implements a hook, and who of them is let be
     strangers    calling code that may raise anything

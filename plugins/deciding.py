@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from plugins.implementations import Implementation, Implementations
-from plugins.strangers import StrangerFailed, attempt
+from plugins.strangers import Lost, StrangerFailed, attempt, lost_after
 from sessions.events import PluginFailed
 
 T = TypeVar("T")
@@ -51,7 +51,9 @@ class Decision:
             return attempt(lambda: check(asked.function(*(given[name] for name in asked.wants))))
 
         try:
-            value, complaint = call() if asked.ours else await in_thread(call, self._seconds)
+            value, complaint = (
+                call() if asked.ours else await in_thread(call, self._seconds, thread=f"plugin:{asked.plugin}")
+            )
         except StrangerFailed as failed:
             return Decided(failure=self._implementations.failed(asked, failed, off=isinstance(failed, Lost)))
         if complaint:
@@ -60,12 +62,8 @@ class Decision:
         return Decided(value=value)
 
 
-class Lost(StrangerFailed):
-    """A stranger's function has not returned in time, and nobody can stop it."""
-
-
-async def in_thread(call: Callable[[], T], seconds: float) -> T:
-    """What the call returns, from a thread that keeps nobody waiting at the end; Lost when it takes longer."""
+async def in_thread(call: Callable[[], T], seconds: float, *, thread: str) -> T:
+    """What the call returns, from a thread of that name which keeps nobody waiting at the end; Lost when it takes longer."""
     loop = asyncio.get_running_loop()
     result: asyncio.Future[T] = loop.create_future()
 
@@ -80,12 +78,12 @@ async def in_thread(call: Callable[[], T], seconds: float) -> T:
         except RuntimeError:
             return  # it comes after the end of the loop, and nobody listens
 
-    threading.Thread(target=run, name="decision", daemon=True).start()
+    threading.Thread(target=run, name=thread, daemon=True).start()
     try:
         async with asyncio.timeout(seconds):
             return await result
     except TimeoutError:
-        raise Lost(f"it did not return within {seconds:g} seconds") from None
+        raise lost_after(seconds) from None
 
 
 def _settled_by(call: Callable[[], T]) -> Callable[[asyncio.Future[T]], None]:

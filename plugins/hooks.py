@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
 import msgspec
 import pluggy
 
-from plugins import deciding, hookspecs, telling, validation
+from plugins import deciding, hookspecs, telling
 from plugins.command_contract import Command
 from plugins.compactions import AfterCompaction, BeforeCompaction, CompactionBudget, CompactionContext
-from plugins.contracts import ChatProvider, Tool
+from plugins.contracts import ChatProvider, NoSettings, Tool
 from plugins.deciding import Decision
 from plugins.embedding import EmbeddingProvider
 from plugins.implementations import Implementation, Implementations
 from plugins.memory.backend import MemoryBackend
+from plugins.offers import CHECKS, LATE, Offers
 from plugins.pruning import PruningBudget, PruningContext
 from plugins.strangers import StrangerFailed, attempt
 from plugins.summaries import Flush, Summarizer
@@ -56,6 +57,10 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
     failures: tuple[PluginFailed, ...]
 
 
+NOTHING = NoSettings()
+"""The settings of a plugin that has none."""
+
+
 class Hooks:
     """All plugins, in the order of their registration, which decides between two things of one name: the first stays.
 
@@ -67,24 +72,19 @@ class Hooks:
         self.refused: list[Refusal] = []
         self._pluggy = pluggy.PluginManager(hookspecs.GROUP)
         self._pluggy.add_hookspecs(hookspecs)
-        self._chat_providers: dict[str, type[ChatProvider]] = {}
-        self._embedding_providers: dict[str, type[EmbeddingProvider]] = {}
-        self._memory_backends: dict[str, type[MemoryBackend]] = {}
+        self._offers = Offers(self.refuse)
         self._unasked: list[str] = []
-        """Who has not been asked for memory backends: few homes use another than SQLite, and no start is to pay for them."""
-        self._tools: dict[str, type[Tool]] = {}
-        self._commands: dict[str, type[Command]] = {}
+        """Who was not asked yet for what is asked late."""
         self._ours: set[str] = set()
+        self._settings: dict[str, Any] = {}
         self._seconds = seconds
         self._notice_seconds = notice_seconds
         self._decisions: dict[str, Decision] = {}
         self._notices: dict[str, Notice] = {}
-        self._summarizers: dict[str, type[Summarizer]] = {}
-        self._flushes: dict[str, type[Flush]] = {}
 
-    def register(self, name: str, plugin: object, *, ours: bool = False) -> bool:
-        """Take in a plugin, a module or an object with hook implementations, and ask it what it provides. `ours`: its
-        decisions need no thread of their own.
+    def register(self, name: str, plugin: object, *, ours: bool = False, settings: Any = NOTHING) -> bool:
+        """Take in a plugin, a module or an object with hook implementations, and ask it what it provides. `ours`: it needs
+        no thread of its own. `settings` is what everything of it is told.
 
         Returns False when the plugin as a whole was refused, with nothing of it taken.
         """
@@ -94,15 +94,13 @@ class Hooks:
             self.refuse(name, "", str(failed))
             return False
         self._ours |= {name} if ours else set()
+        self._settings[name] = settings
         self._decisions.clear()
         self._notices.clear()
-        self._collect(name, "register_chat_providers", validation.chat_provider, self._chat_providers)
-        self._collect(name, "register_embedding_providers", validation.embedding_provider, self._embedding_providers)
+        for hook in CHECKS:
+            if hook not in LATE:
+                self._collect(name, hook)
         self._unasked.append(name)
-        self._collect(name, "register_tools", validation.tool, self._tools)
-        self._collect(name, "register_commands", validation.command, self._commands)
-        self._collect(name, "register_summarizers", validation.summarizer, self._summarizers)
-        self._collect(name, "register_flushes", validation.flush, self._flushes)
         return True
 
     def refuse(self, plugin: str, hook: str, reason: str) -> None:
@@ -110,29 +108,65 @@ class Hooks:
         what = f"The plugin {plugin!r}" if not hook else f"Something of the plugin {plugin!r} ({hook})"
         self.refused.append(Refusal(plugin=plugin, hook=hook, sentence=f"{what} is not used: {reason}."))
 
+    @property
+    def plugins(self) -> tuple[str, ...]:
+        """The names of those that were taken in, in that order."""
+        return tuple(self._settings)
+
+    def settings(self, plugin: str) -> Any:
+        """What everything of a plugin is told."""
+        return self._settings[plugin]
+
+    def owner(self, hook: str, name: str) -> str:
+        """The plugin that offered a thing through a registration hook."""
+        return self._offers.owner(hook, name)
+
+    def is_ours(self, plugin: str) -> bool:
+        """Whether it is one of the built-ins."""
+        return plugin in self._ours
+
+    def provided(self, plugin: str) -> dict[str, list[str]]:
+        """The names of what a plugin provides, by registration hook."""
+        self.memory_backends()
+        return self._offers.of_plugin(plugin)
+
+    def implemented(self, plugin: str) -> list[str]:
+        """The hooks that a plugin implements."""
+        callers = self._pluggy.get_hookcallers(self._pluggy.get_plugin(plugin)) or ()
+        return sorted(caller.name for caller in callers)
+
     def chat_providers(self) -> Mapping[str, type[ChatProvider]]:
         """The chat providers by name, in the order in which they were registered."""
-        return dict(self._chat_providers)
+        return self._offers.of_hook("register_chat_providers")
 
     def embedding_providers(self) -> Mapping[str, type[EmbeddingProvider]]:
         """The embedding providers by name, in the order in which they were registered."""
-        return dict(self._embedding_providers)
+        return self._offers.of_hook("register_embedding_providers")
 
     def memory_backends(self) -> Mapping[str, type[MemoryBackend]]:
         """The memory backends by name; the built-in one that is always there is none of them. The plugins are asked for them
         now, not when they are registered."""
         while self._unasked:
             name = self._unasked.pop(0)
-            self._collect(name, "register_memory_backends", validation.memory_backend, self._memory_backends)
-        return dict(self._memory_backends)
+            for hook in LATE:
+                self._collect(name, hook)
+        return self._offers.of_hook("register_memory_backends")
 
     def tools(self) -> Mapping[str, type[Tool]]:
         """The tools by name."""
-        return dict(self._tools)
+        return self._offers.of_hook("register_tools")
 
     def commands(self) -> Mapping[str, type[Command]]:
         """The chat commands by name."""
-        return dict(self._commands)
+        return self._offers.of_hook("register_commands")
+
+    def summarizers(self) -> Mapping[str, type[Summarizer]]:
+        """The summarizers by name."""
+        return self._offers.of_hook("register_summarizers")
+
+    def flushes(self) -> Mapping[str, type[Flush]]:
+        """The flushes by name."""
+        return self._offers.of_hook("register_flushes")
 
     async def propose_prunes(self, view: View, context: PruningContext, budget: PruningBudget, now: datetime) -> Proposed:
         """Ask each plugin what the next request, of this view and as `context` tells it, should show less of. What they
@@ -194,14 +228,6 @@ class Hooks:
 
         return Implementations(hook, implementations, switched_off=switched_off)
 
-    def summarizers(self) -> Mapping[str, type[Summarizer]]:
-        """The summarizers by name."""
-        return dict(self._summarizers)
-
-    def flushes(self) -> Mapping[str, type[Flush]]:
-        """The flushes by name."""
-        return dict(self._flushes)
-
     def _take_in(self, name: str, plugin: object) -> None:
         if self._pluggy.has_plugin(name):
             raise Unfit("a plugin of this name is there already")
@@ -235,34 +261,10 @@ class Hooks:
             raise Unfit(f"{hook} is a wrapper, and nothing wraps hooks here")
         hook_function(hook, function)
 
-    def _collect(self, plugin: str, hook: str, check: Callable[[object], str], taken: dict[str, Any]) -> None:
+    def _collect(self, plugin: str, hook: str) -> None:
         for implementation in getattr(self._pluggy.hook, hook).get_hookimpls():
             if implementation.plugin_name == plugin:
-                for offered in self._asked(plugin, hook, implementation.function):
-                    self._take(plugin, hook, offered, check, taken)
-
-    def _asked(self, plugin: str, hook: str, function: Callable[[], Any]) -> Iterable[object]:
-        try:
-            answer = attempt(function)
-            if inspect.iscoroutine(answer):
-                answer.close()
-            if not isinstance(answer, list | tuple):
-                raise Unfit(f"it returned {type(answer).__name__} where a list was promised")
-        except StrangerFailed as failed:
-            self.refuse(plugin, hook, str(failed))
-            return ()
-        return answer
-
-    def _take(self, plugin: str, hook: str, offered: object, check: Callable[[object], str], taken: dict[str, Any]) -> None:
-        try:
-            name = attempt(lambda: check(offered))
-        except StrangerFailed as failed:
-            self.refuse(plugin, hook, str(failed))
-            return
-        if name in taken:
-            self.refuse(plugin, hook, f"the name {name!r} is taken already")
-        else:
-            taken[name] = offered
+                self._offers.collect(plugin, hook, implementation.function, ours=plugin in self._ours)
 
 
 TOLD = 3

@@ -1,7 +1,8 @@
-"""Calling code that may raise anything: a stranger's plugin while it is imported, inspected and asked."""
+"""Calling code that may raise anything, or never return: a stranger's plugin while it is imported, inspected and asked."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -11,22 +12,55 @@ SENTENCE = 300
 """Characters of a stranger's error that are worth showing."""
 
 
+ANYTHING = (Exception, SystemExit, KeyboardInterrupt, GeneratorExit)
+"""What a stranger's coroutine may raise. Not that it is cancelled: that is ours. No person's Ctrl-C comes as an exception
+while a gateway runs; it is a signal to the event loop."""
+
+
 class StrangerFailed(Exception):
     """A stranger's code raised; `str(error)` names what, on one line."""
 
 
-def attempt(call: Callable[[], T]) -> T:
-    """Return what `call` returns; StrangerFailed when it raises anything at all, `SystemExit` included.
+class Lost(StrangerFailed):
+    """A stranger's function has not returned in time, and nobody can stop it."""
 
-    Only KeyboardInterrupt passes: that is the person at the terminal, whoever's code was running. A StrangerFailed that
-    was raised further in stays as it is.
-    """
+
+def attempt(call: Callable[[], T]) -> T:
+    """Return what `call` returns; StrangerFailed when it raises anything at all, `SystemExit` and KeyboardInterrupt too. A
+    StrangerFailed that was raised further in stays as it is."""
     try:
         return call()
-    except (KeyboardInterrupt, StrangerFailed):
+    except StrangerFailed:
         raise
     except BaseException as error:
         raise failure_of(error) from error
+
+
+def within(seconds: float, call: Callable[[], T], *, thread: str) -> T:
+    """What `call` returns or raises, as `attempt` has it, from a thread of that name which keeps nobody waiting at the end.
+    Blocks for so long at most, and raises Lost then. A person's Ctrl-C ends the waiting."""
+    returned: list[T] = []
+    failed: list[StrangerFailed] = []
+
+    def run() -> None:
+        try:
+            returned.append(attempt(call))
+        except StrangerFailed as error:
+            failed.append(error)
+
+    running = threading.Thread(target=run, name=thread, daemon=True)
+    running.start()
+    running.join(seconds)
+    if failed:
+        raise failed[0]
+    if not returned:
+        raise lost_after(seconds)
+    return returned[0]
+
+
+def lost_after(seconds: float) -> Lost:
+    """That something did not return in its time."""
+    return Lost(f"it did not return within {seconds:g} seconds")
 
 
 def failure_of(error: BaseException) -> StrangerFailed:

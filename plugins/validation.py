@@ -45,6 +45,18 @@ def hook_function(hook: str, function: Callable[..., object]) -> None:
         raise Unfit(f"{hook} must be a plain function that returns what it decides or offers, neither async nor a generator")
 
 
+def plugin_settings(plugin: object) -> type[msgspec.Struct] | None:
+    """The form of a plugin's own table in the configuration, None where it has none."""
+    form = getattr(plugin, "Settings", None)
+    if form is None:
+        return None
+    if not (isinstance(form, type) and issubclass(form, msgspec.Struct)):
+        raise Unfit("its Settings is not a msgspec Struct")
+    if required := _without_default(form):
+        raise Unfit(f"its Settings has no default for {', '.join(required)}")
+    return form
+
+
 def chat_provider(offered: object) -> str:
     """The name of a chat provider's class."""
     provider = _class(offered, ChatProvider, ("__aenter__", "__aexit__", "default_model", "why", "limits", "stream"))

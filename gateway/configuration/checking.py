@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from gateway.configuration.allowed_plugins import allowed_plugins, unread_tables
 from gateway.configuration.keys import (
     Config,
     check_backend,
@@ -24,8 +25,7 @@ from gateway.door.people import people_of
 from gateway.door.token import GOOD_ONE, is_loopback, token_weakness
 from gateway.errors import ConfigRefused
 from gateway.models.choosing import AUTO
-from plugins.contracts import ChatProvider
-from plugins.loading import load_plugins
+from plugins.contracts import ChatProvider, NoSettings
 from plugins.secrets import Secret
 
 T = TypeVar("T")
@@ -33,13 +33,15 @@ T = TypeVar("T")
 
 class Checked(msgspec.Struct, frozen=True, kw_only=True):
     """What a check found, as sentences. `config` is what there is without the faulty keys, None where the file is no TOML;
-    `kinds` are the providers that it may name, and `settings` those of each that fit."""
+    `kinds` are the providers that it may name, `settings` those of each that fit, `plugins` those of each other plugin that
+    has some."""
 
     faults: list[str]
     warnings: list[str]
     config: Config | None
     kinds: Mapping[str, type[ChatProvider]]
     settings: Mapping[str, Any]
+    plugins: Mapping[str, Any] = {}
 
 
 def check(path: Path | None, environment: Mapping[str, str]) -> Checked:
@@ -53,17 +55,18 @@ def check(path: Path | None, environment: Mapping[str, str]) -> Checked:
     config = _without_faults(lambda: fit_config(sources, references), sources.tree, faults)
     if config is None:
         return Checked(faults=faults, warnings=[], config=None, kinds={}, settings={})
-    hooks = load_plugins(config.plugins.allow)
+    hooks = allowed_plugins(config)
     hooks.memory_backends()
     faults += [refusal.sentence for refusal in hooks.refused]
-    warnings, kinds = list(config.warnings), hooks.chat_providers()
+    warnings, kinds = [*config.warnings, *unread_tables(config, hooks)], hooks.chat_providers()
     settings = {name: _fitted(config, name, kind, faults, warnings) for name, kind in kinds.items()}
     _without_faults(lambda: check_providers(config, kinds), {"providers": config.providers}, faults)
     _without_faults(lambda: check_embedding(config, hooks.embedding_providers()), {}, faults)
     _without_faults(lambda: check_backend(config, hooks.memory_backends), {}, faults)
     _without_faults(lambda: check_condensers(config, hooks.summarizers(), hooks.flushes()), {}, faults)
     faults += [*_of_token(config), *_of_people(config), *_of_model(config, kinds)]
-    return Checked(faults=faults, warnings=warnings, config=config, kinds=kinds, settings=settings)
+    own = {name: hooks.settings(name) for name in hooks.plugins if hooks.settings(name) != NoSettings()}
+    return Checked(faults=faults, warnings=warnings, config=config, kinds=kinds, settings=settings, plugins=own)
 
 
 def _without_faults(fit: Callable[[], T], tree: dict[str, Any], faults: list[str]) -> T | None:

@@ -113,9 +113,11 @@ class CompactionKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class PluginsKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[plugins]`: the installed plugins that may be loaded, by the names of their entry points."""
+    """`[plugins]`: the installed plugins that may be loaded, by the names of their entry points. `tables` holds
+    `[plugins.NAME]`, to which the plugin gives its form."""
 
     allow: tuple[_Text, ...] = ()
+    tables: dict[str, dict[str, Any]] = {}
 
 
 class PersonKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -173,9 +175,19 @@ def fit_config(sources: Sources, references: References) -> Config:
         # Fitted with the rest below; msgspec would not say there whose table a fault is in.
         Fitting(sources, references).fit(table, PersonKeys, f"people.{name}")
     fitting = Fitting(sources, references)
-    sections = fitting.fit(sources.tree, Sections)
+    sections = fitting.fit(_with_plugin_tables(sources.tree), Sections)
     known = {name: getattr(sections, name) for name in Sections.__struct_fields__}
     return Config(**known, warnings=tuple(fitting.warnings), sources=sources, references=references)
+
+
+def _with_plugin_tables(tree: dict[str, Any]) -> dict[str, Any]:
+    """The tree with the tables of `[plugins]`, whose names no form can list, gathered in one place of it."""
+    plugins = tree.get("plugins")
+    if not isinstance(plugins, dict):
+        return tree
+    tables = {name: inner for name, inner in plugins.items() if isinstance(inner, dict) and name != "allow"}
+    others = {name: inner for name, inner in plugins.items() if name not in tables}
+    return {**tree, "plugins": {**others, "tables": tables} if tables else others}
 
 
 def provider_settings(config: Config, name: str, form: type[T]) -> T:

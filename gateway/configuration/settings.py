@@ -15,7 +15,7 @@ AFTER_RESTART = (
     "gateway.allowed_hosts",
     "gateway.allowed_origins",
     "agent.workspace",
-    "plugins.allow",
+    "plugins",
 )
 """The keys that take effect only when the gateway starts: sockets, folders and modules are opened once. A whole section may
 stand here too."""

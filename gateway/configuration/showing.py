@@ -22,14 +22,18 @@ Tree: TypeAlias = dict[str, Any]
 
 DEFAULT = "default"
 
+NONE: Mapping[str, Any] = {}
+
 _LINE = re.compile(r'(?:\[(?P<table>.+)\]|(?P<key>"(?:[^"\\]|\\.)*"|[A-Za-z0-9_-]+) = .*)')
 """What the writer begins at the left margin: a table's header, or a key."""
 
 
-def shown(config: Config, providers: Mapping[str, Any]) -> Tree:
-    """The values in force, `providers` with the settings of each as its own Struct. Keys without a value are left out."""
+def shown(config: Config, providers: Mapping[str, Any], plugins: Mapping[str, Any] = NONE) -> Tree:
+    """The values in force, `providers` and `plugins` with the settings of each as its own Struct. Keys without a value are
+    left out."""
     sections = {name: getattr(config, name) for name in Sections.__struct_fields__}
-    return {name: _plain(value, config.sources, name) for name, value in (sections | {"providers": providers}).items()}
+    sections |= {"providers": providers, "plugins": {"allow": config.plugins.allow, **plugins}}
+    return {name: _plain(value, config.sources, name) for name, value in sections.items()}
 
 
 def sources_of(tree: Tree, sources: Sources, above: str = "") -> dict[str, str]:

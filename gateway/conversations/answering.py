@@ -18,6 +18,7 @@ from gateway.models.fallback import Line
 from plugins.context.silent import SilenceFilter, is_silent
 from plugins.contracts import ChatRequest, Reply
 from plugins.errors import BadAnswer, BadRequest, ContextOverflow, ProviderError, StreamCut
+from plugins.strangers import ANYTHING
 from sessions.context import Context, Gauge, assemble
 from sessions.events import AttachmentsWithheld, ModelReplied, RequestedCall, RequestSent
 from sessions.messages import Usage
@@ -192,7 +193,7 @@ class Answering:
                     self._show(silence.feed(text))
         except ProviderError:
             raise
-        except (Exception, SystemExit) as error:
+        except ANYTHING as error:
             note_plugin_failure(self._recorder, model.provider.name, "stream", error)
             raise BadAnswer(f"The provider {model.provider.name} failed: {sentence_of(error)}") from error
         raise StreamCut(f"The answer of {model.name} ended before its end.")

@@ -11,6 +11,7 @@ from gateway.models.choosing import ChosenModel
 from gateway.models.fallback import Line
 from plugins.contracts import ChatRequest, Reply
 from plugins.errors import BadAnswer, ProviderError, StreamCut, Unreachable
+from plugins.strangers import ANYTHING
 from plugins.summaries import Answered
 from sessions.context import Context, Gauge
 from sessions.events import RequestSent
@@ -80,6 +81,6 @@ async def listen(model: ChosenModel, context: Context, purpose: str, session: st
                     return Answered(text=carriable(heard), model=model.name)
     except ProviderError:
         raise
-    except (Exception, SystemExit) as error:
+    except ANYTHING as error:
         raise BadAnswer(f"The provider {model.provider.name} failed: {sentence_of(error)}") from error
     raise StreamCut(f"The answer of {model.name} ended before its end.")

@@ -16,6 +16,7 @@ from gateway.conversations.owed_notes import OwedNotes
 from gateway.errors import GatewayError, sentence_of
 from gateway.models.choosing import ChosenModel
 from plugins.errors import ProviderError
+from plugins.strangers import ANYTHING
 from plugins.summaries import Flush, Flushed, Leaving, Summarizer, Summary
 from sessions import compaction
 from sessions.compaction import CompactionPlan
@@ -113,7 +114,7 @@ class Condensing:
                 return await self._flushes[rules.flush_by].flush(leaving, self._asking("flush"), rules.flush_rules)
         except StorageFailed:
             raise
-        except (Exception, SystemExit) as error:  # a stranger's code, a provider, a deadline: the compaction goes on
+        except ANYTHING as error:  # a stranger's code, a provider, a deadline: the compaction goes on
             return Flushed(outcome="failed", reason=why(error))
 
     async def summary(self, attempt: Attempt, cut: CompactionPlan) -> Summary:
@@ -135,7 +136,7 @@ class Condensing:
             if attempt.wanted or (attempt.trigger != "overflow" and attempt.sizes.total + ANSWER < attempt.allowed.window):
                 raise
             return await self._extract(leaving, why(error))
-        except (Exception, SystemExit) as error:
+        except ANYTHING as error:
             return await self._extract(leaving, why(error))
         if (size := estimate(summary.text)) > limit or not summary.text.strip():
             return await self._extract(leaving, f"The summary had {size} tokens where {limit} were free.")

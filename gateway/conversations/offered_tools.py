@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
-import structlog
-
-from gateway.errors import sentence_of
-from plugins.contracts import House, NoSettings, Tool
+from plugins.contracts import Tool
 
 Access: TypeAlias = Literal["rw", "ro", "none"]
-
-log = structlog.get_logger("exuvia")
 
 _WITHHELD: dict[Access, frozenset[str]] = {
     "rw": frozenset(),
@@ -40,14 +35,3 @@ class OfferedTools(Mapping[str, Tool]):
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
-
-
-def opened_tools(kinds: Mapping[str, type[Tool]], house: Callable[[str, Any], House]) -> dict[str, Tool]:
-    """Each tool with its house; one that cannot be made is named in the log and left out."""
-    tools: dict[str, Tool] = {}
-    for name, kind in kinds.items():
-        try:
-            tools[name] = kind(house(name, NoSettings()))
-        except Exception as error:
-            log.error("tool_not_opened", tool=name, reason=sentence_of(error))
-    return tools

@@ -11,6 +11,7 @@ import structlog
 from gateway.errors import sentence_of
 from plugins.contracts import Tool, ToolContext
 from plugins.errors import ToolFailed
+from plugins.strangers import ANYTHING
 from sessions.attachments import Attachments, head_and_tail
 from sessions.events import Outcome, PluginFailed, ToolCalled, ToolReturned
 from sessions.recorder import Recorder
@@ -136,7 +137,7 @@ async def _run_tool(tool: Tool, arguments: dict[str, object], context: ToolConte
     """What a tool returned or raised: as a task's own exception, SystemExit would end the process."""
     try:
         return carriable((await tool.run(arguments, context)).text)
-    except (Exception, SystemExit) as error:
+    except ANYTHING as error:
         return error
 
 

@@ -21,6 +21,7 @@ from gateway.models.choosing import ChosenModel
 from gateway.models.fallback import Line
 from plugins.contracts import Clock, Tool
 from plugins.errors import ProviderError
+from plugins.strangers import ANYTHING
 from sessions.attachments import Attachments
 from sessions.errors import StorageFailed
 from sessions.events import (
@@ -121,7 +122,7 @@ class Turn:
             ordinal = self._recorder.transcript.turn + 1
             try:
                 model = self._choose()
-            except (Exception, SystemExit) as error:  # a provider's own code is asked too
+            except ANYTHING as error:  # a provider's own code is asked too
                 self._note_start(ordinal, takes(), "", "", None)
                 await self._through(self._refuse(sentence_of(error)))
                 return
@@ -232,7 +233,7 @@ class Turn:
     def _choose_again(self, turn: OpenTurn) -> ChosenModel:
         try:
             return self._choose()
-        except (Exception, SystemExit) as error:
+        except ANYTHING as error:
             raise TurnFailed("no_model", sentence_of(error)) from error
 
     async def _answer(self, model: ChosenModel) -> None:

@@ -14,6 +14,7 @@ from contextlib import suppress
 from gateway.commands.parsing import Typed, parse_command
 from gateway.errors import sentence_of
 from plugins.command_contract import Command, CommandFailed
+from plugins.strangers import ANYTHING
 from sessions.attachments import head_and_tail
 from sessions.errors import SessionsError, StorageFailed
 from sessions.events import CommandAnswered, PluginFailed
@@ -133,7 +134,7 @@ class TypedCommands:
             if _ending():
                 raise  # the gateway stops, and the command is answered at the next start; or it was stopped
             return self._failed(command, error)
-        except (Exception, SystemExit) as error:
+        except ANYTHING as error:
             return self._failed(command, error)
 
     async def _within_time(self, command: Command, typed: Typed, waiting: Waiting) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from gateway.clock import SystemClock
+from gateway.configuration.allowed_plugins import allowed_plugins
 from gateway.configuration.keys import Config, check_embedding
 from gateway.doctor.findings import Finding, Patient
 from gateway.errors import ConfigRefused, sentence_of
@@ -14,7 +15,6 @@ from gateway.models.open_providers import open_embeddings
 from plugins.contracts import House
 from plugins.embedding import EmbeddingProvider
 from plugins.errors import CredentialsRefused, NoSuchModel, ProviderError
-from plugins.loading import load_plugins
 from plugins.memory.settings import NONE, SQLITE
 from plugins.transport import Patience, Transport
 
@@ -32,7 +32,7 @@ def embedding(patient: Patient) -> Iterator[Finding]:
 
 def backend(patient: Patient) -> Iterator[Finding]:
     """Whether the index can rest where it is to."""
-    kinds = load_plugins(patient.config.plugins.allow).memory_backends() if patient.config else {}
+    kinds = allowed_plugins(patient.config).memory_backends() if patient.config else {}
     meant = patient.config.memory.resting if patient.config else SQLITE
     if why := kinds[meant].why_not() if meant in kinds else "":
         yield Finding(
@@ -42,7 +42,7 @@ def backend(patient: Patient) -> Iterator[Finding]:
 
 
 async def _examined(patient: Patient, config: Config) -> list[Finding]:
-    keys, kinds = config.memory.embedding, load_plugins(config.plugins.allow).embedding_providers()
+    keys, kinds = config.memory.embedding, allowed_plugins(config).embedding_providers()
     try:
         check_embedding(config, kinds)
     except ConfigRefused:

@@ -17,6 +17,7 @@ from gateway.errors import sentence_of
 from plugins.contracts import ChatProvider, House, ProviderAccount
 from plugins.embedding import EmbeddingProvider
 from plugins.memory.settings import EmbeddingKeys
+from plugins.strangers import ANYTHING
 
 OPEN_SECONDS, CLOSE_SECONDS = 10.0, 5.0
 """A provider that is not open, or not closed, after so long is given up: it may be a stranger's."""
@@ -167,7 +168,7 @@ class OpenProviders(Mapping[str, P]):
                     return
                 ready.set_result(provider)
                 await done.wait()
-        except (Exception, SystemExit) as error:
+        except ANYTHING as error:
             if not ready.done():
                 ready.set_exception(NotOpened(sentence_of(error)))
             elif not ready.cancelled():

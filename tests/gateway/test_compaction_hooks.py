@@ -17,7 +17,7 @@ from tests.docs.test_documents import DOCS, block
 from tests.gateway.gateways import gateway
 from tests.gateway.stage import Model, Stage, says
 from tests.gateway.test_compacting import Kit, answering, rules, talk
-from tests.plugins.test_loading import Shelf
+from tests.shelf import Shelf
 
 
 def staged(tmp_path: Path, *plugins: object, seconds: float = 0.05) -> Stage:

@@ -37,7 +37,7 @@ from sessions.verifying import verify_journal
 from sessions.wire import decode
 from tests.gateway.gateways import gateway
 from tests.gateway.stage import Answer, Instrument, Model, Stage, hangs_after, says
-from tests.plugins.test_loading import Shelf
+from tests.shelf import Shelf
 
 OFF = PruningRules(mode="off")
 ALWAYS = PruningRules(mode="always")

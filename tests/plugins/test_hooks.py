@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import threading
+import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any, ClassVar
 
@@ -23,6 +27,7 @@ from exuvia import (
     ToolOutput,
     hookimpl,
 )
+from plugins import offers
 from plugins.hooks import Hooks
 
 
@@ -141,7 +146,7 @@ def test_of_two_things_with_one_name_the_first_stays_and_the_second_is_named() -
     assert hooks.tools() == {"dice": Dice}
     assert hooks.commands() == {"ping": Ping}
     assert only_sentence(hooks) == (
-        "Something of the plugin 'second' (register_tools) is not used: the name 'dice' is taken already."
+        "Something of the plugin 'second' (register_tools) is not used: the name 'dice' is taken already, by 'first'."
     )
 
 
@@ -167,7 +172,14 @@ def test_a_plugin_that_wants_to_be_first_does_not_get_the_name_of_an_earlier_one
 
 @pytest.mark.parametrize(
     "error",
-    [RuntimeError("it broke\nin two lines"), SystemExit(3), asyncio.CancelledError(), GeneratorExit(), MemoryError()],
+    [
+        RuntimeError("it broke\nin two lines"),
+        SystemExit(3),
+        KeyboardInterrupt("^C"),
+        asyncio.CancelledError(),
+        GeneratorExit(),
+        MemoryError(),
+    ],
     ids=lambda error: type(error).__name__,
 )
 def test_a_hook_that_fails_is_named_and_the_others_go_on(error: BaseException) -> None:
@@ -188,8 +200,38 @@ def test_a_hook_that_fails_is_named_and_the_others_go_on(error: BaseException) -
 
 
 def test_ctrl_c_while_a_hook_runs_is_the_persons_and_passes() -> None:
+    class Slow:
+        @hookimpl
+        def register_tools(self) -> list[type]:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(1)
+            return []
+
     with pytest.raises(KeyboardInterrupt):
-        Hooks().register("slow", Offers(Raises(KeyboardInterrupt())))
+        Hooks().register("slow", Slow())
+
+
+def test_a_hook_that_never_says_what_it_offers_is_named_and_the_others_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offers, "SECONDS", 0.05)
+    hang, hooks = threading.Event(), Hooks()
+
+    class Sleeper:
+        @hookimpl
+        def register_tools(self) -> list[type]:
+            hang.wait()
+            return []
+
+        @hookimpl
+        def register_commands(self) -> list[type]:
+            return [Ping]
+
+    hooks.register("sleeper", Sleeper())
+    hang.set()
+
+    assert hooks.commands() == {"ping": Ping}
+    assert only_sentence(hooks) == (
+        "Something of the plugin 'sleeper' (register_tools) is not used: it did not return within 0.05 seconds."
+    )
 
 
 def test_an_error_that_cannot_even_be_shown_is_named_by_its_class() -> None:

@@ -11,7 +11,10 @@ from pathlib import Path
 import pytest
 
 import plugins
+from plugins import loading
+from plugins.errors import SettingsRefused
 from plugins.loading import load_plugins
+from tests.shelf import Shelf
 
 COMMAND = """
 from typing import ClassVar
@@ -30,22 +33,6 @@ class Say:
 def register_commands():
     return [Say]
 """
-
-
-class Shelf:
-    """A folder on Python's path with installed packages."""
-
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._folder = folder
-        monkeypatch.syspath_prepend(folder)
-
-    def install(self, package: str, entry: str, source: str) -> None:
-        """A package of one module that offers itself under `entry`."""
-        (self._folder / f"{package}.py").write_text(source)
-        info = self._folder / f"{package}-1.0.dist-info"
-        info.mkdir()
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
-        (info / "entry_points.txt").write_text(f"[exuvia]\n{entry} = {package}\n")
 
 
 @pytest.fixture
@@ -153,6 +140,68 @@ def test_two_packages_that_offer_one_name_are_not_mixed_up(shelf: Shelf) -> None
     assert [refusal.sentence for refusal in hooks.refused] == [
         "The plugin 'twin' is not used: a plugin of this name is there already."
     ]
+
+
+def test_a_plugin_whose_import_never_ends_is_named_and_the_next_one_is_loaded(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loading, "IMPORT_SECONDS", 0.2)
+    shelf.install("endless_one", "endless", "import time\ntime.sleep(2)")
+    shelf.install("saying_four", "say", COMMAND.format(name="say"))
+
+    hooks = load_plugins(["endless", "say"])
+
+    assert "say" in hooks.commands()
+    assert [refusal.sentence for refusal in hooks.refused] == [
+        "The plugin 'endless' is not used: importing endless_one failed (it did not return within 0.2 seconds)."
+    ]
+
+
+SETTINGS = """
+import msgspec
+
+class Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    city: str = "Lisbon"
+"""
+
+
+def test_a_plugins_settings_are_of_the_form_that_it_gives(shelf: Shelf) -> None:
+    shelf.install("settled_one", "weather", SETTINGS + COMMAND.format(name="weather"))
+
+    hooks = load_plugins(["weather"], lambda name, form: form(city=name))
+
+    assert hooks.settings("weather").city == "weather"
+    assert hooks.owner("register_commands", "weather") == "weather"
+    assert load_plugins(["weather"]).settings("weather").city == "Lisbon", "what it is told where nobody tells it anything"
+
+
+def test_a_plugin_whose_settings_do_not_fit_is_refused_with_the_sentence(shelf: Shelf) -> None:
+    def fit(name: str, form: type[object]) -> object:
+        raise SettingsRefused(f"config.toml, line 3: plugins.{name}.city must be text, not a number.")
+
+    shelf.install("settled_two", "weather", SETTINGS + COMMAND.format(name="weather"))
+
+    hooks = load_plugins(["weather"], fit)
+
+    assert "weather" not in hooks.commands()
+    assert [refusal.sentence for refusal in hooks.refused] == [
+        "The plugin 'weather' is not used: config.toml, line 3: plugins.weather.city must be text, not a number."
+    ]
+
+
+@pytest.mark.parametrize(
+    ("form", "sentence"),
+    [
+        ("Settings = 3", "its Settings is not a msgspec Struct"),
+        ("class Settings(msgspec.Struct):\n    city: str", "its Settings has no default for city"),
+    ],
+)
+def test_a_plugin_whose_settings_are_no_settings_is_refused(shelf: Shelf, form: str, sentence: str) -> None:
+    shelf.install("odd_settings", "odd", f"import msgspec\n{form}\n" + COMMAND.format(name="odd"))
+
+    hooks = load_plugins(["odd"])
+
+    assert [refusal.sentence for refusal in hooks.refused] == [f"The plugin 'odd' is not used: {sentence}."]
 
 
 def test_loading_imports_nothing_heavy() -> None:

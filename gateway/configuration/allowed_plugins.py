@@ -1,0 +1,48 @@
+"""The plugins that a configuration allows, loaded, each with what its own table says to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import structlog
+
+from gateway.configuration.fitting import Fitting
+from gateway.configuration.keys import Config
+from gateway.errors import ConfigRefused
+from plugins.errors import SettingsRefused
+from plugins.hooks import Hooks
+from plugins.loading import Fit, load_plugins
+
+log = structlog.get_logger("exuvia.config")
+
+
+def allowed_plugins(config: Config) -> Hooks:
+    """The built-ins and what `plugins.allow` names. One whose table does not fit its own form is refused, with the path of
+    the key; the others are there."""
+    return load_plugins(config.plugins.allow, plugin_tables(config))
+
+
+def plugin_tables(config: Config) -> Fit:
+    """What gives a plugin the settings of its table `[plugins.NAME]`, secrets resolved; a warning about them is logged."""
+
+    def fit(name: str, form: type[Any]) -> Any:
+        fitting = Fitting(config.sources, config.references)
+        try:
+            settings = fitting.fit(config.plugins.tables.get(name, {}), form, f"plugins.{name}")
+        except ConfigRefused as refused:
+            raise SettingsRefused(str(refused)) from refused
+        for warning in fitting.warnings:
+            log.warning("configuration", warning=warning)
+        return settings
+
+    return fit
+
+
+def unread_tables(config: Config, hooks: Hooks) -> list[str]:
+    """A sentence about each table `[plugins.NAME]` that nobody reads, since no plugin of that name is loaded or refused."""
+    known = {*hooks.plugins, *config.plugins.allow}
+    return [
+        f"{config.sources.place(f'plugins.{name}')}: plugins.{name} is read by nobody; plugins.allow does not name {name!r}."
+        for name in config.plugins.tables
+        if name not in known
+    ]

@@ -1,0 +1,94 @@
+"""What plugins provide: each thing under its name, by the hook that returned it. Of two with one name the first stays."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from plugins import validation
+from plugins.strangers import StrangerFailed, attempt, within
+from plugins.validation import Unfit
+
+SECONDS = 5.0
+"""How long a stranger may take to say what it provides."""
+
+CHECKS: Mapping[str, Callable[[object], str]] = {
+    "register_chat_providers": validation.chat_provider,
+    "register_embedding_providers": validation.embedding_provider,
+    "register_tools": validation.tool,
+    "register_commands": validation.command,
+    "register_summarizers": validation.summarizer,
+    "register_flushes": validation.flush,
+    "register_memory_backends": validation.memory_backend,
+}
+"""The hooks that offer something, and what says under which name a thing is offered."""
+
+LATE = frozenset(["register_memory_backends"])
+"""Those that are asked when one is first named: few homes use another than SQLite, and no start is to pay for them."""
+
+
+class Offer(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that a plugin provides."""
+
+    plugin: str
+    kind: Any
+
+
+class Offers:
+    """Everything that is provided. `refuse` is told what of whom cannot be used: plugin, hook, and the end of a sentence."""
+
+    def __init__(self, refuse: Callable[[str, str, str], None]) -> None:
+        self._refuse = refuse
+        self._taken: dict[str, dict[str, Offer]] = {hook: {} for hook in CHECKS}
+
+    def of_hook(self, hook: str) -> dict[str, Any]:
+        """What is offered through a hook, by name, in the order in which it came."""
+        return {name: offer.kind for name, offer in self._taken[hook].items()}
+
+    def of_plugin(self, plugin: str) -> dict[str, list[str]]:
+        """The names of what a plugin provides, by hook."""
+        found = {
+            hook: [name for name, offer in taken.items() if offer.plugin == plugin] for hook, taken in self._taken.items()
+        }
+        return {hook: names for hook, names in found.items() if names}
+
+    def owner(self, hook: str, name: str) -> str:
+        """The plugin that provides a thing."""
+        return self._taken[hook][name].plugin
+
+    def collect(self, plugin: str, hook: str, function: Callable[[], object], *, ours: bool) -> None:
+        """Ask a plugin what it provides, a stranger in a thread, and take what is fit."""
+        for offered in self._asked(plugin, hook, function, ours=ours):
+            self._take(plugin, hook, offered)
+
+    def forget(self, plugin: str) -> None:
+        """Take away all that a plugin provides."""
+        for hook, taken in self._taken.items():
+            self._taken[hook] = {name: offer for name, offer in taken.items() if offer.plugin != plugin}
+
+    def _asked(self, plugin: str, hook: str, function: Callable[[], object], *, ours: bool) -> Iterable[object]:
+        try:
+            answer = function() if ours else within(SECONDS, function, thread=f"plugin:{plugin}")
+            if inspect.iscoroutine(answer):
+                answer.close()
+            if not isinstance(answer, list | tuple):
+                raise Unfit(f"it returned {type(answer).__name__} where a list was promised")
+        except StrangerFailed as failed:
+            self._refuse(plugin, hook, str(failed))
+            return ()
+        return answer
+
+    def _take(self, plugin: str, hook: str, offered: object) -> None:
+        taken = self._taken[hook]
+        try:
+            name = attempt(lambda: CHECKS[hook](offered))
+        except StrangerFailed as failed:
+            self._refuse(plugin, hook, str(failed))
+            return
+        if name in taken:
+            self._refuse(plugin, hook, f"the name {name!r} is taken already, by {taken[name].plugin!r}")
+        else:
+            taken[name] = Offer(plugin=plugin, kind=offered)
