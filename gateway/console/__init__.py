@@ -2,5 +2,8 @@
 
 context_sizes           what each request of a session held, part by part, folded from its journal
 context_turn            one turn's exact requests, and one compaction's before and after
-context_endpoints       both as JSON; endpoints: all of them, under their paths
+context_endpoints       both as JSON
+memory_endpoints        the memory as JSON: search, notes, facts
+notes                   notes that are written only over what was read
+endpoints               all of them, under their paths
 """

@@ -124,7 +124,9 @@ class Why:
             said = await conversation.message(origin.session, origin.seq)
             quote = f": “{one_line(said, LENGTH)}”" if said else ", which is no longer there or not yours"
             lines.append(f"- From message {origin.seq} of session {code(origin.session)}{quote}")
-        lines += [f"- {happened.at[:16].replace('T', ' ')} {_sentence(happened, story)}" for happened in story.happened]
+        lines += [
+            f"- {happened.at[:16].replace('T', ' ')} {sentence_of_event(happened, story)}" for happened in story.happened
+        ]
         if story.fact.used:
             lines.append(f"- Last recalled {story.fact.used[:16].replace('T', ' ')}")
         return "\n".join(lines)
@@ -151,7 +153,8 @@ def _named(argument: str, usage: str) -> str:
     return argument
 
 
-def _sentence(happened: Happened, story: Story) -> str:  # noqa: PLR0911 - one for each kind
+def sentence_of_event(happened: Happened, story: Story) -> str:  # noqa: PLR0911 - one for each kind
+    """What an event did to the fact that the story tells of."""
     fact = story.fact
     match happened.event:
         case FactsExtracted() as event:

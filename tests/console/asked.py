@@ -6,6 +6,8 @@ import asyncio
 import json
 from typing import Any
 
+from yarl import URL
+
 from tests.gateway.gateways import TOKEN, Gateway
 
 
@@ -23,10 +25,10 @@ class Answered:
 
 
 async def ask(running: Gateway, path: str, method: str = "GET", *, token: str = TOKEN, **given: Any) -> Answered:
-    """One request, with the owner's token unless another is given."""
+    """One request for exactly this path, with the owner's token unless another is given."""
     headers = {"Authorization": f"Bearer {token}", **given.pop("headers", {})}
     async with (
         asyncio.timeout(10),
-        running.http.request(method, f"{running.url}{path}", headers=headers, **given) as response,
+        running.http.request(method, URL(f"{running.url}{path}", encoded=True), headers=headers, **given) as response,
     ):
         return Answered(response.status, response.headers, await response.read())

@@ -1,0 +1,234 @@
+"""The memory over HTTP: searched with what each score is made of, notes written only over what was read, facts kept."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from gateway.console import notes
+from gateway.console.notes import NoteChanged, NoteRefused, write_note
+from gateway.facts_commands import import_facts
+from gateway.home import Home
+from plugins.tools.file_place import FilePlace
+from tests.console.asked import ask
+from tests.gateway.gateways import Gateway, gateway
+
+BOB = "a-token-for-bob-that-is-long-enough"
+PORT = {"id": "11111111-port", "content": "The staging server listens on port 3000", "importance": 0.7}
+TEA = {"id": "22222222-tea", "content": "Somebody drinks oolong tea", "layer": "daily", "owner": "owner"}
+BOBS = {"id": "33333333-bob", "content": "Bob's password hint is a fish", "owner": "bob"}
+MEMORY = "# Kitchen\n\n- The kettle is blue\n\n# Garden\n\n- The roses are red\n"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A home with two notes and three facts."""
+    place, document = Home(tmp_path / "home"), tmp_path / "facts.json"
+    place.make()
+    document.write_text(json.dumps([PORT, TEA, BOBS]))
+    assert import_facts(place, None, os.environ, document, io.StringIO()) == 0
+    workspace = place.root / "workspace"
+    (workspace / "memory").mkdir(parents=True, exist_ok=True)
+    (workspace / "MEMORY.md").write_text(MEMORY)
+    (workspace / "memory" / "2026-11-20.md").write_text("# Tea\n\nThe kettle boils at noon.\n")
+    return place.root
+
+
+@asynccontextmanager
+async def remembering(home: Path) -> AsyncIterator[Gateway]:
+    async with gateway(home, settings={"memory.embedding.provider": "none", "people.bob.token": BOB}) as running:
+        yield running
+
+
+def digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()
+
+
+async def test_a_search_tells_the_parts_of_each_score_and_they_add_up_to_it(home: Path) -> None:
+    async with remembering(home) as running:
+        found = (await ask(running, "/api/memory", params={"q": "which kettle is blue"})).json
+        nothing = (await ask(running, "/api/memory", params={"q": "  "})).json
+        bobs = (await ask(running, "/api/memory", params={"q": "kettle"}, token=BOB)).json
+    best = found["hits"][0]
+    assert (best["citation"], best["headings"], best["editable"]) == ("MEMORY.md#L3-L3", ["Kitchen"], True)
+    assert "The kettle is blue" in best["text"]
+    for hit in found["hits"]:
+        assert sum(part["worth"] for part in hit["parts"]) == pytest.approx(hit["fused"])
+        assert hit["fused"] * hit["decay"] == pytest.approx(hit["score"])
+    assert nothing == {"hits": [], "remarks": []}
+    assert {hit["editable"] for hit in bobs["hits"]} == {False}
+
+
+async def test_a_note_is_written_over_what_was_read_and_found_by_its_new_words(home: Path) -> None:
+    async with remembering(home) as running:
+        listed = (await ask(running, "/api/notes")).json
+        read = await ask(running, "/api/notes/MEMORY.md")
+        new = MEMORY.replace("blue", "turquoise")
+        headers = {"If-Match": read.headers["ETag"]}
+        written = await ask(running, "/api/notes/MEMORY.md", "PUT", data=new.encode(), headers=headers)
+        found = (await ask(running, "/api/memory", params={"q": "turquoise"})).json
+    assert {note["path"] for note in listed["notes"]} == {"MEMORY.md", "memory/2026-11-20.md"}
+    assert read.json == {"path": "MEMORY.md", "text": MEMORY, "digest": digest(MEMORY), "editable": True}
+    assert (written.status, written.json["digest"]) == (200, digest(new))
+    assert (home / "workspace" / "MEMORY.md").read_text() == new
+    assert "turquoise" in found["hits"][0]["text"]
+
+
+async def test_a_note_that_somebody_changed_meanwhile_is_shown_and_not_overwritten(home: Path) -> None:
+    place = home / "workspace" / "MEMORY.md"
+    async with remembering(home) as running:
+        etag = (await ask(running, "/api/notes/MEMORY.md")).headers["ETag"]
+        theirs = MEMORY + "\n- Written in an editor\n"
+        place.write_text(theirs)
+        answered = await ask(running, "/api/notes/MEMORY.md", "PUT", data=b"mine", headers={"If-Match": etag})
+        place.unlink()
+        gone = await ask(running, "/api/notes/MEMORY.md", "PUT", data=b"mine", headers={"If-Match": etag})
+        assert not place.exists()
+        place.write_text(theirs)
+        new = await ask(running, "/api/notes/MEMORY.md", "PUT", data=b"mine", headers={"If-None-Match": "*"})
+        bare = await ask(running, "/api/notes/MEMORY.md", "PUT", data=b"mine")
+    assert answered.status == 409
+    assert answered.json["theirs"] == {"path": "MEMORY.md", "text": theirs, "digest": digest(theirs), "editable": True}
+    assert (gone.status, gone.json["theirs"]) == (409, None)
+    assert (new.status, new.json["theirs"]["text"]) == (409, theirs)
+    assert bare.status == 428
+    assert place.read_text() == theirs
+
+
+async def test_a_note_that_is_not_there_yet_is_made(home: Path) -> None:
+    async with remembering(home) as running:
+        path = "/api/notes/memory/trips/alps.md"
+        made = await ask(running, path, "PUT", data=b"# Alps\n", headers={"If-None-Match": "*"})
+        again = await ask(running, path)
+    assert (made.status, again.json["text"]) == (200, "# Alps\n")
+    assert (home / "workspace/memory/trips/alps.md").read_text() == "# Alps\n"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "../token",
+        "memory/../../token",
+        "memory/%2e%2e/%2e%2e/token",
+        "..%2ftoken",
+        "/etc/passwd",
+        "%2fetc%2fpasswd",
+        "SOUL.md",
+        "memory/tune.txt",
+        "memory/.hidden.md",
+        "memory/.git/hook.md",
+        "memory/a%00.md",
+        "memory",
+        "memory/link.md",
+        "memory/twin.md",
+        "memory/elsewhere/note.md",
+    ],
+)
+async def test_nothing_but_a_note_of_the_workspace_is_read_or_written(home: Path, path: str) -> None:
+    workspace, secret = home / "workspace", home / "secret.md"
+    secret.write_text("the secret")
+    (workspace / "memory" / "link.md").symlink_to(secret)
+    (workspace / "memory" / "twin.md").hardlink_to(secret)
+    (home / "outside").mkdir()
+    (home / "outside" / "note.md").write_text("the secret")
+    (workspace / "memory" / "elsewhere").symlink_to(home / "outside")
+    before = {place: place.read_bytes() for place in home.rglob("*") if place.is_file() and place.suffix in (".md", "")}
+    async with remembering(home) as running:
+        read = await ask(running, f"/api/notes/{path}")
+        written = [
+            await ask(running, f"/api/notes/{path}", "PUT", data=b"mine", headers=given)
+            for given in ({"If-None-Match": "*"}, {"If-Match": digest("the secret")})
+        ]
+    assert read.status == 404
+    assert b"the secret" not in read.body
+    assert {each.status for each in written} <= {404, 409, 422}
+    assert {place: place.read_bytes() for place in before} == before
+
+
+async def test_the_notes_are_the_owners_and_so_are_a_persons_facts_theirs(home: Path) -> None:
+    async with remembering(home) as running:
+        forbidden = [
+            await ask(running, "/api/notes", token=BOB),
+            await ask(running, "/api/notes/MEMORY.md", token=BOB),
+            await ask(running, "/api/notes/MEMORY.md", "PUT", data=b"", headers={"If-Match": "x"}, token=BOB),
+        ]
+        facts = (await ask(running, "/api/facts", token=BOB)).json["facts"]
+        why = await ask(running, f"/api/facts/{TEA['id']}", token=BOB)
+        forget = await ask(running, f"/api/facts/{TEA['id']}", "DELETE", token=BOB)
+        mine = (await ask(running, "/api/facts")).json["facts"]
+    assert [each.status for each in forbidden] == [403, 403, 403]
+    assert {fact["id"] for fact in facts} == {PORT["id"], BOBS["id"]}
+    assert (why.status, forget.status) == (404, 404)
+    assert {fact["id"] for fact in mine} == {PORT["id"], TEA["id"]}
+
+
+async def test_a_fact_is_pinned_explained_and_forgotten(home: Path) -> None:
+    path = f"/api/facts/{PORT['id']}"
+    async with remembering(home) as running:
+        pinned = (await ask(running, f"{path}/pin", "POST")).json["fact"]
+        unpinned = (await ask(running, f"{path}/unpin", "POST")).json["fact"]
+        gone = (await ask(running, path, "DELETE")).json["fact"]
+        story = (await ask(running, path)).json
+        left = (await ask(running, "/api/facts")).json["facts"]
+        unknown = await ask(running, "/api/facts/99999999/pin", "POST")
+    assert (pinned["pinned"], unpinned["pinned"], gone["content"]) == (True, False, PORT["content"])
+    assert [each["sentence"] for each in story["happened"]] == [
+        "Written by operator.",
+        "Pinned by owner.",
+        "Unpinned by owner.",
+        "Forgotten by owner.",
+    ]
+    assert not story["there"]
+    assert [fact["id"] for fact in left] == [TEA["id"]]
+    assert (unknown.status, unknown.json["message"]) == (404, "There is no fact 99999999.")
+
+
+async def test_where_there_are_no_facts_none_are_told_and_no_log_is_made(tmp_path: Path) -> None:
+    async with remembering(tmp_path) as running:
+        assert (await ask(running, "/api/facts")).json == {"facts": []}
+    assert not (tmp_path / "facts.jsonl").exists()
+
+
+# --- the file itself --------------------------------------------------------------------------------------------------
+
+
+def test_a_note_keeps_the_line_ends_that_it_had(tmp_path: Path) -> None:
+    (tmp_path / "MEMORY.md").write_bytes(b"one\r\ntwo\r\n")
+    read = notes.read_note(tmp_path, "MEMORY.md")
+    assert read.text == "one\ntwo\n"
+    write_note(tmp_path, "MEMORY.md", "one\ntwo\nthree\n", read.digest)
+    assert (tmp_path / "MEMORY.md").read_bytes() == b"one\r\ntwo\r\nthree\r\n"
+
+
+def test_what_is_not_utf_8_is_shown_and_never_written(tmp_path: Path) -> None:
+    (tmp_path / "MEMORY.md").write_bytes(b"caf\xe9\n")
+    read = notes.read_note(tmp_path, "MEMORY.md")
+    assert (read.text, read.editable) == ("caf\ufffd\n", False)
+    with pytest.raises(NoteRefused, match="not UTF-8"):
+        write_note(tmp_path, "MEMORY.md", "cafe\n", read.digest)
+    assert (tmp_path / "MEMORY.md").read_bytes() == b"caf\xe9\n"
+
+
+def test_a_change_in_the_last_moment_before_the_exchange_is_a_conflict_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "MEMORY.md"
+    place.write_text("before")
+    replace = FilePlace.replace
+
+    def late(self: FilePlace, content: bytes, _: object) -> None:
+        replace(self, content, lambda: place.write_text("theirs, late"))
+
+    monkeypatch.setattr(FilePlace, "replace", late)
+    with pytest.raises(NoteChanged) as changed:
+        write_note(tmp_path, "MEMORY.md", "mine", digest("before"))
+    assert changed.value.theirs is not None
+    assert changed.value.theirs.text == "theirs, late"
+    assert place.read_text() == "theirs, late"
