@@ -166,6 +166,8 @@ class MemoryBackendConformance:
             (key,) = index.keywords(["three"], 5, EVERYTHING)
             around = index.chunks([key - 2, key - 1, key, key + 99], EVERYTHING)
             assert [around[each].text for each in sorted(around)] == ["one", "two", "three"]
+            assert index.beside([key, key + 99], 1) == {key - 1, key}, "what follows in another document is not beside it"
+            assert index.beside([key - 2, key - 1], 2) == {key - 2, key - 1, key}
 
     def test_a_document_that_grew_keeps_what_was_read_before(self, tmp_path: Path) -> None:
         with self.opened(tmp_path) as index:

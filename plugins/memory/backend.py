@@ -93,6 +93,11 @@ class MemoryBackend(Protocol):
         """The chunks with these keys, of those that exist and are in the scope; each says the name of its source."""
         ...
 
+    def beside(self, keys: Collection[int], away: int) -> set[int]:
+        """The keys of the chunks that stand at most so far before or after one of these in its document, with these
+        themselves: keys are as far from each other as their chunks."""
+        ...
+
     def size(self) -> tuple[int, int]:
         """How many documents and how many chunks there are."""
         ...

@@ -69,7 +69,7 @@ class Ranked(msgspec.Struct, frozen=True, kw_only=True):
 
 def ranked(candidate: Candidate, parts: tuple[Part, ...], decay: float = 1.0) -> Ranked:
     """A candidate with the sum of its parts."""
-    return Ranked(candidate=candidate, parts=parts, fused=sum(part.worth for part in parts), decay=decay)
+    return Ranked(candidate=candidate, parts=parts, fused=sum([part.value * part.weight for part in parts]), decay=decay)
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):

@@ -26,9 +26,13 @@ from plugins.memory.words import indexed, quoted
 PART = 3
 """Characters that a part of a word has at least: the index of parts knows no shorter ones."""
 
+REMEMBERED = 10_000
+"""Words whose counts are kept at most."""
+
 MANY = 1000
 """So many chunks are many to rank for one search."""
 
+_LISTED = "(SELECT value FROM json_each(?))"
 _COLUMNS = ("path", "source", "first", "last", "headings", "text", "day", "owner", "senders", "private")
 _INSERT = f"INSERT INTO chunks ({', '.join(_COLUMNS)}, digest, sum) VALUES ({', '.join('?' * len(_COLUMNS))}, ?, ?)"  # noqa: S608
 
@@ -50,6 +54,7 @@ class MemoryIndex:
         self._path = path
         self._db: Any = None
         self._vectors: Vectors | None = None
+        self._counted: tuple[tuple[int, int], dict[str, int]] = ((0, 0), {})
 
     def __enter__(self) -> Self:
         self._db, extension = open_tables(self._path)
@@ -145,14 +150,22 @@ class MemoryIndex:
 
     def chunks(self, keys: Collection[int], scope: Scope = EVERYTHING) -> dict[int, Chunk]:
         """The chunks with these ids, of those that exist and are in the scope."""
-        marks = ", ".join("?" * len(keys))
         condition, values = scope.condition()
         rows = self._db.execute(
-            f"SELECT id, {', '.join(_COLUMNS)} FROM chunks WHERE id IN ({marks})"  # noqa: S608 - names of ours
+            f"SELECT id, {', '.join(_COLUMNS)} FROM chunks WHERE id IN {_LISTED}"  # noqa: S608 - names of ours
             + (f" AND {condition}" if condition else ""),
-            (*keys, *values),
+            (_listed(keys), *values),
         )
         return {key: _chunk(row) for key, *row in rows}
+
+    def beside(self, keys: Collection[int], away: int) -> set[int]:
+        """See `MemoryBackend`."""
+        rows = self._db.execute(
+            "SELECT other.id FROM json_each(?) AS it CROSS JOIN chunks AS one ON one.id = it.value"
+            " CROSS JOIN chunks AS other ON other.id BETWEEN one.id - ? AND one.id + ? AND other.path = one.path",
+            (_listed(keys), away, away),
+        )
+        return {key for (key,) in rows}
 
     def size(self) -> tuple[int, int]:
         """How many documents and how many chunks there are."""
@@ -165,8 +178,9 @@ class MemoryIndex:
     def keywords(self, words: Sequence[str], limit: int, scope: Scope = EVERYTHING) -> dict[int, float]:
         """The chunks in the scope that have the most telling of these words, and how well: the negated bm25, larger is
         better. A word that no chunk has is looked for inside of words."""
-        lone = [word for word in words if not self._has(word, scope)]
-        held = [word for word in words if word not in lone]
+        counts = self._counts(words)
+        held = {word: count for word, count in counts.items() if count and self._has(word, scope)}
+        lone = [word for word in words if word not in held]
         found = self._best(held, limit, scope)
         parts = [word for word in lone if len(word) >= PART]
         if parts:
@@ -176,49 +190,53 @@ class MemoryIndex:
 
     def counts(self, words: Collection[str]) -> tuple[int, dict[str, int]]:
         """See `MemoryBackend`."""
-        query = "SELECT count(*) FROM words WHERE words MATCH ?"
-        found = {word: int(self._db.execute(query, (quoted(word),)).fetchone()[0]) for word in words}
-        return self.size()[1], found
+        return self.size()[1], self._counts(words)
+
+    def _counts(self, words: Collection[str]) -> dict[str, int]:
+        """How many chunks have each word: what was counted since anything was last written is not counted again."""
+        written = (self.version(), self._db.total_changes)
+        if self._counted[0] != written or len(self._counted[1]) >= REMEMBERED:
+            self._counted = written, {}
+        known = self._counted[1]
+        for word in words:
+            if word not in known:
+                query = "SELECT count(*) FROM words WHERE words MATCH ?"
+                known[word] = int(self._db.execute(query, (quoted(word),)).fetchone()[0])
+        return {word: known[word] for word in words}
 
     def pieces(self, keys: Collection[int]) -> dict[int, str]:
         """See `MemoryBackend`."""
-        marks = ", ".join("?" * len(keys))
-        rows = self._db.execute(f"SELECT rowid, text FROM words WHERE rowid IN ({marks})", tuple(keys))  # noqa: S608
+        rows = self._db.execute(f"SELECT rowid, text FROM words WHERE rowid IN {_LISTED}", (_listed(keys),))  # noqa: S608
         return {key: f" {text.casefold()} " for key, text in rows}
 
-    def _best(self, words: Sequence[str], limit: int, scope: Scope) -> dict[int, float]:
-        """The chunks that have the most telling of these words. Where very many have any, only those are ranked that have
-        one of the rarest: a word that most chunks have counts little, but to rank most chunks takes time."""
-        rare = self._rarest(words, limit)
-        common = [word for word in words if word not in rare]
+    def _best(self, counts: Mapping[str, int], limit: int, scope: Scope) -> dict[int, float]:
+        """The chunks that have the most telling of these words, each with how many chunks have it. Where very many have any,
+        only those are ranked that have one of the rarest: a word that most chunks have counts little, but to rank most
+        chunks takes time."""
+        rare = _rarest(counts, limit)
+        common = [word for word in counts if word not in rare]
         if common:
             # What is written twice counts twice: the rare ones are, so the common ones must be.
             query = f"({_any(rare)}) AND ({_any([*rare, *common, *common])})"
             found = self._ranked("words", query, limit, scope)
             if len(found) >= limit // 4:  # else they are others', or in the same few chunks
                 return {key: score / 2 for key, score in found.items()}
-        return self._ranked("words", _any(words), limit, scope) if words else {}
-
-    def _rarest(self, words: Sequence[str], limit: int) -> list[str]:
-        """As many of the words, rarest first, as are in enough chunks; all of them if none is in many."""
-        query = f"SELECT count(*) FROM (SELECT 1 FROM words WHERE words MATCH ? LIMIT {MANY})"  # noqa: S608 - a number of ours
-        counted = {word: int(self._db.execute(query, (quoted(word),)).fetchone()[0]) for word in words}
-        rare: list[str] = []
-        for word in sorted(words, key=counted.__getitem__):
-            if counted[word] == MANY and sum(counted[each] for each in rare) >= limit:
-                break
-            rare.append(word)
-        return rare
+        return self._ranked("words", _any(counts), limit, scope) if counts else {}
 
     def _has(self, word: str, scope: Scope) -> bool:
+        """Whether a chunk in the scope has a word that some chunk has."""
+        if scope == EVERYTHING:
+            return True
         joined, values = _joined("words", scope)
         query = f"SELECT 1 FROM words{joined} words MATCH ? LIMIT 1"  # noqa: S608 - names of ours
         return self._db.execute(query, (*values, quoted(word))).fetchone() is not None
 
     def _ranked(self, table: str, query: str, limit: int, scope: Scope) -> dict[int, float]:
         joined, values = _joined(table, scope)
+        # By a column of its own, not by `rank`: there FTS5 sorts, and works out each bm25 twice.
         rows = self._db.execute(
-            f"SELECT {table}.rowid, -bm25({table}) FROM {table}{joined} {table} MATCH ? ORDER BY rank LIMIT ?",  # noqa: S608
+            f"SELECT {table}.rowid, -bm25({table}) AS score FROM {table}{joined} {table} MATCH ?"  # noqa: S608
+            " ORDER BY score DESC LIMIT ?",
             (*values, query, limit),
         )
         return dict(rows)
@@ -340,7 +358,22 @@ def _chunk(row: Sequence[Any]) -> Chunk:
     )
 
 
-def _any(words: Sequence[str]) -> str:
+def _listed(keys: Collection[int]) -> str:
+    """Keys as one value: a statement is the same for however many."""
+    return msgspec.json.encode(list(keys)).decode()
+
+
+def _rarest(counts: Mapping[str, int], limit: int) -> list[str]:
+    """As many of the words, rarest first, as are in enough chunks; all of them if none is in many."""
+    rare: list[str] = []
+    for word in sorted(counts, key=counts.__getitem__):
+        if counts[word] >= MANY and sum(counts[each] for each in rare) >= limit:
+            break
+        rare.append(word)
+    return rare
+
+
+def _any(words: Iterable[str]) -> str:
     """The query for chunks that have any of these words."""
     return " OR ".join(map(quoted, words))
 

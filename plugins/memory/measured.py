@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from plugins.memory.candidates import Candidate, Part, Rules, min_max
 
+# In the order in which `measured` works them out.
 WEIGHTS: Mapping[str, float] = {
     # Its own vector, on a scale from the worst of the candidates to the best.
     "meaning": 1.0,
@@ -32,6 +33,8 @@ WEIGHTS: Mapping[str, float] = {
 BEHIND, AHEAD = 2, 1
 """How many chunks before and after one are looked at for the question's words."""
 
+_NEIGHBOURS = tuple(away for away in range(-BEHIND, AHEAD + 1) if away)
+
 LEAST = 0.25
 """What the words count at least beside vectors, though no candidate has any as it is written: it may have another form."""
 
@@ -52,20 +55,22 @@ def measured(candidates: Sequence[Candidate], rules: Rules) -> dict[int, tuple[P
     words = {key: trust * value for key, value in _scaled(candidates, [each.keywords for each in candidates])}
     own = {key: (meaning[key] + words[key]) / 2 if cosines else words[key] for key in words}
     notes = _notes(candidates, own)
+    around = _around(candidates)
     there = {each.key: each for each in candidates}
+    known = [(name, at, weights[name]) for at, name in enumerate(WEIGHTS) if name in weights]
     parts = {}
     for each in candidates:
-        values = {
-            "meaning": meaning[each.key],
-            "meaning after it": meaning[each.key + 1] if _beside(there, each, 1) else 0.0,
-            "words": words[each.key],
-            "words around it": _around(there, each),
-            "its note": notes[each.note],
-            "named": float(each.named),
-            "dated": float(each.dated),
-            "states": float(not each.asks),
-        }
-        parts[each.key] = tuple(Part(name, values[name], weight) for name, weight in weights.items())
+        values = (
+            meaning[each.key],
+            meaning[each.key + 1] if _beside(there, each, 1) else 0.0,
+            words[each.key],
+            around[each.key],
+            notes[each.note],
+            float(each.named),
+            float(each.dated),
+            float(not each.asks),
+        )
+        parts[each.key] = tuple([Part(name, values[at], weight) for name, at, weight in known])
     return parts
 
 
@@ -89,13 +94,23 @@ def _notes(candidates: Sequence[Candidate], own: Mapping[int, float]) -> dict[st
     return {note: sum(each) / len(each) for note, each in best.items()}
 
 
-def _around(there: Mapping[int, Candidate], one: Candidate) -> float:
-    """How much of the question a candidate has together with what stands beside it."""
-    bears = set(one.bears)
-    for away in range(-BEHIND, AHEAD + 1):
-        if away and _beside(there, one, away):
-            bears |= there[one.key + away].bears
-    return min(1.0, sum(sorted(share for _, share in bears)))
+def _around(candidates: Sequence[Candidate]) -> dict[int, float]:
+    """How much of the question each candidate has together with what stands beside it, by their keys."""
+    there = {each.key: each for each in candidates}
+    # One bit for each word of the question, since there are few, and many candidates.
+    bits = {word: 1 << at for at, word in enumerate({word for each in candidates for word in each.bears})}
+    has = {each.key: sum([bits[word] for word in each.bears]) for each in candidates}
+    worth: dict[int, float] = {}
+    found = {}
+    for each in candidates:
+        together = has[each.key]
+        for away in _NEIGHBOURS:
+            if _beside(there, each, away):
+                together |= has[each.key + away]
+        if together not in worth:
+            worth[together] = min(1.0, sum(sorted(share for (_, share), bit in bits.items() if bit & together)))
+        found[each.key] = worth[together]
+    return found
 
 
 def _beside(there: Mapping[int, Candidate], one: Candidate, away: int) -> bool:

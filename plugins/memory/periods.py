@@ -85,7 +85,8 @@ def _spelt(question: str) -> Period | None:
     """A month by its name, with the day before or behind it and the year, where they are told."""
     words = _WORD.findall(question)
     for at, word in enumerate(words):
-        month = _MONTHS.get(word.casefold())
+        if (month := _MONTHS.get(word.casefold())) is None:
+            continue
         before = [each for each in words[max(0, at - 2) : at] if each.casefold() not in _OF]
         after = [each for each in words[at + 1 : at + 4] if each.casefold() not in _OF]
         day = next((found for each in before[-1:] + after[:1] if (found := _DAY.fullmatch(each))), None)
@@ -98,7 +99,7 @@ def _spelt(question: str) -> Period | None:
             or (at and words[at - 1].casefold() in _IN)
             or word.casefold() not in ("may", "march", "mar", "mai", "mars")
         )
-        if month and said and sure:
+        if said and sure:
             return _period(year, str(month), day[1] if day else None)
     return None
 

@@ -62,4 +62,5 @@ def diverse(found: Sequence[Ranked], results: int, mmr_lambda: float | None, *, 
 
 def jaccard(one: frozenset[str], other: frozenset[str]) -> float:
     """How alike two sets of words are, from 0 to 1."""
-    return len(one & other) / len(one | other) if one or other else 0.0
+    both = len(one & other)
+    return both / (len(one) + len(other) - both) if one or other else 0.0

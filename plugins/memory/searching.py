@@ -24,6 +24,9 @@ from plugins.memory.words import language_in, sought, words_in
 MOST_CANDIDATES = 200
 """Candidates of each leg at most."""
 
+BESIDE = 2
+"""How far before and after a hit its neighbours are looked at too."""
+
 QUESTION_MARKS = ("?", "？", "؟")
 """With what a question ends."""
 
@@ -60,13 +63,13 @@ def search(index: MemoryBackend, question: Question, rules: Rules, *, multiplier
     )
     best = rank(candidates, rules, today)
     if not all_phrases:  # the others do not rank by it, so that it is worked out for what is shown alone
-        best = [_with_phrase(each, question) for each in best]
+        terms = sought(question.text) if question.by_words else []
+        best = [_with_phrase(each, terms, question.text) for each in best]
     return [Hit(chunk=chunks[each.candidate.key], ranked=each) for each in best]
 
 
-def _with_phrase(one: Ranked, question: Question) -> Ranked:
-    terms = sought(question.text) if question.by_words else []
-    phrase = phrase_score(terms, question.text, one.candidate.text)
+def _with_phrase(one: Ranked, terms: Sequence[str], text: str) -> Ranked:
+    phrase = phrase_score(terms, text, one.candidate.text)
     return msgspec.structs.replace(one, candidate=msgspec.structs.replace(one.candidate, phrase=phrase))
 
 
@@ -101,8 +104,7 @@ def found_for(
         cosines = index.nearest(question.identity, question.vector, limit, scope)
         found |= cosines.keys()
     # What stands beside a hit may be the answer, or says what it is about.
-    found |= {key + away for key in found for away in (-2, -1, 1, 2)}
-    chunks = index.chunks(found, scope)
+    chunks = index.chunks(found | index.beside(found, BESIDE), scope)
     if question.identity and question.vector is not None:
         # What only its words found has a cosine too: the true one, not zero.
         cosines |= index.cosines(question.identity, question.vector, chunks.keys() - cosines.keys())
@@ -151,7 +153,8 @@ def _bearing(
 
 def _names(chunk: Chunk, language: str) -> frozenset[str]:
     """The words of its headings, and of the names of those who speak in it, as a question of this language has them."""
-    return _words_of("\n".join((*chunk.headings, *chunk.senders, *_SPEAKER.findall(chunk.text))), language)
+    told = _SPEAKER.findall(chunk.text) if ":" in chunk.text or "：" in chunk.text else ()
+    return _words_of("\n".join((*chunk.headings, *chunk.senders, *told)), language)
 
 
 @lru_cache(2000)

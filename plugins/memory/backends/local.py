@@ -162,6 +162,11 @@ class LocalBackend:
         allowed = self._allowed(scope)
         return {key: self._chunks[key] for key in keys if key in self._chunks and allowed(key)}
 
+    def beside(self, keys: Collection[int], away: int) -> set[int]:
+        """See `MemoryBackend`."""
+        near = {(key, key + by) for key in keys if key in self._chunks for by in range(-away, away + 1)}
+        return {it for key, it in near if it in self._chunks and self._chunks[it].path == self._chunks[key].path}
+
     def size(self) -> tuple[int, int]:
         """See `MemoryBackend`."""
         return len(self._documents), len(self._chunks)
