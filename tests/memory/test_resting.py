@@ -228,6 +228,6 @@ def test_a_plugin_brings_a_backend_and_what_is_none_is_refused_with_a_sentence()
     assert list(hooks.memory_backends()) == ["local", "chroma", "fragile"]
     begin, end = "Something of the plugin 'theirs' (register_memory_backends) is not used: ", "."
     reasons = [refusal.sentence.removeprefix(begin).removesuffix(end) for refusal in hooks.refused]
-    assert reasons[:2] == ["'sqlite' is taken", "the name 'local' is taken already"]
+    assert reasons[:2] == ["'sqlite' is taken", "the name 'local' is taken already, by 'builtin'"]
     assert reasons[2].startswith("Place is no MemoryBackend: it lacks why_not, ")
     assert reasons[3] == "it returned str where a class was promised"
