@@ -28,6 +28,7 @@ from gateway.fact_finding import FactFinding
 from gateway.facts import facts_of
 from gateway.home import Home
 from gateway.measuring.figures import Figures
+from gateway.measuring.last_hour import LastHour
 from gateway.measuring.loop_lag import LoopLag
 from gateway.measuring.troubles import Troubles
 from gateway.memory import open_memory
@@ -68,6 +69,7 @@ class Assembly:
     lag: LoopLag
     parts: Parts
     switchboard: Switchboard
+    last_hour: LastHour
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,6 +119,7 @@ class Assembling:
             hooks, models, provided.commands, troubles=troubles, memory=memory, facts=facts, finding=finding
         )
         parts = self._parts(hooks, models, providers, provided=provided, around=around)
+        switchboard = await opened(self._switchboard(journals, catalog, parts))
         return Assembly(
             hooks=hooks,
             committer=committer,
@@ -129,7 +132,8 @@ class Assembling:
             troubles=troubles,
             lag=lag,
             parts=parts,
-            switchboard=await opened(self._switchboard(journals, catalog, parts)),
+            switchboard=switchboard,
+            last_hour=LastHour(self.figures, lag, switchboard.load, self.clock),
         )
 
     async def _storage(self) -> tuple[Committer, Journals, Catalog]:
@@ -158,6 +162,7 @@ class Assembling:
             keys=lambda: self.config.memory.facts,
             tongue=lambda: self.config.agent.language,
             choose=models.choose,
+            paid=self.figures.pay,
             clock=self.clock,
         )
 

@@ -152,6 +152,7 @@ class Daemon:
             asyncio.create_task(gateway.models.keep_looking()),
             asyncio.create_task(gateway.memory.watch()),
             asyncio.create_task(gateway.finding.run()),
+            asyncio.create_task(gateway.last_hour.run()),
             asyncio.create_task(gateway.switchboard.resume_all()),
             asyncio.create_task(door.uploads.sweep(self.home.sessions)),
             asyncio.create_task(
@@ -195,13 +196,14 @@ class Daemon:
             refuses=lambda: self.readiness.refuses,
         )
         doors: list[WebsocketDoor] = []
+        instruments = self._instruments(gateway)
         app = application(
             lambda: doors[0].access,
             self.readiness,
             lambda: doors[0],
             uploads,
-            self._instruments(gateway),
-            endpoints=console_endpoints(gateway),
+            instruments,
+            endpoints=console_endpoints(gateway, self._figures, lambda: instruments.overview(doors[0].connections)),
         )
         runner = await listening(app, self.config.gateway, self._passed)
         self.address = runner.addresses[0][:2]

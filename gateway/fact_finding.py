@@ -30,7 +30,7 @@ from plugins.summaries import Answered
 from sessions.context import Context
 from sessions.errors import SessionsError
 from sessions.lineage import SessionRow
-from sessions.messages import UserMessage
+from sessions.messages import Usage, UserMessage
 from sessions.reading import read_lines
 from sessions.recorder import stamp
 from sessions.tokens import estimate
@@ -77,7 +77,7 @@ class Rows(Protocol):
 
 class FactFinding:
     """One for a home. `journals` is the folder of the sessions, `keys` what the configuration says, `choose` which model is
-    asked where a session used this one (`provider:model`)."""
+    asked where a session used this one (`provider:model`), `paid` is told for what purpose which model used how much."""
 
     def __init__(
         self,
@@ -88,6 +88,7 @@ class FactFinding:
         keys: Callable[[], FactKeys],
         tongue: Callable[[], str],
         choose: Callable[[str | None], ChosenModel],
+        paid: Callable[[str, str, Usage], None],
         clock: Clock,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
@@ -97,6 +98,7 @@ class FactFinding:
         self._keys = keys
         self._tongue = tongue
         self._choose = choose
+        self._paid = paid
         self._clock = clock
         self._sleep = sleep
         self._due: dict[str, tuple[float, float]] = {}
@@ -290,6 +292,8 @@ class FactFinding:
             await Line(model).answer(ask, lambda _: estimate(system) + estimate(text))
         except TimeoutError:
             raise GatewayError(f"{model.name} did not answer within {WITHIN:.0f} seconds.") from None
+        if (usage := answers[-1].usage) is not None:
+            self._paid(purpose, answers[-1].model, usage)
         return answers[-1]
 
 

@@ -5,5 +5,6 @@ context_turn            one turn's exact requests, and one compaction's before a
 context_endpoints       both as JSON
 memory_endpoints        the memory as JSON: search, notes, facts
 notes                   notes that are written only over what was read
+health_endpoints        how the gateway is, as JSON
 endpoints               all of them, under their paths
 """

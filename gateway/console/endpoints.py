@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from aiohttp import web
 
 from gateway.assembly import Assembly
 from gateway.console.context_endpoints import ContextEndpoints
+from gateway.console.health_endpoints import HealthEndpoints
 from gateway.console.memory_endpoints import MemoryEndpoints
 from gateway.door.answers import refusal
 from gateway.door.people import OWNER, Admission
 from gateway.door.web import Admitted, Endpoint
+from gateway.measuring.figures import Figures
+from gateway.measuring.overview import Overview
 
 
-def console_endpoints(gateway: Assembly) -> list[Endpoint]:
-    """The endpoints of a gateway's console, to be served."""
+def console_endpoints(gateway: Assembly, figures: Figures, overview: Callable[[], Overview]) -> list[Endpoint]:
+    """The endpoints of a gateway's console, to be served; `overview` is how the gateway is now."""
+    health = HealthEndpoints(overview, gateway.last_hour, figures, gateway.hooks)
     parts = gateway.parts
     return [
         *_of_the_context(ContextEndpoints(gateway.switchboard)),
         *_of_the_memory(MemoryEndpoints(parts.around, parts.notes.folder)),
+        Endpoint("GET", "/api/health", _of_the_owner(health.health)),
     ]
 
 

@@ -7,6 +7,7 @@ from typing import Literal, TypeAlias, get_args
 
 from gateway.measuring.metrics import Counter, Family, Histogram, counter, histogram, histograms
 from sessions.events import Outcome, TurnOutcome
+from sessions.messages import Usage
 
 Step: TypeAlias = Literal["durable", "waiting", "first_text", "answer", "tool", "end"]
 
@@ -30,6 +31,7 @@ class Figures:
         self.tool_calls = Counter("outcome", known=get_args(Outcome))
         self.tokens = Counter("model", "direction", most=100)  # fifty models, each with two directions
         self.cached_tokens = Counter("model")
+        self.spent = Counter("purpose", "model", "direction", most=200)
         self.provider_errors = Counter("provider", "kind")
         self.plugin_failures = Counter("plugin", "hook")
         self.storage_failures = Counter()
@@ -37,6 +39,12 @@ class Figures:
         """When a journal could not be written last, on the meters' clock, and why."""
         self.sync_seconds = Histogram(BRIEF_SECONDS)
         self.lag_seconds = Histogram(BRIEF_SECONDS)
+
+    def pay(self, purpose: str, model: str, usage: Usage) -> None:
+        """Count what a request of this purpose (`answer`, `flush`, …) cost with a model."""
+        self.spent.add(purpose, model, "input", by=usage.input)
+        self.spent.add(purpose, model, "output", by=usage.output)
+        self.spent.add(purpose, model, "cached", by=usage.cached)
 
     def tokens_of(self, direction: Literal["input", "output"]) -> int:
         """The tokens of all models together."""
@@ -64,6 +72,7 @@ class Figures:
         yield counter("exuvia_tool_calls_total", "Results of tool calls, by outcome.", self.tool_calls)
         yield counter("exuvia_tokens_total", "Tokens that providers counted; input includes cached.", self.tokens)
         yield counter("exuvia_cached_tokens_total", "Input tokens read from the provider's cache.", self.cached_tokens)
+        yield counter("exuvia_spent_tokens_total", "Tokens by what they were spent on; input includes cached.", self.spent)
         yield counter("exuvia_provider_errors_total", "Failed requests to model providers, by kind.", self.provider_errors)
         yield counter("exuvia_plugin_failures_total", "Faults in the code of plugins.", self.plugin_failures)
         yield counter("exuvia_storage_failures_total", "Journals that could not be written.", self.storage_failures)

@@ -10,7 +10,9 @@ from gateway.measuring.figures import Figures
 from sessions.events import (
     CallRef,
     CommandAnswered,
+    ContextCompacted,
     Failure,
+    MemoryFlushed,
     MessageReceived,
     ModelReplied,
     PluginFailed,
@@ -56,7 +58,7 @@ class SessionMeter:
 
         return heard
 
-    def _noted(self, recorded: Recorded) -> None:
+    def _noted(self, recorded: Recorded) -> None:  # noqa: PLR0912 - one for each kind
         now = self._clock()
         figures = self._figures
         match recorded.event:
@@ -85,6 +87,10 @@ class SessionMeter:
             case CommandAnswered() as event:
                 self._received.pop(event.answers, None)
                 self._undurable.append((recorded.seq, event, now))
+            case MemoryFlushed(model=model, usage=usage) if usage is not None:
+                figures.pay("flush", model, usage)
+            case ContextCompacted(model=model, usage=usage) if usage is not None:
+                figures.pay("summary", model, usage)
             case PluginFailed() as event:
                 figures.plugin_failures.add(event.plugin, event.hook)
             case _:
@@ -107,6 +113,7 @@ class SessionMeter:
             figures.tokens.add(event.model, "input", by=usage.input)
             figures.tokens.add(event.model, "output", by=usage.output)
             figures.cached_tokens.add(event.model, by=usage.cached)
+            figures.pay("answer", event.model, usage)
 
     def _returned(self, event: ToolReturned, now: float) -> None:
         self._last = now
