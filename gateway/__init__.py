@@ -23,6 +23,7 @@ Its rooms, each with a map of its own:
 
     door/            who comes in, and everything that goes to and from a client
     conversations/   sessions that are open, and their turns
+    openai_api/      programs that speak OpenAI's API
     models/          which model answers, and who answers when it cannot
     provided/        what plugins provide, made and used
     commands/        what is typed after a slash, and what it sees

@@ -37,6 +37,7 @@ from gateway.measuring.figures import Figures
 from gateway.measuring.instruments import Instruments
 from gateway.measuring.readiness import Readiness
 from gateway.models.choosing import Models
+from gateway.openai_api.mounting import openai_endpoints
 from gateway.supervision import Supervisor, passed_socket
 from plugins.contracts import Clock
 from sessions.committer import Committer
@@ -203,7 +204,10 @@ class Daemon:
             lambda: doors[0],
             uploads,
             instruments,
-            endpoints=console_endpoints(gateway, self._figures, lambda: instruments.overview(doors[0].connections)),
+            endpoints=[
+                *console_endpoints(gateway, self._figures, lambda: instruments.overview(doors[0].connections)),
+                *openai_endpoints(gateway, lambda: doors[0], lambda: self.readiness.refuses),
+            ],
         )
         runner = await listening(app, self.config.gateway, self._passed)
         self.address = runner.addresses[0][:2]

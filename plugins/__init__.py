@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from plugins.conformance.embedding_server import EmbeddingServer as EmbeddingServer
     from plugins.conformance.faults import Fault as Fault
     from plugins.conformance.memory_backend import MemoryBackendConformance as MemoryBackendConformance
+    from plugins.contracts import AnswerForm as AnswerForm
     from plugins.contracts import CallDraft as CallDraft
     from plugins.contracts import ChatProvider as ChatProvider
     from plugins.contracts import ChatRequest as ChatRequest
@@ -81,6 +82,7 @@ if TYPE_CHECKING:
     from plugins.contracts import Tool as Tool
     from plugins.contracts import ToolContext as ToolContext
     from plugins.contracts import ToolOutput as ToolOutput
+    from plugins.contracts import Wishes as Wishes
     from plugins.embedding import EmbeddingProvider as EmbeddingProvider
     from plugins.embedding import Purpose as Purpose
     from plugins.errors import BadAnswer as BadAnswer
@@ -136,8 +138,8 @@ _NAMES = {
     "plugins.conformance.embedding_server": "EmbeddingServer",
     "plugins.conformance.faults": "Fault",
     "plugins.conformance.memory_backend": "MemoryBackendConformance",
-    "plugins.contracts": "CallDraft ChatProvider ChatRequest Clock Delta House ModelLimits ModelList NoSettings "
-    "Reply ToldLimits Tool ToolContext ToolOutput",
+    "plugins.contracts": "AnswerForm CallDraft ChatProvider ChatRequest Clock Delta House ModelLimits ModelList NoSettings "
+    "Reply ToldLimits Tool ToolContext ToolOutput Wishes",
     "plugins.embedding": "EmbeddingProvider Purpose",
     "plugins.errors": "BadAnswer BadRequest ContextOverflow CredentialsRefused NoSuchModel PluginError ProviderError"
     " RateLimited SettingsRefused StreamCut ToolFailed Unreachable",

@@ -99,13 +99,35 @@ class NoSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 # --- chat providers ---------------------------------------------------------------------------------------------------
 
 
+class AnswerForm(msgspec.Struct, frozen=True, kw_only=True):
+    """Text that is JSON: any object, or one that keeps to a JSON Schema. `strict` is for services that know such a word."""
+
+    name: str = "answer"
+    schema: dict[str, Any] | None = None
+    description: str = ""
+    strict: bool | None = None
+
+
+class Wishes(msgspec.Struct, frozen=True, kw_only=True):
+    """What a request asks for beside its messages. `must_call`: the answer is a call, of `tool` where that is named;
+    `one_call`: of one tool at most; `form` is that of its text. A provider that cannot have `must_call` or `form` raises
+    BadRequest with a sentence, rather than answer something else."""
+
+    must_call: bool = False
+    tool: str | None = None
+    one_call: bool = False
+    form: AnswerForm | None = None
+
+
 class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One question to a model. `purpose` is `answer`, `flush`, `summary`, …; `session` names the conversation, stable
     over its requests, for providers that route by it. The attachments that its messages still have are pictures that the
     model takes, by its `ModelLimits.sight`; `pictures` holds the base64 of each by its `sha256`. `window` is how many tokens
     the model is to take in, for servers that ask for it; None leaves it to the provider. `others` says that another
     model stands ready to answer instead, so that waiting long for this one is no use. `compact_at` is from how many tokens
-    on the service may compact by itself what it is shown, if it can; None: not at all."""
+    on the service may compact by itself what it is shown, if it can; None: not at all. Of the context's `parameters`
+    (`temperature`, `top_p`, `max_tokens`, `stop`, a list of texts, `seed`, `presence_penalty`, `frequency_penalty`) a
+    provider takes those that its service has."""
 
     model: str
     context: Context
@@ -115,6 +137,7 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     window: int | None = None
     others: bool = False
     compact_at: int | None = None
+    wishes: Wishes = Wishes()
 
 
 class Delta(msgspec.Struct, frozen=True):

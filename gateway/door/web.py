@@ -32,11 +32,13 @@ OPEN_PATHS = frozenset({"/healthz", "/readyz"})
 
 
 class Endpoint(msgspec.Struct, frozen=True):
-    """What is answered under a path, `{name}` in it being any part, to those who were let in."""
+    """What is answered under a path, `{name}` in it being any part, to those who were let in, and how others are refused.
+    The method `*` is any."""
 
     method: str
     path: str
     give: Admitted
+    refuse: Callable[[NotAdmitted], web.Response] = not_admitted
 
 
 def application(
@@ -76,12 +78,12 @@ def application(
     async def websocket(request: web.Request) -> web.StreamResponse:
         return await door().enter(request)
 
-    def by_admission(give: Admitted) -> Handler:
+    def by_admission(give: Admitted, refuse: Callable[[NotAdmitted], web.Response] = not_admitted) -> Handler:
         async def answer_known(request: web.Request) -> web.StreamResponse:
             try:
                 admission = access().admit_by_header(request.headers.get("Authorization", ""), request.remote or "")
             except NotAdmitted as error:
-                return not_admitted(error)
+                return refuse(error)
             return await give(request, admission)
 
         return answer_known
@@ -116,7 +118,7 @@ def application(
     app.router.add_post("/attachments", by_admission(receive))
     app.router.add_get("/attachments/{sha256}", by_admission(give_file))
     for endpoint in endpoints:
-        app.router.add_route(endpoint.method, endpoint.path, by_admission(endpoint.give))
+        app.router.add_route(endpoint.method, endpoint.path, by_admission(endpoint.give, endpoint.refuse))
     return app
 
 

@@ -76,6 +76,10 @@ class Line:
                     raise
                 self._step_aside(model, error)
 
+    def settle(self) -> None:
+        """Somebody hears already what the model says that is asked now: nobody steps in for it any more."""
+        del self._left[1:]
+
     def _check(self, model: ChosenModel, tokens: Callable[[ChosenModel], int]) -> None:
         """Whether it is worth asking: ContextOverflow, RateLimited or Unreachable says why not. The last one is asked even
         if it rests: nobody else is left."""

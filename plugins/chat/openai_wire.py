@@ -16,7 +16,7 @@ from plugins.chat.openai_errors import in_stream
 from plugins.chat.pictures import data_url, sent_with
 from plugins.chat.remembered import Remembered
 from plugins.chat.tool_names import taken_name
-from plugins.contracts import CallDraft, ChatRequest, Delta, Reply
+from plugins.contracts import CallDraft, ChatRequest, Delta, Reply, Wishes
 from plugins.errors import BadAnswer, StreamCut
 from plugins.refusals import plain_words
 from sessions.events import StopReason
@@ -40,13 +40,16 @@ class Encoder:
         """The JSON body of a streaming request. `effort` is how much a model that reasons does, in the service's words."""
         context = request.context
         head: dict[str, Any] = {"model": request.model, "stream": True, "stream_options": {"include_usage": True}}
-        head |= {name: value for name, value in context.parameters.items() if value is not None}
-        if max_tokens is not None:
-            head.setdefault(max_tokens_key, max_tokens)
+        options = {name: value for name, value in context.parameters.items() if value is not None}
+        limit = options.pop("max_tokens", max_tokens)
+        head |= options
+        if limit is not None:
+            head[max_tokens_key] = limit
         if effort:
             head["reasoning_effort"] = effort
         if context.tools:
             head["tools"] = [{"type": "function", "function": tool} for tool in context.tools]
+        head |= _wished(request.wishes)
         system = _encode({"role": "system", "content": context.instructions}) if context.instructions else b""
         messages = self._messages(request.session, context.messages, request.pictures)
         between = b"," if system and messages else b""
@@ -59,6 +62,23 @@ class Encoder:
             joined += b"," * bool(joined) + _encode(_wire_message(message, pictures))
         self._remembered.keep(session, messages, joined)
         return joined
+
+
+def _wished(wishes: Wishes) -> dict[str, Any]:
+    """What a request asks for beside its messages."""
+    wished: dict[str, Any] = {}
+    if wishes.must_call:
+        named = {"type": "function", "function": {"name": wishes.tool}}
+        wished["tool_choice"] = named if wishes.tool else "required"
+    if wishes.one_call:
+        wished["parallel_tool_calls"] = False
+    if (form := wishes.form) is not None:
+        schema = {"name": form.name, "schema": form.schema, "description": form.description or None, "strict": form.strict}
+        given = {name: value for name, value in schema.items() if value is not None}
+        wished["response_format"] = (
+            {"type": "json_object"} if form.schema is None else {"type": "json_schema", "json_schema": given}
+        )
+    return wished
 
 
 def _wire_message(message: Message, pictures: Mapping[str, bytes]) -> dict[str, Any]:

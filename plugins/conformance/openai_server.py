@@ -115,7 +115,8 @@ def events_of(body: Json, answer: Says) -> list[bytes]:
 _FIELDS = frozenset(
     {
         "model", "messages", "stream", "stream_options", "tools", "tool_choice", "temperature", "top_p", "max_tokens",
-        "max_completion_tokens", "reasoning_effort", "seed", "stop",
+        "max_completion_tokens", "reasoning_effort", "seed", "stop", "presence_penalty", "frequency_penalty",
+        "parallel_tool_calls", "response_format",
     }
 )  # fmt: skip
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")

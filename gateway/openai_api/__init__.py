@@ -1,0 +1,13 @@
+"""The OpenAI endpoint: programs that speak OpenAI's API reach the gateway's models and sessions.
+
+mounting      where it is reached; everything else is imported when somebody first asks
+api           who asks for what below `/v1`
+bodies        a request's body, within bounds; places: how many are answered at once
+forms         what may stand in a body; asked: the same in the house's own values
+picture_urls  pictures as `data:` addresses
+stateless     an answer without a session; listening: a provider's stream, relied on
+stop_words    where a client wants an answer to end
+saying        the answer on its way to the client; replies: its form
+model_names   `exuvia`, and `provider:model`
+refusals      what goes wrong, in OpenAI's form
+"""

@@ -1,0 +1,163 @@
+"""The API: who asks for what below `/v1`, and that whatever goes wrong is told in OpenAI's form."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AbstractContextManager
+from typing import Any, TypeAlias, TypeVar
+
+import structlog
+from aiohttp import web
+
+from gateway.door.answers import answer
+from gateway.door.people import Admission
+from gateway.errors import Busy, GatewayError, sentence_of
+from gateway.measuring.figures import Figures
+from gateway.models.choosing import Models
+from gateway.openai_api.asked import asked
+from gateway.openai_api.bodies import read_in_bounds
+from gateway.openai_api.forms import ChatBody, read_body
+from gateway.openai_api.model_names import ModelNames
+from gateway.openai_api.places import Places
+from gateway.openai_api.refusals import Refused, refusal_of, refused_response
+from gateway.openai_api.replies import Head
+from gateway.openai_api.saying import Streamed, Whole
+from gateway.openai_api.stateless import Stateless
+from plugins.contracts import Clock
+from plugins.errors import ProviderError
+from sessions.errors import SessionsError, StorageFailed
+
+LARGE = 256 * 1024
+"""Bytes from which on a body is read on a thread: decoding pictures would hold everybody up."""
+
+GONE_SECONDS = 0.1
+"""How often it is looked whether a client that waits is still there; aiohttp has no notice of that for one request."""
+
+GONE = 499
+"""The status that is counted for a client that went away; nobody reads it."""
+
+TOLD = (Refused, GatewayError, ProviderError, SessionsError)
+"""Errors that are the client's to know."""
+
+T = TypeVar("T")
+
+Serve: TypeAlias = Callable[[web.Request, Admission], Awaitable[web.StreamResponse]]
+
+log = structlog.get_logger("exuvia.openai_api")
+
+
+class Api:
+    """Serves everything below `/v1`. `still_admits` says whether somebody may still speak, `refuses` why nothing is taken,
+    or None; `hold` keeps the providers open."""
+
+    def __init__(
+        self,
+        models: Models,
+        *,
+        still_admits: Callable[[Admission], bool],
+        refuses: Callable[[], Busy | StorageFailed | None],
+        hold: Callable[[], AbstractContextManager[None]],
+        figures: Figures,
+        clock: Clock,
+    ) -> None:
+        self._still_admits = still_admits
+        self._refuses = refuses
+        self._figures = figures
+        self._clock = clock
+        self._places = Places()
+        self._names = ModelNames(models, self._now())
+        self._stateless = Stateless(self._names, hold=hold, figures=figures)
+        self._serving: dict[str, tuple[str, Serve]] = {
+            "chat/completions": ("POST", self._chat),
+            "models": ("GET", self._models),
+        }
+
+    async def serve(self, request: web.Request, admission: Admission) -> web.StreamResponse:
+        """Answer somebody's request for `/v1/{path}`."""
+        path = request.match_info["path"]
+        known = path if path in self._serving else "models" if path.startswith("models/") else "other"
+        try:
+            response = await self._served(request, admission, known)
+        except TOLD as error:
+            response = refused_response(refusal_of(error))
+        except ConnectionError:
+            response = web.Response(status=GONE)
+        except Exception as error:
+            log.exception("api_failed", path=known, reason=sentence_of(error))
+            response = refused_response(refusal_of(error))
+        self._figures.api_requests.add(known, str(response.status))
+        return response
+
+    async def _served(self, request: web.Request, admission: Admission, known: str) -> web.StreamResponse:
+        if known == "other":
+            raise Refused(f"There is nothing at {request.method} {request.path[:100]}.", status=404, code="unknown_url")
+        method, serve = self._serving[known]
+        if request.method != method:
+            raise Refused(f"/v1/{known} is asked with {method}.", status=405, code="method_not_allowed")
+        if (reason := self._refuses()) is not None:
+            raise Refused(sentence_of(reason), status=503, kind="server_error", code="unavailable", retry_after=1)
+        with self._places.one(admission.person.id):
+            return await serve(request, admission)
+
+    def _now(self) -> int:
+        return int(self._clock.now().timestamp())
+
+    # --- what is served -----------------------------------------------------------------------------------------------
+
+    async def _models(self, request: web.Request, _: Admission) -> web.StreamResponse:
+        name = request.match_info["path"].partition("/")[2]
+        return answer(200, self._names.entry(name) if name else self._names.listing())
+
+    async def _chat(self, request: web.Request, admission: Admission) -> web.StreamResponse:
+        data = await read_in_bounds(request)
+        body = await _aside(len(data), lambda: read_body(data, ChatBody))
+        question = await _aside(len(data), lambda: asked(body))
+        head = Head.new(self._now())
+        if not body.stream:
+            whole = Whole(head, {})
+            await _while_there(request, self._stateless.answer(question, admission.person.id, whole))
+            assert whole.response is not None
+            return whole.response
+        with_usage = bool(body.stream_options and body.stream_options.include_usage)
+        streamed = Streamed(request, head, {}, with_usage=with_usage, admitted=lambda: self._still_admits(admission))
+        return await _told(request, streamed, self._stateless.answer(question, admission.person.id, streamed))
+
+
+async def _told(request: web.Request, streamed: Streamed, work: Coroutine[Any, Any, None]) -> web.StreamResponse:
+    """Have an answer streamed. What goes wrong before it begins is raised, and told inside of it from then on."""
+    alive = asyncio.create_task(streamed.keep_alive())
+    try:
+        await _while_there(request, work)
+    except ConnectionError:
+        raise
+    except Exception as error:
+        if streamed.response is None:
+            raise
+        if not isinstance(error, TOLD):
+            log.exception("api_failed", path="chat/completions", reason=sentence_of(error))
+        await streamed.fail(refusal_of(error))
+    finally:
+        alive.cancel()
+        await asyncio.wait([alive])
+    assert streamed.response is not None
+    return streamed.response
+
+
+async def _aside(size: int, work: Callable[[], T]) -> T:
+    """Work on a body of so many bytes, on a thread where that may take long."""
+    return work() if size < LARGE else await asyncio.to_thread(work)
+
+
+async def _while_there(request: web.Request, work: Coroutine[Any, Any, None]) -> None:
+    """Do the work until it ends or the client is gone, which ends it at once; then raises ConnectionError."""
+    working = asyncio.create_task(work)
+    try:
+        while not working.done():
+            if request.transport is None or request.transport.is_closing():
+                raise ConnectionResetError("The client is gone.")
+            await asyncio.wait([working], timeout=GONE_SECONDS)
+    finally:
+        working.cancel()
+        await asyncio.wait([working])
+    working.result()

@@ -1,0 +1,51 @@
+"""Where the OpenAI endpoint is reached. What it is made of is imported when somebody first asks, not at the start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+from gateway.door.access import NotAdmitted
+from gateway.door.people import Admission
+from gateway.door.web import Endpoint
+from gateway.door.websocket import WebsocketDoor
+from gateway.errors import Busy
+from sessions.errors import StorageFailed
+
+if TYPE_CHECKING:
+    from gateway.assembly import Assembly
+    from gateway.openai_api.api import Api
+
+
+def openai_endpoints(
+    gateway: Assembly, door: Callable[[], WebsocketDoor], refuses: Callable[[], Busy | StorageFailed | None]
+) -> list[Endpoint]:
+    """Everything below `/v1`. `door` is asked when a request has come, since it stands only once the gateway listens;
+    `refuses` says why nothing is taken, or None."""
+
+    @cache
+    def api() -> Api:
+        from gateway.openai_api.api import Api  # noqa: PLC0415 - not at the start
+
+        parts = gateway.parts
+        return Api(
+            parts.models,
+            still_admits=door().access.still_admits,
+            refuses=refuses,
+            hold=parts.providers.in_use,
+            figures=parts.figures,
+            clock=parts.clock,
+        )
+
+    async def serve(request: web.Request, admission: Admission) -> web.StreamResponse:
+        return await api().serve(request, admission)
+
+    def refuse(error: NotAdmitted) -> web.Response:
+        from gateway.openai_api.refusals import refusal_of, refused_response  # noqa: PLC0415 - not at the start
+
+        return refused_response(refusal_of(error))
+
+    return [Endpoint("*", "/v1/{path:.*}", serve, refuse)]

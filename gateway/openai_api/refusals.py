@@ -1,0 +1,114 @@
+"""Refusals in OpenAI's form: `{"error": {"message", "type", "param", "code"}}`, each with the status that clients of that
+API know, after its page on error codes."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+from aiohttp import web
+
+from gateway.door.access import NotAdmitted
+from gateway.door.answers import answer
+from gateway.door.uploads import UnknownAttachment
+from gateway.errors import Busy, Conflict, DamagedSession, ModelUnknown, sentence_of
+from plugins.errors import ProviderError
+from sessions.errors import SessionsError
+
+_SERVER = "server_error"
+
+
+class Refused(Exception):
+    """A request is not done, or not to its end; the text is one sentence for a person. `kind`, `param` and `code` are
+    OpenAI's words, `retry_after` seconds. `again` says whether the client may send the same once more, None leaves that to
+    the status."""
+
+    def __init__(
+        self,
+        sentence: str,
+        *,
+        status: int = 400,
+        kind: str = "invalid_request_error",
+        param: str | None = None,
+        code: str | None = None,
+        retry_after: float | None = None,
+        again: bool | None = None,
+    ) -> None:
+        super().__init__(sentence)
+        self.status = status
+        self.kind = kind
+        self.param = param
+        self.code = code
+        self.retry_after = retry_after
+        self.again = again
+
+    @property
+    def body(self) -> dict[str, dict[str, str | None]]:
+        """What the client is sent, as an answer or inside a stream."""
+        return {"error": {"message": str(self), "type": self.kind, "param": self.param, "code": self.code}}
+
+
+def bad_request(sentence: str, param: str | None = None, code: str | None = None) -> Refused:
+    """The request itself is wrong, as 400; `param` is the path of what is wrong in it."""
+    return Refused(sentence, param=param, code=code)
+
+
+class _Meaning(msgspec.Struct, frozen=True):
+    status: int
+    kind: str
+    code: str
+
+
+_PROVIDERS = {
+    "context_overflow": _Meaning(400, "invalid_request_error", "context_length_exceeded"),
+    "rate_limited": _Meaning(429, "rate_limit_error", "rate_limit_exceeded"),
+    "no_such_model": _Meaning(404, "invalid_request_error", "model_not_found"),
+    "bad_request": _Meaning(400, "invalid_request_error", "bad_request"),
+}
+"""What a provider's failure means for the client, by its code. Every other one is the gateway's own matter: a refused key
+is not the client's, and a 401 would have it doubt its own."""
+
+
+def refusal_of(error: Exception) -> Refused:
+    """What the client is told of an error."""
+    if isinstance(error, Refused):
+        return error
+    if isinstance(error, ProviderError):
+        return failed_provider(error.code, sentence_of(error), error.retry_after)
+    refused = Refused("The gateway failed to answer; its log says more.", status=500, kind=_SERVER, code="internal")
+    match error:
+        case NotAdmitted():
+            refused = Refused(str(error), status=401, code="invalid_api_key", retry_after=error.retry_after)
+        case ModelUnknown():
+            refused = Refused(sentence_of(error), status=404, param="model", code="model_not_found")
+        case UnknownAttachment():
+            refused = bad_request(sentence_of(error), "messages")
+        case Conflict():
+            refused = Refused(sentence_of(error), status=409, code="conflict", again=False)
+        case Busy():
+            refused = Refused(sentence_of(error), status=429, kind="rate_limit_error", code="busy", retry_after=1)
+        case DamagedSession():
+            refused = Refused(sentence_of(error), status=503, kind=_SERVER, code="storage_failed", again=False)
+        case SessionsError():
+            refused = Refused(sentence_of(error), status=503, kind=_SERVER, code="storage_failed", retry_after=1)
+        case _:
+            pass
+    return refused
+
+
+def failed_provider(code: str, sentence: str, retry_after: float | None = None) -> Refused:
+    """What a provider's failure with this code means."""
+    meaning = _PROVIDERS.get(code, _Meaning(502, _SERVER, code))
+    return Refused(sentence, status=meaning.status, kind=meaning.kind, code=meaning.code, retry_after=retry_after)
+
+
+def refused_response(refused: Refused) -> web.Response:
+    """A refusal as an answer over HTTP."""
+    response = answer(refused.status, refused.body)
+    if refused.status == web.HTTPUnauthorized.status_code:
+        response.headers["WWW-Authenticate"] = "Bearer"
+    if refused.retry_after is not None:
+        response.headers["Retry-After"] = str(math.ceil(refused.retry_after))
+    if refused.again is not None:
+        response.headers["X-Should-Retry"] = str(refused.again).lower()  # which OpenAI's own clients believe
+    return response

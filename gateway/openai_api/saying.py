@@ -1,0 +1,149 @@
+"""Saying an answer to a client: all at once when it is whole, or as a stream of events while it comes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Protocol
+
+from aiohttp import web
+
+from gateway.door.answers import HEADERS, answer
+from gateway.openai_api.refusals import Refused
+from gateway.openai_api.replies import Chunks, Head, completion, event
+from plugins.contracts import CallDraft, Reply
+from sessions.events import StopReason
+from sessions.messages import Usage
+
+PATIENCE = 10.0
+"""Seconds without a word after which a stream begins with a comment, and after which one more is sent each time: whoever
+stands between may close what is silent. Until then a failure still has a status of its own."""
+
+UNREAD = 60.0
+"""Seconds that a client may leave a piece unread."""
+
+ALIVE = b": one moment\n\n"
+"""A comment in a stream, which every client passes over."""
+
+
+class Saying(Protocol):
+    """Where an answer goes. `heard` says whether the client has been shown something, so that it cannot be taken back."""
+
+    @property
+    def heard(self) -> bool: ...
+
+    def begin(self, model: str) -> None:
+        """A `provider:model` begins to answer; what was not heard of one before is forgotten."""
+        ...
+
+    async def text(self, text: str) -> None:
+        """A piece of the answer."""
+        ...
+
+    async def end(self, calls: Sequence[CallDraft], stop: StopReason, usage: Usage | None) -> None:
+        """The answer is whole."""
+        ...
+
+
+class Whole:
+    """An answer in one piece; `response` is it once it has ended."""
+
+    heard = False
+
+    def __init__(self, head: Head, headers: dict[str, str]) -> None:
+        self.response: web.StreamResponse | None = None
+        self._head = head
+        self._headers = headers
+        self._text: list[str] = []
+
+    def begin(self, model: str) -> None:
+        """See `Saying`."""
+        self._head.model = model
+        self._text.clear()
+
+    async def text(self, text: str) -> None:
+        """See `Saying`."""
+        self._text.append(text)
+
+    async def end(self, calls: Sequence[CallDraft], stop: StopReason, usage: Usage | None) -> None:
+        """See `Saying`."""
+        text = "".join(self._text)
+        reply = Reply(text=text, model=self._head.model, stop=stop, calls=tuple(calls), usage=usage)
+        self.response = answer(200, completion(self._head, reply))
+        self.response.headers.update(self._headers)
+
+
+class Streamed:
+    """An answer as server-sent events. `admitted` says whether whoever asked may still speak."""
+
+    def __init__(
+        self, request: web.Request, head: Head, headers: dict[str, str], *, with_usage: bool, admitted: Callable[[], bool]
+    ) -> None:
+        self.heard = False
+        self.response: web.StreamResponse | None = None
+        self._request = request
+        self._head = head
+        self._headers = headers
+        self._chunks = Chunks(head, with_usage=with_usage)
+        self._admitted = admitted
+        self._writing = asyncio.Lock()
+        self._spoke = asyncio.Event()
+
+    def begin(self, model: str) -> None:
+        """See `Saying`."""
+        self._head.model = model
+
+    async def text(self, text: str) -> None:
+        """See `Saying`. Raises ConnectionError if the client is gone, Refused if it may not speak any more."""
+        if not self._admitted():
+            raise Refused("The token of this request is not valid any more.", status=401, code="invalid_api_key")
+        self.heard = True
+        await self._write(self._chunks.text(text))
+
+    async def end(self, calls: Sequence[CallDraft], stop: StopReason, usage: Usage | None) -> None:
+        """See `Saying`."""
+        self.heard = True
+        await self._write(self._chunks.end(calls, stop, usage))
+        await self._close()
+
+    async def fail(self, refused: Refused) -> None:
+        """End a stream that began, with what went wrong; OpenAI's clients raise it as an error."""
+        with suppress(ConnectionError, TimeoutError):
+            await self._write(event(refused.body))
+            await self._close()
+
+    async def keep_alive(self) -> None:
+        """Say that something is being done whenever nothing is said for a while, until cancelled."""
+        while True:
+            self._spoke.clear()
+            try:
+                async with asyncio.timeout(PATIENCE):
+                    await self._spoke.wait()
+            except TimeoutError:
+                await self._write(ALIVE)
+
+    async def prepare(self) -> None:
+        """Begin the stream: from here on a failure is told inside of it."""
+        async with self._writing:
+            await self._prepared()
+
+    async def _prepared(self) -> web.StreamResponse:
+        if self.response is None:
+            headers = {**HEADERS, "Content-Type": "text/event-stream; charset=utf-8", **self._headers}
+            response = web.StreamResponse(headers=headers)
+            await response.prepare(self._request)
+            self.response = response
+        return self.response
+
+    async def _write(self, data: bytes) -> None:
+        async with self._writing:
+            response = await self._prepared()
+            async with asyncio.timeout(UNREAD):
+                await response.write(data)
+        self._spoke.set()
+
+    async def _close(self) -> None:
+        assert self.response is not None
+        async with asyncio.timeout(UNREAD):
+            await self.response.write_eof()
