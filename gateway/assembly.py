@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 import structlog
 
 from gateway.commands.surroundings import Surroundings
-from gateway.configuration.allowed_plugins import allowed_plugins, unread_tables
+from gateway.configuration.allowed_plugins import allowed_plugins, plugin_tables, unread_tables
 from gateway.configuration.keys import Config, check_backend, check_condensers, check_embedding, check_providers
 from gateway.configuration.settings import Settings
 from gateway.conversations.day_notes import DayNotes
@@ -35,11 +35,13 @@ from gateway.memory import open_memory
 from gateway.models.choosing import Models
 from gateway.models.open_providers import OpenProviders, open_chats, open_embeddings
 from gateway.models.told import AllTold, told_before
+from gateway.provided.developing import Developing
 from gateway.provided.opened import Opened
 from plugins.command_contract import Command
 from plugins.contracts import ChatProvider, Clock, House
 from plugins.embedding import EmbeddingProvider
 from plugins.facts.facts import Facts
+from plugins.folders import PluginFolder
 from plugins.hooks import Hooks
 from plugins.memory.memory import Memory
 from plugins.transport import Transport
@@ -70,13 +72,14 @@ class Assembly:
     parts: Parts
     switchboard: Switchboard
     last_hour: LastHour
+    developing: tuple[Developing, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Assembling:
     """One putting together: `parts()` opens everything on `stack`, which takes it down in the reverse order.
 
-    `began` is the moment of the start on the clock's monotonic side, in seconds.
+    `began` is the moment of the start on the clock's monotonic side, in seconds. The plugins in `folders` are loaded too.
     """
 
     stack: contextlib.AsyncExitStack
@@ -85,6 +88,7 @@ class Assembling:
     clock: Clock
     figures: Figures
     began: float
+    folders: tuple[PluginFolder, ...] = ()
 
     @property
     def config(self) -> Config:
@@ -106,15 +110,21 @@ class Assembling:
         memory = await opened(open_memory(self.home, self.settings, embeddings, hooks.memory_backends, self.clock))
         facts = await opened(facts_of(self.home, self.settings, committer, self.clock))
         finding = self._finding(facts, catalog, models)
+        provided = Opened(hooks, functools.partial(house, memory=memory, facts=facts))
+        developing = self._developing(hooks, providers, embeddings, memory, provided)
+
+        def unopened() -> list[str]:
+            told = [each for part in (providers, embeddings, memory, facts, finding) for each in part.troubles()]
+            return told + [each for part in developing for each in part.troubles()]
+
         troubles = Troubles(
             catalog,
             self.figures,
             lag,
             models.breakers,
             misnamed=models.misnamed,
-            unopened=lambda: [each for part in (providers, embeddings, memory, facts, finding) for each in part.troubles()],
+            unopened=unopened,
         )
-        provided = Opened(hooks, functools.partial(house, memory=memory, facts=facts))
         around = self._surroundings(
             hooks, models, provided.commands, troubles=troubles, memory=memory, facts=facts, finding=finding
         )
@@ -134,6 +144,7 @@ class Assembling:
             parts=parts,
             switchboard=switchboard,
             last_hour=LastHour(self.figures, lag, switchboard.load, self.clock),
+            developing=developing,
         )
 
     async def _storage(self) -> tuple[Committer, Journals, Catalog]:
@@ -147,12 +158,37 @@ class Assembling:
         return committer, Journals(self.home.sessions, self.home.quarantine, committer), catalog
 
     def _plugins(self) -> Hooks:
-        hooks = allowed_plugins(self.config)
+        hooks = allowed_plugins(self.config, self.folders)
         for warning in unread_tables(self.config, hooks):
             log.warning("configuration", warning=warning)
         for refusal in hooks.refused:
             log.error("plugin_refused", plugin=refusal.plugin, reason=refusal.sentence)
         return hooks
+
+    def _developing(
+        self,
+        hooks: Hooks,
+        providers: OpenProviders[ChatProvider],
+        embeddings: OpenProviders[EmbeddingProvider],
+        memory: Memory,
+        provided: Opened,
+    ) -> tuple[Developing, ...]:
+        async def taken() -> None:
+            await providers.fit(self.config)
+            await embeddings.fit(self.config)
+            provided.fit()
+            memory.wake()
+
+        return tuple(
+            Developing(
+                folder,
+                hooks,
+                fit=plugin_tables(self.config),  # a restart takes another table
+                check=lambda tried: check(self.config, tried),
+                taken=taken,
+            )
+            for folder in self.folders
+        )
 
     def _finding(self, facts: Facts, catalog: Catalog, models: Models) -> FactFinding:
         return FactFinding(

@@ -12,13 +12,16 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from gateway.command_line import end, home_at, home_option, journals_folder, json_option, person_option
 from gateway.memory_cli import memory
 from gateway.plugins_cli import plugins
+
+if TYPE_CHECKING:
+    from plugins.folders import PluginFolder
 
 _Command = Callable[..., Any]
 
@@ -50,7 +53,16 @@ def _import_without(extra: str, module: str) -> None:
 @click.option("--config", type=click.Path(path_type=Path, dir_okay=False), help="The configuration [HOME/config.toml].")
 @click.option("--host", help="The address to listen on [127.0.0.1].")
 @click.option("--port", type=click.IntRange(0, 65535), help="The port to listen on [7117].")
-def run(home: Path | None, config: Path | None, host: str | None, port: int | None) -> None:
+@click.option(
+    "--plugin",
+    "plugin_folders",
+    multiple=True,
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    help="Load the plugin in this folder too, again each time it is saved.",
+)
+def run(
+    home: Path | None, config: Path | None, host: str | None, port: int | None, plugin_folders: tuple[Path, ...]
+) -> None:
     """Run the gateway in the foreground until it is told to stop."""
     gc.disable()  # a quarter of the start: what is imported is no garbage. The daemon enables it when it is ready
     _import_without("rich", "structlog")
@@ -58,7 +70,7 @@ def run(home: Path | None, config: Path | None, host: str | None, port: int | No
 
     given = {"host": host, "port": port}
     overrides = {"gateway": {name: value for name, value in given.items() if value is not None}}
-    sys.exit(daemon.run(home, config, overrides))
+    sys.exit(daemon.run(home, config, overrides, [_plugin_in(folder) for folder in plugin_folders]))
 
 
 @cli.command()
@@ -338,6 +350,16 @@ def main() -> None:
         # A terminal that cannot show a character shows another one; that is no reason to fail.
         sys.stdout.reconfigure(errors="replace")
     cli(prog_name="exuvia")
+
+
+def _plugin_in(folder: Path) -> PluginFolder:
+    """The plugin that a folder holds."""
+    from plugins.folders import NoPlugin, PluginFolder  # noqa: PLC0415 - for quick help
+
+    try:
+        return PluginFolder(folder)
+    except NoPlugin as error:
+        raise click.UsageError(f"{error}.") from error
 
 
 def _session(home: Path | None, name: str, person: str | None) -> tuple[Path, str]:

@@ -9,7 +9,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,7 @@ from gateway.models.choosing import Models
 from gateway.openai_api.mounting import openai_endpoints
 from gateway.supervision import Supervisor, passed_socket
 from plugins.contracts import Clock
+from plugins.folders import PluginFolder
 from sessions.committer import Committer
 from sessions.errors import HomeLocked, StorageFailed
 from sessions.home_lock import HomeLock
@@ -53,11 +54,11 @@ FAILED_SECONDS = 3.0
 log = structlog.get_logger("exuvia")
 
 
-def run(home: Path | None, config: Path | None, overrides: Mapping[str, Any]) -> int:
-    """Run the gateway until SIGTERM or SIGINT. Returns the exit code: 0 after a stop that was asked for, 1 after the storage
-    failed, 2 if it refused to start, the reason being printed as one line."""
+def run(home: Path | None, config: Path | None, overrides: Mapping[str, Any], folders: Sequence[PluginFolder] = ()) -> int:
+    """Run the gateway until SIGTERM or SIGINT, with the plugins in these folders. Returns the exit code: 0 after a stop that
+    was asked for, 1 after the storage failed, 2 if it refused to start, the reason being printed as one line."""
     try:
-        return asyncio.run(_run(home, config, overrides))
+        return asyncio.run(_run(home, config, overrides, folders))
     except (GatewayError, HomeLocked) as error:
         sys.stderr.write(f"exuvia: {sentence_of(error)}\n")
         return 2
@@ -66,7 +67,9 @@ def run(home: Path | None, config: Path | None, overrides: Mapping[str, Any]) ->
         return 1
 
 
-async def _run(home_path: Path | None, config_path: Path | None, overrides: Mapping[str, Any]) -> int:
+async def _run(
+    home_path: Path | None, config_path: Path | None, overrides: Mapping[str, Any], folders: Sequence[PluginFolder]
+) -> int:
     home = Home.resolve(home_path, os.environ)
     passed = passed_socket(os.environ)
     if passed is not None:
@@ -80,7 +83,7 @@ async def _run(home_path: Path | None, config_path: Path | None, overrides: Mapp
         log.warning("configuration", warning=warning)
     async with contextlib.AsyncExitStack() as stack:
         stack.enter_context(HomeLock(home.lock))
-        daemon = Daemon(home, config, passed=passed)
+        daemon = Daemon(home, config, passed=passed, folders=folders)
         return await daemon.serve(stack)
 
 
@@ -96,7 +99,13 @@ class Daemon:
     """One gateway on one home. `serve` builds everything from the bottom up and takes it down in the reverse order."""
 
     def __init__(
-        self, home: Home, config: Config, *, clock: Clock | None = None, passed: socket.socket | None = None
+        self,
+        home: Home,
+        config: Config,
+        *,
+        clock: Clock | None = None,
+        passed: socket.socket | None = None,
+        folders: Sequence[PluginFolder] = (),
     ) -> None:
         self.home = home
         self.settings = Settings(config)
@@ -106,6 +115,7 @@ class Daemon:
         self._began = self.clock.monotonic()
         self._figures = Figures()
         self._passed = passed
+        self._folders = tuple(folders)
         self._supervisor = Supervisor(os.environ)
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
@@ -131,6 +141,7 @@ class Daemon:
             clock=self.clock,
             figures=self._figures,
             began=self._began,
+            folders=self._folders,
         )
         gateway = await assembling.assembled()
         async with self._door(gateway, people) as door:
@@ -155,6 +166,7 @@ class Daemon:
             asyncio.create_task(gateway.finding.run()),
             asyncio.create_task(gateway.last_hour.run()),
             asyncio.create_task(gateway.switchboard.resume_all()),
+            *(asyncio.create_task(each.run()) for each in gateway.developing),
             asyncio.create_task(door.uploads.sweep(self.home.sessions)),
             asyncio.create_task(
                 reloading.run(

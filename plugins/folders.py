@@ -30,7 +30,9 @@ class PluginFolder:
     def load(self) -> object:
         """Import the plugin as the files are now; whatever raises, what was imported before stays in its place. Runs the
         plugin's own code."""
-        self.name, self._target = _entry_point(self.path)
+        name, self._target = _entry_point(self.path)
+        if name != self.name:
+            raise NoPlugin(f"its entry point is called {name!r} now, and was {self.name!r}; a restart takes that")
         place = str(self.path / "src" if (self.path / "src").is_dir() else self.path)
         if place not in sys.path:
             sys.path.insert(0, place)

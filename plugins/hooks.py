@@ -70,8 +70,7 @@ class Hooks:
 
     def __init__(self, seconds: float = deciding.SECONDS, notice_seconds: float = telling.SECONDS) -> None:
         self.refused: list[Refusal] = []
-        self._pluggy = pluggy.PluginManager(hookspecs.GROUP)
-        self._pluggy.add_hookspecs(hookspecs)
+        self._pluggy = _empty()
         self._offers = Offers(self.refuse)
         self._unasked: list[str] = []
         """Who was not asked yet for what is asked late."""
@@ -102,6 +101,28 @@ class Hooks:
                 self._collect(name, hook)
         self._unasked.append(name)
         return True
+
+    def without(self, name: str) -> Hooks:
+        """The same plugins but one, and what they were found to provide, without asking them again."""
+        others = Hooks(self._seconds, self._notice_seconds)
+        others.refused = [refusal for refusal in self.refused if refusal.plugin != name]
+        for plugin in self.plugins:
+            if plugin != name:
+                others._pluggy.register(self._pluggy.get_plugin(plugin), plugin)
+                others._settings[plugin] = self._settings[plugin]
+        others._ours = self._ours - {name}
+        others._unasked = [plugin for plugin in self._unasked if plugin != name]
+        others._offers.adopt(self._offers, without=name)
+        return others
+
+    def adopt(self, others: Hooks) -> None:
+        """Have the plugins that others have, and no other. Whoever holds one of the mappings sees it at once; what was
+        switched off is asked again."""
+        self.refused, self._pluggy, self._settings = others.refused, others._pluggy, others._settings
+        self._ours, self._unasked = others._ours, others._unasked
+        self._offers.adopt(others._offers)
+        self._decisions.clear()
+        self._notices.clear()
 
     def refuse(self, plugin: str, hook: str, reason: str) -> None:
         """Note that something of a plugin is not used; `reason` is the end of a sentence."""
@@ -265,6 +286,13 @@ class Hooks:
         for implementation in getattr(self._pluggy.hook, hook).get_hookimpls():
             if implementation.plugin_name == plugin:
                 self._offers.collect(plugin, hook, implementation.function, ours=plugin in self._ours)
+
+
+def _empty() -> pluggy.PluginManager:
+    """A register of plugins that knows the hooks and nobody who implements them."""
+    empty = pluggy.PluginManager(hookspecs.GROUP)
+    empty.add_hookspecs(hookspecs)
+    return empty
 
 
 TOLD = 3

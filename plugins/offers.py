@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -43,10 +44,11 @@ class Offers:
     def __init__(self, refuse: Callable[[str, str, str], None]) -> None:
         self._refuse = refuse
         self._taken: dict[str, dict[str, Offer]] = {hook: {} for hook in CHECKS}
+        self._kinds: dict[str, dict[str, Any]] = {hook: {} for hook in CHECKS}
 
-    def of_hook(self, hook: str) -> dict[str, Any]:
-        """What is offered through a hook, by name, in the order in which it came."""
-        return {name: offer.kind for name, offer in self._taken[hook].items()}
+    def of_hook(self, hook: str) -> Mapping[str, Any]:
+        """What is offered through a hook, by name, in the order in which it came; a live view."""
+        return MappingProxyType(self._kinds[hook])
 
     def of_plugin(self, plugin: str) -> dict[str, list[str]]:
         """The names of what a plugin provides, by hook."""
@@ -64,10 +66,13 @@ class Offers:
         for offered in self._asked(plugin, hook, function, ours=ours):
             self._take(plugin, hook, offered)
 
-    def forget(self, plugin: str) -> None:
-        """Take away all that a plugin provides."""
-        for hook, taken in self._taken.items():
-            self._taken[hook] = {name: offer for name, offer in taken.items() if offer.plugin != plugin}
+    def adopt(self, others: Offers, *, without: str = "") -> None:
+        """Have all that others have, and nothing else; leaving out one plugin."""
+        for hook, taken in others._taken.items():
+            left = {name: offer for name, offer in taken.items() if offer.plugin != without}
+            self._taken[hook] = left
+            self._kinds[hook].clear()
+            self._kinds[hook].update({name: offer.kind for name, offer in left.items()})
 
     def _asked(self, plugin: str, hook: str, function: Callable[[], object], *, ours: bool) -> Iterable[object]:
         try:
@@ -92,3 +97,4 @@ class Offers:
             self._refuse(plugin, hook, f"the name {name!r} is taken already, by {taken[name].plugin!r}")
         else:
             taken[name] = Offer(plugin=plugin, kind=offered)
+            self._kinds[hook][name] = offered

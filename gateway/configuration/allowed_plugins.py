@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import structlog
@@ -10,16 +11,22 @@ from gateway.configuration.fitting import Fitting
 from gateway.configuration.keys import Config
 from gateway.errors import ConfigRefused
 from plugins.errors import SettingsRefused
+from plugins.folders import PluginFolder
 from plugins.hooks import Hooks
-from plugins.loading import Fit, load_plugins
+from plugins.loading import Fit, load_one, load_plugins
 
 log = structlog.get_logger("exuvia.config")
 
 
-def allowed_plugins(config: Config) -> Hooks:
-    """The built-ins and what `plugins.allow` names. One whose table does not fit its own form is refused, with the path of
-    the key; the others are there."""
-    return load_plugins(config.plugins.allow, plugin_tables(config))
+def allowed_plugins(config: Config, folders: Sequence[PluginFolder] = ()) -> Hooks:
+    """The built-ins, what is in these folders, and what `plugins.allow` names besides. One whose table does not fit its own
+    form is refused, with the path of the key; the others are there."""
+    fit = plugin_tables(config)
+    ours = {folder.name for folder in folders}
+    hooks = load_plugins([name for name in config.plugins.allow if name not in ours], fit)
+    for folder in folders:
+        load_one(hooks, folder.name, str(folder.path), folder.load, fit)
+    return hooks
 
 
 def plugin_tables(config: Config) -> Fit:

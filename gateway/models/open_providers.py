@@ -49,6 +49,7 @@ class _Opened(msgspec.Struct, Generic[P], frozen=True, eq=False):
     """One open provider. Setting `done` closes it, in the task that opened it."""
 
     name: str
+    kind: object
     provider: P
     settings: Any
     done: asyncio.Event
@@ -56,8 +57,8 @@ class _Opened(msgspec.Struct, Generic[P], frozen=True, eq=False):
 
 
 class OpenProviders(Mapping[str, P]):
-    """The providers by name, in the order of `kinds`; a live view. Use as an async context manager, which closes all.
-    `settings` is what a configuration says to one of them.
+    """The providers by name, in the order of `kinds`, which may change before a `fit`; a live view. Use as an async
+    context manager, which closes all. `settings` is what a configuration says to one of them.
 
     A turn holds `in_use` while it runs: a provider that is replaced meanwhile stays open until every turn that began
     before has ended.
@@ -108,17 +109,21 @@ class OpenProviders(Mapping[str, P]):
         names. One that cannot be opened is named in the log and in `troubles`, and what was open before stays. Raises
         ConfigRefused before anything is changed."""
         wanted = {name: self._settings(config, name) for name in self._kinds}
-        changed = [name for name in wanted if name not in self._open or self._open[name].settings != wanted[name]]
+        changed = [name for name in wanted if not self._is_open(name, wanted[name])]
         self._troubles.clear()
         found = await asyncio.gather(*(self._opened(name, wanted[name]) for name in changed))
         opened = {each.name: each for each in found if each is not None}
-        retired = [self._open[name] for name in opened if name in self._open]
+        retired = [each for name, each in self._open.items() if name in opened or name not in wanted]
         standing = self._open | opened
-        self._open = {name: standing[name] for name in self._kinds if name in standing}
+        self._open = {name: standing[name] for name in wanted if name in standing}
         self._replaced += [(self._generation, each) for each in retired]
         self._generation += 1
         self._let_go()
         return list(opened)
+
+    def _is_open(self, name: str, settings: Any) -> bool:
+        opened = self._open.get(name)
+        return opened is not None and opened.settings == settings and opened.kind is self._kinds[name]
 
     @contextlib.contextmanager
     def in_use(self) -> Iterator[None]:
@@ -142,12 +147,13 @@ class OpenProviders(Mapping[str, P]):
 
     async def _opened(self, name: str, settings: Any) -> _Opened[P] | None:
         ready, done = asyncio.get_running_loop().create_future(), asyncio.Event()
-        task = asyncio.create_task(self._keep_open(name, settings, ready, done))
+        kind = self._kinds[name]
+        task = asyncio.create_task(self._keep_open(kind, name, settings, ready, done))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         try:
             async with asyncio.timeout(OPEN_SECONDS):
-                return _Opened(name, await ready, settings, done, task)
+                return _Opened(name, kind, await ready, settings, done, task)
         except NotOpened as error:
             self._note("provider_not_opened", name, str(error))
         except TimeoutError:
@@ -158,11 +164,13 @@ class OpenProviders(Mapping[str, P]):
             raise
         return None
 
-    async def _keep_open(self, name: str, settings: Any, ready: asyncio.Future[P], done: asyncio.Event) -> None:
+    async def _keep_open(
+        self, kind: Callable[[House], P], name: str, settings: Any, ready: asyncio.Future[P], done: asyncio.Event
+    ) -> None:
         """Open, tell, wait, close: in one task, as a provider with a task group of its own needs. One that wants to end the
         process ends only itself."""
         try:
-            provider = self._kinds[name](self._house(name, settings))
+            provider = kind(self._house(name, settings))
             async with provider:
                 if ready.done():  # it was given up
                     return

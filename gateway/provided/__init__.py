@@ -1,4 +1,5 @@
 """What plugins provide, in the gateway: made, used with care, and replaced while it runs.
 
 opened        tools, commands, summarizers and flushes, each made with what it is given
+developing    a plugin that is loaded from its author's folder each time it is saved
 """

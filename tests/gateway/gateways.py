@@ -18,6 +18,7 @@ from gateway.daemon import Daemon
 from gateway.home import Home
 from plugins.chat import ollama_address
 from plugins.chat.servers_nearby import LlamaServer, LMStudio
+from plugins.folders import PluginFolder
 
 TOKEN = "a-token-for-tests-that-is-long-enough"
 
@@ -155,9 +156,10 @@ async def gateway(
     script: Sequence[Mapping[str, Any]] | None = None,
     settings: Mapping[str, Any] | None = None,
     file: str | None = None,
+    plugin: Path | None = None,
 ) -> AsyncIterator[Gateway]:
     """Run a gateway whose model is `scripted:echo`, or gives the script's replies, or is what the configuration `file` says
-    that it is given."""
+    that it is given. `plugin` is the folder of one that is loaded from there."""
     home.mkdir(parents=True, exist_ok=True)
     wanted: dict[str, Any] = {"gateway.port": 0, "gateway.token": TOKEN}
     if file is None:
@@ -173,7 +175,7 @@ async def gateway(
     place = Home(home)
     place.make()
     config = load_config(None if file is None else place.config, environment=environment, overrides={})
-    daemon = Daemon(place, config)
+    daemon = Daemon(place, config, folders=[PluginFolder(plugin)] if plugin else [])
     async with contextlib.AsyncExitStack() as stack, aiohttp.ClientSession() as http:
         stack.enter_context(empty_machine())
         serving = asyncio.create_task(daemon.serve(stack))

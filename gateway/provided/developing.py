@@ -1,0 +1,97 @@
+"""`exuvia run --plugin DIR`: a plugin that its author is at work on. Each time it is saved it is loaded again, and the next
+turn uses it; one that cannot be used changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import structlog
+
+from gateway.errors import sentence_of
+from plugins.folders import PluginFolder
+from plugins.hooks import Hooks
+from plugins.loading import Fit, load_one
+
+QUIET_MILLIS = 200
+"""So long nothing more must be saved before it is loaded."""
+
+_SEEN = (".py", ".toml", ".json", ".txt")
+"""The endings of the files whose saving counts."""
+
+_UNSEEN = ("__pycache__", "tests", ".git", ".venv", "build", "dist")
+"""Folders in which no saving counts."""
+
+log = structlog.get_logger("exuvia.plugins")
+
+
+class Developing:
+    """Keeps `hooks` equal to what stands in a folder. `fit` gives the plugin its settings; `check` raises ConfigRefused
+    about hooks that cannot be taken; `taken` puts into force what changed."""
+
+    def __init__(
+        self,
+        folder: PluginFolder,
+        hooks: Hooks,
+        *,
+        fit: Fit,
+        check: Callable[[Hooks], None],
+        taken: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._folder = folder
+        self._hooks = hooks
+        self._fit = fit
+        self._check = check
+        self._taken = taken
+        self._fault = ""
+
+    def troubles(self) -> list[str]:
+        """Why what was saved last is not in use, as a sentence; empty where it is."""
+        return [self._fault] if self._fault else []
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        log.info("plugin_watched", plugin=self._folder.name, folder=str(self._folder.path))
+        async for _ in self._saved():
+            try:
+                await self._load_again()
+            except Exception as error:
+                self._keep(sentence_of(error))
+
+    async def _saved(self) -> AsyncIterator[None]:
+        # 40 ms that neither a start nor the event loop waits for
+        awatch = (await asyncio.to_thread(importlib.import_module, "watchfiles")).awatch
+        async for _ in awatch(self._folder.path, watch_filter=self._counts, debounce=QUIET_MILLIS, step=QUIET_MILLIS):
+            yield
+
+    async def _load_again(self) -> None:
+        """Load what stands there now beside the other plugins, and take it if nothing of it is refused."""
+        tried = await asyncio.to_thread(self._try)
+        own = [refusal.sentence for refusal in tried.refused if refusal.plugin == self._folder.name]
+        if own:
+            self._keep(" ".join(own))
+            return
+        self._fault = ""
+        self._hooks.adopt(tried)
+        await self._taken()
+        log.info("plugin_reloaded", plugin=self._folder.name)
+
+    def _try(self) -> Hooks:
+        """All plugins, with the one of the folder as it is now. Blocks; runs its code."""
+        name = self._folder.name
+        tried = self._hooks.without(name)
+        if load_one(tried, name, str(self._folder.path), self._folder.load, self._fit):
+            tried.provided(name)
+            self._check(tried)
+        return tried
+
+    def _keep(self, sentence: str) -> None:
+        self._fault = f"What was saved of the plugin {self._folder.name!r} is not in use, the one before is: {sentence}"
+        log.error("plugin_not_reloaded", plugin=self._folder.name, reason=self._fault)
+
+    def _counts(self, _: object, path: str) -> bool:
+        """Whether a file that was saved may be one of the plugin's."""
+        below = os.path.relpath(path, self._folder.path)
+        return below.endswith(_SEEN) and not set(below.split(os.sep)) & set(_UNSEEN)
