@@ -16,7 +16,8 @@ come back through the door.
                      memory_eval, eval_questions, eval_cli, memory_cli: `exuvia memory`
     facts            the facts, opened; facts_commands, facts_cli: `exuvia memory facts`
     plugins_commands, plugins_cli: `exuvia plugins`
-    fact_finding     turns looked through for facts, behind everything else
+    fact_finding     turns looked through for facts, behind everything else; fact_distilling: what stays of them;
+                     fact_asking: asking a model about either
     errors           this floor's error tree
 
 Its rooms, each with a map of its own:

@@ -19,10 +19,12 @@ from sessions.transcript import Waiting
 
 
 class MemoryView:
-    """That part of a `ConversationView`. `model` is which model the session chose, None where it did not."""
+    """That part of a `ConversationView`. `session` is the one that it was typed in, `model` which model that chose, None
+    where it did not."""
 
-    def __init__(self, around: Surroundings, waiting: Waiting, model: Callable[[], str | None]) -> None:
+    def __init__(self, around: Surroundings, waiting: Waiting, session: str, model: Callable[[], str | None]) -> None:
         self._around = around
+        self._session = session
         self._waiting = waiting
         self._model = model
 
@@ -65,7 +67,7 @@ class MemoryView:
     async def distill(self) -> tuple[int, int]:
         """Make of this person's daily facts few that stay."""
         try:
-            return await self._around.finding.distill(self.person, self._model())
+            return await self._around.finding.distill(self.person, self._model(), self._session)
         except (GatewayError, ProviderError, FactsError) as error:
             raise CommandFailed(sentence_of(error)) from error
 

@@ -59,7 +59,7 @@ class View(MemoryView):
     ) -> None:
         self._chat = chat
         self._conversation = conversation
-        super().__init__(around, waiting, lambda: self._transcript.settings.get("model"))
+        super().__init__(around, waiting, conversation.session, lambda: self._transcript.settings.get("model"))
         self._meter = meter
 
     @property
@@ -196,8 +196,7 @@ class View(MemoryView):
 
     def spent(self) -> Mapping[str, Mapping[str, Usage]]:
         """Tokens by purpose and model."""
-        found = self._around.facts.spent(self.session)
-        return {**self._transcript.spent, **({"extraction": found} if found else {})}
+        return {**self._transcript.spent, **self._around.facts.spent(self.session)}
 
     def inherited(self) -> Usage:
         """The tokens of the session that this one is a fork of."""

@@ -146,7 +146,7 @@ class Conversations:
     def _looked_through(self, recorder: Recorder, recorded: Recorded) -> None:
         """Have a turn that ended looked through for facts, in time."""
         if isinstance(recorded.event, TurnEnded):
-            self._parts.around.finding.heard(recorder.transcript.session)
+            self._parts.around.finding.heard(recorder.transcript.session, recorded.seq)
 
     def _compaction_rules(self) -> CompactionRules:
         current = self._parts.settings.current

@@ -104,7 +104,9 @@ class Distill:
         if argument:
             raise CommandFailed("/distill takes nothing after it.")
         looked, made = await conversation.distill()
-        return f"{looked:,} new facts became {made:,} that stay." if looked else "The daily log has nothing new."
+        if not looked:
+            return "The daily log has nothing new."
+        return f"{looked:,} new fact{'s' if looked > 1 else ''} became {made:,} that stay{'s' if made == 1 else ''}."
 
 
 class Why:

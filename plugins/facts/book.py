@@ -35,11 +35,9 @@ class Book:
         self._facts: dict[str, Fact] = {}
         self._history: dict[str, list[int]] = {}
         self._extracted: dict[str, tuple[int, int]] = {}
-        self._spent: dict[str, dict[str, Usage]] = {}
+        self._spent: dict[str, dict[str, dict[str, Usage]]] = {}
         self._taken: set[str] = set()
         self._used_to: dict[str, int] = {}
-        self.distilled_at = ""
-        """When something was last distilled, RFC 3339; empty for never."""
         self.revision = 0
         """Grows whenever facts come or leave."""
 
@@ -66,8 +64,8 @@ class Book:
         """The seq up to which a session's journal was looked through; 0 for not at all."""
         return self._extracted.get(session, (0, 0))[1]
 
-    def spent(self, session: str) -> Mapping[str, Usage]:
-        """What looking through a session has cost, by model."""
+    def spent(self, session: str) -> Mapping[str, Mapping[str, Usage]]:
+        """What looking through a session and distilling what was found there has cost, by purpose and model."""
         return self._spent.get(session, {})
 
     def has_used(self, session: str, seq: int) -> bool:
@@ -102,13 +100,13 @@ class Book:
             case FactsExtracted():
                 before = self._extracted.get(event.session, (0, 0))
                 self._extracted[event.session] = max(before, (event.ordinal, event.upto))
-                self._pay(event)
+                self._pay("extraction", event)
                 self._add(event.entries)
             case FactsWritten():
                 self._add(event.entries)
             case FactsDistilled():
                 self._taken.update(each for each in event.taken if each in self._facts)
-                self.distilled_at = happened.at
+                self._pay("distillation", event)
                 self._add(event.entries)
                 for old in event.superseded:
                     self._change(old.id, importance=old.importance)
@@ -126,9 +124,9 @@ class Book:
             case _:
                 pass
 
-    def _pay(self, event: FactsExtracted) -> None:
+    def _pay(self, purpose: str, event: FactsExtracted | FactsDistilled) -> None:
         if event.usage is not None:
-            spent = self._spent.setdefault(event.session, {})
+            spent = self._spent.setdefault(event.session, {}).setdefault(purpose, {})
             spent[event.model] = spent.get(event.model, Usage()) + event.usage
 
     def _add(self, entries: Iterable[Fact]) -> None:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
 
 import msgspec
 
-from plugins.context.fencing import harmless, mark_for, unwrapped
+from plugins.context.fencing import harmless, mark_for
+from plugins.facts.answers import draft_of, rows_of
 from plugins.facts.book import Book
 from plugins.facts.languages import Language
-from plugins.facts.values import TYPES, Draft, Fact, InvalidFact, draft
+from plugins.facts.values import Draft, Fact, InvalidFact
 
 BATCH = 12_000
 """Characters of facts in one request."""
@@ -35,16 +36,20 @@ class Distilled(msgspec.Struct, frozen=True, kw_only=True):
     wrong: str = ""
 
 
-def is_due(book: Book, owner: str, *, threshold: int, interval_hours: float, now: datetime) -> bool:
-    """Whether the daily facts of this person are to be distilled: so many are new, or it is so long ago. 0 of either is
+def due(book: Book, *, threshold: int, interval_hours: float, now: datetime) -> list[str]:
+    """Whose daily facts are to be distilled: so many are new, or the oldest of the new has waited so long. 0 of either is
     never for that reason."""
-    fresh = [fact for fact in book.undistilled() if fact.owner == owner]
-    if not fresh:
-        return False
+    fresh: defaultdict[str, list[Fact]] = defaultdict(list)
+    for fact in book.undistilled():
+        fresh[fact.owner].append(fact)
+    return [owner for owner, theirs in fresh.items() if _are_due(theirs, threshold, interval_hours, now)]
+
+
+def _are_due(fresh: Sequence[Fact], threshold: int, interval_hours: float, now: datetime) -> bool:
     if threshold and len(fresh) >= threshold:
         return True
-    since = book.distilled_at or min(fact.created for fact in fresh)
-    return bool(interval_hours) and now - datetime.fromisoformat(since) >= timedelta(hours=interval_hours)
+    longest = now - datetime.fromisoformat(min(fact.created for fact in fresh))
+    return bool(interval_hours) and longest >= timedelta(hours=interval_hours)
 
 
 def batches(facts: Sequence[Fact]) -> Iterator[list[Fact]]:
@@ -61,6 +66,20 @@ def batches(facts: Sequence[Fact]) -> Iterator[list[Fact]]:
         yield batch
 
 
+def nearest(known: Sequence[Fact], fresh: Sequence[Fact]) -> list[Fact]:
+    """Of the facts that are kept already those to be shown beside new ones, in their order: about `BATCH` characters of
+    them, those first that share most words with the new."""
+    from plugins.memory.words import word_set  # noqa: PLC0415 - what is known of languages: not at the start
+
+    said = frozenset[str]().union(*(word_set(fact.content) for fact in fresh))
+    room, shown = BATCH, set[str]()
+    for fact in sorted(known, key=lambda each: -len(said & word_set(each.content))):
+        if (room := room - len(fact.content) - 40) < 0:
+            break
+        shown.add(fact.id)
+    return [fact for fact in known if fact.id in shown]
+
+
 def request(fresh: Sequence[Fact], known: Sequence[Fact], language: Language) -> str:
     """The facts as data, those that are kept already first, each with its number, and the question behind them."""
     told = [f"{number}. ({fact.type}) {harmless(fact.content)}" for number, fact in enumerate([*known, *fresh], 1)]
@@ -72,18 +91,13 @@ def request(fresh: Sequence[Fact], known: Sequence[Fact], language: Language) ->
 
 def distilled(answer: str, known: Sequence[Fact]) -> Distilled:
     """What counts of an answer about these `known` facts and new ones behind them."""
-    try:
-        value = msgspec.json.decode(unwrapped(answer).encode("utf-8", "replace"))
-    except (msgspec.MsgspecError, RecursionError):
+    if (rows := rows_of(answer)) is None:
         return Distilled(wrong="The answer was not the JSON that was asked for.")
-    rows = value.get("facts") if isinstance(value, dict) else value
-    if not isinstance(rows, list):
-        return Distilled(wrong="The answer had no list of facts.")
     drafts: list[Draft] = []
     superseded: dict[str, tuple[str, int, float]] = {}
     for row in rows[:MOST]:
         try:
-            drafts.append(_draft(row))
+            drafts.append(draft_of(row))
         except InvalidFact:
             continue
         for old in _numbered(row, known):
@@ -107,21 +121,9 @@ def as_they_are(facts: Sequence[Fact]) -> Distilled:
     return Distilled(drafts=drafts)
 
 
-def _draft(row: object) -> Draft:
-    if not isinstance(row, Mapping) or not isinstance(row.get("content"), str):
-        raise InvalidFact("A fact is an object with a content.")
-    kind, tags, importance = (row.get(name) for name in ("type", "tags", "importance"))
-    return draft(
-        harmless(row["content"]),
-        kind if isinstance(kind, str) and kind in TYPES else "fact",
-        [tag for tag in tags if isinstance(tag, str) and ":" not in tag][:8] if isinstance(tags, list) else (),
-        float(importance) if isinstance(importance, int | float) and not isinstance(importance, bool) else 0.5,
-    )
-
-
-def _numbered(row: Mapping[str, Any], known: Sequence[Fact]) -> list[Fact]:
+def _numbered(row: object, known: Sequence[Fact]) -> list[Fact]:
     """The known facts, pins excepted, that a row says it supersedes."""
-    numbers = row.get("supersedes")
+    numbers = row.get("supersedes") if isinstance(row, Mapping) else None
     if not isinstance(numbers, list):
         return []
     named = [number for number in numbers if isinstance(number, int) and 1 <= number <= len(known)]

@@ -57,11 +57,13 @@ class Superseded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FactsDistilled(_Kind, tag="facts_distilled", frozen=True, kw_only=True):
-    """What was made of a batch of daily facts. `taken` are their ids, which are not taken again."""
+    """What was made of a batch of daily facts. `taken` are their ids, which are not taken again; `session` is the one
+    that it was done for, empty for none."""
 
     taken: tuple[str, ...]
     entries: tuple[Fact, ...] = ()
     superseded: tuple[Superseded, ...] = ()
+    session: str = ""
     model: str = ""
     usage: Usage | None = None
 

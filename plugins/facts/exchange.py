@@ -2,12 +2,14 @@
 
 The document is `{"exuvia_facts": 1, "entries": [...]}`; an entry has `id`, `content`, `type`, `tags`, `importance`,
 `createdAt`, `lastUsedAt`, `source`, `pinned`, `layer`, `owner` and `origin` (`session` and `seq`). Only `content` must be
-there. A bare list of entries is taken too, and so are the lists `daily` and `longterm` in the place of `entries`.
+there: an entry without an id has one that its words make, so that the same document brings it once. A bare list of entries
+is taken too, and so are the lists `daily` and `longterm` in the place of `entries`.
 """
 
 from __future__ import annotations
 
 import re
+import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, get_args
@@ -20,14 +22,15 @@ from plugins.facts.values import (
     InvalidFact,
     Origin,
     draft,
-    new_id,
 )
 from sessions.recorder import stamp
+from sessions.wire import carriable
 
 LONGEST_FILE = 32 * 1024 * 1024
 """Bytes of a document that is read."""
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
+_NAMELESS = uuid.UUID("5d0f1a0e-6f0c-5b57-9d7e-0f6a3c1b2e44")
 _SOURCES: tuple[str, ...] = get_args(FactSource)
 
 
@@ -111,12 +114,13 @@ def _fact(row: object, layer: str, now: datetime) -> Fact:
     source = of.text("source", "imported")
     if source not in _SOURCES:
         raise InvalidFact(f"Its source is one of {', '.join(_SOURCES)}, not {source!r}.")
-    name = of.text("id", "") or new_id()
-    if not _ID.match(name):
-        raise InvalidFact("Its id is no word of at most 64 letters, digits, dots, hyphens and underscores.")
     layer = of.text("layer", layer)
     if layer not in ("daily", "longterm"):
         raise InvalidFact(f"Its layer is daily or longterm, not {layer!r}.")
+    owner = of.text("owner", "")[:128]
+    name = of.text("id", "") or _made_of(owner, layer, sound.content)
+    if not _ID.match(name):
+        raise InvalidFact("Its id is no word of at most 64 letters, digits, dots, hyphens and underscores.")
     return Fact(
         id=name,
         content=sound.content,
@@ -128,9 +132,14 @@ def _fact(row: object, layer: str, now: datetime) -> Fact:
         source=source,  # type: ignore[arg-type]
         layer=layer,  # type: ignore[arg-type]
         pinned=of.truth("pinned"),
-        owner=of.text("owner", "")[:128],
+        owner=owner,
         origin=of.origin(),
     )
+
+
+def _made_of(*words: str) -> str:
+    """The id that these words make."""
+    return str(uuid.uuid5(_NAMELESS, carriable("\0".join(words))))
 
 
 class Fields:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
 import msgspec
 
-from plugins.context.fencing import harmless, mark_for, unwrapped
+from plugins.context.fencing import harmless, mark_for
+from plugins.facts.answers import draft_of, rows_of
 from plugins.facts.languages import Language
 from plugins.facts.turns import EndedTurn
-from plugins.facts.values import TYPES, Draft, InvalidFact, draft
+from plugins.facts.values import Draft, InvalidFact
 from plugins.memory.small_talk import is_small_talk
 from sessions.attachments import head_and_tail
 
@@ -23,11 +23,12 @@ SHORTEST = 8
 ANSWER = 600
 """Tokens that an answer may have."""
 
+LONGEST_LINE = 500
+"""Characters of a line that can be one of a stack trace: what is longer is not looked at."""
+
 _TRACE = re.compile(
-    r"Traceback \(most recent call last\)|^\s+at [\w.$<>]+\(.*\)$|^\s*File \".*\", line \d+|^[\w.]*(?:Error|Exception)\b.*:",
-    re.MULTILINE,
+    r"Traceback \(most recent call last\)|\s+at [\w.$<>]+\(.*\)$|\s*File \".*\", line \d+|[\w.]*(?:Error|Exception)\b.*:"
 )
-_JSON = re.compile(r"[\[{].*[\]}]", re.DOTALL)
 
 
 class Extracted(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,7 +43,7 @@ def may_hold_facts(turn: EndedTurn) -> bool:
     text = turn.asked.strip()
     if not turn.replied or len(text) < SHORTEST or text.startswith("/") or is_small_talk(text):
         return False
-    return not (_TRACE.search(text) and len(_without_trace(text)) < SHORTEST)
+    return len(_without_trace(text)) >= SHORTEST
 
 
 def system(language: Language, most: int) -> str:
@@ -62,14 +63,14 @@ def request(turn: EndedTurn, language: Language) -> str:
 def extracted(answer: str, most: int) -> Extracted:
     """The facts in an answer, at most so many, the most important first; an unsound one is left out. An answer that is no
     JSON of the wanted form gives none, and says so."""
-    rows = _rows(answer)
+    rows = rows_of(answer)
     if rows is None:
         return Extracted(wrong="The answer was not the JSON that was asked for.")
     drafts: list[Draft] = []
     refused = ""
     for row in rows:
         try:
-            drafts.append(_draft(row))
+            drafts.append(_sound(row))
         except InvalidFact as error:
             refused = refused or str(error)
     unique = {each.content.casefold(): each for each in drafts}
@@ -77,34 +78,17 @@ def extracted(answer: str, most: int) -> Extracted:
     return Extracted(drafts=tuple(best), wrong="" if best or not rows else refused)
 
 
-def _rows(answer: str) -> list[object] | None:
-    """The list in an answer, alone or under a name, also where a model wrote something around it."""
-    for text in (unwrapped(answer), *(found[0] for found in _JSON.finditer(answer))):
-        try:
-            value = msgspec.json.decode(text.encode("utf-8", "replace"))
-        except (msgspec.MsgspecError, RecursionError):
-            continue
-        if isinstance(value, dict):
-            value = value.get("facts", value.get("entries"))
-        if isinstance(value, list):
-            return value
-    return None
-
-
-def _draft(row: object) -> Draft:
-    if not isinstance(row, dict):
-        raise InvalidFact("A fact is an object.")
-    content, kind, tags, importance = (row.get(name) for name in ("content", "type", "tags", "importance"))
-    if not isinstance(content, str) or is_small_talk(content) or _TRACE.search(content):
-        raise InvalidFact("A fact has words, and is no greeting and no error message.")
-    return draft(
-        harmless(content),
-        kind if isinstance(kind, str) and kind in TYPES else "fact",
-        [tag for tag in tags if isinstance(tag, str) and ":" not in tag][:8] if isinstance(tags, Sequence) else (),
-        float(importance) if isinstance(importance, int | float) and not isinstance(importance, bool) else 0.5,
-    )
+def _sound(row: object) -> Draft:
+    found = draft_of(row)
+    if is_small_talk(found.content) or _is_of_a_trace(found.content):
+        raise InvalidFact("A fact is no greeting and no error message.")
+    return found
 
 
 def _without_trace(text: str) -> str:
     """The text without the lines of stack traces."""
-    return "\n".join(line for line in text.split("\n") if not _TRACE.search(line)).strip()
+    return "\n".join(line for line in text.split("\n") if not _is_of_a_trace(line)).strip()
+
+
+def _is_of_a_trace(line: str) -> bool:
+    return len(line) <= LONGEST_LINE and _TRACE.match(line) is not None

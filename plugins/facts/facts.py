@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
@@ -34,12 +34,15 @@ from plugins.facts.values import Draft, Fact, FactSource, Layer, Origin, new_id,
 from plugins.facts.writing import FactLog
 from sessions.errors import JournalDamaged, SessionsError
 from sessions.messages import Usage
-from sessions.recorder import stamp
+from sessions.recorder import LONGEST_LINE, stamp
 from sessions.store import Log, Position
 from sessions.wire import InvalidLine
 
 AGAIN = timedelta(minutes=1)
 """After a log could not be opened it is not read again for so long: every turn asks."""
+
+PORTION = LONGEST_LINE // 2
+"""Bytes of facts in one event."""
 
 DOCUMENT = "facts.jsonl"
 """The document that recalled facts stand in; the line is that of the event which wrote them."""
@@ -101,8 +104,9 @@ class Facts:
         """Whether there surely are no facts, as far as that is known without opening their log."""
         return not self._exists() if self._log is None else not self._log.book.facts
 
-    def spent(self, session: str) -> Mapping[str, Usage]:
-        """What looking through a session has cost, by model, as far as that is known without opening the log."""
+    def spent(self, session: str) -> Mapping[str, Mapping[str, Usage]]:
+        """What looking through a session and distilling has cost, by purpose and model, as far as that is known without
+        opening the log."""
         return self._log.book.spent(session) if self._log is not None else {}
 
     def troubles(self) -> list[str]:
@@ -170,9 +174,10 @@ class Facts:
         return entries
 
     async def bring(self, entries: Sequence[Fact], by: str) -> None:
-        """Keep facts as they are, from elsewhere."""
+        """Keep facts as they are, from elsewhere: all in one event, or a few, where one line could not hold them."""
+        for portion in _portions(entries):
+            await self._record(FactsWritten(entries=portion, by=by))
         if entries:
-            await self._record(FactsWritten(entries=tuple(entries), by=by))
             await self._keep_house()
 
     async def extracted(
@@ -194,16 +199,23 @@ class Facts:
         drafts: Iterable[Draft] = (),
         superseded: Iterable[tuple[str, int, float]] = (),
         *,
+        session: str = "",
         model: str = "",
         usage: Usage | None = None,
     ) -> tuple[Fact, ...]:
-        """A batch of one person's daily facts became these for long, in one event. `superseded` are ids of facts with the
-        index of the draft that says otherwise, and what importance is left to them."""
+        """A batch of one person's daily facts became these for long, in one event, at the cost of a `session`. `superseded`
+        are ids of facts with the index of the draft that says otherwise, and what importance is left to them; one that was
+        pinned meanwhile keeps its own."""
+        log = await self._open()
         owner = taken[0].owner if taken else ""
         entries = self._made(drafts, owner=owner, source="distilled", origin=None, layer="longterm")
-        less = tuple(Superseded(id=old, newer=entries[index].id, importance=worth) for old, index, worth in superseded)
+        less = tuple(
+            Superseded(id=old, newer=entries[index].id, importance=worth)
+            for old, index, worth in superseded
+            if (known := log.book.facts.get(old)) is not None and not known.pinned
+        )
         ids = tuple(fact.id for fact in taken)
-        event = FactsDistilled(taken=ids, entries=entries, superseded=less, model=model, usage=usage)
+        event = FactsDistilled(taken=ids, entries=entries, superseded=less, session=session, model=model, usage=usage)
         await self._record(event)
         await self._keep_house()
         return entries
@@ -334,6 +346,21 @@ class Facts:
         if fact is None or not (owner is None or fact.is_of(owner)):
             raise NoSuchFact(f"There is no fact {named}.")
         return fact
+
+
+def _portions(entries: Iterable[Fact]) -> Iterator[tuple[Fact, ...]]:
+    """The facts in portions of which each fits well into a line."""
+    portion: list[Fact] = []
+    size = 0
+    for fact in entries:
+        length = len(msgspec.json.encode(fact))
+        if portion and size + length > PORTION:
+            yield tuple(portion)
+            portion, size = [], 0
+        portion.append(fact)
+        size += length
+    if portion:
+        yield tuple(portion)
 
 
 def _said(error: Exception) -> str:

@@ -6,9 +6,20 @@ from collections.abc import Iterable
 
 import msgspec
 
-from sessions.events import MessageReceived, ModelReplied, Recorded, TurnEnded, TurnJoined, TurnStarted, kind_of
+from sessions.events import (
+    MessageReceived,
+    ModelReplied,
+    Recorded,
+    SessionForked,
+    TurnEnded,
+    TurnJoined,
+    TurnStarted,
+    kind_of,
+)
 
-TELLING = frozenset(kind_of(kind) for kind in (MessageReceived, TurnStarted, TurnJoined, ModelReplied, TurnEnded))
+TELLING = frozenset(
+    kind_of(kind) for kind in (SessionForked, MessageReceived, TurnStarted, TurnJoined, ModelReplied, TurnEnded)
+)
 """The kinds of events that are looked at."""
 
 
@@ -27,7 +38,8 @@ class EndedTurn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def ended_turns(events: Iterable[Recorded]) -> list[EndedTurn]:
-    """The turns that began and ended in these events, in order."""
+    """The turns that began and ended in these events, in order; in a fork those behind it, since the others are its
+    parent's."""
     turns: list[EndedTurn] = []
     waiting: dict[int, MessageReceived] = {}
     taken: dict[int, MessageReceived] = {}
@@ -36,6 +48,8 @@ def ended_turns(events: Iterable[Recorded]) -> list[EndedTurn]:
     running: int | None = None
     for recorded in events:
         match recorded.event:
+            case SessionForked():
+                turns = []
             case MessageReceived() as message:
                 waiting[recorded.seq] = message
             case TurnStarted(takes=takes) as started:

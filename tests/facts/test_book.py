@@ -59,7 +59,6 @@ def test_daily_facts_are_distilled_once() -> None:
     )
     assert book.undistilled() == [GO]
     assert book.layer("longterm") == [made]
-    assert book.distilled_at == ago(0)
     assert book.history(RUST.id) == (1, 2)
 
 

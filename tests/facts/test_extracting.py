@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from plugins.facts import distilling, extracting
 from plugins.facts.book import told
-from plugins.facts.distilling import BATCH, batches, distilled, is_due
-from plugins.facts.events import FactsDistilled, FactsExtracted
+from plugins.facts.distilling import BATCH, batches, distilled, due, nearest
+from plugins.facts.events import FactsDistilled, FactsExtracted, FactsWritten
 from plugins.facts.extracting import extracted, may_hold_facts
 from plugins.facts.languages import language
 from plugins.facts.turns import EndedTurn
@@ -62,11 +62,18 @@ def test_every_language_says_how_many_facts_and_which_json(code: str) -> None:
     assert all(kind in said for kind in ("fact", "decision", "preference", "convention", "code_context", "pattern"))
 
 
-@pytest.mark.parametrize("wrap", ["{}", "```json\n{}\n```", "Here you are:\n{}\nThat is all."])
+@pytest.mark.parametrize("wrap", ["{}", "```json\n{}\n```", "Here you are [all of them]:\n{}\nThat is all."])
 def test_facts_are_taken_out_of_json_also_where_something_stands_around_it(wrap: str) -> None:
     found = extracted(wrap.format(answer("Ann prefers Rust")), 3)
     assert [each.content for each in found.drafts] == ["Ann prefers Rust"]
     assert found.wrong == ""
+
+
+def test_a_long_message_is_looked_through_in_a_moment_whatever_it_holds() -> None:
+    for piece in ("\n", " \n", "Error", "[", "at a(", 'File "'):
+        asked = turn(piece * 200_000)
+        may_hold_facts(asked)
+        extracting.request(asked, language("en"))
 
 
 def test_of_fifty_facts_the_three_most_important_are_taken() -> None:
@@ -109,15 +116,28 @@ def test_daily_facts_are_due_by_their_number_or_by_their_age_and_each_can_be_swi
     facts = tuple(fact(f"fact {n}", owner="ann", created=ago(0.5)) for n in range(20))
     full = told([FactsExtracted(session="s", ordinal=1, entries=facts)], ago(0))
     few = told([FactsExtracted(session="s", ordinal=1, entries=facts[:19])], ago(0))
-    assert is_due(full, "ann", threshold=20, interval_hours=0, now=NOW)
-    assert not is_due(full, "bob", threshold=20, interval_hours=24, now=NOW)
-    assert not is_due(few, "ann", threshold=20, interval_hours=24, now=NOW)
-    assert is_due(few, "ann", threshold=20, interval_hours=24, now=NOW + timedelta(hours=12))
-    assert not is_due(few, "ann", threshold=0, interval_hours=0, now=NOW + timedelta(days=9))
+    assert due(full, threshold=20, interval_hours=0, now=NOW) == ["ann"]
+    assert due(few, threshold=20, interval_hours=24, now=NOW) == []
+    assert due(few, threshold=20, interval_hours=24, now=NOW + timedelta(hours=12)) == ["ann"]
+    assert due(few, threshold=0, interval_hours=0, now=NOW + timedelta(days=9)) == []
     done = told(
         [FactsExtracted(session="s", ordinal=1, entries=facts), FactsDistilled(taken=tuple(f.id for f in facts))], ago(0)
     )
-    assert not is_due(done, "ann", threshold=1, interval_hours=1, now=NOW + timedelta(days=9))
+    assert due(done, threshold=1, interval_hours=1, now=NOW + timedelta(days=9)) == []
+
+
+def test_what_one_person_distils_makes_anothers_facts_wait_no_longer() -> None:
+    anns, bobs = fact("tea is green", owner="ann", created=ago(2)), fact("coffee is black", owner="bob", created=ago(2))
+    book = told([FactsWritten(entries=(anns, bobs), by="ann"), FactsDistilled(taken=(anns.id,))], ago(0))
+    assert due(book, threshold=20, interval_hours=24, now=NOW) == ["bob"]
+
+
+def test_beside_new_facts_stand_the_nearest_of_those_that_are_kept_in_their_order_and_no_endless_number() -> None:
+    known = [fact(f"number {n} " + "x" * 1900, id=str(n)) for n in range(90)] + [fact("Ann drinks oolong tea")]
+    shown = nearest(known, [fact("Ann drinks no tea")])
+    assert shown[-1] == known[-1]
+    assert shown == [each for each in known if each in shown]
+    assert 0.8 * BATCH < sum(len(each.content) for each in shown) < BATCH
 
 
 def test_each_fact_is_in_one_batch_of_about_twelve_thousand_characters() -> None:

@@ -16,8 +16,9 @@ from plugins.facts.settings import FactKeys
 from plugins.facts.values import Draft, Origin
 from sessions.committer import Committer
 from sessions.journal import Journals
+from sessions.recorder import LONGEST_LINE
 from sessions.store import Log, Position
-from tests.facts.making import NOW
+from tests.facts.making import NOW, fact
 
 RUST = Draft(content="Ann's favourite language is Rust", type="preference", importance=0.8)
 PORT = Draft(content="The API runs on port 3000")
@@ -216,3 +217,23 @@ async def test_dedupe_drops_what_is_said_twice_and_names_what_stays(home: Home) 
             ids=(copy.id,), why="duplicate", kept=(one.id,)
         )
         assert await facts.dedupe() == {}
+
+
+async def test_more_facts_than_a_line_may_hold_come_in_as_several_events(home: Home) -> None:
+    many = [fact(f"{number} " + "长" * 1900, id=str(number), layer="daily") for number in range(600)]
+    async with home.facts() as facts:
+        await facts.bring(many, "operator")
+    async with home.facts() as facts:
+        assert await facts.listed(None) == many
+    lines = (home.root / "facts.jsonl").read_bytes().splitlines(keepends=True)
+    assert len(lines) == 1 + 4
+    assert max(map(len, lines)) < LONGEST_LINE
+
+
+async def test_what_was_forgotten_or_pinned_while_a_model_distilled_stays_as_the_person_left_it(home: Home) -> None:
+    async with home.facts() as facts:
+        (old,) = await facts.write([Draft(content="The team uses MySQL", importance=0.9)], "ann")
+        daily = await facts.extracted(FactsExtracted(session="s", ordinal=1), [PORT], owner="", origin=None)
+        await facts.pin(old.id, "ann", owner="ann")
+        await facts.distilled(daily, [Draft(content="PostgreSQL replaced MySQL")], [(old.id, 0, 0.3), ("gone", 0, 0.3)])
+        assert (await facts.book()).facts[old.id].importance == 0.9

@@ -4,7 +4,9 @@ running gateway and its restarts."""
 from __future__ import annotations
 
 import asyncio
+import io
 import json
+import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,17 +14,13 @@ from typing import Any
 
 import pytest
 
-from gateway import fact_finding
+from gateway.facts_commands import import_facts
+from gateway.fork_command import fork_session
+from gateway.home import Home
 from tests.gateway.gateways import Gateway, gateway
 
-BY_WORDS = {"memory.embedding.provider": "none", "memory.recall.mode": "off"}
+BY_WORDS = {"memory.embedding.provider": "none", "memory.recall.mode": "off", "memory.facts.quiet_seconds": 0.05}
 SAID = "My favourite language is Rust, remember the port 3000."
-
-
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No session has to be quiet for long."""
-    monkeypatch.setattr(fact_finding, "QUIET", 0.05)
 
 
 def answer(*contents: str, **more: Any) -> dict[str, Any]:
@@ -90,15 +88,11 @@ async def test_every_turn_is_looked_through_once_also_after_a_restart(tmp_path: 
     ]
 
 
-async def test_what_the_last_process_left_is_looked_through_at_the_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(fact_finding, "QUIET", 600.0)
-    async with scripted(tmp_path, {"text": "Noted."}) as on:
+async def test_what_the_last_process_left_is_looked_through_at_the_start(tmp_path: Path) -> None:
+    async with scripted(tmp_path, {"text": "Noted."}, **{"memory.facts.quiet_seconds": 600}) as on:
         client = await on.connect()
         await client.chat(SAID)
     assert of_kind(on, "facts_extracted") == []
-    monkeypatch.setattr(fact_finding, "QUIET", 0.05)
     async with scripted(tmp_path, {"text": "Noted."}, answer("Late fact")) as on:
         await until(lambda: of_kind(on, "facts_extracted"))
     assert of_kind(on, "facts_extracted")[0]["entries"][0]["content"] == "Late fact"
@@ -168,7 +162,7 @@ async def test_distill_by_command_says_how_many_became_how_many(tmp_path: Path) 
         client = await on.connect()
         await client.chat(SAID)
         await until(lambda: of_kind(on, "facts_extracted"))
-        assert await client.command("/distill") == "2 new facts became 1 that stay."
+        assert await client.command("/distill") == "2 new facts became 1 that stays."
         assert await client.command("/distill") == "The daily log has nothing new."
 
 
@@ -210,3 +204,64 @@ async def test_in_chinese_the_model_is_asked_in_chinese_and_finds_chinese_facts(
         await client.chat("我最喜欢的语言是什么？")
     recalled = [line for lines in on.journals().values() for line in lines if line["kind"] == "memory_recalled"]
     assert "用户最喜欢的语言是Rust" in [hit["text"] for hit in recalled[-1]["hits"]]
+
+
+async def test_a_message_that_waited_for_its_turn_is_looked_through_too(tmp_path: Path) -> None:
+    lines: list[dict[str, Any]] = [{"text": "One.", "delay_ms": 300, "deltas": 1}, {"text": "Two."}]
+    lines += [answer("Tea is green"), answer("Coffee is black")]
+    async with scripted(tmp_path, *lines, **{"memory.facts.quiet_seconds": 0}) as on:
+        client = await on.connect()
+        await client.send("The first thing is that tea is green.")
+        await client.until_event("turn_started")
+        await client.send("The second thing is that coffee is black.")
+        await client.until_event("turn_ended")
+        await client.until_event("turn_ended")
+        await until(lambda: len(of_kind(on, "facts_extracted")) == 2)
+    found = [event["entries"][0]["content"] for event in of_kind(on, "facts_extracted")]
+    assert found == ["Tea is green", "Coffee is black"]
+
+
+async def test_the_turns_of_its_parent_are_none_of_a_forks(tmp_path: Path) -> None:
+    async with scripted(tmp_path, {"text": "Noted."}, answer("Fact one")) as on:
+        client = await on.connect()
+        await client.chat(SAID)
+        await until(lambda: of_kind(on, "facts_extracted"))
+    assert fork_session(Home(tmp_path).sessions, "main", io.StringIO(), at=None, key=None, as_json=False) == 0
+    lines = [{"text": "Noted."}, {"text": "Noted too."}, answer("Fact two")]
+    async with scripted(tmp_path, *lines) as on:
+        client = await on.connect()
+        await client.send("The second thing is that tea is green.", session="main-fork")
+        await until(lambda: len(of_kind(on, "facts_extracted")) == 2)
+    assert [event["ordinal"] for event in of_kind(on, "facts_extracted")] == [1, 2]
+    assert of_kind(on, "facts_extracted")[1]["entries"][0]["content"] == "Fact two"
+
+
+async def test_what_is_forgotten_while_a_model_distils_does_not_come_back_in_its_words(tmp_path: Path) -> None:
+    lines = [{"text": "Noted."}, answer("Tea is green", "Coffee is black")]
+    lines += [{**distilled("Tea is green, coffee black"), "delay_ms": 400, "deltas": 1}, distilled("Coffee is black")]
+    async with scripted(tmp_path, *lines) as on:
+        client = await on.connect()
+        await client.chat(SAID)
+        await until(lambda: of_kind(on, "facts_extracted"))
+        tea = next(entry for entry in of_kind(on, "facts_extracted")[0]["entries"] if "Tea" in entry["content"])
+        await client.send("/distill")
+        await asyncio.sleep(0.1)
+        other = await on.connect()
+        assert "Forgotten" in await other.command(f"/forget {tea['id'][:8]}", session="other")
+        answered = await client.until_event("command_answered")
+        usage = await client.command("/usage")
+    assert answered["answer"] == "1 new fact became 1 that stays."
+    (event,) = of_kind(on, "facts_distilled")
+    assert [entry["content"] for entry in event["entries"]] == ["Coffee is black"]
+    assert "| distillation | `scripted:script` |" in usage
+
+
+async def test_what_waits_is_distilled_after_a_day_though_nobody_says_anything(tmp_path: Path) -> None:
+    home, document = Home(tmp_path), tmp_path / "facts.json"
+    home.make()
+    row = {"content": "Tea is green", "layer": "daily", "owner": "owner", "createdAt": "2026-01-01T00:00:00Z"}
+    document.write_text(json.dumps([row]))
+    await asyncio.to_thread(import_facts, home, None, os.environ, document, io.StringIO())
+    async with scripted(tmp_path, distilled("Tea is green")) as on:
+        await until(lambda: of_kind(on, "facts_distilled"))
+    assert of_kind(on, "facts_distilled")[0]["entries"][0]["owner"] == "owner"

@@ -69,6 +69,14 @@ def test_the_same_document_twice_adds_nothing(home: Home) -> None:
     assert home.facts.read_bytes() == before
 
 
+def test_the_same_document_twice_adds_nothing_either_where_it_names_no_ids(home: Home) -> None:
+    rows = [{"content": "The port is 3000", "layer": "daily"}, {"content": "Ann likes Rust"}]
+    bring(home, *rows)
+    before = home.facts.read_bytes()
+    assert bring(home, *rows)[0] == 1
+    assert home.facts.read_bytes() == before
+
+
 def test_an_export_writes_over_nothing(home: Home) -> None:
     file = home.root.parent / "mine.txt"
     file.write_text("mine")

@@ -1,0 +1,68 @@
+"""Asking a model about facts: which one, how long it may take, and who answers in its place."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from gateway.conversations.asking import listen
+from gateway.errors import GatewayError
+from gateway.models.choosing import ChosenModel
+from gateway.models.fallback import Line
+from plugins.facts.settings import FactKeys
+from plugins.summaries import Answered
+from sessions.context import Context
+from sessions.messages import Usage, UserMessage
+from sessions.tokens import estimate
+from sessions.wire import carriable
+
+WITHIN = 120.0
+"""Seconds that one answer may take."""
+
+
+class FactAsking:
+    """One for a home. `keys` is what the configuration says, `choose` which model is asked where a session used this one
+    (`provider:model`), `paid` is told for what purpose which model used how much."""
+
+    def __init__(
+        self,
+        keys: Callable[[], FactKeys],
+        choose: Callable[[str | None], ChosenModel],
+        paid: Callable[[str, str, Usage], None],
+    ) -> None:
+        self._keys = keys
+        self._choose = choose
+        self._paid = paid
+
+    def able(self, used: str | None) -> ChosenModel | None:
+        """Who is asked without anybody having said so: None where only a small model could be, which finds nothing; one
+        that is named is taken at its name. Raises GatewayError where there is no model."""
+        model = self.chosen(used)
+        return None if model.provider.limits(model.model).small and not self._keys().model else model
+
+    def chosen(self, used: str | None) -> ChosenModel:
+        """Who is asked: the one that the configuration names, else the one that was used. Raises GatewayError."""
+        if named := self._keys().model:
+            return self._choose(named)
+        try:
+            return self._choose(used or None)
+        except GatewayError:
+            return self._choose(None)  # the one that answered then is no longer there
+
+    async def ask(self, model: ChosenModel, system: str, text: str, *, purpose: str, session: str, limit: int) -> Answered:
+        """One answer of about `limit` tokens. Raises ProviderError, and GatewayError where it took too long."""
+        message = UserMessage(text=carriable(text))
+        context = Context(instructions=system, tools=(), parameters={}, messages=(message,))
+        answers: list[Answered] = []
+
+        async def ask(asked: ChosenModel) -> None:
+            async with asyncio.timeout(WITHIN):
+                answers.append(await listen(asked, context, purpose, session, limit))
+
+        try:
+            await Line(model).answer(ask, lambda _: estimate(system) + estimate(text))
+        except TimeoutError:
+            raise GatewayError(f"{model.name} did not answer within {WITHIN:.0f} seconds.") from None
+        if (usage := answers[-1].usage) is not None:
+            self._paid(purpose, answers[-1].model, usage)
+        return answers[-1]

@@ -1,0 +1,54 @@
+"""What of a model's answer about facts is of the form that it was asked for. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from itertools import islice
+
+import msgspec
+
+from plugins.context.fencing import harmless, unwrapped
+from plugins.facts.values import TYPES, Draft, InvalidFact, draft
+
+TRIES = 8
+"""Openings of a list or an object in an answer that are tried as the beginning of the JSON."""
+
+MOST_TAGS = 8
+"""Tags of one fact that are taken."""
+
+
+def rows_of(answer: str) -> list[object] | None:
+    """The list in an answer, alone or under a name, also where a model wrote something around it; None if there is none."""
+    for text in (unwrapped(answer), *_within(answer)):
+        try:
+            value = msgspec.json.decode(text.encode("utf-8", "replace"))
+        except (msgspec.MsgspecError, RecursionError):
+            continue
+        if isinstance(value, dict):
+            value = value.get("facts", value.get("entries"))
+        if isinstance(value, list):
+            return value
+    return None
+
+
+def draft_of(row: object) -> Draft:
+    """The fact in a row of the list; what is missing beside its content is as usual. Raises InvalidFact."""
+    if not isinstance(row, Mapping):
+        raise InvalidFact("A fact is an object.")
+    content, kind, tags, importance = (row.get(name) for name in ("content", "type", "tags", "importance"))
+    if not isinstance(content, str):
+        raise InvalidFact("A fact has words.")
+    return draft(
+        harmless(content),
+        kind if isinstance(kind, str) and kind in TYPES else "fact",
+        [tag for tag in tags if isinstance(tag, str) and ":" not in tag][:MOST_TAGS] if isinstance(tags, list) else (),
+        float(importance) if isinstance(importance, int | float) and not isinstance(importance, bool) else 0.5,
+    )
+
+
+def _within(answer: str) -> Iterator[str]:
+    """What may be JSON with something written around it: from one of the first openings to the last closing."""
+    end = max(answer.rfind("]"), answer.rfind("}")) + 1
+    for opening in islice(re.finditer(r"[\[{]", answer[:end]), TRIES):
+        yield answer[opening.start() : end]
