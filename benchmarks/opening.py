@@ -12,9 +12,10 @@ from benchmarks.gateway_process import new_home
 from benchmarks.journals import EVENTS_A_TURN, write_journal
 from benchmarks.setting import Setting
 from sessions.committer import Committer
+from sessions.folding import evolve
 from sessions.journal import Journals
 from sessions.store import START, Position
-from sessions.transcript import Transcript, evolve
+from sessions.transcript import Transcript
 from sessions.wire import decode
 
 SHORTER = 100

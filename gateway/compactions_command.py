@@ -12,7 +12,8 @@ from gateway.session_files import find_journal, recorded
 from gateway.terminal.printable import one_line
 from plugins.command_contract import CompactionEntry
 from sessions.events import ContextCompacted
-from sessions.transcript import Transcript, evolve
+from sessions.folding import evolve
+from sessions.transcript import Transcript
 
 LINE = 300
 """Characters of an identifier or a check that are printed; `--json` has all of it."""

@@ -10,7 +10,8 @@ from typing import TypeAlias
 
 from gateway.session_files import recorded
 from sessions.events import Recorded, RequestSent
-from sessions.transcript import Transcript, Unfolding, evolve
+from sessions.folding import evolve
+from sessions.transcript import Transcript, Unfolding
 
 Asked: TypeAlias = tuple[Recorded, Transcript]
 """A `request_sent`, and the transcript before it."""

@@ -9,7 +9,8 @@ Values and pure functions:
     events       the vocabulary of the log
     wire         one event ⇄ one line, chained by sums
     growing      an immutable sequence that grows in O(1)
-    transcript   the fold of a session's events; with view (what the model is shown of it) and cycle (its compactions)
+    transcript   what a journal amounts to; folding: how each event changes it; with view (what the model is shown of it)
+                 and cycle (its compactions)
     recalled     what the memory gave for a message, as the model is shown it
     compaction   when a conversation must be shortened, and where it is cut
     pruning      edits of what the model is shown, and how they meet

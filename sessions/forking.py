@@ -14,10 +14,11 @@ import msgspec
 from sessions.disk import sync_folder, write_new
 from sessions.errors import JournalDamaged, SessionsError, StorageFailed
 from sessions.events import Recorded, SessionForked
+from sessions.folding import evolve
 from sessions.lines import BLOCK
 from sessions.recorder import stamp
 from sessions.store import START, Position
-from sessions.transcript import Transcript, evolve
+from sessions.transcript import Transcript
 from sessions.verifying import reading, verify_lines
 from sessions.wire import InvalidLine, decode, encode
 

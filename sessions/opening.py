@@ -9,9 +9,10 @@ import msgspec
 
 from sessions.catalog import Catalog
 from sessions.errors import JournalDamaged
+from sessions.folding import evolve
 from sessions.journal import Journal, Journals
 from sessions.store import START, Position
-from sessions.transcript import Transcript, Unfolding, evolve
+from sessions.transcript import Transcript, Unfolding
 from sessions.verifying import reading, verify_lines
 from sessions.wire import InvalidLine, decode
 

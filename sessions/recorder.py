@@ -12,8 +12,9 @@ import msgspec
 
 from sessions.errors import StorageFailed
 from sessions.events import Event, Recorded
+from sessions.folding import evolve
 from sessions.store import Log, Position
-from sessions.transcript import Transcript, evolve
+from sessions.transcript import Transcript
 from sessions.wire import encode
 
 LONGEST_LINE = 2 * 1024 * 1024

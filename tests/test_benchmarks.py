@@ -26,7 +26,7 @@ from benchmarks.pruning import busy
 from benchmarks.pruning_picture import COLOURS, FITTED_COLOURS, picture
 from benchmarks.setting import Setting
 from benchmarks.websocket_client import Gone
-from sessions.transcript import project
+from sessions.folding import project
 from sessions.wire import FIRST, verify
 
 SAID = ('{"type":"welcome"}', '{"type":"accepted","id":"s-1"}', '{"type":"delta","text":"%s"}' % ("x" * 70_000))

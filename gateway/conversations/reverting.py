@@ -11,10 +11,11 @@ from sessions.compaction import Rules, budget
 from sessions.context import assemble
 from sessions.cycle import Cut
 from sessions.events import CompactionReverted, Recorded
+from sessions.folding import evolve, project
 from sessions.recorder import Recorder
 from sessions.sight import Sight
 from sessions.sizing import Sizing
-from sessions.transcript import Transcript, Unfolding, evolve, project
+from sessions.transcript import Transcript, Unfolding
 
 PIECE = 1024 * 1024
 """Bytes of the log that are folded at a time."""

@@ -22,9 +22,9 @@ from plugins.hooks import Hooks
 from plugins.pruning import PruningRules
 from sessions.context import assemble, canonical, canonical_head
 from sessions.events import KINDS
+from sessions.folding import project
 from sessions.messages import ToolMessage
 from sessions.store import START
-from sessions.transcript import project
 from sessions.verifying import verify_journal
 from sessions.wire import FIRST, decode, encode, verify
 from tests.docs.verifier import verify as verify_by_the_page

@@ -23,9 +23,10 @@ from plugins.errors import ContextOverflow, ProviderError
 from plugins.pruning import PruningRules
 from sessions.context import Context, Gauge, assemble, canonical_head
 from sessions.events import RequestSent
+from sessions.folding import evolve
 from sessions.messages import AssistantMessage, Message, Usage, UserMessage
 from sessions.tokens import MESSAGE, estimate
-from sessions.transcript import Transcript, evolve
+from sessions.transcript import Transcript
 from sessions.wire import decode
 from tests.docs.verifier import verify
 from tests.docs.view import request_by_the_page

@@ -44,10 +44,11 @@ from sessions.attachments import Attachments
 from sessions.context import is_paired
 from sessions.errors import StorageFailed
 from sessions.events import Event
+from sessions.folding import project
 from sessions.messages import ToolDefinition
 from sessions.recorder import Recorder
 from sessions.store import START, Log, Position
-from sessions.transcript import Transcript, Waiting, project
+from sessions.transcript import Transcript, Waiting
 from sessions.wire import decode
 from tests.stories import MemoryLog, opened, received
 

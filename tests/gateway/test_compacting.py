@@ -32,8 +32,9 @@ from sessions.events import (
     RequestSent,
     TurnEnded,
 )
+from sessions.folding import project
 from sessions.messages import ToolMessage, UserMessage
-from sessions.transcript import Transcript, project
+from sessions.transcript import Transcript
 from tests.gateway.stage import Answer, Instrument, Model, Stage, breaks, hangs_after, says
 
 WORDS = "one two three four five six seven eight nine ten " * 13

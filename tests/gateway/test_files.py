@@ -18,9 +18,10 @@ from plugins.errors import BadRequest, Unreachable
 from sessions.attachments import Attachments
 from sessions.context import Context, Gauge, assemble
 from sessions.events import AttachmentsWithheld, ModelReplied, RequestSent, TurnEnded
+from sessions.folding import project
 from sessions.messages import Attachment, Message, UserMessage
 from sessions.sight import Sight, look
-from sessions.transcript import Transcript, from_checkpoint, project, to_checkpoint
+from sessions.transcript import Transcript, from_checkpoint, to_checkpoint
 from sessions.units import Units, of_files
 from tests.gateway.stage import Answer, Model, Stage, breaks, says
 from tests.pictures import gif, png

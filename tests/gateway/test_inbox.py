@@ -24,7 +24,7 @@ from sessions.events import (
     TurnJoined,
     TurnStarted,
 )
-from sessions.transcript import project
+from sessions.folding import project
 from tests.gateway.stage import Instrument, Model, Stage, hangs_after, says
 from tests.stories import lines_of, opened, received
 

@@ -28,11 +28,12 @@ from plugins.hooks import Hooks
 from plugins.pruning import HardClear, PrunedTools, PruningRules, SoftTrim
 from sessions.context import Gauge, assemble
 from sessions.events import ContextPruned, PluginFailed, RequestSent, ToolReturned
+from sessions.folding import evolve, project
 from sessions.messages import ToolMessage, UserMessage
 from sessions.oversize import RESULT_SHARE
 from sessions.pruning import Trim
 from sessions.tokens import estimate
-from sessions.transcript import Transcript, evolve, project
+from sessions.transcript import Transcript
 from sessions.verifying import verify_journal
 from sessions.wire import decode
 from tests.gateway.gateways import gateway

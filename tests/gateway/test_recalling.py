@@ -30,9 +30,10 @@ from plugins.memory.settings import EmbeddingKeys, MemoryKeys, RecallKeys
 from plugins.memory.small_talk import is_small_talk
 from sessions.context import assemble
 from sessions.events import ContextCompacted, MemoryRecalled, PluginFailed, RequestSent, TurnEnded
+from sessions.folding import project
 from sessions.messages import UserMessage
 from sessions.recalled import ABOUT
-from sessions.transcript import from_checkpoint, project, to_checkpoint
+from sessions.transcript import from_checkpoint, to_checkpoint
 from tests.docs.view import request_by_the_page
 from tests.gateway.stage import Model, Stage, says
 from tests.stories import received

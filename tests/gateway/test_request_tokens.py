@@ -13,8 +13,9 @@ from plugins.conformance.openai_server import KEY, OpenAIServer, Says
 from plugins.contracts import CallDraft, ChatRequest, Delta, Reply
 from sessions.context import canonical
 from sessions.events import RequestSent
+from sessions.folding import project
 from sessions.messages import Usage
-from sessions.transcript import from_checkpoint, project, to_checkpoint
+from sessions.transcript import from_checkpoint, to_checkpoint
 from tests.gateway.gateways import gateway
 from tests.gateway.stage import Answer, Model, Stage
 from tests.stories import lines_of, opened

@@ -32,7 +32,7 @@ from sessions.events import (
     TurnResumed,
     TurnStarted,
 )
-from sessions.transcript import project
+from sessions.folding import project
 from tests.gateway.stage import Answer, Instrument, Model, Stage, breaks, hangs_after, says
 from tests.stories import lines_of, opened, received
 

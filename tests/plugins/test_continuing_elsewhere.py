@@ -35,8 +35,8 @@ from sessions.events import (
     TurnEnded,
     TurnStarted,
 )
+from sessions.folding import project
 from sessions.messages import Attachment
-from sessions.transcript import project
 from tests.plugins.asking import READ, Asked
 from tests.plugins.vendors import VENDORS, Vendor
 from tests.stories import lines_of, opened, received

@@ -13,7 +13,7 @@ from plugins.context.fencing import harmless, mark_for
 from plugins.contracts import ChatRequest
 from sessions.context import Context, assemble
 from sessions.events import Event, InstructionsSet, LoadedNote, MemoryRecalled, RecalledHit, TurnStarted
-from sessions.transcript import project
+from sessions.folding import project
 from tests.plugins.vendors import VENDORS, Vendor
 from tests.stories import lines_of, opened, received
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from sessions.catalog import SessionRow
 from sessions.events import Event, MessageReceived, Succession, TurnEnded
+from sessions.folding import project
 from sessions.store import Position
-from sessions.transcript import Transcript, project
+from sessions.transcript import Transcript
 from sessions.wire import decode
 from tests.stories import lines_of, opened, received
 

@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from sessions.admitting import AT_ONCE, NOTE, admitted, joined
 from sessions.context import assemble, is_paired
 from sessions.events import CallRef, ContextPruned, Event, ModelReplied, RequestedCall, ToolReturned, TurnStarted
+from sessions.folding import project
 from sessions.messages import ToolMessage
 from sessions.pruning import Clear, Edit, Trim
 from sessions.tokens import estimate
-from sessions.transcript import Transcript, from_checkpoint, project, to_checkpoint
+from sessions.transcript import Transcript, from_checkpoint, to_checkpoint
 from sessions.view import View
 from tests.stories import lines_of, opened, received
 

@@ -21,11 +21,11 @@ from sessions.events import (
     TurnEnded,
     TurnStarted,
 )
+from sessions.folding import project
 from sessions.forking import CannotFork, Fork, fork
 from sessions.messages import Attachment, Usage
 from sessions.orphans import remove_orphans
 from sessions.survey import survey
-from sessions.transcript import project
 from sessions.verifying import verify_journal
 from sessions.wire import InvalidLine, decode
 from tests.sessions.journal_files import extend_journal, session_id, write_journal

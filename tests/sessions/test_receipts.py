@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from sessions.backwards import lines_backwards
 from sessions.catalog import Catalog
 from sessions.events import Recorded, Succession
+from sessions.folding import project
 from sessions.messages import Attachment
 from sessions.receipts import MOST, REMEMBERED, Receipt, Receipts, digest_of
 from sessions.sqlite import connect
-from sessions.transcript import project
 from sessions.wire import is_whole
 from tests.sessions.journal_files import end_of, ended, extend_journal, messages, row_of, session_id, write_journal
 from tests.stories import AT, received

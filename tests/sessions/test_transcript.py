@@ -19,8 +19,9 @@ from sessions.events import (
     TurnResumed,
     TurnStarted,
 )
+from sessions.folding import project
 from sessions.messages import AssistantMessage, ToolCall, ToolMessage, Usage, UserMessage
-from sessions.transcript import Transcript, from_checkpoint, project, to_checkpoint
+from sessions.transcript import Transcript, from_checkpoint, to_checkpoint
 from tests.stories import lines_of, opened, received
 
 Step = Event | tuple[Event, int]

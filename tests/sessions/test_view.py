@@ -26,10 +26,11 @@ from sessions.events import (
     TurnJoined,
     TurnStarted,
 )
+from sessions.folding import evolve
 from sessions.messages import AssistantMessage, ToolMessage, UserMessage
 from sessions.opening import unfolded
 from sessions.pruning import GAP, Clear, Edit, Edited, Trim, applied, meet, shown_size
-from sessions.transcript import FOLD, Transcript, Unfolding, evolve, from_checkpoint, to_checkpoint
+from sessions.transcript import FOLD, Transcript, Unfolding, from_checkpoint, to_checkpoint
 from sessions.wire import FIRST, decode, encode, public
 from tests.docs.view import messages_by_the_page
 from tests.stories import AT, opened, received, view_of
