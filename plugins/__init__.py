@@ -62,11 +62,21 @@ if TYPE_CHECKING:
     from plugins.compactions import BeforeCompaction as BeforeCompaction
     from plugins.compactions import CompactionBudget as CompactionBudget
     from plugins.compactions import CompactionContext as CompactionContext
+    from plugins.conformance.chat_provider import ChatProviderConformance as ChatProviderConformance
+    from plugins.conformance.chat_provider import HostedChatConformance as HostedChatConformance
+    from plugins.conformance.command import CommandConformance as CommandConformance
+    from plugins.conformance.compaction_policy import CompactionPolicyConformance as CompactionPolicyConformance
+    from plugins.conformance.condensers import FlushConformance as FlushConformance
+    from plugins.conformance.condensers import SummarizerConformance as SummarizerConformance
+    from plugins.conformance.conversation import StillConversation as StillConversation
     from plugins.conformance.embedding_provider import EmbeddingProviderConformance as EmbeddingProviderConformance
     from plugins.conformance.embedding_provider import HostedEmbeddingConformance as HostedEmbeddingConformance
     from plugins.conformance.embedding_server import EmbeddingServer as EmbeddingServer
     from plugins.conformance.faults import Fault as Fault
+    from plugins.conformance.faults import FaultyServer as FaultyServer
     from plugins.conformance.memory_backend import MemoryBackendConformance as MemoryBackendConformance
+    from plugins.conformance.pruning_policy import PruningPolicyConformance as PruningPolicyConformance
+    from plugins.conformance.tool import ToolConformance as ToolConformance
     from plugins.contracts import AnswerForm as AnswerForm
     from plugins.contracts import CallDraft as CallDraft
     from plugins.contracts import ChatProvider as ChatProvider
@@ -134,10 +144,17 @@ _NAMES = {
     "plugins.compactions": "AfterCompaction BeforeCompaction CompactionBudget CompactionContext",
     "plugins.command_contract": "Command CommandFailed CommandHelp CommandTime CompactionEntry ConversationView "
     "HistoryEntry",
+    "plugins.conformance.chat_provider": "ChatProviderConformance HostedChatConformance",
     "plugins.conformance.embedding_provider": "EmbeddingProviderConformance HostedEmbeddingConformance",
     "plugins.conformance.embedding_server": "EmbeddingServer",
-    "plugins.conformance.faults": "Fault",
+    "plugins.conformance.faults": "Fault FaultyServer",
     "plugins.conformance.memory_backend": "MemoryBackendConformance",
+    "plugins.conformance.command": "CommandConformance",
+    "plugins.conformance.compaction_policy": "CompactionPolicyConformance",
+    "plugins.conformance.condensers": "FlushConformance SummarizerConformance",
+    "plugins.conformance.conversation": "StillConversation",
+    "plugins.conformance.pruning_policy": "PruningPolicyConformance",
+    "plugins.conformance.tool": "ToolConformance",
     "plugins.contracts": "AnswerForm CallDraft ChatProvider ChatRequest Clock Delta House ModelLimits ModelList NoSettings "
     "Reply ToldLimits Tool ToolContext ToolOutput Wishes",
     "plugins.embedding": "EmbeddingProvider Purpose",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
+from typing import ClassVar
 
 from aiohttp import web
 
@@ -46,14 +47,16 @@ class OpenAIServer(FaultyServer[Says]):
 
     PATH = "/v1/chat/completions"
     BASE = "/v1"
+    KEY: ClassVar[str] = KEY
+    MODEL: ClassVar[str] = "gpt-test"
 
     def __init__(self, *answers: Answer, respond: Callable[[Json], Answer] | None = None) -> None:
         super().__init__(*answers, respond=respond)
-        self.models: dict[str, Json] = {"gpt-test": {}}
+        self.models: dict[str, Json] = {self.MODEL: {}}
         self.props: Json | None = None
 
     def key_refused(self, request: web.Request) -> web.Response | None:
-        if request.headers.get("Authorization") == f"Bearer {KEY}":
+        if request.headers.get("Authorization") == f"Bearer {self.KEY}":
             return None
         return json_response(401, refusal("Incorrect API key provided: sk-wrong.", "invalid_api_key"))
 

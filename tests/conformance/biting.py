@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,16 @@ def checks_of(kit: type) -> set[str]:
     return {name for name in dir(kit) if name.startswith("test_")}
 
 
-def failure(case: Any, name: str, folder: Path) -> str:
+def bites(kit: type, check: str, sound: Mapping[str, Any], broken: Mapping[str, Any], folder: Path) -> None:
+    """Assert that a check passes with the sound thing, fails with the broken one, and then says how to mend it. Both are
+    what the class's attributes are set to."""
+    assert _failure(type("Sound", (kit,), dict(sound))(), check, folder / "sound") == ""
+    told = _failure(type("Broken", (kit,), dict(broken))(), check, folder / "broken")
+    assert told, f"{check} finds nothing wrong with {broken}"
+    assert told.endswith(f"How to mend it:\n{inspect.cleandoc(str(getattr(kit, check).__doc__))}")
+
+
+def _failure(case: Any, name: str, folder: Path) -> str:
     """The sentence with which a check fails, and how to mend it; "" where it does not."""
     test = getattr(case, name)
     wants = inspect.signature(test).parameters

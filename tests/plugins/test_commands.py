@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from typing import cast
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -12,14 +11,8 @@ import pytest
 
 from exuvia import Command, CommandFailed, CommandHelp, HistoryEntry
 from plugins.command_contract import (
-    CompactionEntry,
     ContextItem,
-    ContextReport,
-    MemoryFound,
-    MemoryReport,
-    NoteEntry,
     PrunedReport,
-    QueueState,
 )
 from plugins.commands.compact import Compact, Compactions, Revert
 from plugins.commands.context import Context
@@ -34,8 +27,7 @@ from plugins.commands.status import Status, Whoami
 from plugins.commands.stop import Stop
 from plugins.commands.usage import Usage
 from plugins.commands.verbose import Verbose
-from plugins.facts.persons import PersonsFacts
-from plugins.facts.values import Fact
+from plugins.conformance.conversation import COMPACTED, StillConversation
 from sessions.messages import Usage as Tokens
 
 ALL: list[Command] = [
@@ -65,146 +57,14 @@ ALL: list[Command] = [
 ]
 
 
-COMPACTED = CompactionEntry(
-    number=2,
-    at="2026-11-21T12:00:00.000Z",
-    why="asked for",
-    messages=12,
-    tokens_before=9_000,
-    tokens_after=1_000,
-    by="model_summary",
-    summary="## Goals\n\n- Paint the sky.",
-    kept=("src/a.py", "#12"),
-    lost=("v1.2",),
-    checks=("An identifier was missing.",),
-)
-
-
-class NoFacts:
-    """The commands for facts are tested where there are some."""
-
-    async def listed(self) -> list[Fact]:
-        return []
-
-
-class Conversation:
-    """A `ConversationView` whose facts the test sets, and which notes what was done to it."""
-
-    person = "owner"
-    client = "terminal"
-    channel = "websocket"
-    key = "main"
-    session = "20261121-031241-7k2m9q"
-
-    def __init__(self, *, running: bool = False, said: Sequence[HistoryEntry] = ()) -> None:
-        self.running = running
-        self.said = said
-        self.done: list[object] = []
-        self.mode = "followup"
-        self.is_verbose = False
-        self.tokens: Mapping[str, Mapping[str, Tokens]] = {}
-        self.before = Tokens()
-        self.items: tuple[ContextItem, ...] = ()
-        self.pruned = PrunedReport()
-        self.window: int | None = 1000
-        self.counted: int | None = None
-        self.reserve: int | None = None
-        self.made: tuple[CompactionEntry, ...] = ()
+class Conversation(StillConversation):
+    """One whose people live in Shanghai, with all commands."""
 
     def commands(self) -> Sequence[CommandHelp]:
         return [CommandHelp(name=c.name, usage=c.usage, summary=c.summary) for c in ALL]
 
-    def status(self) -> str:
-        return "all is well"
-
-    def model(self) -> str:
-        return "local:smollm2, because it is installed"
-
-    def models(self) -> Sequence[str]:
-        return ["local:smollm2", "openai:gpt"]
-
-    async def choose_model(self, name: str | None) -> str:
-        self.done.append(("choose", name))
-        if name == "nobody:x":
-            raise CommandFailed("There is no provider nobody.")
-        return f"{name or 'auto'}, because it was chosen"
-
-    async def history(self, count: int, *, commands: bool = False) -> Sequence[HistoryEntry]:
-        self.done.append(("history", count, commands))
-        return self.said[-count:]
-
-    def queue(self) -> QueueState:
-        return QueueState(mode=self.mode, waiting=2, limit=20)
-
-    async def choose_queue(self, mode: str | None) -> None:
-        self.mode = mode or "followup"
-
-    def verbose(self) -> bool:
-        return self.is_verbose
-
-    async def choose_verbose(self, on: bool | None) -> None:
-        self.is_verbose = bool(on)
-        self.done.append(("verbose", on))
-
     def local(self, at: str) -> datetime:
         return datetime.fromisoformat(at).astimezone(ZoneInfo("Asia/Shanghai"))
-
-    def spent(self) -> Mapping[str, Mapping[str, Tokens]]:
-        return self.tokens
-
-    def inherited(self) -> Tokens:
-        return self.before
-
-    async def context(self) -> ContextReport:
-        return ContextReport(
-            items=self.items, window=self.window, counted=self.counted, reserve=self.reserve, pruned=self.pruned
-        )
-
-    async def compact(self, focus: str) -> CompactionEntry:
-        if focus == "nothing":
-            raise CommandFailed("There is nothing to compact.")
-        return msgspec.structs.replace(COMPACTED, noted=self.is_verbose)
-
-    async def compactions(self, count: int) -> Sequence[CompactionEntry]:
-        return self.made[-count:]
-
-    async def revert(self, number: int) -> int:
-        self.done.append(("revert", number))
-        return 12_345
-
-    async def forget_lines(self, place: str) -> str:
-        self.done.append(("forget", place))
-        return "- old ``` line"
-
-    async def distill(self) -> tuple[int, int]:
-        return 1200, 3
-
-    @property
-    def facts(self) -> PersonsFacts:
-        return cast("PersonsFacts", NoFacts())
-
-    async def message(self, session: str, seq: int) -> str:
-        return ""
-
-    async def remember(self, text: str) -> str:
-        self.done.append(("remember", text))
-        return "MEMORY.md#L3-L3"
-
-    async def memory(self) -> MemoryReport:
-        note = NoteEntry(path="memory/2026-11-20.md", bytes=1_234, changed="2 h ago")
-        return MemoryReport(notes=2, sessions=1, chunks=7, how="by words", latest=(note,), remarks=("It is behind.",))
-
-    async def search_memory(self, query: str) -> MemoryFound:
-        self.done.append(("search", query))
-        hits = (("MEMORY.md#L3-L4", "tea\n\nwithout milk"),) if query == "tea" else ()
-        return MemoryFound(hits=hits, remarks=() if hits else ("Nothing matches in 2 notes.",))
-
-    def stop_turn(self) -> bool:
-        return self.running
-
-    async def start_anew(self) -> str:
-        self.done.append("anew")
-        return "20261121-031242-aaaaaa"
 
 
 def entry(seq: int, text: str) -> HistoryEntry:

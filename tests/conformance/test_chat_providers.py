@@ -1,0 +1,296 @@
+"""The kit for chat providers: the built-ins pass, and a provider that is broken in one way fails the check for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import msgspec
+import pytest
+
+from exuvia import ChatProviderConformance, ChatRequest, Delta, HostedChatConformance, ModelLimits, Reply
+from plugins.chat.openai import OpenAI
+from plugins.chat.scripted import Scripted
+from plugins.conformance.faults import Fault, Raw
+from plugins.conformance.furnishing import PATIENT
+from plugins.errors import (
+    BadAnswer,
+    BadRequest,
+    ContextOverflow,
+    CredentialsRefused,
+    ProviderError,
+    RateLimited,
+    StreamCut,
+    Unreachable,
+)
+from plugins.secrets import Secret
+from plugins.transport import Patience
+from tests.conformance.biting import bites, checks_of
+from tests.plugins import vendors
+
+# --- the built-ins ----------------------------------------------------------------------------------------------------
+
+
+class TestScripted(ChatProviderConformance):
+    provider = Scripted
+    model = "echo"
+
+
+class Hurried(HostedChatConformance):
+    """The built-ins have deadlines of their own, in their settings: here they are the kit's."""
+
+    patience = PATIENT
+
+    def asking(self, folder: Path, *answers: Any, patience: Patience = PATIENT, key: str = "") -> Any:
+        self.patience = patience
+        return super().asking(folder, *answers, patience=patience, key=key)
+
+    def settings(self, url: str, key: str) -> Any:
+        deadlines = {"first_seconds": self.patience.first, "between_seconds": self.patience.between}
+        return self.provider.Settings(**{"base_url": url, "api_key": Secret(key), **deadlines, **self.more()})
+
+    def more(self) -> dict[str, Any]:
+        return {}
+
+
+class OfVendor(Hurried):
+    """A provider and its fake, from the table of the vendors."""
+
+    vendor: ClassVar[vendors.Vendor]
+
+    def __init_subclass__(cls) -> None:
+        cls.provider, cls.model, cls.key = cls.vendor.kind, cls.vendor.model, cls.vendor.key
+        setattr(cls, "server", staticmethod(cls.vendor.server))  # noqa: B010 - some are made by a function
+
+    def more(self) -> dict[str, Any]:
+        return dict(self.vendor.settings)
+
+    def says(self, text: str, *calls: tuple[str, Any]) -> Any:
+        return self.vendor.says(text, *((tool, msgspec.json.decode(arguments)) for tool, arguments in calls))
+
+    def refusal(self, status: int, words: str) -> bytes:
+        return self.vendor.refusal(status, words)
+
+    def overflow(self) -> Fault | Raw:
+        return self.vendor.overflows[0]
+
+
+class TestOpenAI(OfVendor):
+    vendor = vendors.OPENAI
+
+
+class TestResponses(OfVendor):
+    vendor = vendors.RESPONSES
+
+
+class TestAnthropic(OfVendor):
+    vendor = vendors.ANTHROPIC
+
+
+class TestGemini(OfVendor):
+    vendor = vendors.GEMINI
+
+
+class TestOllama(OfVendor):
+    vendor = vendors.OLLAMA
+
+
+# --- broken ones ------------------------------------------------------------------------------------------------------
+
+
+class Sound(OpenAI):
+    """A provider of a service like OpenAI's chat completions, in which nothing is wrong."""
+
+    name: ClassVar[str] = "sound"
+
+
+class Misnamed(Sound):
+    name: ClassVar[str] = "Sound, Inc."
+
+
+class Silent(Sound):
+    def why(self) -> str:
+        return ""
+
+
+class Picky(Sound):
+    def limits(self, model: str) -> ModelLimits:
+        return {"gpt-test": ModelLimits()}[model]
+
+
+class Doubled(Sound):
+    async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | Reply, None]:
+        async for part in super().stream(request):
+            yield part
+            if isinstance(part, Reply):
+                yield part
+
+
+class Western(Sound):
+    async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | Reply, None]:
+        for message in request.context.messages:
+            message.text.encode("latin-1")
+        async for part in super().stream(request):
+            yield part
+
+
+class Forgetful(Sound):
+    async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | Reply, None]:
+        self._request = request
+        await asyncio.sleep(0)
+        async for part in super().stream(self._request):
+            yield part
+
+
+class Clinging(Sound):
+    stopped = False
+
+    async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | Reply, None]:
+        if self.stopped:
+            raise Unreachable("It was stopped.")
+        try:
+            async for part in super().stream(request):
+                yield part
+        except GeneratorExit:
+            self.stopped = True
+            raise
+
+
+class Curious(Sound):
+    async def __aenter__(self) -> Self:
+        await super().__aenter__()
+        await self.models()
+        return self
+
+
+class Brief(Sound):
+    async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | Reply, None]:
+        last = msgspec.structs.replace(request.context, messages=request.context.messages[-1:])
+        async for part in super().stream(msgspec.structs.replace(request, context=last)):
+            yield part
+
+
+class Toolless(Sound):
+    async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | Reply, None]:
+        async for part in super().stream(request):
+            yield msgspec.structs.replace(part, calls=()) if isinstance(part, Reply) else part
+
+
+class Dull(Sound):
+    async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | Reply, None]:
+        try:
+            async for part in super().stream(request):
+                yield part
+        except ProviderError as error:
+            raise BadRequest("It did not work.") from error
+
+
+class Telling(Sound):
+    async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | Reply, None]:
+        try:
+            async for part in super().stream(request):
+                yield part
+        except CredentialsRefused as error:
+            raise CredentialsRefused("The key a-wrong-key-9876543210 is wrong.") from error
+
+
+class Impatient(Sound):
+    async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | Reply, None]:
+        try:
+            async for part in super().stream(request):
+                yield part
+        except RateLimited as error:
+            raise RateLimited(str(error)) from error
+
+
+class Stuck(Sound):
+    async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | Reply, None]:
+        try:
+            async for part in super().stream(request):
+                yield part
+        except ContextOverflow as error:
+            raise BadRequest(str(error)) from error
+
+
+class Hopeful(Sound):
+    async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | Reply, None]:
+        told = []
+        try:
+            async for part in super().stream(request):
+                told += [part.text] if isinstance(part, Delta) else []
+                yield part
+        except StreamCut:
+            yield Reply(text="".join(told), model=request.model, stop="end")
+
+
+class Believing(Sound):
+    async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | Reply, None]:
+        try:
+            async for part in super().stream(request):
+                yield part
+        except BadAnswer:
+            yield Reply(text="", model=request.model, stop="end")
+
+
+class Offline(Sound):
+    async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | Reply, None]:
+        try:
+            async for part in super().stream(request):
+                yield part
+        except Unreachable as error:
+            raise OSError("no route to host") from error
+
+
+class Thorough(Sound):
+    """Reads an answer to its end before it lets go of it."""
+
+    async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | Reply, None]:
+        parts: asyncio.Queue[Delta | Reply] = asyncio.Queue()
+
+        async def read() -> None:
+            async for part in super(Thorough, self).stream(request):
+                parts.put_nowait(part)
+
+        reading = asyncio.create_task(read())
+        while not (reading.done() and parts.empty()):
+            with suppress(TimeoutError):
+                yield await asyncio.wait_for(parts.get(), 0.1)
+        await reading
+
+
+class SoundCase(Hurried):
+    """Not collected: its name does not begin with Test."""
+
+
+BROKEN: dict[str, type[Sound]] = {
+    "test_the_house_takes_its_class": Misnamed,
+    "test_without_settings_it_opens_and_says_why_it_cannot_be_used": Silent,
+    "test_limits_are_known_without_asking": Picky,
+    "test_an_answer_is_deltas_and_then_one_reply": Doubled,
+    "test_every_conversation_can_be_sent": Western,
+    "test_two_sessions_at_once_are_not_mixed_up": Forgetful,
+    "test_whoever_stops_listening_disturbs_nobody": Clinging,
+    "test_opening_it_asks_nobody": Curious,
+    "test_all_of_a_conversation_is_sent": Brief,
+    "test_calls_come_back_as_the_model_wrote_them": Toolless,
+    "test_each_refusal_has_its_meaning": Dull,
+    "test_a_wrong_key_is_said_and_never_shown": Telling,
+    "test_a_pause_that_the_service_asks_for_is_told": Impatient,
+    "test_a_conversation_that_is_too_long_is_an_overflow": Stuck,
+    "test_an_answer_that_breaks_off_is_never_a_reply": Hopeful,
+    "test_a_page_instead_of_an_answer_is_a_bad_answer": Believing,
+    "test_a_service_that_is_away_is_unreachable": Offline,
+    "test_a_stopped_answer_costs_no_more": Thorough,
+}
+
+
+def test_every_check_has_a_provider_that_fails_it() -> None:
+    assert set(BROKEN) == checks_of(HostedChatConformance)
+
+
+@pytest.mark.parametrize("check", BROKEN)
+def test_a_broken_provider_fails_the_check_for_it_and_a_sound_one_does_not(check: str, tmp_path: Path) -> None:
+    bites(SoundCase, check, {"provider": Sound}, {"provider": BROKEN[check]}, tmp_path)

@@ -1,0 +1,128 @@
+"""The kit for commands: the built-ins pass, and a command that is broken in one way fails the check for it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from exuvia import Command, CommandConformance, CommandFailed, CommandTime, ConversationView
+from plugins.conformance.conversation import COMPACTED, StillConversation
+from plugins.loading import load_plugins
+from tests.conformance.biting import bites, checks_of
+
+# --- the built-ins ----------------------------------------------------------------------------------------------------
+
+ARGUMENTS = {"revert": "2", "remember": "tea", "pin": "f1", "unpin": "f1", "forget": "MEMORY.md#L3-L3", "why": "f1"}
+
+
+class BuiltIn(CommandConformance):
+    """A built-in command; the conversation has a compaction behind it."""
+
+    def conversation(self) -> ConversationView:
+        conversation = StillConversation(running=True)
+        conversation.made = (COMPACTED,)
+        return conversation
+
+
+ANSWERING = ("pin", "unpin", "why")
+"""Those that name a fact, of which there is none here, cannot but refuse."""
+
+
+@pytest.mark.parametrize("check", sorted(checks_of(CommandConformance)))
+@pytest.mark.parametrize("name", sorted(load_plugins(()).commands()))
+def test_a_built_in_command_passes(name: str, check: str) -> None:
+    if check == "test_it_answers" and name in ANSWERING:
+        pytest.skip("there is no fact that it could name")
+    kind = load_plugins(()).commands()[name]
+    case = type("Case", (BuiltIn,), {"command": kind, "argument": ARGUMENTS.get(name, "")})()
+    getattr(case, check)()
+
+
+# --- broken ones ------------------------------------------------------------------------------------------------------
+
+
+class Sound:
+    """A command in which nothing is wrong."""
+
+    name: ClassVar[str] = "shout"
+    usage: ClassVar[str] = "/shout WORD"
+    summary: ClassVar[str] = "Say a word in capital letters."
+    when: ClassVar[CommandTime] = "now"
+
+    async def run(self, argument: str, conversation: ConversationView) -> str:
+        if not argument:
+            raise CommandFailed("Write a word: /shout WORD.")
+        await asyncio.sleep(0)
+        return argument.upper()
+
+
+class Never(Sound):
+    when: ClassVar[CommandTime] = "never"  # type: ignore[assignment]
+
+
+class Brief(Sound):
+    usage: ClassVar[str] = "WORD"
+
+
+class Silent(Sound):
+    async def run(self, argument: str, conversation: ConversationView) -> str:
+        return ""
+
+
+class Trusting(Sound):
+    async def run(self, argument: str, conversation: ConversationView) -> str:
+        return argument.split(maxsplit=1)[0].upper()
+
+
+class Remembering(Sound):
+    said = ""
+
+    async def run(self, argument: str, conversation: ConversationView) -> str:
+        before, self.said = self.said, argument
+        return f"{argument} after {before[:9]!r}"
+
+
+class Sleepy(Sound):
+    async def run(self, argument: str, conversation: ConversationView) -> str:
+        time.sleep(1.1)  # noqa: ASYNC251 - what is wrong with it
+        return "well"
+
+
+class Deaf(Sound):
+    async def run(self, argument: str, conversation: ConversationView) -> str:
+        for _ in range(30):
+            try:
+                await asyncio.sleep(0.02)
+            except asyncio.CancelledError:
+                continue
+        return "well"
+
+
+class Case(CommandConformance):
+    """Not collected: its name does not begin with Test."""
+
+    argument = "hello"
+
+
+BROKEN: dict[str, type[Command]] = {
+    "test_the_house_takes_its_class": Never,
+    "test_help_can_show_it": Brief,
+    "test_it_answers": Silent,
+    "test_whatever_is_typed_has_an_answer": Trusting,
+    "test_one_conversation_does_not_show_in_another": Remembering,
+    "test_it_holds_nobody_up": Sleepy,
+    "test_it_ends_when_it_is_stopped": Deaf,
+}
+
+
+def test_every_check_has_a_command_that_fails_it() -> None:
+    assert set(BROKEN) == checks_of(CommandConformance)
+
+
+@pytest.mark.parametrize("check", BROKEN)
+def test_a_broken_command_fails_the_check_for_it_and_a_sound_one_does_not(check: str, tmp_path: Path) -> None:
+    bites(Case, check, {"command": Sound}, {"command": BROKEN[check], "seconds": 0.2}, tmp_path)
