@@ -36,6 +36,7 @@ from gateway.models.choosing import Models
 from gateway.models.open_providers import OpenProviders, open_chats, open_embeddings
 from gateway.models.told import AllTold, told_before
 from gateway.provided.developing import Developing
+from gateway.provided.lifecycle import Lifecycle
 from gateway.provided.opened import Opened
 from plugins.command_contract import Command
 from plugins.contracts import ChatProvider, Clock, House
@@ -110,8 +111,9 @@ class Assembling:
         memory = await opened(open_memory(self.home, self.settings, embeddings, hooks.memory_backends, self.clock))
         facts = await opened(facts_of(self.home, self.settings, committer, self.clock))
         finding = self._finding(facts, catalog, models)
-        provided = Opened(hooks, functools.partial(house, memory=memory, facts=facts))
-        developing = self._developing(hooks, providers, embeddings, memory, provided)
+        furnished = functools.partial(house, memory=memory, facts=facts)
+        provided, lifecycle = Opened(hooks, furnished), Lifecycle(hooks, furnished)
+        developing = self._developing(hooks, providers, embeddings, memory, provided=provided, lifecycle=lifecycle)
 
         def unopened() -> list[str]:
             told = [each for part in (providers, embeddings, memory, facts, finding) for each in part.troubles()]
@@ -128,7 +130,7 @@ class Assembling:
         around = self._surroundings(
             hooks, models, provided.commands, troubles=troubles, memory=memory, facts=facts, finding=finding
         )
-        parts = self._parts(hooks, models, providers, provided=provided, around=around)
+        parts = self._parts(hooks, models, providers, provided=provided, around=around, lifecycle=lifecycle)
         switchboard = await opened(self._switchboard(journals, catalog, parts))
         return Assembly(
             hooks=hooks,
@@ -171,13 +173,16 @@ class Assembling:
         providers: OpenProviders[ChatProvider],
         embeddings: OpenProviders[EmbeddingProvider],
         memory: Memory,
+        *,
         provided: Opened,
+        lifecycle: Lifecycle,
     ) -> tuple[Developing, ...]:
-        async def taken() -> None:
+        async def taken(name: str) -> None:
             await providers.fit(self.config)
             await embeddings.fit(self.config)
             provided.fit()
             memory.wake()
+            await lifecycle.started(only=name)
 
         return tuple(
             Developing(
@@ -210,6 +215,7 @@ class Assembling:
         *,
         provided: Opened,
         around: Surroundings,
+        lifecycle: Lifecycle,
     ) -> Parts:
         workspace = self.home.workspace(self.config.agent.workspace)
         return Parts(
@@ -227,6 +233,7 @@ class Assembling:
             flushes=provided.flushes,
             figures=self.figures,
             around=around,
+            lifecycle=lifecycle,
         )
 
     def _switchboard(self, journals: Journals, catalog: Catalog, parts: Parts) -> Switchboard:

@@ -144,6 +144,7 @@ class Daemon:
             folders=self._folders,
         )
         gateway = await assembling.assembled()
+        await gateway.parts.lifecycle.started()
         async with self._door(gateway, people) as door:
             with contextlib.suppress(TimeoutError):  # so that the first message knows the models of this machine
                 async with asyncio.timeout(LOOK_SECONDS):
@@ -152,7 +153,9 @@ class Daemon:
             self._announce(gateway.models)
             _collect_garbage()
             async with self._background(gateway, door):
-                return await self._until_stopped(gateway.committer, gateway.switchboard)
+                code = await self._until_stopped(gateway.committer, gateway.switchboard)
+                await gateway.parts.lifecycle.stopping()
+                return code
 
     # --- serving ------------------------------------------------------------------------------------------------------
 
@@ -165,6 +168,7 @@ class Daemon:
             asyncio.create_task(gateway.memory.watch()),
             asyncio.create_task(gateway.finding.run()),
             asyncio.create_task(gateway.last_hour.run()),
+            asyncio.create_task(gateway.parts.lifecycle.run()),
             asyncio.create_task(gateway.switchboard.resume_all()),
             *(asyncio.create_task(each.run()) for each in gateway.developing),
             asyncio.create_task(door.uploads.sweep(self.home.sessions)),

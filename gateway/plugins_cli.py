@@ -10,10 +10,13 @@ import click
 
 from gateway.command_line import config_option, end, home_at, home_option, json_option
 
+KINDS = ("provider", "embedding", "tool", "command", "policy")
+"""What `new` writes: those of `plugins.templates.packages`, which is not imported for quick help."""
+
 
 @click.group()
 def plugins() -> None:
-    """Look at the plugins that are installed, and try one."""
+    """Look at the plugins that are installed, try one, begin one."""
 
 
 @plugins.command("list")
@@ -39,3 +42,15 @@ def check_plugin(name: str, home: Path | None, file: Path | None, *, as_json: bo
     from gateway import plugins_commands as commands  # noqa: PLC0415 - for quick help
 
     end(lambda: commands.check_plugin(name, file or home_at(home).config, os.environ, sys.stdout, as_json=as_json))
+
+
+@plugins.command("new")
+@click.argument("kind", type=click.Choice(KINDS))
+@click.argument("name")
+@click.option("--into", type=click.Path(path_type=Path, file_okay=False), help="The folder to make [exuvia-NAME].")
+def new_plugin(kind: str, name: str, into: Path | None) -> None:
+    """Write a package that provides NAME, a chat provider, an embedding provider, a tool, a command or a policy: complete,
+    with tests that pass, for you to change."""
+    from gateway import plugins_commands as commands  # noqa: PLC0415 - for quick help
+
+    end(lambda: commands.new_plugin(kind, name, into, sys.stdout))

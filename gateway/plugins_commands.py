@@ -1,4 +1,4 @@
-"""`exuvia plugins list|check`. Each function prints and returns an exit code: 0 well, 1 something wrong was found."""
+"""`exuvia plugins list|check|new`. Each function prints and returns an exit code: 0 well, 1 something wrong was found."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from plugins.folders import NoPlugin, PluginFolder
 from plugins.hooks import Hooks
 from plugins.loading import installed_plugins, load_one, load_plugins
 from plugins.strangers import StrangerFailed, attempt
+from plugins.templates.packages import NotWritten, write_package
 
 WORDS = {
     "register_chat_providers": "chat provider",
@@ -71,6 +72,18 @@ def check_plugin(name: str, file: Path, environment: Mapping[str, str], out: Tex
     else:
         out.writelines(f"{one_line(line, 600)}\n" for line in _report(checked))
     return WRONG if hooks.refused else WELL
+
+
+def new_plugin(kind: str, name: str, into: Path | None, out: TextIO) -> int:
+    """Write a package, and say what to do with it."""
+    folder = into or Path(f"exuvia-{name.replace('_', '-')}")
+    try:
+        files = write_package(kind, name, folder)
+    except NotWritten as error:
+        raise click.ClickException(str(error)) from error
+    out.writelines(f"{file}\n" for file in files)
+    out.write(f"\nNext: cd {folder} && pip install -e '.[test]' && pytest\nThen: exuvia run --plugin {folder}\n")
+    return WELL
 
 
 def _load(hooks: Hooks, name: str, config: Config) -> str:

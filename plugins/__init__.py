@@ -10,7 +10,8 @@ What an author meets:
                  embedding: the same for what makes vectors
     errors       what a plugin may raise
     hookspecs    the hooks, each with its promise
-    pruning      what a decision about pruning is given; compactions: the same, and what notices of them say
+    pruning      what a decision about pruning is given; compactions: the same, and what notices of them say;
+                 turns: what is said of a turn
     secrets      a text that prints as nothing
 
 How plugins come in:
@@ -42,6 +43,7 @@ The built-ins:
 For authors' own tests:
 
     conformance/  test cases to inherit
+    templates/    packages to begin with
     tools/       what the model may do
 """
 
@@ -117,6 +119,7 @@ if TYPE_CHECKING:
     from plugins.pruning import PruningBudget as PruningBudget
     from plugins.pruning import PruningContext as PruningContext
     from plugins.pruning import PruningRules as PruningRules
+    from plugins.refusals import StatusRefused as StatusRefused
     from plugins.secrets import Secret as Secret
     from plugins.summaries import Answered as Answered
     from plugins.summaries import Ask as Ask
@@ -126,6 +129,7 @@ if TYPE_CHECKING:
     from plugins.summaries import Leaving as Leaving
     from plugins.summaries import Summarizer as Summarizer
     from plugins.summaries import Summary as Summary
+    from plugins.turns import EndedTurn as EndedTurn
     from sessions.context import Context as Context
     from sessions.messages import AssistantMessage as AssistantMessage
     from sessions.messages import Attachment as Attachment
@@ -166,8 +170,10 @@ _NAMES = {
     "plugins.memory.scope": "Scope",
     "plugins.memory.sources": "Reading",
     "plugins.pruning": "PruningBudget PruningContext PruningRules",
+    "plugins.refusals": "StatusRefused",
     "plugins.secrets": "Secret",
     "plugins.summaries": "Answered Ask Flush FlushRules Flushed Leaving Summarizer Summary",
+    "plugins.turns": "EndedTurn",
     "sessions.context": "Context",
     "sessions.messages": "AssistantMessage Attachment Message ToolCall ToolDefinition ToolMessage Usage UserMessage",
     "sessions.pruning": "Clear Edit Trim",

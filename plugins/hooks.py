@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -18,7 +18,7 @@ import pluggy
 from plugins import deciding, hookspecs, telling
 from plugins.command_contract import Command
 from plugins.compactions import AfterCompaction, BeforeCompaction, CompactionBudget, CompactionContext
-from plugins.contracts import ChatProvider, NoSettings, Tool
+from plugins.contracts import ChatProvider, House, NoSettings, Tool
 from plugins.deciding import Decision
 from plugins.embedding import EmbeddingProvider
 from plugins.implementations import Implementation, Implementations
@@ -28,6 +28,7 @@ from plugins.pruning import PruningBudget, PruningContext
 from plugins.strangers import StrangerFailed, attempt
 from plugins.summaries import Flush, Summarizer
 from plugins.telling import Notice
+from plugins.turns import EndedTurn
 from plugins.validation import Unfit, hook_function
 from sessions.admitting import admitted, joined
 from sessions.events import PluginFailed, Trigger
@@ -216,11 +217,28 @@ class Hooks:
 
     async def before_compaction(self, compaction: BeforeCompaction) -> tuple[PluginFailed, ...]:
         """Tell the plugins that one begins; returns who of them failed."""
-        return await self._notice("before_compaction").tell({"compaction": compaction})
+        return await self._notice("before_compaction").tell(lambda _: {"compaction": compaction})
 
     async def after_compaction(self, compaction: AfterCompaction) -> tuple[PluginFailed, ...]:
         """Tell the plugins that one was made; returns who of them failed."""
-        return await self._notice("after_compaction").tell({"compaction": compaction})
+        return await self._notice("after_compaction").tell(lambda _: {"compaction": compaction})
+
+    async def gateway_started(self, house: Callable[[str], House], *, only: str = "") -> tuple[PluginFailed, ...]:
+        """Tell the plugins, or one of them, that the gateway is about to serve, each with its own house; returns who
+        failed."""
+        return await self._notice("gateway_started").tell(lambda plugin: {"house": house(plugin)}, only=only)
+
+    async def gateway_stopping(self) -> tuple[PluginFailed, ...]:
+        """Tell the plugins that the gateway ends; returns who of them failed."""
+        return await self._notice("gateway_stopping").tell(lambda _: {})
+
+    async def turn_ended(self, turn: EndedTurn) -> tuple[PluginFailed, ...]:
+        """Tell the plugins that a turn is over; returns who of them failed."""
+        return await self._notice("turn_ended").tell(lambda _: {"turn": turn})
+
+    def anybody(self, hook: str) -> bool:
+        """Whether a hook is implemented at all."""
+        return bool(getattr(self._pluggy.hook, hook).get_hookimpls())
 
     def _decision(self, hook: str) -> Decision:
         if hook not in self._decisions:

@@ -21,11 +21,12 @@ import pluggy
 
 from plugins.command_contract import Command
 from plugins.compactions import AfterCompaction, BeforeCompaction, CompactionBudget, CompactionContext
-from plugins.contracts import ChatProvider, Tool
+from plugins.contracts import ChatProvider, House, Tool
 from plugins.embedding import EmbeddingProvider
 from plugins.memory.backend import MemoryBackend
 from plugins.pruning import PruningBudget, PruningContext
 from plugins.summaries import Flush, Summarizer
+from plugins.turns import EndedTurn
 from sessions.events import Trigger
 from sessions.pruning import Edit
 
@@ -110,4 +111,24 @@ async def before_compaction(compaction: BeforeCompaction) -> None:
 @hookspec
 async def after_compaction(compaction: AfterCompaction) -> None:
     """Hear that a compaction was made and stands in the log. One that was abandoned is not told of."""
+    raise AssertionError
+
+
+@hookspec
+async def gateway_started(house: House) -> None:
+    """Hear that the gateway is about to serve: everything is open, and nothing has come in. `house` is the plugin's own; its
+    `settings` are what `[plugins.NAME]` says. A plugin that is loaded again while its author works on it hears it again."""
+    raise AssertionError
+
+
+@hookspec
+async def gateway_stopping() -> None:
+    """Hear that the gateway ends: no turn runs any more. All plugins together have ten seconds."""
+    raise AssertionError
+
+
+@hookspec
+async def turn_ended(turn: EndedTurn) -> None:
+    """Hear that a turn is over. Told behind it, one turn after the other: nobody waits for what a plugin does here. Those of
+    a gateway that ends at the same moment may be told to nobody."""
     raise AssertionError

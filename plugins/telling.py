@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import structlog
 
@@ -28,11 +28,14 @@ class Notice:
         self._seconds = seconds
         self._stopping: set[asyncio.Task[StrangerFailed | None]] = set()
 
-    async def tell(self, given: Mapping[str, object]) -> tuple[PluginFailed, ...]:
-        """Tell everybody, with the arguments by name; returns how some failed. Only our own cancellation raises."""
+    async def tell(self, given: Callable[[str], Mapping[str, object]], *, only: str = "") -> tuple[PluginFailed, ...]:
+        """Tell everybody, or one plugin; `given` has the arguments of each by name. Returns how some failed. Only our own
+        cancellation raises."""
         failures = []
         for told in self._implementations.now():
-            if (failed := await self._told(told, given)) is None:
+            if only not in ("", told.plugin):
+                continue
+            if (failed := await self._told(told, given(told.plugin))) is None:
                 self._implementations.did_well(told)
             else:
                 failures.append(self._implementations.failed(told, failed))

@@ -24,7 +24,7 @@ _TOOL = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 _LINE = re.compile(r"[^\x00-\x1f\x7f]{1,300}")
 
 
-NOTICES = frozenset(["before_compaction", "after_compaction"])
+NOTICES = frozenset(["before_compaction", "after_compaction", "gateway_started", "gateway_stopping", "turn_ended"])
 """The hooks that are awaited; all others are plain functions that return at once."""
 
 

@@ -18,12 +18,13 @@ class Shelf:
         monkeypatch.syspath_prepend(folder)
 
     def install(self, package: str, entry: str, source: str) -> None:
-        """A package of one module that offers itself under `entry`."""
+        """A package of one module that offers itself, or what `module:name` says of it, under `entry`."""
+        target, package = package, package.partition(":")[0]
         (self._folder / f"{package}.py").write_text(source)
         info = self._folder / f"{package}-1.0.dist-info"
         info.mkdir()
         (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
-        (info / "entry_points.txt").write_text(f"[exuvia]\n{entry} = {package}\n")
+        (info / "entry_points.txt").write_text(f"[exuvia]\n{entry} = {target}\n")
         # A later test's package of the same name is another one.
         self._monkeypatch.setitem(sys.modules, package, sys)
         del sys.modules[package]

@@ -38,6 +38,7 @@ from gateway.measuring.figures import Figures
 from gateway.measuring.session_meter import SessionMeter
 from gateway.models.choosing import ChosenModel, Models
 from gateway.models.open_providers import OpenProviders
+from gateway.provided.lifecycle import Lifecycle
 from plugins.command_contract import Command
 from plugins.contracts import ChatProvider, Clock, Tool
 from plugins.hooks import Hooks
@@ -66,6 +67,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     flushes: Mapping[str, Flush]
     figures: Figures
     around: Surroundings
+    lifecycle: Lifecycle
 
 
 class Conversations:
@@ -81,6 +83,7 @@ class Conversations:
         parts = self._parts
         recorder.read_along(self._news.read)
         recorder.read_along(lambda recorded: self._looked_through(recorder, recorded))
+        recorder.read_along(lambda recorded: parts.lifecycle.heard(recorder, recorded))
         meter = SessionMeter(recorder, parts.figures)
         live = Live(meter.listening(chat.news))
         compacting = self._compacting(recorder)

@@ -1,5 +1,6 @@
 """What plugins provide, in the gateway: made, used with care, and replaced while it runs.
 
 opened        tools, commands, summarizers and flushes, each made with what it is given
+lifecycle     plugins hear that the gateway starts and ends, and of each turn
 developing    a plugin that is loaded from its author's folder each time it is saved
 """

@@ -29,7 +29,8 @@ log = structlog.get_logger("exuvia.plugins")
 
 class Developing:
     """Keeps `hooks` equal to what stands in a folder. `fit` gives the plugin its settings; `check` raises ConfigRefused
-    about hooks that cannot be taken; `taken` puts into force what changed."""
+    about hooks that cannot be taken; `taken` puts into force what
+    changed of the plugin of a name."""
 
     def __init__(
         self,
@@ -38,7 +39,7 @@ class Developing:
         *,
         fit: Fit,
         check: Callable[[Hooks], None],
-        taken: Callable[[], Awaitable[None]],
+        taken: Callable[[str], Awaitable[None]],
     ) -> None:
         self._folder = folder
         self._hooks = hooks
@@ -75,7 +76,7 @@ class Developing:
             return
         self._fault = ""
         self._hooks.adopt(tried)
-        await self._taken()
+        await self._taken(self._folder.name)
         log.info("plugin_reloaded", plugin=self._folder.name)
 
     def _try(self) -> Hooks:

@@ -1,0 +1,81 @@
+"""A new package for a plugin: its texts, with the name that the author chose."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from pathlib import Path
+
+import msgspec
+
+_HERE = Path(__file__).parent
+
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,31}")
+"""What a thing may be called: `validation` wants it of providers and commands."""
+
+
+class Kind(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that a package can provide: what it is, how a person comes to use it, and what is needed for its tests
+    besides."""
+
+    what: str
+    use: str
+
+
+KINDS = {
+    "provider": Kind(
+        what="a chat provider",
+        use='[agent]\nmodel = "__NAME__:small"\n\n[providers.__NAME__]\napi_key = "env:__VARIABLE___API_KEY"',
+    ),
+    "embedding": Kind(
+        what="an embedding provider",
+        use='[memory.embedding]\nprovider = "__NAME__"\napi_key = "env:__VARIABLE___API_KEY"',
+    ),
+    "tool": Kind(what="a tool for the model", use="[plugins.__NAME__]\nlongest = 2000"),
+    "command": Kind(what="a command that people type", use="# Then type /__NAME__ in any conversation."),
+    "policy": Kind(
+        what="a policy of pruning and compaction",
+        use="[plugins.__NAME__]\nkeep_results = 8",
+    ),
+}
+"""The kinds by the word that `exuvia plugins new` takes."""
+
+
+class NotWritten(Exception):
+    """A package cannot be written so; the text is a sentence for a person."""
+
+
+def write_package(kind: str, name: str, folder: Path) -> list[Path]:
+    """Write a package that provides one of `KINDS` under a name into a folder that is empty or not there; returns the files.
+    NotWritten where the name cannot be one or the folder is not free."""
+    if not _NAME.fullmatch(name) or keyword.iskeyword(name):
+        raise NotWritten(f"{name!r} cannot be its name: lower-case letters, digits and _, a letter first, up to 32.")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise NotWritten(f"{folder} is there already and not empty; --into names another folder.")
+    written = []
+    for path, template in (
+        ("pyproject.toml", "pyproject.toml.txt"),
+        ("README.md", "README.md.txt"),
+        (f"exuvia_{name}.py", f"{kind}.py.txt"),
+        (f"tests/test_{name}.py", f"test_{kind}.py.txt"),
+    ):
+        file = folder / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(_filled((_HERE / template).read_text(), KINDS[kind], name))
+        written.append(file)
+    return written
+
+
+def _filled(text: str, kind: Kind, name: str) -> str:
+    camel = "".join(part.capitalize() for part in name.split("_"))
+    for mark, value in (
+        ("__USE__", kind.use),
+        ("__WHAT__", kind.what),
+        ("__PACKAGE__", f"exuvia-{name.replace('_', '-')}"),
+        ("__MODULE__", f"exuvia_{name}"),
+        ("__CLASS__", camel),
+        ("__VARIABLE__", name.upper()),
+        ("__NAME__", name),
+    ):
+        text = text.replace(mark, value)
+    return text

@@ -1,0 +1,93 @@
+"""What plugins hear of the gateway's life."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tests.gateway.gateways import gateway
+from tests.shelf import Shelf
+
+DIARY = """
+import msgspec
+from exuvia import hookimpl
+
+class Settings(msgspec.Struct, frozen=True):
+    word: str = "started"
+
+class Diary:
+    @hookimpl
+    async def gateway_started(self, house):
+        self.folder = house.folder
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.write(house.settings.word)
+
+    @hookimpl
+    async def turn_ended(self, turn):
+        self.write(f"{turn.person} {turn.key} {turn.turn} {turn.outcome} {turn.code}".strip())
+
+    @hookimpl
+    async def gateway_stopping(self):
+        self.write("stopping")
+
+    def write(self, line):
+        with (self.folder / "diary.txt").open("a") as file:
+            file.write(line + "\\n")
+
+plugin = Diary()
+plugin.Settings = Settings
+"""
+
+GRUMPY = """
+from exuvia import hookimpl
+
+@hookimpl
+async def turn_ended(turn):
+    raise KeyboardInterrupt("no more turns")
+"""
+
+
+@pytest.fixture
+def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shelf:
+    return Shelf(tmp_path / "shelf", monkeypatch)
+
+
+async def test_a_plugin_hears_of_the_start_each_turn_and_the_end(tmp_path: Path, shelf: Shelf) -> None:
+    shelf.install("exuvia_diary:plugin", "diary", DIARY)
+    settings = {"plugins.allow": ["diary"], "plugins.diary.word": "good morning"}
+
+    async with gateway(tmp_path / "home", settings=settings, script=[{"text": "hi"}, {"error": "bad_request"}]) as g:
+        client = await g.connect()
+        await client.chat("hello")
+        await client.send("again")
+        await client.until_event("turn_ended")
+        diary = tmp_path / "home" / "plugins" / "diary" / "diary.txt"
+        async with asyncio.timeout(10):  # the notices come behind the turns
+            while "failed" not in diary.read_text():
+                await asyncio.sleep(0.01)
+
+    assert diary.read_text().splitlines() == [
+        "good morning",
+        "owner main 1 replied",
+        "owner main 2 failed bad_request",
+        "stopping",
+    ]
+
+
+async def test_a_plugin_that_fails_to_hear_is_named_in_the_log_and_switched_off(tmp_path: Path, shelf: Shelf) -> None:
+    shelf.install("exuvia_grumpy", "grumpy", GRUMPY)
+
+    async with gateway(tmp_path / "home", settings={"plugins.allow": ["grumpy"]}) as g:
+        client = await g.connect()
+        failures = []
+        for _ in range(3):
+            assert await client.chat("hello") == "hello"
+            failures.append(await client.until_event("plugin_failed"))
+        status = await client.command("/status")
+
+    assert [(f["hook"], f["sentence"], f.get("off", False)) for f in failures] == [
+        ("turn_ended", "KeyboardInterrupt: no more turns", off) for off in (False, False, True)
+    ]
+    assert "'grumpy' (turn_ended) is not used: it is switched off until a restart" in status

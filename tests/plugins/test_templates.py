@@ -1,0 +1,75 @@
+"""What `exuvia plugins new` writes can be used as it is, and passes its own tests."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from gateway.cli import cli
+from gateway.plugins_cli import KINDS
+from plugins.templates.packages import KINDS as TEMPLATES
+from plugins.templates.packages import NotWritten, write_package
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_there_is_a_template_for_each_kind_that_the_command_line_knows() -> None:
+    assert tuple(TEMPLATES) == KINDS
+
+
+def test_every_package_passes_its_own_tests_and_the_kits(tmp_path: Path) -> None:
+    for kind in KINDS:
+        write_package(kind, f"acme_{kind}", tmp_path / kind)
+    folders = [tmp_path / kind for kind in KINDS]
+    path = os.pathsep.join(map(str, (ROOT, *folders)))
+
+    answer = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error", *folders],
+        env={**os.environ, "PYTHONPATH": path, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_package_can_be_loaded_from_its_folder_and_says_how_it_is_used(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    folder, name = tmp_path / "new", f"template_{kind}"
+
+    written = CliRunner().invoke(cli, ["plugins", "new", kind, name, "--into", str(folder)])
+    checked = CliRunner().invoke(cli, ["plugins", "check", str(folder), "--home", str(tmp_path)])
+
+    assert written.exit_code == 0, written.output
+    assert (checked.exit_code, checked.output.splitlines()[-1]) == (0, f"The plugin {name!r} can be used.")
+    assert "__" not in (folder / "README.md").read_text()
+    project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
+    assert project["entry-points"]["exuvia"] == {name: f"exuvia_{name}"}
+    assert project["name"] == f"exuvia-template-{kind}"
+
+
+@pytest.mark.parametrize("name", ["Acme", "9lives", "a-b", "", "class", "a" * 33, "../x"])
+def test_a_name_that_nothing_could_have_is_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(NotWritten, match="cannot be its name"):
+        write_package("tool", name, tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+def test_nothing_is_written_over(tmp_path: Path) -> None:
+    (tmp_path / "notes.md").write_text("mine")
+
+    with pytest.raises(NotWritten, match="not empty"):
+        write_package("tool", "acme", tmp_path)
+
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.md"]
