@@ -23,7 +23,8 @@ from plugins.chat.loose_json import as_object
 from plugins.chat.pictures import quoted, sent_with
 from plugins.chat.remembered import Remembered
 from plugins.chat.tool_names import taken_name
-from plugins.contracts import ChatRequest, ToldLimits
+from plugins.contracts import ChatRequest, ToldLimits, Wishes
+from plugins.errors import BadRequest
 from sessions.context import Context
 from sessions.messages import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
 
@@ -37,6 +38,10 @@ _MARKED = 2
 
 _LOOSE = 3
 """Turns at the end that are encoded anew: they may still grow, and their marks move on."""
+
+_NAMES = {"stop": "stop_sequences"}
+_UNKNOWN = frozenset({"seed", "presence_penalty", "frequency_penalty"})
+"""Parameters that the service calls otherwise, and those that it does not have."""
 
 _BEFORE = "(The conversation begins with your words.)"
 _EMPTY = "(An empty message.)"
@@ -120,22 +125,36 @@ def _head(
     head |= _sampling(request.model, parameters, thinks=bool(thinking and thinking.get("type") != "disabled"))
     if thinking:
         head["thinking"] = thinking
-    if effort:
-        head["output_config"] = {"effort": effort}
+    output: Json = {"effort": effort} if effort else {}
+    if (form := request.wishes.form) is not None:
+        if form.schema is None:
+            raise BadRequest("Anthropic's models answer in JSON where they are given a schema, and not without one.")
+        output["format"] = {"type": "json_schema", "schema": form.schema}
+    if output:
+        head["output_config"] = output
     if context.instructions.strip():
         head["system"] = [{"type": "text", "text": context.instructions, "cache_control": _MARK}]
-    return head | _tools(context)
+    return head | _tools(context) | _choice(request.wishes)
 
 
 def _sampling(model: str, parameters: Json, *, thinks: bool) -> Json:
     """The parameters as the model takes them. They are configured for all models: what one does not know must not close
     it. Temperatures end at 1 here, and where there is one there may be no `top_p`."""
+    parameters = {_NAMES.get(name, name): value for name, value in parameters.items() if name not in _UNKNOWN}
     temperature, top_p = parameters.pop("temperature", None), parameters.pop("top_p", None)
     if thinks or not takes_sampling(model):
         return parameters
     if temperature is not None:
         return parameters | {"temperature": min(temperature, 1.0)}
     return parameters if top_p is None else parameters | {"top_p": top_p}
+
+
+def _choice(wishes: Wishes) -> Json:
+    """Which tool is to be called, and how many at once."""
+    if not wishes.must_call and not wishes.one_call:
+        return {}
+    kind: Json = {"type": "tool", "name": wishes.tool} if wishes.tool else {"type": "any" if wishes.must_call else "auto"}
+    return {"tool_choice": kind | ({"disable_parallel_tool_use": True} if wishes.one_call else {})}
 
 
 def _tools(context: Context) -> Json:

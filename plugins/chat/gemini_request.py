@@ -17,7 +17,7 @@ from plugins.chat.loose_json import as_object
 from plugins.chat.pictures import quoted, sent_with
 from plugins.chat.remembered import Remembered
 from plugins.chat.tool_names import taken_name
-from plugins.contracts import ChatRequest
+from plugins.contracts import ChatRequest, Wishes
 from sessions.context import Context
 from sessions.messages import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
 
@@ -33,7 +33,14 @@ GO_ON = "(Go on.)"
 NO_TEXT = "(No text.)"
 """What a person is made to say where the vendor demands that one speaks, and none did."""
 
-_NAMES = {"max_tokens": "maxOutputTokens", "top_p": "topP", "top_k": "topK"}
+_NAMES = {
+    "max_tokens": "maxOutputTokens",
+    "top_p": "topP",
+    "top_k": "topK",
+    "stop": "stopSequences",
+    "presence_penalty": "presencePenalty",
+    "frequency_penalty": "frequencyPenalty",
+}
 _SIGN_NOTHING = ("gemini-1.", "gemini-2.", "gemma")
 """Models, by the beginning of their name, that demand no signature. Every later one does."""
 
@@ -53,15 +60,19 @@ class Encoder:
         last = _grow(joined, messages, known, request.pictures, signs=signs)
         self._remembered.keep(session, messages, joined)
         end = b"" if last in (UserMessage, ToolMessage) else b"," * bool(joined) + _said(GO_ON)
-        head = _encode(_head(request.context, max_tokens))[:-1]
+        head = _encode(_head(request.context, request.wishes, max_tokens))[:-1]
         return b"".join((head, b"," * (head != b"{"), b'"contents":[', joined, end, b"]}"))
 
 
-def _head(context: Context, max_tokens: int | None) -> Json:
-    """What stands before the contents."""
+def _head(context: Context, wishes: Wishes, max_tokens: int | None) -> Json:
+    """What stands before the contents. Of several calls at once the service has no word."""
     options = {_NAMES.get(name, name): value for name, value in context.parameters.items() if value is not None}
     if max_tokens is not None:
         options.setdefault("maxOutputTokens", max_tokens)
+    if wishes.form is not None:
+        options["responseMimeType"] = "application/json"
+        if wishes.form.schema is not None:
+            options["responseJsonSchema"] = wishes.form.schema
     head: Json = {"generationConfig": options} if options else {}
     if context.instructions:
         head["systemInstruction"] = {"parts": [{"text": context.instructions}]}
@@ -71,6 +82,9 @@ def _head(context: Context, max_tokens: int | None) -> Json:
             for tool in context.tools
         ]
         head["tools"] = [{"functionDeclarations": declared}]
+    if wishes.must_call:
+        named = {"allowedFunctionNames": [wishes.tool]} if wishes.tool else {}
+        head["toolConfig"] = {"functionCallingConfig": {"mode": "ANY", **named}}
     return head
 
 

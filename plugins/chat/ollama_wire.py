@@ -18,7 +18,7 @@ from plugins.chat.ollama_errors import in_stream
 from plugins.chat.pictures import quoted, sent_with
 from plugins.chat.remembered import Remembered
 from plugins.contracts import CallDraft, ChatRequest, Delta, Reply
-from plugins.errors import BadAnswer, ContextOverflow, StreamCut
+from plugins.errors import BadAnswer, BadRequest, ContextOverflow, StreamCut
 from plugins.refusals import plain_words
 from sessions.messages import AssistantMessage, Message, ToolCall, ToolMessage, Usage, UserMessage
 
@@ -42,8 +42,12 @@ class Encoder:
 
     def body(self, request: ChatRequest, *, window: int | None, max_tokens: int | None, **fields: Any) -> bytes:
         """The JSON body of a streaming request. `window` and `max_tokens` are in tokens; what is None is left to the
-        server, also of the other fields."""
-        context = request.context
+        server, also of the other fields. Raises BadRequest for a wish that Ollama has no word for."""
+        context, wishes = request.context, request.wishes
+        if wishes.must_call:
+            raise BadRequest("Ollama cannot be told that a tool must be called; leave tool_choice to the model.")
+        if wishes.form is not None:
+            fields = {**fields, "format": "json" if wishes.form.schema is None else wishes.form.schema}
         options = {"num_ctx": window, "num_predict": max_tokens}
         options |= {_OPTIONS.get(name, name): value for name, value in context.parameters.items() if value is not None}
         tools = [{"type": "function", "function": tool} for tool in context.tools] or None

@@ -21,7 +21,7 @@ from plugins.chat.openai_responses_thoughts import Step, compacts, steps_of
 from plugins.chat.pictures import data_url, sent_with
 from plugins.chat.remembered import Remembered
 from plugins.chat.tool_names import taken_name
-from plugins.contracts import ChatRequest
+from plugins.contracts import ChatRequest, Wishes
 from plugins.refusals import error_object
 from sessions.messages import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
 
@@ -33,6 +33,9 @@ _ENCRYPTED = "reasoning.encrypted_content"
 
 _NO_SAMPLING = frozenset({"temperature", "top_p"})
 """What is configured for all models and refused by those that reason."""
+
+_UNKNOWN = frozenset({"stop", "seed", "presence_penalty", "frequency_penalty"})
+"""Parameters that this API does not have."""
 
 LEAST = 1000
 """The fewest tokens from which on the service compacts."""
@@ -113,7 +116,8 @@ class Encoder:
             head["include"] = [_ENCRYPTED]
         if thinks and effort:
             head["reasoning"] = {"effort": effort}
-        options = {name: value for name, value in context.parameters.items() if value is not None}
+        given = context.parameters.items()
+        options = {name: value for name, value in given if value is not None and name not in _UNKNOWN}
         limit = options.pop("max_tokens", max_tokens)
         if limit is not None:
             head["max_output_tokens"] = limit
@@ -123,7 +127,7 @@ class Encoder:
         if context.tools:
             # Without a word on it the service would make each schema strict, with every property required.
             head["tools"] = [{"type": "function", **msgspec.structs.asdict(t), "strict": False} for t in context.tools]
-        return head
+        return head | _wished(request.wishes)
 
     def _items(self, request: ChatRequest) -> bytearray:
         """The conversation's items, joined by commas."""
@@ -138,6 +142,21 @@ class Encoder:
                 joined += b"," * bool(joined) + _encode(item)
         self._remembered.keep(kept, messages, joined)
         return joined
+
+
+def _wished(wishes: Wishes) -> Json:
+    """What a request asks for beside its messages."""
+    wished: Json = {}
+    if wishes.must_call:
+        wished["tool_choice"] = {"type": "function", "name": wishes.tool} if wishes.tool else "required"
+    if wishes.one_call:
+        wished["parallel_tool_calls"] = False
+    if (form := wishes.form) is not None:
+        # Without a word on it the service would make the schema strict.
+        schema = {"type": "json_schema", "name": form.name, "schema": form.schema, "strict": bool(form.strict)}
+        described = {"description": form.description} if form.description else {}
+        wished["text"] = {"format": {"type": "json_object"} if form.schema is None else {**schema, **described}}
+    return wished
 
 
 class _Shown(NamedTuple):

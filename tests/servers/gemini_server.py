@@ -141,12 +141,22 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,127}")
 def what_is_wrong(body: Json, signatures: set[str] | None) -> str | None:
     """What the real service would refuse about a request, in its words; None if nothing. `signatures` are those that the
     model gave, None for a model that demands none."""
-    if unknown := set(body) - {"contents", "systemInstruction", "tools", "generationConfig"}:
+    if unknown := set(body) - {"contents", "systemInstruction", "tools", "toolConfig", "generationConfig"}:
         return f'Invalid JSON payload received. Unknown name "{unknown.pop()}": Cannot find field.'
     contents = body.get("contents")
     if not contents:
         return "* GenerateContentRequest.contents: contents is not specified\n"
-    options = {"temperature", "topP", "topK", "maxOutputTokens"}
+    options = {
+        "temperature",
+        "topP",
+        "topK",
+        "maxOutputTokens",
+        "stopSequences",
+        "seed",
+        "presencePenalty",
+        "frequencyPenalty",
+    }
+    options |= {"responseMimeType", "responseJsonSchema"}
     if unknown := set(body.get("generationConfig", {})) - options:
         name = unknown.pop()
         return f"Invalid JSON payload received. Unknown name \"{name}\" at 'generation_config': Cannot find field."

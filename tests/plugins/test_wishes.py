@@ -1,0 +1,148 @@
+"""What a request wishes beside its messages, in each service's own words, or refused where it has none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from plugins.contracts import AnswerForm, Wishes
+from plugins.errors import BadRequest
+from tests.plugins.asking import READ, question
+from tests.plugins.vendors import ANTHROPIC, GEMINI, OLLAMA, OPENAI, RESPONSES, Vendor
+
+SCHEMA: dict[str, Any] = {"type": "object", "properties": {"n": {"type": "integer"}}, "additionalProperties": False}
+FORM = AnswerForm(name="number", schema=SCHEMA, strict=True)
+PARAMETERS: dict[str, Any] = {
+    "max_tokens": 50,
+    "stop": ["END"],
+    "seed": 7,
+    "presence_penalty": 0.5,
+    "frequency_penalty": -0.5,
+}
+
+
+async def sent(vendor: Vendor, wishes: Wishes, *names: str, **parameters: Any) -> dict[str, Any]:
+    """What the service is sent under these names; it accepts the request."""
+    request = msgspec.structs.replace(question(model=vendor.model, tools=(READ,), **parameters), wishes=wishes)
+    async with vendor.serving(vendor.says("done")) as (client, server):
+        assert (await client.ask(request)).text == "done"
+    (body,) = server.requests
+    return {name: body[name] for name in names if name in body}
+
+
+@pytest.mark.parametrize(
+    ("vendor", "expected"),
+    [
+        (OPENAI, {**PARAMETERS}),
+        (RESPONSES, {"max_output_tokens": 50}),
+        (ANTHROPIC, {"max_tokens": 50, "stop_sequences": ["END"]}),
+        (
+            GEMINI,
+            {
+                "generationConfig": {
+                    "maxOutputTokens": 50,
+                    "stopSequences": ["END"],
+                    "seed": 7,
+                    "presencePenalty": 0.5,
+                    "frequencyPenalty": -0.5,
+                }
+            },
+        ),
+    ],
+    ids=lambda each: getattr(each, "name", ""),
+)
+async def test_each_service_is_sent_the_parameters_that_it_has_by_its_own_names(vendor: Vendor, expected: Any) -> None:
+    names = {*expected, *PARAMETERS, "max_output_tokens", "stop_sequences"}
+    assert await sent(vendor, Wishes(), *names, **PARAMETERS) == expected
+
+
+async def test_ollama_is_sent_them_as_options() -> None:
+    options = (await sent(OLLAMA, Wishes(), "options", **PARAMETERS))["options"]
+    assert {name: options[name] for name in ("num_predict", "stop", "seed")} == {
+        "num_predict": 50,
+        "stop": ["END"],
+        "seed": 7,
+    }
+
+
+@pytest.mark.parametrize(
+    ("vendor", "some", "named"),
+    [
+        (
+            OPENAI,
+            {"tool_choice": "required"},
+            {"tool_choice": {"type": "function", "function": {"name": "read"}}, "parallel_tool_calls": False},
+        ),
+        (
+            RESPONSES,
+            {"tool_choice": "required"},
+            {"tool_choice": {"type": "function", "name": "read"}, "parallel_tool_calls": False},
+        ),
+        (
+            ANTHROPIC,
+            {"tool_choice": {"type": "any"}},
+            {"tool_choice": {"type": "tool", "name": "read", "disable_parallel_tool_use": True}},
+        ),
+        (
+            GEMINI,
+            {"toolConfig": {"functionCallingConfig": {"mode": "ANY"}}},
+            {"toolConfig": {"functionCallingConfig": {"mode": "ANY", "allowedFunctionNames": ["read"]}}},
+        ),
+    ],
+    ids=lambda each: getattr(each, "name", ""),
+)
+async def test_each_service_is_told_that_a_tool_must_be_called(vendor: Vendor, some: Any, named: Any) -> None:
+    names = ("tool_choice", "parallel_tool_calls", "toolConfig")
+    assert await sent(vendor, Wishes(must_call=True), *names) == some
+    assert await sent(vendor, Wishes(must_call=True, tool="read", one_call=True), *names) == named
+    assert await sent(vendor, Wishes(), *names) == {}
+
+
+@pytest.mark.parametrize(
+    ("vendor", "expected"),
+    [
+        (
+            OPENAI,
+            {
+                "response_format": {
+                    "type": "json_schema",
+                    "json_schema": {"name": "number", "schema": SCHEMA, "strict": True},
+                }
+            },
+        ),
+        (RESPONSES, {"text": {"format": {"type": "json_schema", "name": "number", "schema": SCHEMA, "strict": True}}}),
+        (ANTHROPIC, {"output_config": {"format": {"type": "json_schema", "schema": SCHEMA}}}),
+        (GEMINI, {"generationConfig": {"responseMimeType": "application/json", "responseJsonSchema": SCHEMA}}),
+        (OLLAMA, {"format": SCHEMA}),
+    ],
+    ids=lambda each: getattr(each, "name", ""),
+)
+async def test_each_service_is_given_the_schema_of_an_answer(vendor: Vendor, expected: Any) -> None:
+    assert await sent(vendor, Wishes(form=FORM), *expected) == expected
+
+
+@pytest.mark.parametrize(
+    ("vendor", "expected"),
+    [
+        (OPENAI, {"response_format": {"type": "json_object"}}),
+        (RESPONSES, {"text": {"format": {"type": "json_object"}}}),
+        (GEMINI, {"generationConfig": {"responseMimeType": "application/json"}}),
+        (OLLAMA, {"format": "json"}),
+    ],
+    ids=lambda each: getattr(each, "name", ""),
+)
+async def test_each_service_is_asked_for_any_json(vendor: Vendor, expected: Any) -> None:
+    assert await sent(vendor, Wishes(form=AnswerForm()), *expected) == expected
+
+
+@pytest.mark.parametrize(
+    ("vendor", "wishes"), [(ANTHROPIC, Wishes(form=AnswerForm())), (OLLAMA, Wishes(must_call=True))], ids=["schema", "call"]
+)
+async def test_what_a_service_has_no_word_for_is_refused_before_it_is_asked(vendor: Vendor, wishes: Wishes) -> None:
+    request = msgspec.structs.replace(question(model=vendor.model, tools=(READ,)), wishes=wishes)
+    async with vendor.serving(vendor.says("done")) as (client, server):
+        with pytest.raises(BadRequest):
+            await client.ask(request)
+    assert server.requests == []
