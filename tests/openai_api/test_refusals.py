@@ -1,0 +1,260 @@
+"""What is wrong with a request is told in one sentence, in OpenAI's form, whatever somebody sends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from base64 import b64encode
+from collections.abc import AsyncIterator, Mapping
+from io import BytesIO
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import msgspec
+import pytest
+from openai.types.chat.completion_create_params import CompletionCreateParamsBase
+
+from gateway.openai_api import bodies, places
+from gateway.openai_api.forms import ChatBody
+from tests.gateway.gateways import TOKEN, Gateway, gateway
+from tests.openai_api.asking import SAID, TOOLS
+from tests.pictures import png
+
+CHAT: dict[str, Any] = {"model": "exuvia", "messages": SAID}
+
+
+@pytest.fixture(name="g")
+async def _gateway(tmp_path: Path) -> AsyncIterator[Gateway]:
+    async with gateway(tmp_path) as g:
+        yield g
+
+
+async def ask(
+    g: Gateway, body: Any, path: str = "chat/completions", method: str = "POST", **headers: str
+) -> tuple[int, dict[str, Any], Mapping[str, str]]:
+    """The status, the error and the headers of a request's answer."""
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    headers = {"Authorization": f"Bearer {TOKEN}"} | headers
+    async with g.http.request(method, f"{g.url}/v1/{path}", data=data, headers=headers) as response:
+        answer = await response.json()
+        return response.status, answer.get("error"), response.headers
+
+
+def said(content: Any, role: str = "user", **more: Any) -> dict[str, Any]:
+    return CHAT | {"messages": [*SAID, {"role": role, "content": content, **more}]}
+
+
+def calling(*ids: str) -> dict[str, Any]:
+    calls = [{"id": id_, "type": "function", "function": {"name": "weather", "arguments": "{}"}} for id_ in ids]
+    return {"role": "assistant", "content": None, "tool_calls": calls}
+
+
+def nested(levels: int) -> dict[str, Any]:
+    schema: dict[str, Any] = {}
+    for _ in range(levels):
+        schema = {"x": schema}
+    return schema
+
+
+WRONG: list[tuple[Any, str, str | None]] = [
+    (b"", "not valid JSON", None),
+    (b"{", "not valid JSON", None),
+    (b"\xff\xfe", "not valid JSON", None),
+    (b'{"model": "\\ud800", "messages": [{"role": "user", "content": ""}]}', "not valid JSON", None),
+    (b'{"model": "x", "messages": [{"role": "user", "content": ""}], "temperature": NaN}', "not valid JSON", None),
+    (b"[" * 100_000, "nested too deeply|not valid", None),
+    (b'{"metadata":' + b"[" * 100_000, "nested too deeply", None),
+    ([], "Expected `object`", None),
+    ({"messages": SAID}, "missing required field `model`", None),
+    ({"model": "exuvia", "messages": []}, "length >= 1", "messages"),
+    (CHAT | {"temprature": 1}, "Unrecognized request argument supplied: temprature", "temprature"),
+    (CHAT | {"temperature": "hot"}, "Expected `float", "temperature"),
+    (CHAT | {"temperature": 3}, "<= 2", "temperature"),
+    (CHAT | {"max_tokens": 0}, ">= 1", "max_tokens"),
+    (CHAT | {"stop": ["x"] * 5}, "length <= 4", "stop"),
+    (CHAT | {"stream": "yes"}, "Expected `bool", "stream"),
+    (CHAT | {"n": 2}, "one answer is given", "n"),
+    (CHAT | {"logprobs": True}, "logprobs is not offered", "logprobs"),
+    (CHAT | {"functions": [{"name": "x"}]}, "send `tools` instead", "functions"),
+    (CHAT | {"modalities": ["text", "audio"]}, "answers are text", "modalities"),
+    (CHAT | {"tool_choice": "required"}, "only allowed when tools", "tool_choice"),
+    (
+        CHAT | {"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "other"}}},
+        "none of the tools",
+        "tool_choice",
+    ),
+    (
+        CHAT | {"tools": [{"type": "function", "function": {"name": "a b"}}]},
+        "a name of up to 64",
+        "tools[0].function.name",
+    ),
+    (CHAT | {"tools": [{"type": "custom", "custom": {}}]}, "'custom'", "tools[0].type"),
+    (
+        CHAT | {"tools": [{"type": "function", "function": {"name": "x", "parameters": nested(150)}}]},
+        "nested more than 100 levels",
+        None,
+    ),
+    (CHAT | {"response_format": {"type": "xml"}}, "'xml'", "response_format.type"),
+    (said("x", role="function"), "'function'", "messages[1].role"),
+    (said(5), "Expected `str | array`", "messages[1].content"),
+    (said([{"type": "video"}]), "'video'", "messages[1].content[0].type"),
+    (said([{"type": "input_audio", "input_audio": {}}]), "no sound", "messages[1].content[0]"),
+    (said([{"type": "file", "file": {}}]), "no other files", "messages[1].content[0]"),
+    (said(None, role="assistant"), "needs content or tool_calls", "messages[1]"),
+    (said("x", role="tool", tool_call_id="c1"), "must be a response to a preceding message", "messages"),
+    (CHAT | {"messages": [*SAID, calling("c1")]}, "These have no response: c1", "messages"),
+    (
+        CHAT
+        | {
+            "messages": [
+                *SAID,
+                calling("c1", "c2"),
+                {"role": "tool", "content": "x", "tool_call_id": "c1"},
+                *SAID,
+            ]
+        },
+        "These have no response: c2",
+        "messages",
+    ),
+    (CHAT | {"messages": [{"role": "system", "content": "x"}]}, "nothing to answer", "messages"),
+    (
+        said([{"type": "image_url", "image_url": {"url": "http://169.254.169.254/latest"}}]),
+        "not fetched from elsewhere",
+        "messages[1].content[0].image_url.url",
+    ),
+    (
+        said([{"type": "image_url", "image_url": {"url": "data:image/png;base64,####"}}]),
+        "not valid base64",
+        "messages[1].content[0].image_url.url",
+    ),
+    (
+        said([{"type": "image_url", "image_url": {"url": "data:text/html;base64,PGI+"}}]),
+        "no whole PNG",
+        "messages[1].content[0].image_url.url",
+    ),
+    (
+        said(
+            [{"type": "image_url", "image_url": {"url": f"data:image/png;base64,{b64encode(png()).decode()}"}}],
+        ),
+        "scripted:echo sees no pictures",
+        "messages",
+    ),
+]
+"""Of each body that is wrong: words of the sentence that says so, and where."""
+
+
+async def test_what_is_wrong_is_told_in_one_sentence(g: Gateway) -> None:
+    told = [(await ask(g, body), words, param) for body, words, param in WRONG]
+    for (status, error, _), words, param in told:
+        assert (status, error["type"], error["param"]) == (400, "invalid_request_error", param), error
+        assert re.search(words, error["message"]), error
+        assert len(error["message"]) < 600
+        assert "\n" not in error["message"]
+
+
+async def test_five_megabytes_of_one_line_are_answered_as_any_other_message(tmp_path: Path) -> None:
+    data = json.dumps(CHAT | {"messages": [{"role": "user", "content": "lorem ipsum " * 450_000}]}).encode()
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    async with (
+        gateway(tmp_path, script=[{"text": "Very long."}]) as g,
+        g.http.post(f"{g.url}/v1/chat/completions", data=BytesIO(data), headers=headers) as response,
+    ):
+        assert (await response.json())["choices"][0]["message"]["content"] == "Very long."
+
+
+async def test_a_body_that_is_too_large_is_refused_before_it_has_come(g: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bodies, "BODY_BYTES", 1000)
+
+    async def drips() -> AsyncIterator[bytes]:
+        for _ in range(100):
+            yield b" " * 100
+
+    for body in (b" " * 1001, drips()):
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        async with g.http.post(f"{g.url}/v1/chat/completions", data=body, headers=headers) as response:
+            assert (response.status, (await response.json())["error"]["code"]) == (413, "request_too_large")
+
+
+async def test_a_body_that_does_not_come_is_not_waited_for(g: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bodies, "PIECE_SECONDS", 0.05)
+
+    async def stands_still() -> AsyncIterator[bytes]:
+        yield b"{"
+        await asyncio.sleep(1)
+
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    async with g.http.post(f"{g.url}/v1/chat/completions", data=stands_still(), headers=headers) as response:
+        assert response.status == 408
+
+
+async def test_a_packed_body_is_not_unpacked(g: Gateway) -> None:
+    status, error, _ = await ask(g, b"\x1f\x8b", **{"Content-Encoding": "gzip"})
+    assert (status, error["type"]) == (415, "invalid_request_error")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "code"),
+    [
+        ("POST", "completions", 404, "unknown_url"),
+        ("GET", "", 404, "unknown_url"),
+        ("GET", "chat/completions", 405, "method_not_allowed"),
+        ("DELETE", "models/exuvia", 405, "method_not_allowed"),
+        ("GET", "models/nothing", 404, "model_not_found"),
+    ],
+)
+async def test_what_is_not_there_is_told_so(g: Gateway, method: str, path: str, status: int, code: str) -> None:
+    found, error, _ = await ask(g, b"", path, method)
+    assert (found, error["code"]) == (status, code)
+
+
+async def test_nobody_is_answered_without_a_token_or_under_another_name(g: Gateway) -> None:
+    for headers in ({"Authorization": "Bearer wrong-token"}, {"Authorization": "Basic x"}, {"Authorization": ""}):
+        status, error, answered = await ask(g, CHAT, **headers)
+        assert (status, error["code"], answered["WWW-Authenticate"]) == (401, "invalid_api_key", "Bearer")
+    async with g.http.post(f"{g.url}/v1/chat/completions", json=CHAT, params={"api_key": TOKEN}) as response:
+        assert response.status == 401, "a token in the address counts for nothing"
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    for header in ({"Host": "evil.example"}, {"Origin": "https://evil.example"}):
+        async with g.http.post(f"{g.url}/v1/chat/completions", json=CHAT, headers=headers | header) as response:
+            assert response.status == 403
+
+
+async def test_whoever_guesses_is_told_to_wait(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as g:
+        for number in range(12):
+            status, _, headers = await ask(g, CHAT, Authorization=f"Bearer guess-{number}")
+            assert status == 401
+        assert int(headers["Retry-After"]) >= 1
+        assert (await ask(g, CHAT))[0] == 200, "and nobody else is"
+
+
+async def test_too_many_at_once_are_told_to_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(places, "OF_ONE_PERSON", 1)
+    async with gateway(tmp_path, script=[{"text": "slow", "delay_ms": 300}]) as g:
+        first = asyncio.create_task(ask(g, CHAT))
+        await asyncio.sleep(0.15)
+        status, error, headers = await ask(g, CHAT)
+        assert (status, error["code"], headers["Retry-After"]) == (429, "busy", "1")
+        assert (await first)[0] == 200
+        assert (await ask(g, CHAT))[0] == 200
+
+
+async def test_a_gateway_that_stops_takes_nothing_more(tmp_path: Path) -> None:
+    async with gateway(tmp_path, script=[{"text": "a word", "delay_ms": 200}]) as g:
+        client = await g.connect()
+        await client.send("hold it open")
+        await client.until_event("turn_started")
+        g.daemon.stop()
+        async with asyncio.timeout(5):
+            while not g.daemon.readiness.refuses:
+                await asyncio.sleep(0.01)
+        status, error, headers = await ask(g, CHAT)
+        assert (status, error["code"], headers["Retry-After"]) == (503, "unavailable", "1")
+
+
+def test_every_word_of_openais_own_client_is_known() -> None:
+    ours = {field.encode_name for field in msgspec.structs.fields(ChatBody)}
+    theirs = set(get_type_hints(CompletionCreateParamsBase)) | {"stream"}
+    assert theirs - ours == set()
+    assert ours - theirs == set()

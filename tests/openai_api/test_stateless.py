@@ -1,0 +1,174 @@
+"""An answer without a session: who steps in, where it ends, and what becomes of it when either side goes away."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from base64 import b64encode
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.openai_api import saying
+from gateway.openai_api.stop_words import StopWords
+from plugins.conformance.faults import Fault, Raw
+from plugins.conformance.openai_server import Says, refusal
+from tests.gateway.gateways import TOKEN, gateway
+from tests.openai_api.asking import SAID, client_of, vendor_behind
+from tests.pictures import png
+
+DOWN = Fault(status=400, body=refusal("No such model.", "model_not_found"))
+SECOND = {"agent.fallback_models": ["scripted:echo"]}
+
+
+async def until(condition: Any) -> None:
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+async def rest_of(stream: Any) -> list[Any]:
+    async with asyncio.timeout(10):
+        return [chunk async for chunk in stream]
+
+
+# --- who answers ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_another_model_steps_in_before_anything_was_said(tmp_path: Path, stream: bool) -> None:
+    async with vendor_behind(tmp_path, DOWN, settings=SECOND) as (_, _, client):
+        answer = await client.chat.completions.create(model="exuvia", messages=SAID, stream=stream)
+        if stream:
+            chunks = [chunk async for chunk in answer]
+            told = {chunk.model for chunk in chunks}, "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
+        else:
+            told = {answer.model}, answer.choices[0].message.content
+    assert told == ({"scripted:echo"}, "Hello?")
+
+
+async def test_no_other_model_goes_on_with_what_a_client_has_heard(tmp_path: Path) -> None:
+    async with vendor_behind(tmp_path, Fault(end="cut", pieces=3), settings=SECOND) as (_, _, client):
+        stream = await client.chat.completions.create(model="exuvia", messages=SAID, stream=True)
+        heard = [(await anext(stream)).choices[0].delta.content for _ in range(2)]
+        with pytest.raises(openai.APIError, match="broke off"):
+            await anext(stream)
+    assert heard == ["one ", "two "]
+
+
+async def test_an_answer_in_one_piece_is_asked_for_again_where_it_broke_off(tmp_path: Path) -> None:
+    async with vendor_behind(tmp_path, Fault(end="cut", pieces=3), Says("whole")) as (_, server, client):
+        answer = await client.chat.completions.create(model="exuvia", messages=SAID)
+    assert (answer.choices[0].message.content, len(server.requests)) == ("whole", 2)
+
+
+async def test_a_picture_is_sent_to_no_model_that_sees_none(tmp_path: Path) -> None:
+    url = f"data:image/png;base64,{b64encode(png()).decode()}"
+    content: list[Any] = [{"type": "image_url", "image_url": {"url": url}}]
+    async with vendor_behind(tmp_path, DOWN, settings=SECOND) as (_, server, client):
+        with pytest.raises(openai.NotFoundError):
+            await client.chat.completions.create(model="exuvia", messages=[{"role": "user", "content": content}])
+    assert len(server.requests) == 1
+
+
+# --- where it ends ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_answer_ends_at_a_stop_word_whatever_the_service_makes_of_it(tmp_path: Path, stream: bool) -> None:
+    says = Says("one two END three four " + "five " * 200, delay=0.02)
+    async with vendor_behind(tmp_path, says) as (_, server, client):
+        answer = await client.chat.completions.create(
+            model="exuvia", messages=SAID, stop=["nothing", "two END"], stream=stream
+        )
+        if stream:
+            chunks = [chunk async for chunk in answer]
+            text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
+            assert chunks[-1].choices[0].finish_reason == "stop"
+        else:
+            text = answer.choices[0].message.content
+        assert text == "one "
+        await until(lambda: server.disconnects == 1)  # nobody listens to the rest
+
+
+@given(st.text("ab", max_size=12), st.lists(st.text("ab", min_size=1, max_size=4), max_size=3), st.data())
+def test_a_stop_word_is_found_however_the_text_is_cut(text: str, words: list[str], data: st.DataObject) -> None:
+    stops, shown, rest = StopWords(words), "", text
+    while rest:
+        size = data.draw(st.integers(1, len(rest)))
+        shown += stops.feed(rest[:size])
+        rest = rest[size:]
+    shown += stops.end()
+    ends = [at for word in words if (at := text.find(word)) >= 0]
+    assert (shown, stops.met) == (text[: min(ends)] if ends else text, bool(ends))
+
+
+async def test_a_service_that_ends_without_its_end_is_no_whole_answer(tmp_path: Path) -> None:
+    async with vendor_behind(tmp_path, Raw(b'data: {"choices": [{"delta": {"content": "Hal"}}]}\n\n')) as (_, _, client):
+        with pytest.raises(openai.InternalServerError) as caught:
+            await client.chat.completions.create(model="exuvia", messages=SAID)
+        assert (caught.value.status_code, caught.value.code) == (502, "stream_cut")
+
+
+# --- who goes away ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_client_that_goes_away_ends_the_request_with_the_service(tmp_path: Path, stream: bool) -> None:
+    async with vendor_behind(tmp_path, Fault(end="hang", pieces=2)) as (g, server, client):
+        request = asyncio.create_task(client.chat.completions.create(model="exuvia", messages=SAID, stream=stream))
+        await until(lambda: server.answering == 1)
+        if stream:
+            await (await request).close()
+        else:
+            request.cancel()
+        await until(lambda: server.disconnects == 1)
+        async with g.http.get(f"{g.url}/metrics", headers={"Authorization": f"Bearer {TOKEN}"}) as response:
+            page = await response.text()
+    assert 'exuvia_api_requests_total{path="chat/completions",status="499"} 1' in page
+
+
+async def test_a_token_that_is_taken_back_ends_its_streams(tmp_path: Path) -> None:
+    people = '[people.ana]\ntoken = "anas-token-that-is-long-enough"\n'
+    says = Says("word " * 400, delay=0.02)
+    async with (
+        vendor_behind(tmp_path, says, file=people) as (g, _, _),
+        client_of(g, "anas-token-that-is-long-enough") as ana,
+    ):
+        stream = await ana.chat.completions.create(model="exuvia", messages=SAID, stream=True)
+        await anext(stream)
+        (tmp_path / "config.toml").write_text(people.replace("anas-token", "anas-other"))
+        with pytest.raises(openai.APIError, match="not valid any more"):
+            await rest_of(stream)
+
+
+async def test_a_stream_that_is_silent_says_that_it_lives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(saying, "PATIENCE", 0.05)
+    script = [{"text": "Late.", "delay_ms": 300}, {"error": "unreachable", "delay_ms": 300, "text": ""}]
+    async with gateway(tmp_path, script=script) as g:
+        body = {"model": "exuvia", "messages": SAID, "stream": True}
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        async with g.http.post(f"{g.url}/v1/chat/completions", json=body, headers=headers) as response:
+            events = (await response.text()).split("\n\n")
+        assert response.headers["Content-Type"] == "text/event-stream; charset=utf-8"
+        assert events[0] == ": one moment"
+        said = [json.loads(event.removeprefix("data: ")) for event in events if event.startswith("data: {")]
+        assert said[0]["choices"][0]["delta"] == {"role": "assistant", "content": "Late."}
+        async with client_of(g) as client:  # which passes over comments
+            stream = await client.chat.completions.create(model="exuvia", messages=SAID, stream=True)
+            assert "".join([chunk.choices[0].delta.content or "" async for chunk in stream]) == "Late."
+
+
+async def test_what_was_used_is_counted_under_its_purpose(tmp_path: Path) -> None:
+    async with vendor_behind(tmp_path, Says("one two", counts=40)) as (g, _, client):
+        await client.chat.completions.create(model="exuvia", messages=SAID)
+        async with g.http.get(f"{g.url}/metrics", headers={"Authorization": f"Bearer {TOKEN}"}) as response:
+            page = await response.text()
+    model = "gpt-test-2026-01-01"
+    assert f'exuvia_spent_tokens_total{{purpose="api",model="{model}",direction="input"}} 40' in page
+    assert f'exuvia_tokens_total{{model="{model}",direction="output"}} 2' in page
+    assert 'exuvia_api_requests_total{path="chat/completions",status="200"} 1' in page
