@@ -1,7 +1,7 @@
 # Everything is installed into .venv, once; a second `make run` starts at once.
 #
 #   make run      install, say what to type next, start the gateway (ARGS="--port 7200")
-#   make test     install, run the tests (ARGS="tests/sessions -k torn")
+#   make test     install, run the tests, on all cores (ARGS="tests/sessions -k torn"; ARGS="-n 0" on one)
 #   make test-backends   install Chroma too (half a gigabyte), run the tests of the memory's backends
 #   make check    formatting, lint, types, dead links
 #   make bench    the table of measurements
@@ -30,7 +30,7 @@ run: $(VENV)/installed model
 	@exec $(BIN)/exuvia run $(ARGS)
 
 test: $(VENV)/installed-for-tests model multilingual
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -n auto --dist loadfile $(ARGS)
 
 test-backends: $(VENV)/installed-with-backends
 	@$(BIN)/python -m pytest tests/memory/test_backends.py tests/memory/test_resting.py $(ARGS)

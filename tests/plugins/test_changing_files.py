@@ -369,7 +369,9 @@ async def test_a_swap_at_the_worst_moment_lets_nothing_out(workspace: Workspace,
     link.symlink_to(workspace.outside if swapped == "folder" else workspace.canary)
     done = 0
     with swapping(shown, tmp_path / "aside", link):
-        for _ in range(300):
+        for attempt in range(6000):  # on a busy machine the link may stand there each time that somebody looks
+            if attempt >= 300 and done:
+                break
             for tool, others in (
                 ("edit", {"old": "harmless", "new": "harmless"[::-1]}),
                 ("edit", {"old": "harmless"[::-1], "new": "harmless"}),
