@@ -23,6 +23,8 @@ from gateway.configuration.keys import Config, load_config
 from gateway.configuration.reloading import Reloading
 from gateway.configuration.settings import Settings
 from gateway.console.endpoints import console_endpoints
+from gateway.console.routes import console_routes
+from gateway.console.signing_in import invitation
 from gateway.conversations.switchboard import Switchboard
 from gateway.door.access import Access
 from gateway.door.listening import access_of, listening
@@ -150,7 +152,7 @@ class Daemon:
                 async with asyncio.timeout(LOOK_SECONDS):
                     await gateway.models.look_around()
             self.readiness.ready()
-            self._announce(gateway.models)
+            self._announce(gateway.models, door.access)
             _collect_garbage()
             async with self._background(gateway, door):
                 code = await self._until_stopped(gateway.committer, gateway.switchboard)
@@ -214,6 +216,7 @@ class Daemon:
         )
         doors: list[WebsocketDoor] = []
         instruments = self._instruments(gateway)
+        server = f"exuvia/{VERSION}"
         app = application(
             lambda: doors[0].access,
             self.readiness,
@@ -224,14 +227,15 @@ class Daemon:
                 *console_endpoints(gateway, self._figures, lambda: instruments.overview(doors[0].connections)),
                 *openai_endpoints(gateway, lambda: doors[0], lambda: self.readiness.refuses),
             ],
+            routes=console_routes(lambda: doors[0].access, server),
         )
         runner = await listening(app, self.config.gateway, self._passed)
         self.address = runner.addresses[0][:2]
         door = WebsocketDoor(
             gateway.switchboard,
-            access_of(people, self.config.gateway, self.address[1], self.clock.monotonic),
+            access_of(people, self.config.gateway, self.address[1], self.clock),
             uploads,
-            server=f"exuvia/{VERSION}",
+            server=server,
             model=parts.models.configured,
             verbose=lambda: self.config.agent.verbose,
             commands=listed(parts.commands),
@@ -268,7 +272,7 @@ class Daemon:
         except StartRefused as error:
             raise ConfigRefused(str(error), key="gateway.token") from error
 
-    def _announce(self, models: Models) -> None:
+    def _announce(self, models: Models, access: Access) -> None:
         assert self.address is not None
         host, port = self.address
         try:
@@ -277,6 +281,9 @@ class Daemon:
             model = str(error)
         log.info("ready", address=f"ws://{host}:{port}/ws", home=str(self.home.root), model=model)
         self._supervisor.ready(f"Listening on {host}:{port}.")
+        if "JOURNAL_STREAM" not in os.environ:  # what systemd keeps is read later, and by others
+            sys.stdout.write(invitation(access, host, port))
+            sys.stdout.flush()
 
     def _listen_to_signals(self) -> None:
         loop = asyncio.get_running_loop()

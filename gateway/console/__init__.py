@@ -1,5 +1,8 @@
-"""The web console: what a browser shows of the gateway to whom it let in.
+"""The web console: what a browser shows of the gateway to whom it let in. Its own half, in `static`, has a map in `app.js`.
 
+routes                  what is open to everybody: the page and its files, and signing in
+pages                   the files, from memory, under a strict policy of what a page may do
+signing_in              a token or a one-time link becomes a cookie
 context_sizes           what each request of a session held, part by part, folded from its journal
 context_turn            one turn's exact requests, and one compaction's before and after
 context_endpoints       both as JSON

@@ -4,6 +4,7 @@ web, answers         HTTP: which requests are let in; answers in one form
 access, attempts     tokens, hosts and origins; how long an address waits after wrong tokens
 token, people        the gateway's own token; who there is, and which token names whom
 listening            where it is, and whom it lets in there
+passes, callers      what a browser shows instead of a token: cookies and one-time links; who sends a request
 greeting, websocket  how a connection says who is there; what its frames do
 frames               what may be said on either side
 uploads              HTTP: files on their way in and out

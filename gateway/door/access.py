@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from urllib.parse import urlsplit
 
 from gateway.door.attempts import Attempts
-from gateway.door.people import Admission, People, mark_of
+from gateway.door.passes import Pass, Passes
+from gateway.door.people import OWNER, Admission, People, mark_of
 
 _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
@@ -33,6 +34,7 @@ class Access:
         self,
         people: People,
         attempts: Attempts,
+        passes: Passes,
         *,
         host: str,
         port: int,
@@ -41,6 +43,7 @@ class Access:
     ) -> None:
         self._people = people
         self._attempts = attempts
+        self._passes = passes
         self._watchers: list[Callable[[], None]] = []
         self._any_address = _is_wildcard(host)
         own = {*_LOOPBACK_NAMES, _in_url(host)}
@@ -49,6 +52,8 @@ class Access:
             self._hosts |= {_plain(name) for name in own}
         self._origins = {origin.lower().rstrip("/") for origin in origins}
         self._port = port
+        self.cookie = f"exuvia-{port}"
+        """The name of a browser's cookie; with the port, since a browser has one set of cookies for all ports of a host."""
 
     # --- people -------------------------------------------------------------------------------------------------------
 
@@ -58,10 +63,7 @@ class Access:
         others out. What keeps a guesser out is the length of the tokens."""
         if (admission := self._people.admit(token)) is not None:
             return admission
-        self._refuse_waiting(address)
-        if token:
-            self._attempts.wrong(address, mark_of(token))
-        self._refuse_waiting(address)
+        self._count_wrong(token, address)
         raise NotAdmitted("The token is not this gateway's.")
 
     def admit_by_header(self, authorization: str, address: str) -> Admission:
@@ -71,17 +73,64 @@ class Access:
 
     def still_admits(self, admission: Admission) -> bool:
         """Whether somebody who was let in would be let in now."""
-        return self._people.still_admit(admission)
+        shown = admission.shown
+        return self._people.still_admit(admission) and (shown is None or self._passes.counts(shown))
 
     def replace(self, people: People) -> None:
         """Let in these people from now on, and tell the watchers."""
         self._people = people
+        self._tell()
+
+    def watch(self, watcher: Callable[[], None]) -> None:
+        """Have `watcher` called whenever somebody may be admitted no more."""
+        self._watchers.append(watcher)
+
+    def _tell(self) -> None:
         for watcher in tuple(self._watchers):
             watcher()
 
-    def watch(self, watcher: Callable[[], None]) -> None:
-        """Have `watcher` called whenever the people were replaced."""
-        self._watchers.append(watcher)
+    # --- browsers -----------------------------------------------------------------------------------------------------
+
+    def link(self) -> str:
+        """What a one-time link of the owner carries."""
+        return self._passes.issue("link", OWNER, self._people.keys[OWNER])
+
+    def admit_by_link(self, text: str, address: str) -> Admission:
+        """Whom a one-time link names, which is used up by this. A wrong one is counted as a wrong token is. NotAdmitted."""
+        shown = self._passes.read("link", text, self._people.keys.get)
+        if shown is None:
+            self._count_wrong(text, address)
+            raise NotAdmitted("This link was used before, or is too old. Sign in with the token.")
+        self._passes.end(shown)
+        return self._people.named(shown.person)
+
+    def cookie_for(self, admission: Admission) -> str:
+        """A cookie for somebody who was let in."""
+        person = admission.person.id
+        return self._passes.issue("cookie", person, self._people.keys[person])
+
+    def admit_by_cookie(self, text: str) -> Admission:
+        """Whom a cookie names. NotAdmitted."""
+        shown = self._passes.read("cookie", text, self._people.keys.get)
+        if shown is None:
+            raise NotAdmitted("This browser is not signed in any more.")
+        return self._people.named(shown.person, shown)
+
+    def ages(self, shown: Pass) -> bool:
+        """Whether a cookie is so old that its browser should have a new one."""
+        return self._passes.ages(shown)
+
+    def sign_out(self, shown: Pass) -> None:
+        """Let a cookie count no more, and tell the watchers."""
+        self._passes.end(shown)
+        self._tell()
+
+    def _count_wrong(self, secret: str, address: str) -> None:
+        """Count a wrong token or link; NotAdmitted, saying for how long, where the address must wait."""
+        self._refuse_waiting(address)
+        if secret:
+            self._attempts.wrong(address, mark_of(secret))
+        self._refuse_waiting(address)
 
     def _refuse_waiting(self, address: str) -> None:
         if wait := math.ceil(self._attempts.wait(address)):
@@ -100,9 +149,11 @@ class Access:
         """Whether a request's `Origin`, if it has one, is listed, or a page of the very `Host` that the request names."""
         if origin is None:
             return True
+        return origin.lower().rstrip("/") in self._origins or self.is_own_page(origin, host)
+
+    def is_own_page(self, origin: str, host: str | None) -> bool:
+        """Whether an `Origin` is a page of the very `Host` that the request names, and that is ours."""
         origin = origin.lower().rstrip("/")
-        if origin in self._origins:
-            return True
         try:
             parts = urlsplit(origin)
         except ValueError:

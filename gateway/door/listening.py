@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
 
 from aiohttp import web
 
 from gateway.configuration.keys import GatewayKeys
 from gateway.door.access import Access
 from gateway.door.attempts import Attempts
+from gateway.door.passes import Passes
 from gateway.door.people import People
 from gateway.door.web import runner_of
 from gateway.errors import StartRefused
+from plugins.contracts import Clock
 
 
 async def listening(app: web.Application, keys: GatewayKeys, passed: socket.socket | None) -> web.AppRunner:
@@ -29,11 +30,12 @@ async def listening(app: web.Application, keys: GatewayKeys, passed: socket.sock
     return runner
 
 
-def access_of(people: People, keys: GatewayKeys, port: int, monotonic: Callable[[], float]) -> Access:
-    """Who comes in, at the port that is listened on; `monotonic` is seconds that only go forward."""
+def access_of(people: People, keys: GatewayKeys, port: int, clock: Clock) -> Access:
+    """Who comes in, at the port that is listened on."""
     return Access(
         people,
-        Attempts(monotonic),
+        Attempts(clock.monotonic),
+        Passes(lambda: clock.now().timestamp()),
         host=keys.host,
         port=port,
         hosts=keys.allowed_hosts,

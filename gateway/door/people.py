@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from gateway.door.passes import Pass, signing_key
 from gateway.door.token import GOOD_ONE, token_weakness
 from gateway.errors import ConfigRefused
 from plugins.secrets import Secret
@@ -32,23 +33,33 @@ class Person(msgspec.Struct, frozen=True):
 
 
 class Admission(msgspec.Struct, frozen=True):
-    """A person who was let in, and the mark of the token that did it."""
+    """A person who was let in, and the mark of the token that did it; `shown` is the cookie that a browser had instead."""
 
     person: Person
     mark: bytes
+    shown: Pass | None = None
 
 
 class People:
     """Everybody who may speak now. Each token names one person."""
 
     def __init__(self, tokens: Iterable[tuple[Secret, Person]]) -> None:
-        self._by_mark = {mark_of(token.reveal()): person for token, person in tokens}
+        known = [(token.reveal(), person) for token, person in tokens]
+        self._by_mark = {mark_of(token): person for token, person in known}
+        self._marks = {person.id: mark_of(token) for token, person in known}
+        self.keys = {person.id: signing_key(token) for token, person in known}
+        """What each person's passes are signed with, by the person's id."""
 
     def admit(self, token: str) -> Admission | None:
         """Whom this token names; None if nobody."""
         mark = mark_of(token)
         person = self._by_mark.get(mark)
         return None if person is None else Admission(person, mark)
+
+    def named(self, person: str, shown: Pass | None = None) -> Admission:
+        """The admission of somebody who showed a pass that is good; `person` is one of `keys`."""
+        mark = self._marks[person]
+        return Admission(self._by_mark[mark], mark, shown)
 
     def still_admit(self, admission: Admission) -> bool:
         """Whether the token that let somebody in still names them."""

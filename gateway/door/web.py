@@ -9,6 +9,7 @@ from aiohttp import web
 
 from gateway.door.access import Access, NotAdmitted
 from gateway.door.answers import HEADERS, answer, refusal
+from gateway.door.callers import caller
 from gateway.door.greeting import not_admitted
 from gateway.door.people import OWNER, Admission
 from gateway.door.uploads import Uploads
@@ -49,9 +50,10 @@ def application(
     instruments: Instruments,
     *,
     endpoints: Sequence[Endpoint] = (),
+    routes: Sequence[web.RouteDef] = (),
 ) -> web.Application:
-    """The aiohttp application, with the `endpoints` of other rooms. `access` and `door` are asked at each request: the port
-    is known only after listening."""
+    """The aiohttp application, with the `endpoints` of other rooms for those who were let in, and their `routes` for
+    everybody. `access` and `door` are asked at each request: the port is known only after listening."""
 
     @web.middleware
     async def only_ours(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -81,7 +83,7 @@ def application(
     def by_admission(give: Admitted, refuse: Callable[[NotAdmitted], web.Response] = not_admitted) -> Handler:
         async def answer_known(request: web.Request) -> web.StreamResponse:
             try:
-                admission = access().admit_by_header(request.headers.get("Authorization", ""), request.remote or "")
+                admission = caller(request, access())
             except NotAdmitted as error:
                 return refuse(error)
             return await give(request, admission)
@@ -119,6 +121,7 @@ def application(
     app.router.add_get("/attachments/{sha256}", by_admission(give_file))
     for endpoint in endpoints:
         app.router.add_route(endpoint.method, endpoint.path, by_admission(endpoint.give, endpoint.refuse))
+    app.add_routes(routes)
     return app
 
 

@@ -14,6 +14,7 @@ from gateway.conversations.switchboard import Switchboard
 from gateway.door import frames
 from gateway.door.access import Access, NotAdmitted
 from gateway.door.answers import refusal
+from gateway.door.callers import by_cookie
 from gateway.door.frames import ATTACHMENTS, FRAME_LIMIT, PROTOCOL, InvalidFrame
 from gateway.door.greeting import UNAUTHORIZED, GreetingBound, Uninvited, greeted, not_admitted
 from gateway.door.history import page_before
@@ -85,7 +86,7 @@ class WebsocketDoor:
                 admission = self.access.admit_by_header(authorization, request.remote or "")
             except NotAdmitted as error:
                 return not_admitted(error)
-        elif self._strangers >= STRANGERS:
+        elif (admission := by_cookie(request, self.access)) is None and self._strangers >= STRANGERS:
             return refusal(503, "busy", "Too many connections have not said who they are; try again shortly.")
         socket = web.WebSocketResponse(max_msg_size=HARD_LIMIT, heartbeat=30.0, compress=False, timeout=5.0)
         await socket.prepare(request)
@@ -147,6 +148,7 @@ class Connection:
         """Who is there; None until that is known."""
         self.client = "unnamed"
         self._tasks: set[asyncio.Task[None]] = set()
+        self._closing: asyncio.Task[None] | None = None
         self._closed = False
 
     @property
@@ -171,6 +173,8 @@ class Connection:
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
+            if self._closing is not None:  # the reader ends before the client was told why; it must be told
+                await asyncio.wait([self._closing])
 
     async def close(self, code: int, reason: str) -> None:
         """Close the connection once, whatever it is doing."""
@@ -184,8 +188,8 @@ class Connection:
 
     async def settle(self) -> None:
         """Return once nothing more is done for this connection."""
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        if tasks := {*self._tasks, *([self._closing] if self._closing is not None else [])}:
+            await asyncio.wait(tasks)
 
     def expel(self) -> None:
         """The token that opened this connection is not valid any more: nothing that comes or goes after this counts."""
@@ -202,8 +206,8 @@ class Connection:
             self._close_soon(WSCloseCode.INTERNAL_ERROR, "the gateway failed to write to this connection")
 
     def _close_soon(self, code: int, reason: str) -> None:
-        if not self._closed:
-            self._spawn(self.close(code, reason))
+        if not self._closed and self._closing is None:
+            self._closing = asyncio.create_task(self.close(code, reason))
 
     # --- reading ------------------------------------------------------------------------------------------------------
 

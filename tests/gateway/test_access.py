@@ -6,6 +6,7 @@ import pytest
 
 from gateway.door.access import Access, NotAdmitted
 from gateway.door.attempts import FREE, Attempts
+from gateway.door.passes import Passes
 from gateway.door.people import OWNER, People, Person
 from plugins.secrets import Secret
 
@@ -22,6 +23,7 @@ def access(host: str = "127.0.0.1", *, port: int = 7117, attempts: Attempts | No
     return Access(
         people(),
         attempts or Attempts(lambda: 0.0),
+        Passes(lambda: 0.0),
         host=host,
         port=port,
         hosts=fields.get("hosts", []),

@@ -113,7 +113,7 @@ async def test_health_is_told_without_a_token_and_under_any_name(tmp_path: Path)
         for path in ("healthz", "readyz"):
             async with g.http.get(f"{g.url}/{path}", headers={"Host": "probe.internal"}) as answer:
                 assert answer.status == 200
-        async with g.http.get(f"{g.url}/") as answer:
+        async with g.http.get(f"{g.url}/nowhere") as answer:
             assert answer.status == 404
 
 

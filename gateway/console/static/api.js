@@ -1,0 +1,51 @@
+// The gateway over HTTP. The browser adds the cookie by itself.
+
+/** What the gateway refused: `status` of HTTP, its `code`, a sentence as `message`, and `body`, all that it said. */
+export class Refused extends Error {
+  constructor(status, body, retryAfter) {
+    super(body.message ?? `The gateway answered with status ${status}.`);
+    this.status = status;
+    this.code = body.code ?? "";
+    this.body = body;
+    this.retryAfter = retryAfter;
+  }
+}
+
+/** Calls of one console; `expelled` is called when the browser turns out to be signed in no more. */
+export class Api {
+  constructor(expelled) {
+    this.expelled = expelled;
+  }
+
+  get(path, { signal } = {}) {
+    return this.call("GET", path, { signal });
+  }
+
+  post(path, value = {}) {
+    return this.call("POST", path, { body: JSON.stringify(value), type: "application/json" });
+  }
+
+  put(path, value, headers = {}) {
+    return this.call("PUT", path, { body: JSON.stringify(value), type: "application/json", headers });
+  }
+
+  remove(path) {
+    return this.call("DELETE", path);
+  }
+
+  /** Send a file; resolves to `{sha256, media, bytes, name}` once it is on the gateway's disk. */
+  upload(file) {
+    const name = encodeURIComponent(file.name ?? "");
+    return this.call("POST", `/attachments?name=${name}`, { body: file, type: file.type || "application/octet-stream" });
+  }
+
+  /** One call; resolves to what the answer's JSON holds. Throws Refused, or TypeError where the gateway is not reached. */
+  async call(method, path, { body, type, headers = {}, signal } = {}) {
+    const sent = type ? { ...headers, "Content-Type": type } : headers;
+    const response = await fetch(path, { method, body, headers: sent, signal, cache: "no-store" });
+    const value = await response.json().catch(() => ({}));
+    if (response.ok) return value;
+    if (response.status === 401 && path !== "/api/sign-in") this.expelled();
+    throw new Refused(response.status, value, Number(response.headers.get("Retry-After")) || undefined);
+  }
+}

@@ -1,0 +1,174 @@
+// The console: what a browser shows of its gateway. No build step; each file is a module with one noun.
+//
+//   app           begins: signing in, then the shell, then the page that the address names (`#/chat/main`)
+//   shell         what stands around every page: places, sessions, theme, signing out; sessions.js is their list
+//   sign_in       the form, and the one-time link
+//   chat          a conversation: its page; see there for its parts
+//   api, socket   the gateway over HTTP and over the websocket
+//   elements, icons, theme, moments   the document's parts
+//
+// A page is a module that exports `mount(element, app, route)`: it fills `element` (an empty <main>) and returns what is to
+// be called when it is left, if anything. `route` is `{page, key, rest}`; a page is mounted anew for another key. `app` has:
+//
+//   api, socket             see there
+//   person, server          who is signed in, `{id, name}`; the program and its version
+//   go(hash)                to another page
+//   head(title, ...actions) the heading of the page, and elements that stand beside it
+//   announce(sentence)      for those who listen: said politely; nothing is seen
+//   notice(sentence)        a sentence that everybody should see, for some seconds
+//   styles(name)            loads a style sheet of the console once; await it before filling
+import { Api } from "./api.js";
+import { h } from "./elements.js";
+import { Shell } from "./shell.js";
+import { linkInAddress, signIn } from "./sign_in.js";
+import { Socket } from "./socket.js";
+import * as theme from "./theme.js";
+
+const PAGES = {
+  chat: () => import("./chat.js"),
+  context: () => import("./context.js"),
+  memory: () => import("./memory.js"),
+  health: () => import("./health.js"),
+};
+const OF_A_SESSION = ["chat", "context"];
+const LAST = "exuvia.session";
+const NOTICE_SECONDS = 8;
+
+class App {
+  constructor(place) {
+    this.place = place;
+    this.api = new Api(() => this.expelled());
+    this.socket = new Socket(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/ws`);
+    this.socket.on("expelled", () => this.expelled());
+    this.leave = null;
+    this.sheets = new Map();
+    this.out = new BroadcastChannel("exuvia");
+    this.out.onmessage = () => location.reload();
+    addEventListener("hashchange", () => this.shell && this.show());
+  }
+
+  async begin() {
+    const link = linkInAddress();
+    let reason = "";
+    let session = null;
+    try {
+      session = link ? await this.api.post("/api/sign-in", { link }) : await this.known();
+    } catch (error) {
+      reason = error.message;
+      session = link ? await this.known() : null;
+    }
+    await this.enter(session ?? (await signIn(this.place, this.api, reason)));
+  }
+
+  /** Who is signed in; null if nobody. */
+  async known() {
+    const session = await this.api.get("/api/session");
+    return session.person ? session : null;
+  }
+
+  async enter({ person, server }) {
+    Object.assign(this, { person, server });
+    this.shell = new Shell(this);
+    this.place.replaceChildren(this.shell.element);
+    this.socket.open();
+    await this.show();
+  }
+
+  /** The browser is signed in no more: the form comes in the place of everything, and what was typed is kept. */
+  async expelled() {
+    if (!this.shell) return;
+    this.depart();
+    this.socket.close();
+    this.shell = null;
+    await this.enter(await signIn(this.place, this.api, "You were signed out."));
+  }
+
+  async signOut() {
+    await this.api.post("/api/sign-out").catch(() => {});
+    this.out.postMessage("signed out");
+    location.replace("/");
+    location.reload();
+  }
+
+  // --- pages -----------------------------------------------------------------------------------------------------------
+
+  /** The page that the address names. A page of a session without one has the session that was open last. */
+  get route() {
+    const [page = "chat", key = "", ...rest] = location.hash.replace(/^#\/?/, "").split("/").map(decode);
+    const known = page in PAGES ? page : "chat";
+    return { page: known, key: key || (OF_A_SESSION.includes(known) ? this.lastKey : ""), rest };
+  }
+
+  get lastKey() {
+    return localStorage.getItem(LAST) || "main";
+  }
+
+  go(hash) {
+    if (location.hash === hash) this.show();
+    else location.hash = hash;
+  }
+
+  async show() {
+    const route = this.route;
+    this.depart();
+    if (OF_A_SESSION.includes(route.page)) localStorage.setItem(LAST, route.key);
+    const place = this.shell.turnTo(route);
+    const shown = (this.shown = Symbol(route.page));
+    try {
+      const page = await PAGES[route.page]();
+      if (this.shown !== shown) return;
+      this.leave = (await page.mount(place, this, route)) ?? null;
+      if (this.shown !== shown) this.depart();
+    } catch (error) {
+      console.error(error);
+      place.replaceChildren(h("div", { class: "empty" }, h("p", {}, `This page could not be shown: ${error.message}`)));
+    }
+  }
+
+  depart() {
+    const leave = this.leave;
+    this.leave = null;
+    leave?.();
+  }
+
+  head(title, ...actions) {
+    document.title = `${title} · Exuvia`;
+    this.shell.head(title, actions);
+  }
+
+  styles(name) {
+    if (!this.sheets.has(name)) {
+      const loaded = new Promise((resolve, reject) => {
+        const href = new URL(name, import.meta.url).href;
+        document.head.append(h("link", { rel: "stylesheet", href, on: { load: resolve, error: reject } }));
+      });
+      this.sheets.set(name, loaded);
+    }
+    return this.sheets.get(name);
+  }
+
+  // --- telling ---------------------------------------------------------------------------------------------------------
+
+  announce(sentence) {
+    const told = document.getElementById("told");
+    told.append(h("p", {}, sentence));
+    if (told.childElementCount > 20) told.firstChild.remove();
+  }
+
+  notice(sentence) {
+    const shown = h("p", { class: "notice" }, sentence);
+    document.getElementById("notices").append(shown);
+    setTimeout(() => shown.remove(), NOTICE_SECONDS * 1000);
+  }
+}
+
+function decode(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
+}
+
+theme.apply();
+new App(document.getElementById("app")).begin();

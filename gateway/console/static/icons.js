@@ -1,0 +1,33 @@
+// Icons, drawn as lines in the colour of the text beside them.
+import { svg } from "./elements.js";
+
+const LINES = {
+  attach: ["M13.5 7.5l-5 5a2.5 2.5 0 0 1-3.6-3.6l5.6-5.6a1.7 1.7 0 0 1 2.4 2.4l-5.5 5.5a.8.8 0 0 1-1.2-1.2l4.9-4.9"],
+  chat: ["M3 4.5A1.5 1.5 0 0 1 4.5 3h7A1.5 1.5 0 0 1 13 4.5v5a1.5 1.5 0 0 1-1.5 1.5H8l-3 2.5V11h-.5A1.5 1.5 0 0 1 3 9.5z"],
+  close: ["M4 4l8 8M12 4l-8 8"],
+  context: ["M3 4h10M3 8h10M3 12h6"],
+  copy: ["M6 6h6.5v6.5H6z", "M10 6V3.5H3.5V10H6"],
+  dark: ["M12.8 9.6A5.2 5.2 0 0 1 6.4 3.2a5.2 5.2 0 1 0 6.4 6.4z"],
+  down: ["M4 6.5l4 4 4-4"],
+  edit: ["M10.5 3.5l2 2-6.8 6.8-2.7.7.7-2.7z"],
+  fork: ["M5 3v10M5 9.5c4 0 6-1.5 6-4.5", "M11 5V3"],
+  health: ["M2 8.5h3l1.5-4 3 7 1.5-3h3"],
+  light: ["M8 5.2a2.8 2.8 0 1 1 0 5.6 2.8 2.8 0 0 1 0-5.6z", "M8 1.5v1.3M8 13.2v1.3M1.5 8h1.3M13.2 8h1.3M3.4 3.4l.9.9M11.7 11.7l.9.9M3.4 12.6l.9-.9M11.7 4.3l.9-.9"],
+  memory: ["M4 2.5h6.5L12.5 4.5v9H4z", "M6 6h4M6 8.5h4M6 11h2.5"],
+  menu: ["M2.5 4.5h11M2.5 8h11M2.5 11.5h11"],
+  more: ["M3.5 8h.01M8 8h.01M12.5 8h.01"],
+  out: ["M9.5 3H4v10h5.5", "M7 8h6.5M11.2 5.5L13.7 8l-2.5 2.5"],
+  plus: ["M8 3.5v9M3.5 8h9"],
+  again: ["M12.5 8a4.5 4.5 0 1 1-1.4-3.25", "M12.7 2.7v2.6h-2.6"],
+  screen: ["M2.5 3.5h11v7h-11z", "M6 13h4M8 10.5V13"],
+  search: ["M7 3a4 4 0 1 1 0 8 4 4 0 0 1 0-8z", "M10 10l3.5 3.5"],
+  send: ["M8 13V3.5M4 7.3L8 3.3l4 4"],
+  stop: ["M4.5 4.5h7v7h-7z"],
+  tool: ["M9.8 6.2l3-3a3.2 3.2 0 0 1-4.3 4.1l-4.4 4.4a1.2 1.2 0 0 0 1.7 1.7L10.2 9a3.2 3.2 0 0 0 4-4.2"],
+  tick: ["M3.5 8.5l3 3 6-7"],
+};
+
+/** The icon of this name; to readers of the screen it is nothing, so a button with nothing else needs an `aria-label`. */
+export function icon(name) {
+  return svg("svg", { class: "icon", viewBox: "0 0 16 16", "aria-hidden": "true" }, ...LINES[name].map((d) => svg("path", { d })));
+}

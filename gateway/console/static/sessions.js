@@ -1,0 +1,70 @@
+// The list of sessions at the side: by the time of their last event, and those that fit what is typed above.
+import { fill, h } from "./elements.js";
+import { icon } from "./icons.js";
+import { ago } from "./moments.js";
+
+const REFRESH = 30_000;
+const SHOWN = 200; // rows in the document; a search reaches the others
+
+export class Sessions {
+  constructor(app) {
+    this.app = app;
+    this.rows = [];
+    this.open = "";
+    this.page = "chat";
+    this.list = h("ul", {});
+    this.input = h("input", { type: "search", placeholder: "Search", "aria-label": "Search sessions", autocomplete: "off",
+      on: { input: () => this.draw() } });
+    const fresh = h("button", { class: "quiet", type: "button", title: "New session", "aria-label": "New session",
+      on: { click: () => app.go("#/chat/new") } }, icon("plus"));
+    this.element = h("nav", { class: "sessions", "aria-label": "Sessions" },
+      h("div", { class: "seek" }, h("span", { class: "field" }, icon("search"), this.input), fresh),
+      this.list);
+    app.socket.on("welcome", () => this.refresh());
+    app.socket.on("accepted", (frame) => this.rows.some((row) => row.session === frame.session) || this.refresh());
+    app.socket.on("event", (frame) => this.heard(frame));
+    setInterval(() => document.visibilityState === "visible" && this.refresh(), REFRESH);
+  }
+
+  /** Ask the gateway which there are. */
+  async refresh() {
+    try {
+      this.rows = (await this.app.socket.ask({ type: "sessions" })).sessions;
+      this.draw();
+    } catch (error) {
+      if (error.code !== "closed") throw error;
+    }
+  }
+
+  /** Something happened in a session that is followed: it is the newest now. */
+  heard({ session, event }) {
+    const row = this.rows.find((each) => each.session === session);
+    if (!row) return;
+    row.at = event.at;
+    if (this.rows[0] !== row) this.draw();
+  }
+
+  /** Mark the session of a route as the open one. */
+  mark(route) {
+    this.open = route.key;
+    this.page = route.page === "context" ? "context" : "chat";
+    this.draw();
+  }
+
+  draw() {
+    const wanted = this.input.value.trim().toLowerCase();
+    this.rows.sort((one, other) => other.at.localeCompare(one.at));
+    const found = this.rows.filter((row) => `${row.name ?? ""} ${row.session}`.toLowerCase().includes(wanted));
+    fill(this.list, found.slice(0, SHOWN).map((row) => this.row(row)),
+      found.length ? null : h("li", { class: "faint" }, wanted ? "No session is called so." : "No sessions yet."),
+      found.length > SHOWN ? h("li", { class: "faint" }, `${found.length - SHOWN} more: search for them.`) : null);
+  }
+
+  row(row) {
+    const current = row.session === this.open ? "page" : null;
+    const link = h("a", { href: `#/${this.page}/${encodeURIComponent(row.session)}`, "aria-current": current },
+      h("span", { class: "name" }, row.name || row.session),
+      h("time", { class: "faint", dateTime: row.at }, ago(row.at)));
+    return h("li", {}, link);
+  }
+}

@@ -1,0 +1,112 @@
+// The shell around every page: where one can go, the sessions, the theme, and who is signed in.
+import { fill, h } from "./elements.js";
+import { icon } from "./icons.js";
+import { Sessions } from "./sessions.js";
+import * as theme from "./theme.js";
+
+const PLACES = [
+  ["chat", "Chat"],
+  ["context", "Context"],
+  ["memory", "Memory"],
+  ["health", "Health"],
+];
+const STATES = { open: "Connected", connecting: "Connecting…", closed: "Not connected" };
+const THEMES = { system: ["screen", "Colours of the system"], light: ["light", "Light"], dark: ["dark", "Dark"] };
+
+export class Shell {
+  constructor(app) {
+    this.app = app;
+    this.sessions = new Sessions(app);
+    this.places = new Map(PLACES.map(([page, name]) => [page, h("a", { href: `#/${page}` }, icon(page), name)]));
+    this.title = h("h1", { class: "title" });
+    this.actions = h("div", { class: "actions" });
+    this.page = h("main", { id: "page" });
+    this.state = h("span", { class: "state", role: "status" });
+    this.menu = h("button", { class: "quiet menu", type: "button", "aria-label": "Places and sessions", "aria-expanded": "false",
+      "aria-controls": "side", on: { click: () => this.open(!this.isOpen) } }, icon("menu"));
+    this.side = h("div", { id: "side", class: "side" },
+      h("a", { class: "brand", href: "#/chat" }, "Exuvia"),
+      h("nav", { class: "places", "aria-label": "Places" }, [...this.places.values()]),
+      this.sessions.element,
+      this.foot());
+    this.veil = h("div", { class: "veil", on: { click: () => this.open(false) } });
+    this.element = h("div", { class: "shell" },
+      h("a", { class: "skip", href: "#page", on: { click: (event) => this.skip(event) } }, "To the page"),
+      this.side, this.veil,
+      h("div", { class: "front" },
+        h("header", { class: "bar" }, this.menu, this.title, this.actions),
+        this.page));
+    this.element.addEventListener("keydown", (event) => event.key === "Escape" && this.open(false));
+    app.socket.on("state", (state) => this.tell(state));
+    this.tell(app.socket.state);
+  }
+
+  get isOpen() {
+    return this.element.classList.contains("opened");
+  }
+
+  /** Show or hide the side, where it does not stand beside the page. */
+  open(opened) {
+    if (opened === this.isOpen) return;
+    this.element.classList.toggle("opened", opened);
+    this.menu.setAttribute("aria-expanded", String(opened));
+    if (opened) this.side.querySelector("a[aria-current], a").focus();
+    else if (this.side.contains(document.activeElement)) this.menu.focus();
+  }
+
+  skip(event) {
+    event.preventDefault();
+    (this.page.querySelector("textarea, input, button, a") ?? this.page).focus();
+  }
+
+  /** Turn to a route; returns the empty place for its page. */
+  turnTo(route) {
+    for (const [page, link] of this.places) {
+      if (page === route.page) link.setAttribute("aria-current", "page");
+      else link.removeAttribute("aria-current");
+    }
+    for (const page of ["chat", "context"]) this.places.get(page).href = `#/${page}/${encodeURIComponent(this.app.lastKey)}`;
+    this.sessions.mark(route);
+    this.open(false);
+    this.head(PLACES.find(([page]) => page === route.page)[1], []);
+    const fresh = h("main", { id: "page", class: `page ${route.page}`, tabIndex: -1 });
+    this.page.replaceWith(fresh);
+    this.page = fresh;
+    return fresh;
+  }
+
+  head(title, actions) {
+    this.title.textContent = title;
+    fill(this.actions, actions);
+  }
+
+  tell(state) {
+    this.state.dataset.state = state;
+    this.state.textContent = STATES[state];
+  }
+
+  foot() {
+    const { person } = this.app;
+    const out = h("button", { class: "quiet", type: "button", title: "Sign out", "aria-label": "Sign out",
+      on: { click: () => this.app.signOut() } }, icon("out"));
+    return h("footer", { class: "foot" },
+      h("div", { class: "who" }, h("span", { class: "person" }, person.name), this.state),
+      this.themes(), out);
+  }
+
+  themes() {
+    const button = h("button", { class: "quiet", type: "button" });
+    const show = () => {
+      const [name, words] = THEMES[theme.chosen()];
+      fill(button, icon(name));
+      button.title = words;
+      button.setAttribute("aria-label", `Colours: ${words}`);
+    };
+    button.addEventListener("click", () => {
+      theme.choose(theme.CHOICES[(theme.CHOICES.indexOf(theme.chosen()) + 1) % theme.CHOICES.length]);
+      show();
+    });
+    show();
+    return button;
+  }
+}

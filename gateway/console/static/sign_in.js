@@ -1,0 +1,50 @@
+// Signing in, with the token or with the one-time link that `exuvia run` prints.
+import { h } from "./elements.js";
+
+/** What a one-time link carries, taken out of the address so that it stays in no history; empty if there is none. */
+export function linkInAddress() {
+  const found = /^#link=([\w.-]+)$/.exec(location.hash);
+  if (!found) return "";
+  history.replaceState(null, "", location.pathname);
+  return found[1];
+}
+
+/** Show the form; `reason` is a sentence that stands above it. Resolves once somebody is signed in. */
+export function signIn(place, api, reason = "") {
+  return new Promise((resolve) => {
+    const token = h("input", {
+      id: "token", type: "password", name: "password", autocomplete: "current-password", required: true, spellcheck: false,
+      autocapitalize: "none", "aria-describedby": "token-place sign-in-fault",
+    });
+    const fault = h("p", { id: "sign-in-fault", class: "fault", role: "alert" }, reason);
+    const button = h("button", { class: "primary", type: "submit" }, "Sign in");
+    const form = h(
+      "form",
+      { class: "card sign-in", method: "post", action: "/api/sign-in", on: { submit } },
+      h("h1", {}, h("img", { src: new URL("./icon.svg", import.meta.url).href, alt: "", width: 32, height: 32 }), "Exuvia"),
+      h("input", { type: "text", name: "username", autocomplete: "username", value: location.host, hidden: true }),
+      h("label", { for: "token" }, "Token"),
+      token,
+      h("p", { id: "token-place", class: "faint" }, "It stands in the file ", h("code", {}, "token"), " of the gateway’s home. ",
+        "Or open the link that ", h("code", {}, "exuvia run"), " prints."),
+      fault,
+      button,
+    );
+    place.replaceChildren(h("main", { class: "lone" }, form));
+    token.focus();
+
+    async function submit(event) {
+      event.preventDefault();
+      button.disabled = true;
+      fault.textContent = "";
+      try {
+        resolve(await api.post("/api/sign-in", { token: token.value }));
+      } catch (error) {
+        fault.textContent = error.status ? error.message : "The gateway cannot be reached.";
+        token.select();
+      } finally {
+        button.disabled = false;
+      }
+    }
+  });
+}

@@ -1,0 +1,152 @@
+// The websocket: one connection for all pages, which comes back by itself. The frames are those of docs/websocket.md.
+
+const FIRST_PAUSE = 400;
+const LONGEST_PAUSE = 10_000;
+const QUIET = 25_000; // milliseconds without a frame after which the other side is asked for a sign of life
+const PATIENCE = 10_000; // how long it has for that
+const UNAUTHORIZED = 4401;
+
+/** What the gateway refused, or a break of the connection (`code` is "closed"). */
+export class FrameError extends Error {
+  constructor(frame) {
+    super(frame.message);
+    this.code = frame.code;
+    this.frame = frame;
+  }
+}
+
+/** Dispatches each frame as an event of its type, with the frame as `detail`; beside these `state` (`detail` is "open",
+ * "connecting" or "closed") and `expelled`. */
+export class Socket extends EventTarget {
+  constructor(url) {
+    super();
+    this.url = url;
+    this.state = "closed";
+    this.welcome = null;
+    this.waiting = new Map();
+    this.numbers = 0;
+    this.pause = FIRST_PAUSE;
+    this.wanted = false;
+    const wake = () => document.visibilityState === "visible" && this.hurry();
+    document.addEventListener("visibilitychange", wake);
+    window.addEventListener("online", wake);
+  }
+
+  /** Listen to frames of a type; returns what ends that. */
+  on(type, listener) {
+    const heard = (event) => listener(event.detail);
+    this.addEventListener(type, heard);
+    return () => this.removeEventListener(type, heard);
+  }
+
+  /** Stay connected from now on. */
+  open() {
+    this.wanted = true;
+    this.connect();
+  }
+
+  /** End the connection, and do not come back. */
+  close() {
+    this.wanted = false;
+    clearTimeout(this.timer);
+    this.socket?.close();
+    this.lost();
+  }
+
+  /** Send a frame; false where there is no connection. */
+  say(frame) {
+    if (this.state !== "open") return false;
+    this.socket.send(JSON.stringify(frame));
+    return true;
+  }
+
+  /** Send a frame under an id of its own and wait for its answer. Throws FrameError. */
+  ask(frame) {
+    const id = `q${++this.numbers}`;
+    return new Promise((resolve, reject) => {
+      if (!this.say({ ...frame, id })) reject(new FrameError({ code: "closed", message: "There is no connection." }));
+      else this.waiting.set(id, { resolve, reject });
+    });
+  }
+
+  connect() {
+    clearTimeout(this.timer);
+    if (!this.wanted || this.socket) return;
+    this.turn("connecting");
+    const socket = (this.socket = new WebSocket(this.url));
+    socket.onopen = () => socket.send(JSON.stringify({ type: "hello", protocol: 1, client: "console" }));
+    socket.onmessage = (message) => this.socket === socket && this.take(JSON.parse(message.data));
+    socket.onclose = (event) => this.socket === socket && this.ended(event.code);
+    this.guard(PATIENCE);
+  }
+
+  /** Somebody looks: try again at once. */
+  hurry() {
+    if (this.wanted && !this.socket) this.connect();
+    else if (this.state === "open") this.probe();
+  }
+
+  take(frame) {
+    this.guard(QUIET);
+    if (frame.type === "welcome") this.greeted(frame);
+    if (frame.id !== undefined && this.waiting.has(frame.id)) this.settle(frame);
+    this.dispatchEvent(new CustomEvent(frame.type, { detail: frame }));
+  }
+
+  greeted(frame) {
+    this.welcome = frame;
+    this.pause = FIRST_PAUSE;
+    this.turn("open");
+  }
+
+  settle(frame) {
+    const { resolve, reject } = this.waiting.get(frame.id);
+    this.waiting.delete(frame.id);
+    if (frame.type === "error") reject(new FrameError(frame));
+    else resolve(frame);
+  }
+
+  ended(code) {
+    this.lost();
+    if (code === UNAUTHORIZED) {
+      this.wanted = false;
+      this.dispatchEvent(new CustomEvent("expelled"));
+    } else if (this.wanted) {
+      this.timer = setTimeout(() => this.connect(), this.pause * (0.75 + Math.random() / 2));
+      this.pause = Math.min(2 * this.pause, LONGEST_PAUSE);
+    }
+  }
+
+  lost() {
+    clearTimeout(this.guarding);
+    this.socket = null;
+    const unanswered = [...this.waiting.values()];
+    this.waiting.clear();
+    for (const { reject } of unanswered) reject(new FrameError({ code: "closed", message: "The connection broke off." }));
+    this.turn("closed");
+  }
+
+  turn(state) {
+    if (this.state === state) return;
+    this.state = state;
+    this.dispatchEvent(new CustomEvent("state", { detail: state }));
+  }
+
+  /** Ask for a sign of life after so long. */
+  guard(milliseconds) {
+    clearTimeout(this.guarding);
+    this.guarding = setTimeout(() => this.probe(), milliseconds);
+  }
+
+  /** A connection that sleeps (a phone's, another network) does not say so: without an answer it is given up. */
+  probe() {
+    clearTimeout(this.guarding);
+    const socket = this.socket;
+    this.say({ type: "ping" });
+    this.guarding = setTimeout(() => {
+      if (this.socket !== socket) return;
+      socket.close();
+      this.ended(1006);
+    }, PATIENCE);
+  }
+}

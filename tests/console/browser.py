@@ -1,0 +1,72 @@
+"""A real browser, headless, without a window or a network beyond this machine. One serves a whole module of tests."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import AsyncIterator
+
+from playwright.async_api import Browser, BrowserContext, Page, async_playwright
+
+from tests.gateway.gateways import TOKEN, Gateway
+
+CHROMIUM = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
+
+WIDE, NARROW = (1280, 800), (390, 844)
+
+
+@contextlib.asynccontextmanager
+async def chromium() -> AsyncIterator[Browser]:
+    """The browser, while the block runs."""
+    async with async_playwright() as play:
+        # Root may start Chromium only without its sandbox; what it loads here is our own.
+        browser = await play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-dev-shm-usage"])
+        try:
+            yield browser
+        finally:
+            await browser.close()
+
+
+class Visit:
+    """A browser's window at a gateway. What its pages ask of other hosts, and every error in their console, is kept."""
+
+    def __init__(self, context: BrowserContext, page: Page, url: str) -> None:
+        self.context = context
+        self.page = page
+        self.url = url
+        self.elsewhere: list[str] = []
+        self.errors: list[str] = []
+        self.watch(page)
+
+    def watch(self, page: Page) -> None:
+        """Keep what this page does, too."""
+        page.on("request", lambda request: self._asked(request.url))
+        page.on("pageerror", lambda error: self.errors.append(str(error)))
+        page.on("console", lambda said: self.errors.append(said.text) if said.type == "error" else None)
+
+    async def sign_in(self, token: str = TOKEN) -> None:
+        """Come in by the form."""
+        await self.page.goto(self.url)
+        await self.page.get_by_label("Token").fill(token)
+        await self.page.get_by_role("button", name="Sign in").click()
+        await self.page.get_by_text("Connected", exact=True).wait_for(state="attached")
+
+    def _asked(self, url: str) -> None:
+        if not url.startswith((self.url, self.url.replace("http", "ws"), "blob:", "data:")):
+            self.elsewhere.append(url)
+
+
+@contextlib.asynccontextmanager
+async def visiting(
+    browser: Browser, gateway: Gateway, *, size: tuple[int, int] = WIDE, dark: bool = False
+) -> AsyncIterator[Visit]:
+    """A new window, with cookies of its own, at a gateway."""
+    width, height = size
+    context = await browser.new_context(
+        viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light", locale="en-GB"
+    )
+    context.set_default_timeout(10_000)
+    try:
+        yield Visit(context, await context.new_page(), gateway.url)
+    finally:
+        await context.close()

@@ -1,0 +1,293 @@
+"""Signing in to the console: by the token, by the one-time link, and what a cookie is good for."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from playwright.async_api import Browser
+
+from gateway.door.access import NotAdmitted
+from gateway.door.passes import COOKIE_SECONDS, LINK_SECONDS, Pass, Passes, signing_key
+from tests.console.browser import visiting
+from tests.gateway.gateways import TOKEN, Gateway, gateway
+
+KEYS = {"owner": signing_key(TOKEN), "ana": signing_key(TOKEN[::-1])}
+
+
+class Hour:
+    """A clock in seconds that the test moves."""
+
+    def __init__(self) -> None:
+        self.now = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+# --- passes -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_pass_names_its_person_until_its_time_and_nobody_after_it() -> None:
+    hour = Hour()
+    passes = Passes(hour)
+    cookie = passes.issue("cookie", "ana", KEYS["ana"])
+    hour.now += COOKIE_SECONDS - 1
+    found = passes.read("cookie", cookie, KEYS.get)
+    assert found is not None
+    assert (found.person, found.until) == ("ana", 1_000_000 + COOKIE_SECONDS)
+    hour.now += 1
+    assert passes.read("cookie", cookie, KEYS.get) is None
+
+
+def test_a_pass_that_was_changed_anywhere_names_nobody() -> None:
+    passes = Passes(Hour())
+    cookie = passes.issue("cookie", "ana", KEYS["ana"])
+    changed = [cookie[:at] + ("0" if cookie[at] != "0" else "1") + cookie[at + 1 :] for at in range(len(cookie))]
+    others = [cookie.replace("ana", "owner"), "", cookie + "0", cookie.upper(), "a.b.c.d", cookie.replace(".", "-")]
+    assert [text for text in changed + others if passes.read("cookie", text, KEYS.get) is not None] == []
+
+
+def test_a_pass_is_good_for_its_purpose_alone_and_dies_with_the_token() -> None:
+    passes = Passes(Hour())
+    link = passes.issue("link", "owner", KEYS["owner"])
+    assert passes.read("cookie", link, KEYS.get) is None
+    assert passes.read("link", link, lambda person: signing_key("another token")) is None
+    assert passes.read("link", link, lambda person: None) is None
+    assert passes.read("link", link, KEYS.get) is not None
+
+
+def test_a_cookie_outlives_a_restart_and_a_link_does_not() -> None:
+    hour = Hour()
+    before = Passes(hour)
+    cookie, link = before.issue("cookie", "owner", KEYS["owner"]), before.issue("link", "owner", KEYS["owner"])
+    hour.now += LINK_SECONDS / 2
+    after = Passes(hour)
+    assert after.read("cookie", cookie, KEYS.get) is not None
+    assert after.read("link", link, KEYS.get) is None
+    assert before.read("link", link, KEYS.get) is not None
+
+
+def test_what_was_ended_is_forgotten_once_its_time_would_have_come() -> None:
+    hour = Hour()
+    passes = Passes(hour)
+    for number in range(3):
+        hour.now += LINK_SECONDS
+        passes.end(Pass("owner", int(hour.now) + LINK_SECONDS, str(number)))
+    assert len(passes._ended) == 1
+
+
+# --- over HTTP --------------------------------------------------------------------------------------------------------
+
+
+async def signed_in(running: Gateway, **shown: str) -> aiohttp.ClientResponse:
+    """What the gateway answers to a sign-in from its own page."""
+    response = await running.http.post(f"{running.url}/api/sign-in", json=shown, headers={"Origin": running.url})
+    await response.read()
+    return response
+
+
+async def cookie_of(running: Gateway) -> dict[str, str]:
+    """The header of a browser that signed in with the token."""
+    response = await signed_in(running, token=TOKEN)
+    (cookie,) = response.cookies.values()
+    return {"Cookie": f"{cookie.key}={cookie.value}"}
+
+
+async def status(running: Gateway, method: str, path: str, **headers: str) -> int:
+    url = running.url + path
+    async with aiohttp.ClientSession() as stranger, stranger.request(method, url, headers=headers) as response:
+        return response.status
+
+
+async def test_the_token_becomes_a_cookie_that_no_script_and_no_other_site_gets(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as running:
+        response = await signed_in(running, token=f" {TOKEN}\n")
+        assert response.status == 200
+        assert (await response.json())["person"] == {"id": "owner", "name": "owner"}
+        (cookie,) = response.cookies.values()
+        assert (cookie["httponly"], cookie["samesite"], cookie["path"], cookie["secure"]) == (True, "Strict", "/", "")
+        assert TOKEN not in str(response.headers)
+
+
+async def test_behind_tls_the_cookie_is_for_tls_alone(tmp_path: Path) -> None:
+    async with gateway(tmp_path, settings={"gateway.allowed_hosts": ["chat.example.org"]}) as running:
+        headers = {"Host": "chat.example.org", "Origin": "https://chat.example.org"}
+        async with running.http.post(f"{running.url}/api/sign-in", json={"token": TOKEN}, headers=headers) as response:
+            (cookie,) = response.cookies.values()
+            assert cookie["secure"] is True
+
+
+async def test_wrong_tokens_and_links_are_refused_and_then_have_to_wait(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as running:
+        answers = [await signed_in(running, **{kind: f"wrong-{kind}-{n}"}) for n in range(3) for kind in ("token", "link")]
+        assert {answer.status for answer in answers} == {401}
+        assert "Retry-After" in answers[-1].headers
+        assert [response.cookies for response in answers if response.cookies] == []
+        assert (await signed_in(running, token=TOKEN)).status == 200
+
+
+async def test_only_the_gateways_own_page_signs_in(tmp_path: Path) -> None:
+    async with gateway(tmp_path, settings={"gateway.allowed_origins": ["http://friend.example"]}) as running:
+        for headers in ({}, {"Origin": "http://friend.example"}):
+            url = f"{running.url}/api/sign-in"
+            async with running.http.post(url, json={"token": TOKEN}, headers=headers) as response:
+                assert (response.status, len(response.cookies)) == (403, 0)
+
+
+@pytest.mark.parametrize("body", ["[]", "{", '{"token": 3}', '{"tokem": "x"}'])
+async def test_a_sign_in_that_is_none_is_a_bad_request(tmp_path: Path, body: str) -> None:
+    async with gateway(tmp_path) as running:
+        headers = {"Origin": running.url}
+        async with running.http.post(f"{running.url}/api/sign-in", data=body, headers=headers) as response:
+            assert response.status == 400
+
+
+async def test_a_cookie_opens_what_the_token_does_for_our_own_page_only(tmp_path: Path) -> None:
+    async with gateway(tmp_path, settings={"gateway.allowed_origins": ["http://friend.example"]}) as running:
+        cookie = await cookie_of(running)
+        ours = {**cookie, "Origin": running.url}
+        assert await status(running, "GET", "/status.json", **cookie) == 200
+        assert await status(running, "GET", "/status.json", **cookie, **{"Sec-Fetch-Site": "same-origin"}) == 200
+        assert await status(running, "POST", "/attachments", **ours) == 201
+        # A page at another port is the same site to a browser, which sends the cookie along.
+        assert await status(running, "GET", "/status.json", **cookie, **{"Sec-Fetch-Site": "same-site"}) == 401
+        assert await status(running, "POST", "/attachments", **cookie) == 401
+        assert await status(running, "POST", "/attachments", **cookie, Origin="http://friend.example") == 401
+        assert await status(running, "POST", "/attachments", **cookie, Origin="http://evil.example") == 403
+        # A token that is shown counts, also where it is wrong.
+        assert await status(running, "GET", "/status.json", **cookie, Authorization="Bearer wrong") == 401
+
+
+async def test_the_websocket_greets_who_has_a_cookie_if_our_own_page_opens_it(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as running:
+        cookie = await cookie_of(running)
+        client = await running.connect(None, **cookie, Origin=running.url)
+        assert (await client.next())["type"] == "welcome"
+        await client.say("hello", protocol=1, client="console")
+        assert (await client.next())["type"] == "welcome"
+        assert await client.chat("hi") == "hi"
+        assert {e["client"] for _, e in client.events() if e["kind"] == "message_received"} == {"console"}
+        stranger = await running.connect(None, **cookie)
+        await stranger.say("hello", protocol=1)
+        assert await stranger.closed() == 4401
+
+
+async def test_signing_out_ends_the_cookie_and_closes_what_it_opened(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as running:
+        cookie, other = await cookie_of(running), await cookie_of(running)
+        client = await running.connect(None, **cookie, Origin=running.url)
+        assert await status(running, "POST", "/api/sign-out", **cookie) == 200  # without an Origin it is nobody's
+        assert await status(running, "GET", "/status.json", **cookie) == 200
+        assert await status(running, "POST", "/api/sign-out", **cookie, Origin=running.url) == 200
+        assert await client.closed() == 4401
+        assert await status(running, "GET", "/status.json", **cookie) == 401
+        assert await status(running, "GET", "/status.json", **other) == 200
+
+
+async def test_a_link_signs_in_once(tmp_path: Path, capfd: Any) -> None:
+    async with gateway(tmp_path) as running:
+        said = capfd.readouterr()
+        link = re.search(r"http://127.0.0.1:\d+/#link=(\S+)", said.out)
+        assert link is not None
+        assert link[1] not in said.err
+        assert (await signed_in(running, link=link[1])).status == 200
+        again = await signed_in(running, link=link[1])
+        assert again.status == 401
+        assert (await again.json())["message"].endswith("Sign in with the token.")
+
+
+async def test_under_systemd_no_link_is_printed(tmp_path: Path, capfd: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JOURNAL_STREAM", "8:1")
+    async with gateway(tmp_path):
+        assert "#link" not in capfd.readouterr().out
+
+
+def test_the_person_of_a_cookie_who_is_not_there_any_more_is_not_admitted() -> None:
+    from tests.gateway.test_access import access, people
+
+    rules = access()
+    rules.replace(people(ana="a-token-of-ana-that-is-long"))
+    cookie = rules.cookie_for(rules.admit("a-token-of-ana-that-is-long", "192.0.2.1"))
+    assert rules.admit_by_cookie(cookie).person.id == "ana"
+    rules.replace(people())
+    with pytest.raises(NotAdmitted):
+        rules.admit_by_cookie(cookie)
+
+
+# --- the files --------------------------------------------------------------------------------------------------------
+
+
+async def test_the_page_may_load_and_call_its_own_gateway_and_nothing_else(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as running, running.http.get(f"{running.url}/") as response:
+        page = await response.text()
+        policy = dict(rule.split(" ", 1) for rule in response.headers["Content-Security-Policy"].split("; "))
+        assert policy == {
+            "default-src": "'none'",
+            "script-src": "'self'",
+            "style-src": "'self'",
+            "img-src": "'self' blob: data:",
+            "connect-src": "'self'",
+            "form-action": "'self'",
+            "frame-ancestors": "'none'",
+            "base-uri": "'none'",
+            "require-trusted-types-for": "'script'",
+            "trusted-types": "'none'",
+        }
+        assert response.headers["X-Content-Type-Options"] == "nosniff"
+        assert response.headers["Referrer-Policy"] == "no-referrer"
+        files = re.findall(r'(?:src|href)="([^"]+)"', page)
+        assert {re.sub("[0-9a-f]{16}", "DIGEST", file).rpartition("/")[0] for file in files} == {"/console/DIGEST"}
+        for file in files:
+            async with running.http.get(running.url + file) as found:
+                assert (found.status, "immutable" in found.headers["Cache-Control"]) == (200, True)
+
+
+async def test_no_path_leads_out_of_the_consoles_folder(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as running:
+        async with running.http.get(f"{running.url}/") as response:
+            digest = re.findall("/console/([0-9a-f]{16})/", await response.text())[0]
+        for path in ("../pages.py", "..%2fpages.py", "vendor/../../pages.py", "", "nothing.js", "/etc/passwd"):
+            assert await status(running, "GET", f"/console/{digest}/{path}") == 404
+        assert await status(running, "GET", "/console/0123456789abcdef/app.js") == 404
+
+
+# --- in a browser -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.asyncio(loop_scope="session")
+async def test_a_person_signs_in_with_the_token_and_out_again_in_every_tab(tmp_path: Path, browser: Browser) -> None:
+    async with gateway(tmp_path) as running, visiting(browser, running) as visit:
+        await visit.page.goto(visit.url)
+        await visit.page.get_by_label("Token").fill("not the token at all, really")
+        await visit.page.get_by_role("button", name="Sign in").click()
+        await visit.page.get_by_text("The token is not this gateway's.").wait_for()
+        assert visit.errors.pop().startswith("Failed to load resource: the server responded with a status of 401")
+        await visit.sign_in()
+        assert await visit.page.evaluate("document.cookie") == ""
+        second = await visit.context.new_page()
+        visit.watch(second)
+        await second.goto(visit.url)
+        await second.get_by_text("Connected", exact=True).wait_for()
+        await visit.page.get_by_role("button", name="Sign out").click()
+        await visit.page.get_by_label("Token").wait_for()
+        await second.get_by_label("Token").wait_for()
+        assert (visit.errors, visit.elsewhere) == ([], [])
+
+
+@pytest.mark.asyncio(loop_scope="session")
+async def test_the_link_that_is_printed_opens_the_console_and_leaves_no_trace(
+    tmp_path: Path, browser: Browser, capfd: Any
+) -> None:
+    async with gateway(tmp_path) as running, visiting(browser, running) as visit:
+        link = re.search(r"http://\S+", capfd.readouterr().out)
+        assert link is not None
+        await visit.page.goto(link[0])
+        await visit.page.get_by_text("Connected", exact=True).wait_for()
+        assert "link" not in visit.page.url
+        async with visiting(browser, running) as other:
+            await other.page.goto(link[0])
+            await other.page.get_by_text("This link was used before").wait_for()
