@@ -148,7 +148,6 @@ class Connection:
         """Who is there; None until that is known."""
         self.client = "unnamed"
         self._tasks: set[asyncio.Task[None]] = set()
-        self._closing: asyncio.Task[None] | None = None
         self._closed = False
 
     @property
@@ -173,8 +172,6 @@ class Connection:
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
-            if self._closing is not None:  # the reader ends before the client was told why; it must be told
-                await asyncio.wait([self._closing])
 
     async def close(self, code: int, reason: str) -> None:
         """Close the connection once, whatever it is doing."""
@@ -188,8 +185,8 @@ class Connection:
 
     async def settle(self) -> None:
         """Return once nothing more is done for this connection."""
-        if tasks := {*self._tasks, *([self._closing] if self._closing is not None else [])}:
-            await asyncio.wait(tasks)
+        if self._tasks:
+            await asyncio.wait(self._tasks)
 
     def expel(self) -> None:
         """The token that opened this connection is not valid any more: nothing that comes or goes after this counts."""
@@ -206,8 +203,8 @@ class Connection:
             self._close_soon(WSCloseCode.INTERNAL_ERROR, "the gateway failed to write to this connection")
 
     def _close_soon(self, code: int, reason: str) -> None:
-        if not self._closed and self._closing is None:
-            self._closing = asyncio.create_task(self.close(code, reason))
+        if not self._closed:
+            self._spawn(self.close(code, reason))
 
     # --- reading ------------------------------------------------------------------------------------------------------
 

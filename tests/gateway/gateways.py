@@ -94,6 +94,10 @@ class Client:
                 message = await self.socket.receive()
                 if message.type is aiohttp.WSMsgType.TEXT:
                     self.frames.append(json.loads(message.data))
+                elif message.type is aiohttp.WSMsgType.CLOSE:
+                    # The socket's own `close_code` is 1006 where its answer to this does not reach the gateway any more.
+                    code: int = message.data
+                    return code
                 else:
                     return self.socket.close_code
 
