@@ -110,6 +110,7 @@ class MemoryBackendConformance:
     def test_notes_are_found_by_their_words(self, tmp_path: Path) -> None:
         with self.opened(tmp_path) as index:
             self.take(index, [document(path, text) for path, text in NOTES.items()])
+            index.settle()
             assert index.size() == (5, 6)
             for question, path in QUESTIONS.items():
                 keys = index.keywords(sought(question), 5, EVERYTHING)

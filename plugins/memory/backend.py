@@ -89,6 +89,10 @@ class MemoryBackend(Protocol):
         """These documents are gone."""
         ...
 
+    def settle(self) -> None:
+        """Much was taken in, and no more is to come for now: the time to do what makes searching faster."""
+        ...
+
     def chunks(self, keys: Collection[int], scope: Scope) -> dict[int, Chunk]:
         """The chunks with these keys, of those that exist and are in the scope; each says the name of its source."""
         ...

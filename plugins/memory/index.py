@@ -37,6 +37,14 @@ _COLUMNS = ("path", "source", "first", "last", "headings", "text", "day", "owner
 _INSERT = f"INSERT INTO chunks ({', '.join(_COLUMNS)}, digest, sum) VALUES ({', '.join('?' * len(_COLUMNS))}, ?, ?)"  # noqa: S608
 
 
+class _Counted(msgspec.Struct, kw_only=True):
+    """What was counted when these had been `written`, so that it is not counted for every question."""
+
+    written: tuple[int, int] = (0, 0)
+    size: tuple[int, int] | None = None
+    words: dict[str, int] = {}
+
+
 class MemoryIndex:
     """The index of the documents of some sources, in the file `path`. Use as a context manager.
 
@@ -54,7 +62,7 @@ class MemoryIndex:
         self._path = path
         self._db: Any = None
         self._vectors: Vectors | None = None
-        self._counted: tuple[tuple[int, int], dict[str, int]] = ((0, 0), {})
+        self._counted = _Counted()
 
     def __enter__(self) -> Self:
         self._db, extension = open_tables(self._path)
@@ -148,6 +156,10 @@ class MemoryIndex:
                 self._db.execute("ROLLBACK")
             raise
 
+    def settle(self) -> None:
+        """See `MemoryBackend`. FTS5 leaves what came in several parts, all of which each search looks through."""
+        self._db.execute("INSERT INTO words (words) VALUES ('optimize')")
+
     def chunks(self, keys: Collection[int], scope: Scope = EVERYTHING) -> dict[int, Chunk]:
         """The chunks with these ids, of those that exist and are in the scope."""
         condition, values = scope.condition()
@@ -169,9 +181,19 @@ class MemoryIndex:
 
     def size(self) -> tuple[int, int]:
         """How many documents and how many chunks there are."""
-        (documents,) = self._db.execute("SELECT count(*) FROM documents").fetchone()
-        (chunks,) = self._db.execute("SELECT count(*) FROM chunks").fetchone()
-        return documents, chunks
+        counted = self._known()
+        if counted.size is None:
+            (documents,) = self._db.execute("SELECT count(*) FROM documents").fetchone()
+            (chunks,) = self._db.execute("SELECT count(*) FROM chunks").fetchone()
+            counted.size = documents, chunks
+        return counted.size
+
+    def _known(self) -> _Counted:
+        """What was counted since anything was last written, here or by another connection."""
+        written = (self.version(), self._db.total_changes)
+        if self._counted.written != written or len(self._counted.words) >= REMEMBERED:
+            self._counted = _Counted(written=written)
+        return self._counted
 
     # --- keywords -----------------------------------------------------------------------------------------------------
 
@@ -193,11 +215,8 @@ class MemoryIndex:
         return self.size()[1], self._counts(words)
 
     def _counts(self, words: Collection[str]) -> dict[str, int]:
-        """How many chunks have each word: what was counted since anything was last written is not counted again."""
-        written = (self.version(), self._db.total_changes)
-        if self._counted[0] != written or len(self._counted[1]) >= REMEMBERED:
-            self._counted = written, {}
-        known = self._counted[1]
+        """How many chunks have each word."""
+        known = self._known().words
         for word in words:
             if word not in known:
                 query = "SELECT count(*) FROM words WHERE words MATCH ?"

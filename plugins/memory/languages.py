@@ -118,6 +118,7 @@ def language_of(words: Iterable[str]) -> str:
     return max(told, key=lambda name: (told[name], name == ENGLISH), default=ENGLISH)
 
 
+@lru_cache(len(_LATIN))
 def idle(language: str) -> frozenset[str]:
     """The words that tell nothing apart in a question of this language ("die" and "war" are words of an English one), with
     those of all other scripts."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from datetime import date
+from functools import cache
+from heapq import heapify, heappop, heappush
 
 from plugins.memory.candidates import Candidate, Ranked, Rules, min_max, ranked
 from plugins.memory.fusions import fuse
@@ -47,17 +49,21 @@ def diverse(found: Sequence[Ranked], results: int, mmr_lambda: float | None, *, 
         return list(found[:results])
     scores = [each.score for each in found]
     relevance = min_max(scores) if scaled else scores
-    words = [each.candidate.words() for each in found]
-    left = list(range(len(found)))
-    likeness = [0.0] * len(found)
-    taken: list[Ranked] = []
+    words = cache(lambda at: found[at].candidate.words())
+    left = [(-mmr_lambda * each, at) for at, each in enumerate(relevance)]
+    heapify(left)
+    likeness, compared = [0.0] * len(found), [0] * len(found)
+    taken: list[int] = []
     while left and len(taken) < results:
-        best = max(left, key=lambda at: mmr_lambda * relevance[at] - (1 - mmr_lambda) * likeness[at])
-        left.remove(best)
-        taken.append(found[best])
-        for at in left:
-            likeness[at] = max(likeness[at], jaccard(words[at], words[best]))
-    return taken
+        # Likeness only grows: whoever is not the best without what was taken since it was compared is not so with it either.
+        _, best = heappop(left)
+        if compared[best] == len(taken):
+            taken.append(best)
+            continue
+        likeness[best] = max(likeness[best], *(jaccard(words(best), words(other)) for other in taken[compared[best] :]))
+        compared[best] = len(taken)
+        heappush(left, ((1 - mmr_lambda) * likeness[best] - mmr_lambda * relevance[best], best))
+    return [found[at] for at in taken]
 
 
 def jaccard(one: frozenset[str], other: frozenset[str]) -> float:

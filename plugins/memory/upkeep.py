@@ -165,6 +165,8 @@ class Upkeep:
             unreadable += taken.unreadable
             self._note(left=len(due))
             self._more.set()
+        if len(changes.due) > AT_ONCE:
+            await self._file().write(lambda index: index.settle())
         self._note(unreadable=tuple(unreadable))
         await self.count()
 

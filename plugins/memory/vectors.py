@@ -11,12 +11,13 @@ from typing import Any, Protocol
 
 from plugins.memory.scope import EVERYTHING, Scope
 
-EXACTLY = 20_000
+EXACTLY = 5_000
 """Vectors among which each is compared in full. Among more, all are compared by one bit a dimension first."""
 
-AGAIN, AGAIN_AT_MOST = 8, 512
+AGAIN, AGAIN_AT_MOST = 4, 512
 """How many times as many as are wanted are compared in full after that, and how many at most, unless more are wanted:
-sqlite-vec takes longer the more it is to find."""
+sqlite-vec takes longer the more it is to find. Measured on 2,960 turns of LoCoMo and 786 questions, six results each: of the
+results 98.8 % are those of comparing all in full, and recall is the same (8 times: 99.7 %, for twice the time)."""
 
 MOST = 4096
 """The largest k of sqlite-vec."""

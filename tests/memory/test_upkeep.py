@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,6 +17,7 @@ from plugins.memory.remarks import remarks_on
 from plugins.memory.scope import EVERYTHING, Scope
 from plugins.memory.sources import Listing, Reading
 from plugins.memory.watching import Places, Watching
+from sessions.sqlite import reading
 from tests.memory.places import Place, citations
 
 
@@ -168,7 +170,7 @@ async def test_a_watching_that_fails_says_why(tmp_path: Path) -> None:
 
 
 async def test_much_news_at_once_is_one_piece_of_news(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "QUIET_SECONDS", 0.05)
+    monkeypatch.setattr(watching, "QUIET_SECONDS", 0.5)
     told: list[None] = []
     watch = Watching(Places, lambda: told.append(None))
     running = asyncio.create_task(watch._pass_on())
@@ -179,3 +181,14 @@ async def test_much_news_at_once_is_one_piece_of_news(monkeypatch: pytest.Monkey
     await until(lambda: len(told) == 1)
     running.cancel()
     await asyncio.wait({running})
+
+
+async def test_what_came_in_many_parts_is_searched_as_one(place: Place) -> None:
+    slow = Slow(200)
+    slow.may.set()
+    async with place.memory("none", slow) as memory:
+        for number in range(3):
+            slow.stamps = dict.fromkeys(slow.stamps, str(number))
+            await memory.update(lambda _: None)
+    with contextlib.closing(reading(place.file)) as db:
+        assert db.execute("SELECT count(DISTINCT segid) FROM words_idx").fetchone() == (1,)

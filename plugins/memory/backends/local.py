@@ -157,6 +157,9 @@ class LocalBackend:
             del self._chunks[key], self._digests[key]
         return kept
 
+    def settle(self) -> None:
+        """See `MemoryBackend`. Nothing is to be done."""
+
     def chunks(self, keys: Collection[int], scope: Scope = EVERYTHING) -> dict[int, Chunk]:
         """See `MemoryBackend`."""
         allowed = self._allowed(scope)
