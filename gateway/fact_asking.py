@@ -5,16 +5,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+import structlog
+
 from gateway.conversations.asking import listen
-from gateway.errors import GatewayError
+from gateway.errors import GatewayError, sentence_of
 from gateway.models.choosing import ChosenModel
 from gateway.models.fallback import Line
+from plugins.contracts import AnswerForm, Wishes
+from plugins.errors import BadRequest
 from plugins.facts.settings import FactKeys
 from plugins.summaries import Answered
 from sessions.context import Context
 from sessions.messages import Usage, UserMessage
 from sessions.tokens import estimate
 from sessions.wire import carriable
+
+log = structlog.get_logger("exuvia.facts")
 
 WITHIN = 120.0
 """Seconds that one answer may take."""
@@ -33,6 +39,8 @@ class FactAsking:
         self._keys = keys
         self._choose = choose
         self._paid = paid
+        self._formless: set[str] = set()
+        """The models, by name, that were found to hold no answer to a form."""
 
     def able(self, used: str | None) -> ChosenModel | None:
         """Who is asked without anybody having said so: None where only a small model could be, which finds nothing; one
@@ -49,15 +57,28 @@ class FactAsking:
         except GatewayError:
             return self._choose(None)  # the one that answered then is no longer there
 
-    async def ask(self, model: ChosenModel, system: str, text: str, *, purpose: str, session: str, limit: int) -> Answered:
-        """One answer of about `limit` tokens. Raises ProviderError, and GatewayError where it took too long."""
+    async def ask(
+        self, model: ChosenModel, system: str, text: str, *, purpose: str, session: str, limit: int, form: AnswerForm
+    ) -> Answered:
+        """One answer of about `limit` tokens, of this form where the service can hold it to one. Raises ProviderError, and
+        GatewayError where it took too long."""
         message = UserMessage(text=carriable(text))
         context = Context(instructions=system, tools=(), parameters={}, messages=(message,))
         answers: list[Answered] = []
 
-        async def ask(asked: ChosenModel) -> None:
+        async def once(asked: ChosenModel, wishes: Wishes) -> None:
             async with asyncio.timeout(WITHIN):
-                answers.append(await listen(asked, context, purpose, session, limit))
+                answers.append(await listen(asked, context, purpose, session, limit, wishes=wishes))
+
+        async def ask(asked: ChosenModel) -> None:
+            if asked.name not in self._formless:
+                try:
+                    await once(asked, Wishes(form=form))
+                    return
+                except BadRequest as error:
+                    log.info("form_refused", model=asked.name, reason=sentence_of(error))
+            await once(asked, Wishes())
+            self._formless.add(asked.name)
 
         try:
             await Line(model).answer(ask, lambda _: estimate(system) + estimate(text))

@@ -97,7 +97,7 @@ class FactDistilling:
         return any(fact.id not in there for fact in facts)
 
     async def _ask(self, model: ChosenModel, batch: Sequence[Fact], known: Sequence[Fact], session: str) -> Answered:
-        from plugins.facts import distilling  # noqa: PLC0415 - not at the start
+        from plugins.facts import answers, distilling  # noqa: PLC0415 - not at the start
         from plugins.facts.languages import language  # noqa: PLC0415 - not at the start
 
         spoken = language(self._tongue())
@@ -108,6 +108,7 @@ class FactDistilling:
             purpose="distillation",
             session=session or "facts",
             limit=distilling.ANSWER,
+            form=answers.form(supersedes=True),
         )
 
     async def _take(self, batch: Sequence[Fact], known: Sequence[Fact], answer: Answered, session: str) -> int:

@@ -202,7 +202,7 @@ class FactFinding:
 
     async def _extract(self, row: SessionRow, turn: EndedTurn, model: ChosenModel) -> None:
         """Look through one turn. Nothing is extracted in a group: what is said there is not one person's."""
-        from plugins.facts import extracting  # noqa: PLC0415 - not at the start
+        from plugins.facts import answers, extracting  # noqa: PLC0415 - not at the start
         from plugins.facts.languages import language  # noqa: PLC0415 - not at the start
 
         event = FactsExtracted(session=row.session, ordinal=turn.ordinal, upto=turn.end)
@@ -216,6 +216,7 @@ class FactFinding:
                 purpose="extraction",
                 session=row.session,
                 limit=extracting.ANSWER,
+                form=answers.form(),
             )
             found = extracting.extracted(answer.text, most)
             event = msgspec.structs.replace(event, failed=carriable(found.wrong), model=answer.model, usage=answer.usage)

@@ -9,7 +9,7 @@ from contextlib import aclosing
 from gateway.errors import sentence_of
 from gateway.models.choosing import ChosenModel
 from gateway.models.fallback import Line
-from plugins.contracts import ChatRequest, Reply
+from plugins.contracts import ChatRequest, Reply, Wishes
 from plugins.errors import BadAnswer, ProviderError, StreamCut, Unreachable
 from plugins.strangers import ANYTHING
 from plugins.summaries import Answered
@@ -24,6 +24,8 @@ ANSWER_WITHIN = 180.0
 
 CHARACTERS = 8
 """Characters for each token wished, beyond which an answer is not listened to any more."""
+
+NO_WISHES = Wishes()
 
 
 class Asking:
@@ -59,7 +61,9 @@ class Asking:
         return answers[-1]
 
 
-async def listen(model: ChosenModel, context: Context, purpose: str, session: str, limit: int) -> Answered:
+async def listen(
+    model: ChosenModel, context: Context, purpose: str, session: str, limit: int, *, wishes: Wishes = NO_WISHES
+) -> Answered:
     """One answer of a model, of about `limit` tokens; what is much longer is not listened to to its end. Raises
     ProviderError."""
     request = ChatRequest(
@@ -69,6 +73,7 @@ async def listen(model: ChosenModel, context: Context, purpose: str, session: st
         session=session,
         window=model.window,
         others=bool(model.fallbacks),
+        wishes=wishes,
     )
     heard = ""
     try:

@@ -87,8 +87,8 @@ class LocalProvider:
         """Answer, when those that asked before are answered."""
         from plugins.chat import local_answer  # noqa: PLC0415 - the first request pays, not every start
 
-        if request.wishes.must_call or request.wishes.form is not None:
-            raise BadRequest("A local model here calls no tools and keeps to no form.")
+        if request.wishes.must_call:
+            raise BadRequest("A local model here calls no tools.")
         if request.model != self._model:
             raise NoSuchModel(f"There is no local model {request.model!r}; the one that can be used is {self._model!r}.")
         async with self._one_at_a_time:

@@ -19,7 +19,7 @@ from plugins.chat.local_process import (
     WorkerGone,
     Working,
 )
-from plugins.chat.local_prompt import chat_messages, sampling
+from plugins.chat.local_prompt import chat_messages, held_to, sampling
 from plugins.contracts import ChatRequest, Delta, Reply
 from plugins.errors import BadRequest, ContextOverflow, StreamCut, Unreachable
 from sessions.messages import Usage
@@ -37,7 +37,9 @@ async def answer(worker: Worker, request: ChatRequest) -> AsyncGenerator[Delta |
     """What ChatProvider.stream promises, from a worker that does nothing else meanwhile."""
     text: list[str] = []
     try:
-        await worker.ask(chat_messages(request.context), sampling(request.context))
+        form = request.wishes.form
+        messages = chat_messages(request.context, told_all=form is not None)
+        await worker.ask(messages, sampling(request.context) | held_to(form))
         while True:
             match await worker.hear():
                 case Piece(text=piece):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from plugins.contracts import AnswerForm
 from plugins.errors import BadRequest
 from sessions.context import Context
 from sessions.messages import AssistantMessage, Message, ToolMessage, UserMessage
@@ -26,11 +27,11 @@ _KNOWN = frozenset(
 _ROLE_MARK = re.compile(r"([<\[])(?=\||/?s>|/?INST\]|(?:start|end)_of_turn>|<SYS>|</SYS>)")
 
 
-def chat_messages(context: Context) -> list[dict[str, str]]:
+def chat_messages(context: Context, *, told_all: bool = False) -> list[dict[str, str]]:
     """The context as messages with the roles `system`, `user` and `assistant`: first the system's, then never the same
-    role twice in a row, because the templates of some models refuse that."""
+    role twice in a row, because the templates of some models refuse that. `told_all` keeps instructions however long."""
     instructions = context.instructions
-    if not instructions.strip() or len(instructions) > LONGEST:
+    if not instructions.strip() or (len(instructions) > LONGEST and not told_all):
         instructions = INSTRUCTIONS
     messages = [{"role": "system", "content": _harmless(instructions)}]
     for message in context.messages:
@@ -49,6 +50,15 @@ def sampling(context: Context) -> dict[str, Any]:
     if not isinstance(chosen["max_tokens"], int) or chosen["max_tokens"] < 1:
         raise BadRequest("The parameter max_tokens must be a whole number above 0.")
     return chosen
+
+
+def held_to(form: AnswerForm | None) -> dict[str, Any]:
+    """What has the library draw only words that keep to a form: it makes a grammar of the schema."""
+    if form is None:
+        return {}
+    if form.schema is None:
+        return {"response_format": {"type": "json_object"}}
+    return {"response_format": {"type": "json_schema", "json_schema": {"name": form.name, "schema": form.schema}}}
 
 
 def _plain(message: Message) -> tuple[str, str]:

