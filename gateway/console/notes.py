@@ -58,7 +58,7 @@ def listed_notes(workspace: Path) -> list[Listed]:
         nanoseconds, size, _ = map(int, stamp.split("."))
         changed = datetime.fromtimestamp(nanoseconds / 1e9, UTC).isoformat(timespec="milliseconds")
         found.append(Listed(path=path, bytes=size, changed=changed.replace("+00:00", "Z")))
-    return sorted(found, key=lambda note: note.changed, reverse=True)
+    return sorted(found, key=lambda note: (note.changed, note.path), reverse=True)
 
 
 def read_note(workspace: Path, path: str) -> Note:

@@ -25,6 +25,7 @@ from sessions.events import (
     TurnResumed,
     TurnStarted,
 )
+from sessions.folding import replied_as
 from sessions.recorder import Recorder
 
 
@@ -113,7 +114,7 @@ class SessionMeter:
             figures.tokens.add(event.model, "input", by=usage.input)
             figures.tokens.add(event.model, "output", by=usage.output)
             figures.cached_tokens.add(event.model, by=usage.cached)
-            figures.pay("answer", event.model, usage)
+            figures.pay("answer", replied_as(self._recorder.transcript, event), usage)
 
     def _returned(self, event: ToolReturned, now: float) -> None:
         self._last = now

@@ -1,0 +1,158 @@
+// The page `#/context/KEY`: what the model was shown of a session, turn by turn.
+
+import { button } from "./button.js";
+import { ContextPlot, legend } from "./context_plot.js";
+import { CompactionPanel, TurnPanel } from "./context_turn.js";
+import { fill, h } from "./elements.js";
+import { sentence } from "./quantities.js";
+import { typed } from "./typed.js";
+
+const SPANS = [100, 500, 2000];
+
+/** Events after which there is more to be shown. */
+const CHANGING = ["turn_ended", "context_compacted", "compaction_reverted", "session_opened"];
+
+/** Milliseconds after which a journal that is not read to its end yet is asked for again. */
+const AGAIN = 150;
+
+/** Show the context of the route's session in an element; returns what takes the page down again. */
+export async function mount(element, app, route) {
+  await app.styles("context.css");
+  app.head(`Context of ${route.key}`);
+  const page = new ContextPage(element, app, route.key);
+  page.load();
+  return () => page.end();
+}
+
+class ContextPage {
+  constructor(element, app, key) {
+    this.app = app;
+    this.key = key;
+    this.place = `/api/context/${encodeURIComponent(key)}`;
+    this.span = globalThis.innerWidth < 700 ? SPANS[0] : SPANS[1];
+    this.before = null;
+    this.ended = false;
+    this.plot = new ContextPlot((turn) => this.choose(turn));
+    this.state = h("p", { class: "progress", role: "status" });
+    this.controls = h("div", { class: "controls" });
+    this.deaf = this.listen();
+    this.panel = h("div", { class: "turn-place" });
+    this.shown = h("div", { class: "plot-place" });
+    fill(
+      element,
+      h(
+        "div",
+        { class: "context-page" },
+        h("p", { class: "about" }, "What each request held, in tokens. Choose a turn to see exactly what was sent."),
+        this.controls,
+        this.state,
+        this.shown,
+        this.panel,
+      ),
+    );
+  }
+
+  /** Look again when something has happened in the session. */
+  listen() {
+    this.app.socket.say({ type: "subscribe", session: this.key });
+    return this.app.socket.on("event", ({ session, event }) => {
+      if (session !== this.key || this.before || !CHANGING.includes(event.kind)) return;
+      clearTimeout(this.again);
+      this.again = setTimeout(() => this.ended || this.load(), AGAIN);
+    });
+  }
+
+  end() {
+    this.ended = true;
+    this.deaf();
+    this.plot.end();
+  }
+
+  async load() {
+    const query = new URLSearchParams({ limit: this.span, ...(this.before ? { before: this.before } : {}) });
+    this.state.textContent ||= "Reading the log…";
+    try {
+      const page = await this.app.api.get(`${this.place}?${query}`);
+      if (this.ended) return;
+      this.show(page);
+      if (page.read < page.head) setTimeout(() => this.ended || this.load(), AGAIN);
+    } catch (error) {
+      if (!this.ended) this.state.textContent = sentence(error);
+    }
+  }
+
+  show(page) {
+    const isReading = page.read < page.head;
+    if (isReading) page.turns.pop(); // of which not all is read
+    this.page = page;
+    this.state.textContent = isReading ? `Reading the log: ${Math.floor((100 * page.read) / page.head)} %` : "";
+    if (!page.turns.length) {
+      fill(this.shown, h("p", { class: "nothing" }, isReading ? "" : "No model was asked in this session yet."));
+      return;
+    }
+    if (!this.plot.element.isConnected) fill(this.shown, this.plot.element, this.plot.readout, legend(page.parts));
+    this.plot.show(page);
+    this.control(page);
+  }
+
+  control(page) {
+    const [first, last] = [page.turns[0].turn, page.turns.at(-1).turn];
+    const step = (name, before, possible) => button(name, () => this.go(before), { disabled: !possible });
+    const later = last + this.span + 1;
+    fill(
+      this.controls,
+      h(
+        "label",
+        {},
+        "Turns ",
+        h(
+          "select",
+          { on: { change: (event) => this.widen(Number(event.target.value)) } },
+          SPANS.map((span) => h("option", { value: span, selected: span === this.span }, String(span))),
+        ),
+      ),
+      step("Earlier", first, page.earlier),
+      step("Later", later, !page.newest),
+      h("span", { class: "range" }, first === last ? `Turn ${first}` : `Turns ${first} to ${last}`),
+      button("Refresh", () => this.load(), { class: "worded" }),
+    );
+  }
+
+  go(before) {
+    this.before = before;
+    this.load();
+  }
+
+  widen(span) {
+    this.span = span;
+    this.load();
+  }
+
+  choose(number) {
+    this.plot.mark(number);
+    const turn = this.page.turns.find((each) => each.turn === number);
+    const marks = this.page.marks.filter((mark) => mark.turn === number);
+    const look = (compaction) => this.look(compaction);
+    clearTimeout(this.soon);
+    // Walking along by keys asks for the turn where it stops, not for each on the way.
+    this.soon = setTimeout(() => {
+      const panel = new TurnPanel(this.app.api, this.place, this.page.session, turn, this.page.parts, marks, look);
+      fill(this.panel, panel.element);
+    }, 120);
+  }
+
+  look(number) {
+    const revert = async (compaction) => {
+      const answered = await typed(this.app.socket, this.key, `/revert ${compaction}`);
+      this.before = null;
+      await this.load();
+      return answered;
+    };
+    const above = this.page.in_force.filter((other) => other > number).length;
+    const render = this.app.markdown ?? ((text) => h("pre", { class: "whole", tabIndex: 0 }, text));
+    const panel = new CompactionPanel(this.app.api, this.place, this.page.session, number, { revert, render, above });
+    fill(this.panel, panel.element);
+    panel.element.querySelector("h2").focus();
+  }
+}
+

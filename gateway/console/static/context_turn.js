@@ -1,0 +1,331 @@
+// One turn's exact requests, and one compaction's before and after, unfolded beneath the plot.
+
+import { button, guarded } from "./button.js";
+import { NAMES } from "./context_plot.js";
+import { fill, h } from "./elements.js";
+import { when } from "./moments.js";
+import { count, counted, sentence } from "./quantities.js";
+
+const WHO = {
+  summary: "Summary",
+  recalled: "Recalled",
+  user: "Person",
+  assistant: "Assistant",
+  tool: "Tool",
+};
+
+/** What was done in a turn, each in a sentence; a compaction can be looked at. */
+export function doings(marks, look) {
+  return marks.map((mark) => h("li", {}, h("span", { class: `swatch tickmark ${mark.kind}` }), doing(mark), looking(mark, look)));
+}
+
+function doing(mark) {
+  switch (mark.kind) {
+    case "pruned":
+      return `${counted(mark.edits, "message")} shown shorter: ${count(mark.saved ?? 0)} characters less. `;
+    case "flushed":
+      return `Before compaction ${mark.compaction} the memory was flushed: ${mark.said}. `;
+    case "compacted":
+      return `Compaction ${mark.compaction}: from ${count(mark.before)} to ${count(mark.after)} tokens. `;
+    case "abandoned":
+      return `Compaction ${mark.compaction} was given up: ${mark.said} `;
+    default:
+      return mark.compaction ? `Taken back to compaction ${mark.compaction}. ` : "Every compaction was taken back. ";
+  }
+}
+
+function looking(mark, look) {
+  if (mark.kind !== "compacted") return null;
+  return button("Before and after", () => look(mark.compaction), { class: "worded" });
+}
+
+/** The panel of a turn. `place` is the address of its session's context, with what is asked behind it. */
+export class TurnPanel {
+  constructor(api, place, session, turn, parts, marks, look) {
+    this.api = api;
+    this.address = `${place}/turns/${turn.turn}`;
+    this.session = session;
+    this.turn = turn;
+    this.messages = h("ol", { class: "request-rows" });
+    this.requests = h("div", { class: "requests" });
+    this.element = h(
+      "section",
+      { class: "turn-panel", "aria-labelledby": "turn-heading" },
+      h("h2", { id: "turn-heading", tabIndex: -1 }, `Turn ${turn.turn}`),
+      h("p", { class: "about" }, about(turn)),
+      shares(turn, parts),
+      marks.length ? h("ul", { class: "doings" }, doings(marks, look)) : null,
+      this.requests,
+      this.messages,
+    );
+    this.load(null);
+  }
+
+  query(more) {
+    return new URLSearchParams({ session: this.session, ...more }).toString();
+  }
+
+  async load(call) {
+    fill(this.requests, h("p", { class: "waiting", role: "status" }, "Rebuilding the request from the log…"));
+    try {
+      const shown = await this.api.get(`${this.address}?${this.query(call ? { call } : {})}`);
+      this.show(shown);
+    } catch (error) {
+      fill(this.requests, h("p", { role: "alert" }, sentence(error)));
+      fill(this.messages);
+    }
+  }
+
+  show(shown) {
+    const call = shown.calls[shown.shown - 1];
+    const file = `${this.address}/request.json?${this.query({ call: shown.shown })}`;
+    fill(
+      this.requests,
+      h("h3", {}, shown.calls.length > 1 ? `Request ${shown.shown} of ${shown.calls.length}` : "The request"),
+      shown.calls.length > 1 ? this.choices(shown) : null,
+      h(
+        "p",
+        { class: "verdict" },
+        call.agrees
+          ? h("strong", { class: "agrees" }, "Byte-identical")
+          : h("strong", { class: "differs", role: "alert" }, "Does not agree"),
+        call.agrees
+          ? " with what was sent: rebuilt from the log it has the hash that stands there. "
+          : " with what was sent: the log rebuilds something else than it says was sent. ",
+        h("a", { href: file, download: "" }, "Exact bytes (JSON)"),
+      ),
+      h("p", { class: "hash" }, `sha256 ${call.sha256}`),
+    );
+    fill(this.messages, this.standing(shown), this.earlier(shown), shown.rows.map((row) => this.row(row, shown.shown)));
+  }
+
+  choices(shown) {
+    const choice = (call) =>
+      button(`${call.call}: ${count(call.tokens)} tokens`, () => this.load(call.call), {
+        "aria-pressed": String(call.call === shown.shown),
+      });
+    return h("div", { class: "choices", role: "group", "aria-label": "Requests of this turn" }, shown.calls.map(choice));
+  }
+
+  standing(shown) {
+    const tools = shown.tools.map((tool) => `${tool.name}: ${tool.description}`).join("\n\n");
+    const parameters = Object.entries(shown.parameters).map(([name, value]) => `${name} = ${value}`).join("\n");
+    return [
+      unfolding("Instructions", shown.instructions.slice(0, 120), shown.instructions.length, () => shown.instructions),
+      shown.tools.length ? unfolding("Tools", shown.tools.map((tool) => tool.name).join(", "), tools.length, () => tools) : null,
+      parameters ? unfolding("Parameters", parameters, parameters.length, () => parameters) : null,
+    ];
+  }
+
+  earlier(shown) {
+    if (!shown.first) return null;
+    const item = h("li", { class: "earlier" });
+    const more = async () => {
+      try {
+        const before = await this.api.get(`${this.address}?${this.query({ call: shown.shown, before: shown.first })}`);
+        item.replaceWith(...[this.earlier(before)].filter(Boolean), ...before.rows.map((row) => this.row(row, shown.shown)));
+      } catch (error) {
+        fill(item, h("p", { role: "alert" }, sentence(error)));
+      }
+    };
+    return fill(item, button(counted(shown.first, "earlier message"), more));
+  }
+
+  row(row, call) {
+    const whole = async () => {
+      if (row.chars <= row.text.length) return row.text;
+      return (await this.api.get(`${this.address}/messages/${row.index}?${this.query({ call })}`)).text;
+    };
+    return messageRow(row, whole);
+  }
+}
+
+/** A message that unfolds. `whole` gives all of its text. */
+export function messageRow(row, whole) {
+  const who = `${WHO[row.who] ?? row.who}${row.tool ? `: ${row.tool}` : ""}`;
+  const calls = (row.calls ?? []).map((call) => `→ ${call}`);
+  const beginning = [row.text, ...calls].filter(Boolean).join(" ") || (row.files ? counted(row.files, "file") : "(empty)");
+  const notes = [edited(row), row.failed ? "failed" : "", row.files ? counted(row.files, "file") : ""].filter(Boolean);
+  const text = async () => [await whole(), ...calls].filter(Boolean).join("\n");
+  return unfolding(who, beginning, row.chars, text, notes, row.who);
+}
+
+function edited(row) {
+  if (!row.edit) return "";
+  const how = row.edit.how === "clear" ? "cleared" : "trimmed";
+  return `${how} from ${count(row.size)} by ${row.edit.by || "a plugin"}`;
+}
+
+function unfolding(who, beginning, chars, whole, notes = [], kind = "standing") {
+  const text = h("pre", { class: "whole", tabIndex: 0 });
+  const open = async (event) => {
+    if (!event.target.open || text.dataset.full) return;
+    try {
+      text.textContent = "…";
+      text.textContent = await whole();
+      text.dataset.full = "yes";
+    } catch (error) {
+      text.textContent = sentence(error);
+    }
+  };
+  return h(
+    "li",
+    { class: `request-row ${kind}` },
+    h(
+      "details",
+      { on: { toggle: open } },
+      h(
+        "summary",
+        {},
+        h("span", { class: "speaker" }, who),
+        h("span", { class: "beginning" }, beginning.slice(0, 300)),
+        notes.map((note) => h("span", { class: "row-note" }, note)),
+        h("span", { class: "chars" }, `${count(chars)} chars`),
+      ),
+      text,
+    ),
+  );
+}
+
+function about(turn) {
+  const answered = turn.outcome ? `, ${turn.outcome}` : ", running";
+  const known = turn.counted == null ? "" : `; the provider counted ${count(turn.counted)}`;
+  return `${when(turn.at)}, ${turn.model}${answered}. About ${count(turn.tokens)} tokens in ${counted(turn.messages, "message")}${known}.`;
+}
+
+function shares(turn, parts) {
+  const rows = parts.map((name, index) => {
+    const tokens = turn.parts[index];
+    if (!tokens) return null;
+    const share = turn.tokens ? (100 * tokens) / turn.tokens : 0;
+    return h(
+      "tr",
+      {},
+      h("th", { scope: "row" }, h("span", { class: `swatch ${name}` }), NAMES[name]),
+      h("td", {}, count(tokens)),
+      h("td", {}, `${share.toFixed(share && share < 10 ? 1 : 0)} %`),
+    );
+  });
+  return h(
+    "table",
+    { class: "shares" },
+    h("caption", {}, "What it held"),
+    h("thead", {}, h("tr", {}, ["Part", "Tokens", "Share"].map((name) => h("th", { scope: "col" }, name)))),
+    h("tbody", {}, rows),
+  );
+}
+
+/** The panel of a compaction. `revert(number)` takes it back and resolves with what the gateway answered, `above` is how many
+ * in force were made on top of it, `render` makes an element of Markdown. */
+export class CompactionPanel {
+  constructor(api, place, session, number, { revert, render, above }) {
+    this.api = api;
+    this.above = above;
+    this.revert = revert;
+    this.render = render;
+    this.number = number;
+    this.element = h(
+      "section",
+      { class: "compaction-panel", "aria-labelledby": "compaction-heading" },
+      h("h2", { id: "compaction-heading", tabIndex: -1 }, `Compaction ${number}`),
+    );
+    this.body = h("div", {}, h("p", { class: "waiting", role: "status" }, "Reading the log…"));
+    this.element.append(this.body);
+    this.place = place;
+    this.session = session;
+    this.load();
+  }
+
+  async load() {
+    try {
+      this.show(await this.api.get(`${this.place}/compactions/${this.number}?session=${encodeURIComponent(this.session)}`));
+    } catch (error) {
+      fill(this.body, h("p", { role: "alert" }, sentence(error)));
+    }
+  }
+
+  show(shown) {
+    const entry = shown.entry;
+    this.answer = h("p", { class: "answer", role: "status" });
+    fill(
+      this.body,
+      h("p", { class: "about" }, told(shown)),
+      proportion(entry),
+      this.taking(entry),
+      this.answer,
+      h(
+        "div",
+        { class: "before-after" },
+        h(
+          "div",
+          {},
+          h("h3", {}, `Before: ${counted(shown.left, "message")}`),
+          h("ol", { class: "request-rows" }, omitted(shown), shown.rows.map((row) => messageRow(row, () => cut(row)))),
+        ),
+        h(
+          "div",
+          {},
+          h("h3", {}, "After: one summary"),
+          h("div", { class: "summary-text" }, this.render(entry.summary)),
+          lost(entry),
+        ),
+      ),
+    );
+  }
+
+  /** The button that takes it back, which asks once more. */
+  taking(entry) {
+    if (!entry.in_force) return h("p", { class: "progress" }, "It was taken back: the model sees those messages again.");
+    const those = this.above ? ` The ${counted(this.above, "compaction")} made on top of it go too.` : "";
+    const question = `Show the model those messages again, in place of the summary?${those}`;
+    return h("p", {}, guarded("Take this compaction back…", question, "Take it back", (place) => this.take(place)));
+  }
+
+  async take(place) {
+    fill(place, h("span", { class: "waiting" }, "Taking it back…"));
+    try {
+      const answered = await this.revert(this.number);
+      await this.load();
+      this.answer.textContent = answered;
+    } catch (error) {
+      fill(place, h("span", { role: "alert" }, sentence(error)));
+    }
+  }
+}
+
+function told({ entry, focus, flush, stayed }) {
+  return [
+    `${when(entry.at)}, since ${entry.why}.`,
+    `Its summary was written by ${entry.by}${entry.model ? ` with ${entry.model}` : ""};`,
+    `${counted(stayed, "message")} stayed as they were.`,
+    focus ? `To be kept in mind: ${focus}.` : "",
+    flush ? `The memory was flushed before: ${flush}.` : "",
+    entry.failed ? `The model's own summary was not taken: ${entry.failed}` : "",
+    entry.checks?.length ? `Found wrong with it: ${entry.checks.join(" ")}` : "",
+  ]
+    .filter(Boolean)
+    .join(" ");
+}
+
+/** Two bars: the size before, and after. */
+function proportion(entry) {
+  const bar = (name, tokens) => [
+    h("dt", {}, name),
+    h("dd", {}, h("meter", { min: 0, max: Math.max(entry.tokens_before, 1), value: tokens }), ` ${count(tokens)} tokens`),
+  ];
+  return h("dl", { class: "proportion" }, bar("Before", entry.tokens_before), bar("After", entry.tokens_after));
+}
+
+function omitted(shown) {
+  const more = shown.left - shown.rows.length;
+  return more > 0 ? h("li", { class: "earlier" }, `${counted(more, "message")} before these`) : null;
+}
+
+function cut(row) {
+  return row.chars > row.text.length ? `${row.text}\n… (${count(row.chars)} characters in all; the log has them at ${row.source})` : row.text;
+}
+
+function lost(entry) {
+  if (!entry.lost?.length) return null;
+  return h("p", { class: "lost" }, `Identifiers that the summary does not name: ${entry.lost.join(", ")}`);
+}

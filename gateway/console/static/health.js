@@ -1,0 +1,189 @@
+// The page `#/health`: how the gateway is now, how the last hour was, its plugins, and what its tokens were spent on.
+
+import { fill, h } from "./elements.js";
+import { when } from "./moments.js";
+import { brief, count, counted, seconds, sentence } from "./quantities.js";
+import { SmallPlot } from "./small_plot.js";
+
+const MEBIBYTE = 2 ** 20;
+
+/** So many things that a plugin provides are named at once. */
+const FEW = 8;
+
+/** The small plots: of each its lines by name, the first drawn most strongly, what its numbers are, and what it shows. */
+const PLOTS = [
+  { title: "Turns", unit: brief, bars: true, lines: { "ended in 10 s": (s) => s.turns } },
+  { title: "Errors", unit: brief, bars: true, kind: "errors", lines: { "in 10 s": (s) => s.errors } },
+  {
+    title: "Latency by step",
+    unit: seconds,
+    lines: {
+      answer: (s) => s.steps.answer,
+      "first text": (s) => s.steps.first_text,
+      tool: (s) => s.steps.tool,
+      waiting: (s) => s.steps.waiting,
+      durable: (s) => s.steps.durable,
+      end: (s) => s.steps.end,
+    },
+  },
+  { title: "Event loop lag", unit: seconds, lines: { "longest of a minute": (s) => s.lag } },
+  { title: "Sync latency", unit: seconds, lines: { mean: (s) => s.sync } },
+  { title: "Queue", unit: brief, lines: { waiting: (s) => s.waiting, running: (s) => s.running } },
+  { title: "Tokens", unit: brief, bars: true, lines: { "in 10 s": (s) => s.tokens } },
+  { title: "Memory", unit: (bytes) => `${Math.round(bytes / MEBIBYTE)} MB`, lines: { resident: (s) => s.memory } },
+];
+
+/** Show the gateway's health in an element; returns what takes the page down again. */
+export async function mount(element, app) {
+  await app.styles("health.css");
+  const page = new HealthPage(element, app.api);
+  page.load();
+  return () => page.end();
+}
+
+class HealthPage {
+  constructor(element, api) {
+    this.api = api;
+    this.ended = false;
+    this.plots = PLOTS.map((plot) => new SmallPlot(plot));
+    this.state = h("div", { class: "verdict", role: "status" });
+    this.tiles = h("dl", { class: "tiles" });
+    this.tables = h("div", { class: "tables" });
+    this.page = h(
+      "div",
+      { class: "health-page" },
+      this.state,
+      this.tiles,
+      h("h2", {}, "The last hour"),
+      h("div", { class: "plots" }, this.plots.map((plot) => plot.element)),
+      this.tables,
+    );
+    fill(element, this.page);
+    this.look = () => document.visibilityState === "visible" && this.load();
+    document.addEventListener("visibilitychange", this.look);
+  }
+
+  end() {
+    this.ended = true;
+    clearTimeout(this.timer);
+    document.removeEventListener("visibilitychange", this.look);
+    this.plots.forEach((plot) => plot.end());
+  }
+
+  /** Ask now, and again as often as there is something new, while somebody looks. */
+  async load() {
+    clearTimeout(this.timer);
+    let every = 10;
+    try {
+      const health = await this.api.get("/api/health");
+      if (this.ended) return;
+      this.show(health);
+      every = health.every;
+    } catch (error) {
+      if (!this.ended) fill(this.state, h("p", { class: "wrong" }, sentence(error)));
+      if (error.status) return void fill(this.page, this.state); // who may not see it now may not in ten seconds
+    }
+    if (!this.ended && document.visibilityState === "visible") this.timer = setTimeout(() => this.load(), 1000 * every);
+  }
+
+  show(health) {
+    const { overview, samples } = health;
+    this.verdict(overview);
+    fill(this.tiles, tiles(overview));
+    this.plots.forEach((plot) => plot.show(samples, health.every));
+    fill(this.tables, spent(health.spent), plugins(health.plugins), providerErrors(health.provider_errors));
+  }
+
+  /** Said again only where it has changed, or a reader of the screen would hear it every ten seconds. */
+  verdict(overview) {
+    const wrong = [...(overview.refuses ? [`It takes no messages: ${overview.refuses}`] : []), ...overview.troubles];
+    const text = wrong.join("\n") || "All is well.";
+    if (this.said === text) return;
+    this.said = text;
+    if (wrong.length) fill(this.state, h("ul", { class: "wrong" }, wrong.map((each) => h("li", {}, each))));
+    else fill(this.state, h("p", { class: "well" }, text));
+  }
+}
+
+function tiles(overview) {
+  const ended = Object.values(overview.turns).reduce((sum, number) => sum + number, 0);
+  const failed = Object.entries(overview.errors);
+  const { storage } = overview;
+  const shown = [
+    ["Version", overview.version, `since ${when(overview.since)}`],
+    ["Model", overview.model.split(", because")[0], overview.model.split(", ").slice(1).join(", ")],
+    ["Sessions", count(overview.sessions), `${count(overview.conversations)} in memory, ${counted(overview.websockets, "client")}`],
+    ["Turns", count(ended), `${count(overview.running_turns)} running, ${count(overview.waiting_messages)} waiting`],
+    ["Errors", count(failed.reduce((sum, [, number]) => sum + number, 0)), failed.map(([code, number]) => `${code} ${number}`).join(", ") || "none"],
+    ["Tokens", brief(overview.input_tokens), `in, ${brief(overview.output_tokens)} out`],
+    ["Storage", storage.sync_seconds == null ? "–" : seconds(storage.sync_seconds), `${counted(storage.syncs, "sync")}, ${counted(storage.failures, "failure")}`],
+    ["Process", `${Math.round(overview.memory / MEBIBYTE)} MB`, overview.descriptors == null ? `process ${overview.process}` : counted(overview.descriptors, "open file")],
+  ];
+  return shown.map(([name, value, more]) => h("div", {}, h("dt", {}, name), h("dd", {}, h("strong", {}, value), h("span", {}, more))));
+}
+
+/** Tokens by purpose and model, the dearest first. */
+function spent(rows) {
+  const found = new Map();
+  for (const { purpose, model, direction, tokens } of rows) {
+    const key = `${purpose}\n${model}`;
+    found.set(key, { ...(found.get(key) ?? { purpose, model, input: 0, output: 0, cached: 0 }), [direction]: tokens });
+  }
+  const sorted = [...found.values()].sort((one, other) => other.input + other.output - one.input - one.output);
+  return table("What tokens were spent on, since the start", ["Purpose", "Model", "In", "of it cached", "Out"], "No model was asked yet.", [
+    ...sorted.map((each) => [each.purpose, each.model, count(each.input), count(each.cached), count(each.output)]),
+  ]);
+}
+
+function plugins(rows) {
+  const state = (plugin) => {
+    const failed = Object.entries(plugin.failures).map(([hook, times]) => `${hook} failed ${counted(times, "time")}`);
+    return [...plugin.refused, ...failed].join("; ") || "well";
+  };
+  const order = (plugin) => (state(plugin) === "well" ? 1 : 0) + (plugin.ours ? 1 : 0);
+  const sorted = [...rows].sort((one, other) => order(one) - order(other));
+  return table("Plugins", ["Plugin", "Provides", "State"], "There are no plugins.", [
+    ...sorted.map((plugin) => [
+      plugin.ours ? plugin.name : `${plugin.name} (installed)`,
+      provided(plugin.provides),
+      state(plugin),
+    ]),
+  ]);
+}
+
+/** What a plugin provides; much of it is unfolded. */
+function provided(names) {
+  if (!names.length) return "hooks";
+  const all = names.join(", ");
+  return names.length <= FEW ? all : h("details", {}, h("summary", {}, counted(names.length, "thing")), all);
+}
+
+function providerErrors(rows) {
+  if (!rows.length) return null;
+  return table("Requests to providers that failed, since the start", ["Provider", "Kind", "Times"], "", [
+    ...rows.map((each) => [each.provider, each.kind.replaceAll("_", " "), count(each.count)]),
+  ]);
+}
+
+function table(caption, heads, empty, rows) {
+  if (!rows.length) return h("section", {}, h("h2", {}, caption), h("p", { class: "nothing" }, empty));
+  const isNumber = (column) => rows.every((row) => /^[\d,]+$/.test(row[column]));
+  const kinds = heads.map((_, column) => (isNumber(column) ? "number" : null));
+  const cells = (rest) => rest.map((cell, column) => h("td", { class: kinds[column + 1] }, cell));
+  const row = ([first, ...rest]) => h("tr", {}, h("th", { scope: "row" }, first), cells(rest));
+  return h(
+    "section",
+    {},
+    h("h2", {}, caption),
+    h(
+      "div",
+      { class: "scroller", tabIndex: 0, role: "region", "aria-label": caption },
+      h(
+        "table",
+        {},
+        h("thead", {}, h("tr", {}, heads.map((name, column) => h("th", { scope: "col", class: kinds[column] }, name)))),
+        h("tbody", {}, rows.map(row)),
+      ),
+    ),
+  );
+}

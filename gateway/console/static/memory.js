@@ -1,0 +1,78 @@
+// The page `#/memory`: what is remembered, in three parts: searching, the notes, the facts.
+
+import { fill, h } from "./elements.js";
+import { FactsView } from "./memory_facts.js";
+import { NotesView } from "./memory_notes.js";
+import { SearchView } from "./memory_search.js";
+
+const OWNER = "owner";
+
+/** Show the memory in an element; returns what takes the page down again. */
+export async function mount(element, app) {
+  await app.styles("memory.css");
+  const isOwner = app.person.id === OWNER;
+  const tabs = [
+    ["search", "Search", (go) => new SearchView(app.api, (path, first, last) => go("notes", path, first, last))],
+    ...(isOwner ? [["notes", "Notes", () => new NotesView(app.api, app.markdown)]] : []),
+    ["facts", "Facts", () => new FactsView(app.api)],
+  ];
+  return new MemoryPage(element, tabs).mounted();
+}
+
+/** Tabs as in the ARIA pattern: arrows move between them, and each keeps what it shows. */
+class MemoryPage {
+  constructor(element, tabs) {
+    this.tabs = tabs.map(([name, label, make]) => ({ name, make, view: null, tab: this.tab(name, label), panel: panel(name) }));
+    fill(
+      element,
+      h(
+        "div",
+        { class: "memory-page" },
+        h("div", { class: "tabs", role: "tablist", "aria-label": "Memory", on: { keydown: (event) => this.walk(event) } }, this.tabs.map(({ tab }) => tab)),
+        this.tabs.map(({ panel: shown }) => shown),
+      ),
+    );
+  }
+
+  mounted() {
+    this.go(this.tabs[0].name);
+    return () => this.tabs.forEach(({ view }) => view?.end?.());
+  }
+
+  tab(name, label) {
+    return h(
+      "button",
+      { type: "button", role: "tab", id: `tab-${name}`, "aria-controls": `panel-${name}`, on: { click: () => this.go(name) } },
+      label,
+    );
+  }
+
+  go(name, ...what) {
+    for (const each of this.tabs) {
+      const isChosen = each.name === name;
+      each.tab.setAttribute("aria-selected", String(isChosen));
+      each.tab.tabIndex = isChosen ? 0 : -1;
+      each.panel.hidden = !isChosen;
+      if (!isChosen) continue;
+      if (!each.view) {
+        each.view = each.make((...where) => this.go(...where));
+        each.panel.append(each.view.element);
+      }
+      each.view.shown?.(...what);
+    }
+  }
+
+  walk(event) {
+    const at = this.tabs.findIndex(({ tab }) => tab === document.activeElement);
+    const to = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: this.tabs.length - 1 }[event.key];
+    if (at < 0 || to === undefined) return;
+    event.preventDefault();
+    const next = this.tabs[(to + this.tabs.length) % this.tabs.length];
+    this.go(next.name);
+    next.tab.focus();
+  }
+}
+
+function panel(name) {
+  return h("div", { role: "tabpanel", id: `panel-${name}`, "aria-labelledby": `tab-${name}`, hidden: true });
+}

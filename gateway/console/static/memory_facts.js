@@ -1,0 +1,116 @@
+// The facts: what is known, what is pinned, where each came from and what happened to it.
+
+import { button, guarded } from "./button.js";
+import { fill, h } from "./elements.js";
+import { when } from "./moments.js";
+import { counted, sentence } from "./quantities.js";
+
+const LAYERS = { longterm: "Kept for long", daily: "Daily log" };
+
+export class FactsView {
+  constructor(api) {
+    this.api = api;
+    this.facts = [];
+    this.words = h("input", { type: "search", id: "fact-words", placeholder: "Filter", on: { input: () => this.show() } });
+    this.which = h(
+      "select",
+      { id: "fact-which", on: { change: () => this.show() } },
+      h("option", { value: "" }, "All"),
+      h("option", { value: "pinned" }, "Pinned"),
+      Object.entries(LAYERS).map(([layer, name]) => h("option", { value: layer }, name)),
+    );
+    this.told = h("p", { class: "told", role: "status" });
+    this.list = h("ul", { class: "facts" });
+    this.element = h(
+      "section",
+      {},
+      h(
+        "div",
+        { class: "filters" },
+        h("label", { for: "fact-words", class: "unseen" }, "Filter by words"),
+        this.words,
+        h("label", { for: "fact-which", class: "unseen" }, "Which facts"),
+        this.which,
+      ),
+      this.told,
+      this.list,
+    );
+  }
+
+  async shown() {
+    try {
+      this.facts = (await this.api.get("/api/facts")).facts;
+      this.show();
+    } catch (error) {
+      this.told.textContent = sentence(error);
+    }
+  }
+
+  show() {
+    const [words, which] = [this.words.value.trim().toLowerCase(), this.which.value];
+    const fits = (fact) =>
+      (!which || (which === "pinned" ? fact.pinned : (fact.layer ?? "daily") === which)) &&
+      (!words || `${fact.content} ${fact.type ?? "fact"} ${(fact.tags ?? []).join(" ")}`.toLowerCase().includes(words));
+    const found = this.facts.filter(fits);
+    this.told.textContent = this.facts.length
+      ? `${counted(found.length, "fact")}, ${found.filter((fact) => fact.pinned).length} pinned`
+      : "There are no facts yet. Small things that you say are kept here by themselves.";
+    fill(this.list, found.map((fact) => this.item(fact)));
+  }
+
+  item(fact) {
+    const story = h("div", { class: "story", hidden: true });
+    const why = button("Why", () => this.tell(fact, story, why), { "aria-expanded": "false" });
+    return h(
+      "li",
+      { class: fact.pinned ? "fact pinned" : "fact" },
+      h("p", { class: "fact-content" }, fact.content),
+      h(
+        "p",
+        { class: "about" },
+        fact.pinned ? h("strong", { class: "pin" }, "Pinned") : null,
+        [fact.type ?? "fact", LAYERS[fact.layer ?? "daily"], when(fact.created), fact.used ? `recalled ${when(fact.used)}` : "never recalled"].join(" · "),
+        h("span", { class: "worth" }, h("meter", { min: 0, max: 1, value: fact.worth, "aria-label": "Worth now" }), ` ${fact.worth.toFixed(2)}`),
+      ),
+      h(
+        "div",
+        { class: "fact-actions" },
+        button(fact.pinned ? "Unpin" : "Pin", () => this.act("POST", fact, fact.pinned ? "/unpin" : "/pin")),
+        why,
+        guarded("Forget", "Forget it? Its story stays.", "Forget it", () => this.act("DELETE", fact, "")),
+      ),
+      story,
+    );
+  }
+
+  address(fact) {
+    return `/api/facts/${encodeURIComponent(fact.id)}`;
+  }
+
+  async act(method, fact, what) {
+    try {
+      await this.api.call(method, this.address(fact) + what);
+      await this.shown();
+    } catch (error) {
+      this.told.textContent = sentence(error);
+    }
+  }
+
+  async tell(fact, story, why) {
+    const isOpen = !story.hidden;
+    story.hidden = isOpen;
+    why.setAttribute("aria-expanded", String(!isOpen));
+    if (isOpen) return;
+    try {
+      const told = await this.api.get(this.address(fact));
+      const origin = told.fact.origin;
+      fill(
+        story,
+        origin ? h("p", {}, `From message ${origin.seq} of session ${origin.session}`, told.said ? `: “${told.said.slice(0, 400)}”` : ".") : null,
+        h("ul", {}, told.happened.map((each) => h("li", {}, h("time", { dateTime: each.at }, when(each.at)), ` ${each.sentence.replaceAll("`", "")}`))),
+      );
+    } catch (error) {
+      fill(story, h("p", { role: "alert" }, sentence(error)));
+    }
+  }
+}

@@ -1,0 +1,253 @@
+// The notes: listed, shown, and edited in place. What somebody else wrote meanwhile is shown beside one's own, and never
+// overwritten unless one says so.
+
+import { button } from "./button.js";
+import { fill, h } from "./elements.js";
+import { lineChanges } from "./line_changes.js";
+import { when } from "./moments.js";
+import { brief, counted, sentence } from "./quantities.js";
+
+const CONFLICT = 409;
+const DRAFTS = "exuvia.note.";
+
+/** `markdown(text)` is a text rendered; without it notes are shown as they stand. */
+export class NotesView {
+  constructor(api, markdown) {
+    this.api = api;
+    this.markdown = markdown ?? ((text) => h("pre", { class: "plain", tabIndex: 0 }, text));
+    this.note = null;
+    this.told = h("p", { class: "told", role: "status" });
+    this.list = h("ul", { class: "note-list" });
+    this.page = h("div", { class: "note-page" });
+    this.making = h("input", { id: "new-note", type: "text", placeholder: "memory/travel.md", spellcheck: false });
+    this.element = h(
+      "section",
+      { class: "memory-notes" },
+      h(
+        "div",
+        { class: "note-side" },
+        this.told,
+        this.list,
+        h(
+          "form",
+          { class: "new-note", on: { submit: (event) => (event.preventDefault(), this.make()) } },
+          h("label", { for: "new-note" }, "New note"),
+          this.making,
+          h("button", { type: "submit" }, "Begin"),
+        ),
+      ),
+      this.page,
+    );
+  }
+
+  /** Shown again, perhaps for certain lines of a note. */
+  async shown(path, first, last) {
+    await this.load();
+    if (path) await this.open(path, first, last);
+  }
+
+  async load() {
+    try {
+      const { notes, index, remarks } = await this.api.get("/api/notes");
+      this.told.textContent = [index, ...remarks].join(" · ");
+      fill(
+        this.list,
+        notes.map((note) => this.item(note)),
+        notes.length ? null : h("li", { class: "nothing" }, "There are no notes yet. What is worth keeping is written here."),
+      );
+    } catch (error) {
+      this.told.textContent = sentence(error);
+    }
+  }
+
+  item(note) {
+    const isOpen = this.note?.path === note.path;
+    return h(
+      "li",
+      {},
+      button(
+        [h("span", { class: "path" }, note.path), h("span", { class: "about" }, `${when(note.changed)} · ${brief(note.bytes)}B`)],
+        () => this.open(note.path),
+        { "aria-current": isOpen ? "true" : null },
+      ),
+    );
+  }
+
+  // --- one note ------------------------------------------------------------------------------------------------------
+
+  address(path) {
+    return `/api/notes/${path.split("/").map(encodeURIComponent).join("/")}`;
+  }
+
+  async open(path, first, last) {
+    try {
+      this.note = await this.api.get(this.address(path));
+    } catch (error) {
+      fill(this.page, h("p", { role: "alert" }, sentence(error)));
+      return;
+    }
+    const draft = kept(path);
+    if (draft && draft.text !== this.note.text) this.edit(draft.text, draft.digest);
+    else this.read(first, last);
+    this.load();
+  }
+
+  make() {
+    const path = this.making.value.trim();
+    if (!path) return;
+    this.note = { path, text: "", digest: null, editable: true };
+    this.making.value = "";
+    this.edit("", null);
+  }
+
+  read(first, last) {
+    const { path, text, editable } = this.note;
+    const lines = first ? cited(text, first, last) : null;
+    fill(
+      this.page,
+      h(
+        "header",
+        {},
+        h("h2", { tabIndex: -1 }, path),
+        editable ? button("Edit", () => this.edit(text, this.note.digest)) : h("p", {}, "It is not UTF-8 text, and not edited here."),
+      ),
+      lines,
+      h("div", { class: "rendered" }, text.trim() ? this.markdown(text) : h("p", { class: "nothing" }, "It is empty.")),
+    );
+    lines?.scrollIntoView({ block: "nearest" });
+  }
+
+  /** Edit a text that was read when the note had this digest; null where there was none. */
+  edit(text, digest) {
+    const area = h("textarea", { class: "editor", id: "note-text", spellcheck: true, value: text });
+    const state = h("p", { class: "told", role: "status" });
+    const save = () => this.save(area.value, digest, state);
+    area.addEventListener("input", () => keep(this.note.path, area.value, digest));
+    area.addEventListener("keydown", (event) => {
+      if ((event.ctrlKey || event.metaKey) && event.key === "s") (event.preventDefault(), save());
+    });
+    fill(
+      this.page,
+      h("header", {}, h("h2", {}, this.note.path), button("Save", save, { class: "primary" }), button("Cancel", () => this.cancel())),
+      state,
+      h("label", { for: "note-text", class: "unseen" }, `Text of ${this.note.path}`),
+      area,
+    );
+    if (digest !== this.note.digest) state.textContent = "This is your draft; the note has changed since. Saving shows you both.";
+    area.focus();
+  }
+
+  cancel() {
+    forget(this.note.path);
+    if (this.note.digest) this.open(this.note.path);
+    else fill(this.page);
+  }
+
+  async save(text, digest, state) {
+    state.textContent = "Saving…";
+    const { path } = this.note;
+    try {
+      this.note = await this.api.call("PUT", this.address(path), {
+        body: text,
+        type: "text/plain; charset=utf-8",
+        headers: digest ? { "If-Match": `"${digest}"` } : { "If-None-Match": "*" },
+      });
+      forget(path);
+      this.read();
+      this.load();
+    } catch (error) {
+      if (error.status === CONFLICT) this.conflict(text, error.body.theirs);
+      else state.textContent = sentence(error);
+    }
+  }
+
+  /** Both texts, and what to do: nothing is written before somebody says so. */
+  conflict(mine, theirs) {
+    const there = theirs ?? { text: "", digest: null };
+    const state = h("p", { class: "told", role: "status" });
+    const digest = there.digest;
+    fill(
+      this.page,
+      h(
+        "section",
+        { class: "conflict", role: "alert", "aria-labelledby": "conflict-heading" },
+        h("h2", { id: "conflict-heading", tabIndex: -1 }, theirs ? "Somebody else changed this note" : "This note is gone"),
+        h(
+          "p",
+          {},
+          theirs
+            ? "Nothing was overwritten. Below is what stands on the disk now against your text."
+            : "It was removed while you edited. Your text is kept here.",
+        ),
+      ),
+      h(
+        "p",
+        { class: "conflict-choices" },
+        button("Edit mine with theirs in view", () => this.merge(mine, there), { class: "primary" }),
+        button("Write mine over theirs", () => this.save(mine, digest, state)),
+        button("Take theirs", () => this.cancelFor(theirs)),
+      ),
+      state,
+      changes(there.text, mine),
+    );
+    this.page.querySelector("#conflict-heading").focus();
+  }
+
+  merge(mine, theirs) {
+    this.note = { ...this.note, ...theirs, path: this.note.path };
+    this.edit(mine, theirs.digest);
+    this.page.append(h("h3", {}, "What stands on the disk"), h("pre", { class: "plain theirs", tabIndex: 0 }, theirs.text));
+  }
+
+  cancelFor(theirs) {
+    if (!theirs) this.note = { ...this.note, digest: null };
+    this.cancel();
+  }
+}
+
+/** The lines that a search found, as they stand. */
+function cited(text, first, last) {
+  const lines = text.split("\n").slice(first - 1, last);
+  const where = first === last ? `Line ${first}` : `Lines ${first} to ${last}`;
+  return h("figure", { class: "cited" }, h("figcaption", {}, where), h("pre", { class: "plain", tabIndex: 0 }, lines.join("\n")));
+}
+
+/** What is taken out and what is added, line by line. */
+function changes(theirs, mine) {
+  const rows = lineChanges(theirs.split("\n"), mine.split("\n"));
+  const added = rows.filter(({ sign }) => sign === "+").length;
+  const gone = rows.filter(({ sign }) => sign === "-").length;
+  const told = { "+": "only in yours", "-": "only in theirs", " ": "" };
+  return h(
+    "figure",
+    { class: "changes" },
+    h("figcaption", {}, `${counted(gone, "line")} only in theirs, ${counted(added, "line")} only in yours`),
+    h(
+      "ol",
+      {},
+      rows.map(({ sign, line }) =>
+        h(
+          "li",
+          { class: { "+": "mine", "-": "theirs", " ": "both" }[sign] },
+          h("span", { class: "sign", "aria-hidden": "true" }, sign),
+          told[sign] ? h("span", { class: "unseen" }, `${told[sign]}: `) : null,
+          line || " ",
+        ),
+      ),
+    ),
+  );
+}
+
+// --- drafts: what was typed and not saved outlives a reload of the page, in this tab alone ----------------------------
+
+function keep(path, text, digest) {
+  sessionStorage.setItem(DRAFTS + path, JSON.stringify({ text, digest }));
+}
+
+function kept(path) {
+  return JSON.parse(sessionStorage.getItem(DRAFTS + path) ?? "null");
+}
+
+function forget(path) {
+  sessionStorage.removeItem(DRAFTS + path);
+}

@@ -1,0 +1,141 @@
+// Searching the memory as one types, with what each score is made of.
+
+import { button } from "./button.js";
+import { fill, h } from "./elements.js";
+import { counted, sentence } from "./quantities.js";
+
+/** Milliseconds after the last key before it is searched. */
+const PAUSE = 180;
+
+/** `open(path, first, last)` shows lines of a note. */
+export class SearchView {
+  constructor(api, open) {
+    this.api = api;
+    this.open = open;
+    this.input = h("input", {
+      type: "search",
+      id: "memory-query",
+      placeholder: "What did we decide about …",
+      autocomplete: "off",
+      on: { input: () => this.soon() },
+    });
+    this.told = h("p", { class: "told", role: "status" });
+    this.hits = h("ol", { class: "hits" });
+    this.element = h(
+      "section",
+      { class: "memory-search" },
+      h("form", { role: "search", on: { submit: (event) => (event.preventDefault(), this.search()) } },
+        h("label", { for: "memory-query" }, "Search notes and conversations"),
+        this.input,
+      ),
+      this.told,
+      this.hits,
+    );
+  }
+
+  shown() {
+    this.input.focus();
+  }
+
+  soon() {
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.search(), PAUSE);
+  }
+
+  /** Ask; an answer that comes after a newer question is dropped. */
+  async search() {
+    clearTimeout(this.timer);
+    this.asking?.abort();
+    const asking = (this.asking = new AbortController());
+    const query = this.input.value.trim();
+    try {
+      const found = await this.api.get(`/api/memory?${new URLSearchParams({ q: query })}`, { signal: asking.signal });
+      if (this.asking === asking) this.show(query, found);
+    } catch (error) {
+      if (this.asking === asking && error.name !== "AbortError") this.told.textContent = sentence(error);
+    }
+  }
+
+  show(query, found) {
+    const what = query ? (found.hits.length ? counted(found.hits.length, "result") : "") : "";
+    this.told.textContent = [what, ...found.remarks].filter(Boolean).join(" · ");
+    const best = Math.max(0, ...found.hits.map((hit) => hit.fused));
+    fill(this.hits, found.hits.map((hit) => this.hit(hit, best)));
+  }
+
+  hit(hit, best) {
+    const place = hit.editable
+      ? button(hit.citation, () => this.open(hit.path, hit.first, hit.last), { class: "citation" })
+      : h("span", { class: "citation" }, hit.citation);
+    return h(
+      "li",
+      { class: "hit" },
+      h("h2", {}, place, hit.headings.length ? h("span", { class: "headings" }, hit.headings.join(" › ")) : null),
+      h("p", { class: "text", tabIndex: 0 }, hit.text.length > 600 ? `${hit.text.slice(0, 600)}…` : hit.text),
+      score(hit, best),
+    );
+  }
+}
+
+/** The score as a bar of its parts, and as a sum to be added up. */
+function score(hit, best) {
+  const parts = hit.parts.filter((part) => part.worth > 0);
+  const bar = h("span", { class: "score-bar", "aria-hidden": "true" });
+  for (const part of parts) {
+    const piece = h("span", { class: `piece ${kind(part.name)}` });
+    piece.style.inlineSize = `${best ? (100 * part.worth * hit.decay) / best : 0}%`; // by CSSOM, which the policy allows
+    bar.append(piece);
+  }
+  const faded = h("span", { class: "piece faded" });
+  faded.style.inlineSize = `${best ? (100 * hit.fused * (1 - hit.decay)) / best : 0}%`;
+  bar.append(faded);
+  return h(
+    "details",
+    { class: "score" },
+    h("summary", {}, bar, h("span", { class: "sum" }, hit.score.toFixed(3)), h("span", { class: "unseen" }, "What this score is made of")),
+    sums(hit, parts),
+  );
+}
+
+function sums(hit, parts) {
+  const found = {
+    meaning: hit.cosine == null ? "" : `cosine ${hit.cosine.toFixed(3)}`,
+    words: hit.keywords ? `bm25 ${hit.keywords.toPrecision(3)}` : "",
+  };
+  const row = (part) =>
+    h(
+      "tr",
+      {},
+      h("th", { scope: "row" }, h("span", { class: `swatch ${kind(part.name)}` }), part.name),
+      h("td", {}, part.value.toFixed(3)),
+      h("td", {}, `× ${part.weight.toFixed(3)}`),
+      h("td", {}, part.worth.toFixed(4)),
+      h("td", { class: "from" }, found[part.name] ?? ""),
+    );
+  return h(
+    "table",
+    { class: "sums" },
+    h("thead", {}, h("tr", {}, ["Part", "Found", "Counts", "Worth", ""].map((name) => h("th", { scope: "col" }, name)))),
+    h("tbody", {}, parts.map(row)),
+    h(
+      "tfoot",
+      {},
+      h("tr", {}, h("th", { scope: "row", colSpan: 3 }, "In all"), h("td", {}, hit.fused.toFixed(4)), h("td", {})),
+      h(
+        "tr",
+        {},
+        h("th", { scope: "row", colSpan: 3 }, `Left by its age${hit.day ? ` (${hit.day})` : ""}`),
+        h("td", {}, `× ${hit.decay.toFixed(3)}`),
+        h("td", {}),
+      ),
+      h("tr", { class: "result" }, h("th", { scope: "row", colSpan: 3 }, "Score"), h("td", {}, hit.score.toFixed(4)), h("td", {})),
+    ),
+  );
+}
+
+const KINDS = ["meaning", "words"];
+
+/** The class of a part: the two that count most have colours of their own. */
+function kind(name) {
+  return KINDS.includes(name) ? name : "other";
+}

@@ -1,0 +1,93 @@
+"""The page of a session's context, in a browser: a turn is chosen, its exact request shown, a compaction taken back."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Browser, expect
+
+from tests.console.accessible import faults
+from tests.console.browser import NARROW, visiting
+from tests.console.test_context_endpoints import long_talk
+from tests.gateway.gateways import gateway
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+async def test_a_click_on_the_plot_shows_that_turns_exact_request(tmp_path: Path, browser: Browser) -> None:
+    await long_talk(tmp_path)
+    async with gateway(tmp_path / "home") as running, visiting(browser, running) as visit:
+        await visit.sign_in()
+        page = visit.page
+        await page.goto(f"{visit.url}#/context/main")
+        plot = page.get_by_role("slider", name="Turn")
+        await expect(page.get_by_text("Turns 1 to 60")).to_be_visible()
+        await plot.click(position={"x": 600, "y": 120})
+        chosen = int(await plot.get_attribute("aria-valuenow") or 0)
+        assert 25 < chosen < 55
+        await expect(page.get_by_role("heading", name=f"Turn {chosen}", exact=True)).to_be_visible()
+        await expect(page.get_by_text("Byte-identical")).to_be_visible()
+        async with page.expect_download() as download:
+            await page.get_by_role("link", name="Exact bytes").click()
+        given = Path(await (await download.value).path()).read_bytes()
+        assert f"sha256 {hashlib.sha256(given).hexdigest()}" == await page.locator(".hash").inner_text()
+        await page.get_by_text("Instructions", exact=True).click()
+        await expect(page.locator(".request-row pre").first).to_contain_text("Be brief.")
+        await plot.press("ArrowRight")
+        await expect(page.get_by_role("heading", name=f"Turn {chosen + 1}", exact=True)).to_be_visible()
+        await expect(plot).to_have_attribute("aria-valuetext", re.compile(f"Turn {chosen + 1}, .* tokens"))
+        await plot.press("Home")
+        await expect(page.get_by_role("heading", name="Turn 1", exact=True)).to_be_visible()
+        await expect(page.get_by_text("Byte-identical")).to_be_visible()
+        assert await faults(page) == []
+        assert (visit.errors, visit.elsewhere) == ([], [])
+
+
+async def test_a_compaction_is_looked_at_and_taken_back(tmp_path: Path, browser: Browser) -> None:
+    await long_talk(tmp_path)
+    async with gateway(tmp_path / "home") as running, visiting(browser, running) as visit:
+        await visit.sign_in()
+        page = visit.page
+        await page.goto(f"{visit.url}#/context/main")
+        await page.locator(".mark.compacted").last.wait_for(state="attached")
+        mark = await page.locator(".mark.compacted").last.bounding_box()
+        assert mark is not None
+        await page.mouse.click(mark["x"] + 1, mark["y"] - 100)
+        await page.get_by_role("button", name="Before and after").last.click()
+        await expect(page.get_by_role("heading", name="After: one summary")).to_be_visible()
+        assert await faults(page) == []
+        before = len(running.journals())
+        await page.get_by_role("button", name="Take this compaction back…").click()
+        assert "compaction_reverted" not in kinds(running.journals())
+        await page.get_by_role("button", name="Take it back").click()
+        await expect(page.get_by_text("is taken back: the next request has about")).to_be_visible()
+        await expect(page.get_by_text("It was taken back: the model sees those messages again.")).to_be_visible()
+        await expect(page.locator(".mark.reverted")).to_have_count(1)
+        assert len(running.journals()) == before
+        assert kinds(running.journals()).count("compaction_reverted") == 1
+        assert visit.errors == []
+
+
+async def test_a_new_turn_comes_into_the_plot_by_itself_and_a_session_without_one_says_so(
+    tmp_path: Path, browser: Browser
+) -> None:
+    async with gateway(tmp_path / "home") as running, visiting(browser, running, size=NARROW, dark=True) as visit:
+        client = await running.connect()
+        await client.command("/help")
+        await visit.sign_in()
+        page = visit.page
+        await page.goto(f"{visit.url}#/context/main")
+        await expect(page.get_by_text("No model was asked in this session yet.")).to_be_visible()
+        await client.chat("Good evening")
+        await expect(page.get_by_role("slider", name="Turn")).to_have_attribute("aria-valuemax", "1")
+        await client.chat("And good night")
+        await expect(page.get_by_role("slider", name="Turn")).to_have_attribute("aria-valuemax", "2")
+        assert await faults(page) == []
+        assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def kinds(journals: dict[str, list[dict[str, str]]]) -> list[str]:
+    return [line["kind"] for lines in journals.values() for line in lines]

@@ -1,0 +1,119 @@
+"""The page of the memory, in a browser: searched as one types, a note edited while the file changes, facts kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Browser, expect
+
+from tests.console.accessible import faults
+from tests.console.browser import NARROW, visiting
+from tests.console.test_memory_endpoints import MEMORY, PORT, TEA, home, remembering
+
+__all__ = ["home"]
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+
+async def test_what_is_typed_is_searched_and_a_hit_opens_its_note(home: Path, browser: Browser) -> None:
+    async with remembering(home) as running, visiting(browser, running) as visit:
+        await visit.sign_in()
+        page = visit.page
+        await page.goto(f"{visit.url}#/memory")
+        await page.get_by_label("Search notes and conversations").press_sequentially("which kettle is blue", delay=5)
+        hit = page.locator(".hit").first
+        await expect(hit).to_contain_text("The kettle is blue")
+        await hit.locator(".score summary").click()
+        worths = [float(text) for text in await hit.locator("tbody td:nth-child(4)").all_inner_texts()]
+        assert sum(worths) == pytest.approx(float(await hit.locator("tfoot td").first.inner_text()), abs=0.001)
+        bar = await hit.locator(".piece").evaluate_all("all => all.reduce((sum, each) => sum + each.clientWidth, 0)")
+        assert bar > 50  # the policy lets it be drawn
+        assert await faults(page) == []
+        await hit.get_by_role("button", name="MEMORY.md#L3-L3").click()
+        await expect(page.get_by_role("tab", name="Notes")).to_have_attribute("aria-selected", "true")
+        await expect(page.get_by_role("figure").filter(has_text="Line 3")).to_contain_text("The kettle is blue")
+        assert await faults(page) == []
+        assert (visit.errors, visit.elsewhere) == ([], [])
+
+
+async def test_a_note_that_changes_while_it_is_edited_is_shown_beside_it_and_not_overwritten(
+    home: Path,
+    browser: Browser,
+) -> None:
+    note = home / "workspace" / "MEMORY.md"
+    async with remembering(home) as running, visiting(browser, running) as visit:
+        await visit.sign_in()
+        page = visit.page
+        await page.goto(f"{visit.url}#/memory")
+        await page.get_by_role("tab", name="Notes").click()
+        await page.get_by_role("button", name="MEMORY.md").click()
+        await page.get_by_role("button", name="Edit", exact=True).click()
+        await page.get_by_label("Text of MEMORY.md").fill(MEMORY.replace("blue", "green"))
+        theirs = MEMORY + "- The gate squeaks\n"
+        note.write_text(theirs)
+        await page.get_by_role("button", name="Save").click()
+        await expect(page.get_by_role("heading", name="Somebody else changed this note")).to_be_visible()
+        assert note.read_text() == theirs
+        await expect(page.locator(".changes .theirs")).to_contain_text(["The kettle is blue", "The gate squeaks"])
+        await expect(page.locator(".changes .mine")).to_contain_text(["The kettle is green"])
+        assert await faults(page) == []
+        await page.get_by_role("button", name="Edit mine with theirs in view").click()
+        both = theirs.replace("blue", "green")
+        await page.get_by_label("Text of MEMORY.md").fill(both)
+        await page.keyboard.press("Control+s")
+        await expect(page.get_by_role("button", name="Edit", exact=True)).to_be_visible()
+        assert note.read_text() == both
+        assert [error for error in visit.errors if "409" not in error] == []  # which a browser says of every refusal
+
+
+async def test_a_draft_outlives_a_reload_of_the_page(home: Path, browser: Browser) -> None:
+    async with remembering(home) as running, visiting(browser, running, size=NARROW, dark=True) as visit:
+        await visit.sign_in()
+        page = visit.page
+        await page.goto(f"{visit.url}#/memory")
+        await page.get_by_role("tab", name="Notes").click()
+        await page.get_by_label("New note").fill("memory/alps.md")
+        await page.get_by_role("button", name="Begin").click()
+        await page.get_by_label("Text of memory/alps.md").fill("# Alps\n")
+        await page.get_by_role("button", name="Save").click()
+        await page.get_by_role("button", name="Edit", exact=True).click()
+        await page.get_by_label("Text of memory/alps.md").fill("# Alps\n\nSnow.\n")
+        assert await faults(page) == []
+        await page.reload()
+        await page.get_by_role("tab", name="Notes").click()
+        await page.get_by_role("button", name="memory/alps.md").click()
+        await expect(page.get_by_label("Text of memory/alps.md")).to_have_value("# Alps\n\nSnow.\n")
+        await page.get_by_role("button", name="Cancel").click()
+        await expect(page.locator(".rendered")).to_contain_text("Alps")
+        assert (home / "workspace/memory/alps.md").read_text() == "# Alps\n"
+        assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+async def test_facts_are_filtered_pinned_explained_and_forgotten_after_a_second_thought(
+    home: Path,
+    browser: Browser,
+) -> None:
+    async with remembering(home) as running, visiting(browser, running) as visit:
+        await visit.sign_in()
+        page = visit.page
+        await page.goto(f"{visit.url}#/memory")
+        await page.get_by_role("tab", name="Search").press("End")
+        await expect(page.locator(".fact")).to_have_count(2)
+        await page.get_by_label("Filter by words").fill("staging")
+        fact = page.locator(".fact")
+        await expect(fact).to_have_count(1)
+        await fact.get_by_role("button", name="Pin").click()
+        await expect(fact.get_by_text("Pinned")).to_be_visible()
+        await fact.get_by_role("button", name="Why").click()
+        await expect(fact.locator(".story li")).to_contain_text(["Written by operator.", "Pinned by owner."])
+        assert await faults(page) == []
+        await fact.get_by_role("button", name="Forget").click()
+        await fact.get_by_role("button", name="Leave it").click()
+        await fact.get_by_role("button", name="Forget").click()
+        await fact.get_by_role("button", name="Forget it").click()
+        await expect(page.get_by_text("0 facts")).to_be_visible()
+        await page.get_by_label("Filter by words").fill("")
+        await expect(page.locator(".fact")).to_contain_text([str(TEA["content"])])
+        assert str(PORT["content"]) not in await page.content()
+        assert visit.errors == []
