@@ -1,0 +1,157 @@
+"""The parts of the pages that are generated from the code. `python -m tests.docs.generated` writes them anew.
+
+Each stands between two comments in its page, which name it. A test compares.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import plugins
+from plugins import hookspecs
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+KINDS = {
+    "What a plugin provides": (
+        "plugins.contracts",
+        "plugins.embedding",
+        "plugins.command_contract",
+        "plugins.summaries",
+        "plugins.memory.backend",
+    ),
+    "What hooks are given": ("plugins.hookspecs", "plugins.pruning", "plugins.compactions", "plugins.turns"),
+    "What a plugin may raise": ("plugins.errors", "plugins.refusals"),
+    "The test kit": ("plugins.conformance",),
+}
+"""The headings of the names, and the modules whose names stand below each; all others come last."""
+
+
+def hooks_section() -> str:
+    """Every hook with its signature and its promise."""
+    tree = ast.parse(inspect.getsource(hookspecs))
+    told = []
+    for function in tree.body:
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            told.append(f"### `{function.name}`\n\n```python\n{_signature(function)}\n```\n\n{_prose(function)}\n")
+    return "\n".join(told)
+
+
+def names_section() -> str:
+    """Every public name, as its source says it."""
+    placed = {name: heading for heading, modules in KINDS.items() for name in plugins.PUBLIC if _is_in(name, modules)}
+    told = []
+    for heading in (*KINDS, "Values"):
+        names = [name for name in sorted(plugins.PUBLIC) if placed.get(name, "Values") == heading]
+        if heading == "The test kit":
+            told.append(f"### {heading}\n\n" + "\n".join(_kit(name) for name in names))
+        else:
+            stubs = "\n\n".join(_stub(name) for name in names)
+            told.append(f"### {heading}\n\n```python\n{stubs}\n```\n")
+    return "\n".join(told)
+
+
+def _is_in(name: str, modules: tuple[str, ...]) -> bool:
+    return any(plugins.PUBLIC[name] == module or plugins.PUBLIC[name].startswith(f"{module}.") for module in modules)
+
+
+# --- one name ---------------------------------------------------------------------------------------------------------
+
+
+def _definition(name: str) -> list[ast.stmt]:
+    """The statement that defines a public name, and the docstring behind it."""
+    body = ast.parse(inspect.getsource(importlib.import_module(plugins.PUBLIC[name]))).body
+    for index, statement in enumerate(body):
+        if isinstance(statement, ast.ClassDef | ast.FunctionDef) and statement.name == name:
+            return [statement]
+        targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
+        if any(isinstance(target, ast.Name) and target.id == name for target in targets):
+            return body[index : index + 2] if _is_text(body[index + 1]) else [statement]
+    raise AssertionError(f"{name} is not defined in {plugins.PUBLIC[name]}")
+
+
+def _stub(name: str) -> str:
+    """A public name as a piece of Python without what it does inside."""
+    told = []
+    for statement in _definition(name):
+        if isinstance(statement, ast.ClassDef):
+            statement.body = list(_told(statement.body)) or [ast.Expr(ast.Constant(...))]
+            statement.decorator_list = []
+        told.append(ast.unparse(statement))
+    return "\n".join(told)
+
+
+def _told(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    for statement in body:
+        if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
+            if statement.name.startswith("_") and statement.name != "__init__":
+                continue
+            documented = ast.get_docstring(statement) is not None
+            statement.body = statement.body[:1] if documented else [ast.Expr(ast.Constant(...))]
+            yield statement
+        elif isinstance(statement, ast.AnnAssign | ast.Assign) or _is_text(statement):
+            yield statement
+
+
+def _kit(name: str) -> str:
+    """A class of the kit: what is to be set in it, and the names of its checks."""
+    (kind,) = _definition(name)
+    assert isinstance(kind, ast.ClassDef)
+    bases = f"({', '.join(map(ast.unparse, kind.bases))})" if kind.bases else ""
+    module = importlib.import_module(plugins.PUBLIC[name])
+    checks = [part.name for part in kind.body if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef)]
+    checks = [f"`{check}`" for check in checks if check.startswith("test_")]
+    told = [ast.unparse(part) for part in kind.body if isinstance(part, ast.AnnAssign)]
+    head = "\n".join(f"    {line}" for line in told) or "    ..."
+    beginning = inspect.cleandoc(str(module.__doc__)).partition(". ")[0].partition("\n")[0].rstrip(".:")
+    listed = f"\n\nChecks: {', '.join(checks)}." if checks else ""
+    return f"```python\nclass {name}{bases}:\n{head}\n```\n\n{beginning}.{listed}\n"
+
+
+def _is_text(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant) and isinstance(statement.value.value, str)
+
+
+def _signature(function: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+    function.decorator_list, documented = [], function.body
+    function.body = [ast.Expr(ast.Constant(...))]
+    head = ast.unparse(function).removesuffix("\n    ...").removesuffix(":")
+    function.body = documented
+    return head
+
+
+def _prose(function: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
+    return str(ast.get_docstring(function))
+
+
+# --- the pages --------------------------------------------------------------------------------------------------------
+
+SECTIONS: dict[tuple[str, str], Callable[[], str]] = {
+    ("plugins.md", "hooks"): hooks_section,
+    ("plugins.md", "names"): names_section,
+}
+"""By page and name, what makes a section."""
+
+
+def between(page: str, name: str) -> tuple[int, int]:
+    """Where a generated section of a page begins and ends."""
+    found = re.search(rf"<!-- generated: {name} -->\n(.*?)<!-- end: {name} -->", page, re.DOTALL)
+    assert found is not None, name
+    return found.span(1)
+
+
+def renewed(page: str, name: str, section: str) -> str:
+    """The page with a section as it should be."""
+    begin, end = between(page, name)
+    return f"{page[:begin]}\n{section.strip()}\n\n{page[end:]}"
+
+
+if __name__ == "__main__":
+    for (file, name), make in SECTIONS.items():
+        path = DOCS / file
+        path.write_text(renewed(path.read_text(), name, make()))
