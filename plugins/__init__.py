@@ -109,12 +109,14 @@ if TYPE_CHECKING:
     from plugins.errors import StreamCut as StreamCut
     from plugins.errors import ToolFailed as ToolFailed
     from plugins.errors import Unreachable as Unreachable
+    from plugins.event_stream import ServerSentEvent as ServerSentEvent
     from plugins.hookspecs import hookimpl as hookimpl
     from plugins.memory.backend import Document as Document
     from plugins.memory.backend import Identity as Identity
     from plugins.memory.backend import MemoryBackend as MemoryBackend
     from plugins.memory.chunks import Chunk as Chunk
     from plugins.memory.scope import Scope as Scope
+    from plugins.memory.settings import EmbeddingKeys as EmbeddingKeys
     from plugins.memory.sources import Reading as Reading
     from plugins.pruning import PruningBudget as PruningBudget
     from plugins.pruning import PruningContext as PruningContext
@@ -129,6 +131,8 @@ if TYPE_CHECKING:
     from plugins.summaries import Leaving as Leaving
     from plugins.summaries import Summarizer as Summarizer
     from plugins.summaries import Summary as Summary
+    from plugins.transport import Patience as Patience
+    from plugins.transport import Transport as Transport
     from plugins.turns import EndedTurn as EndedTurn
     from sessions.context import Context as Context
     from sessions.messages import AssistantMessage as AssistantMessage
@@ -143,6 +147,9 @@ if TYPE_CHECKING:
     from sessions.pruning import Edit as Edit
     from sessions.pruning import Trim as Trim
     from sessions.sight import Sight as Sight
+
+API_VERSION = 1
+"""What is promised to plugins; docs/plugins.md says what that is, and when it is raised."""
 
 _NAMES = {
     "plugins.compactions": "AfterCompaction BeforeCompaction CompactionBudget CompactionContext",
@@ -164,16 +171,19 @@ _NAMES = {
     "plugins.embedding": "EmbeddingProvider Purpose",
     "plugins.errors": "BadAnswer BadRequest ContextOverflow CredentialsRefused NoSuchModel PluginError ProviderError"
     " RateLimited SettingsRefused StreamCut ToolFailed Unreachable",
+    "plugins.event_stream": "ServerSentEvent",
     "plugins.hookspecs": "hookimpl",
     "plugins.memory.backend": "Document Identity MemoryBackend",
     "plugins.memory.chunks": "Chunk",
     "plugins.memory.scope": "Scope",
     "plugins.memory.sources": "Reading",
+    "plugins.memory.settings": "EmbeddingKeys",
     "plugins.pruning": "PruningBudget PruningContext PruningRules",
     "plugins.refusals": "StatusRefused",
     "plugins.secrets": "Secret",
     "plugins.summaries": "Answered Ask Flush FlushRules Flushed Leaving Summarizer Summary",
     "plugins.turns": "EndedTurn",
+    "plugins.transport": "Patience Transport",
     "sessions.context": "Context",
     "sessions.messages": "AssistantMessage Attachment Message ToolCall ToolDefinition ToolMessage Usage UserMessage",
     "sessions.pruning": "Clear Edit Trim",

@@ -101,7 +101,7 @@ class CommandConformance:
     async def test_it_holds_nobody_up(self) -> None:
         """Everybody shares one event loop: no `time.sleep`, no `requests`, no long computation. Use `await
         asyncio.to_thread(...)` for files and for what computes."""
-        await kept_awake(self.answer(self.command(), self.argument))
+        await kept_awake(lambda: self.answer(self.command(), self.argument))
 
     @check
     async def test_it_ends_when_it_is_stopped(self) -> None:

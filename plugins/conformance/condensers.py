@@ -137,7 +137,7 @@ class SummarizerConformance:
     @check
     async def test_it_holds_nobody_up(self) -> None:
         """Everybody shares one event loop: put a long computation into `await asyncio.to_thread(...)`."""
-        await kept_awake(self.summary(leaving(LONG, 8_000), Model("## Goals\n\n- Paint the sky.")))
+        await kept_awake(lambda: self.summary(leaving(LONG, 8_000), Model("## Goals\n\n- Paint the sky.")))
 
 
 class FlushConformance:
@@ -189,4 +189,4 @@ class FlushConformance:
     @check
     async def test_it_holds_nobody_up(self) -> None:
         """Everybody shares one event loop: put a long computation into `await asyncio.to_thread(...)`."""
-        await kept_awake(self.flushed(leaving(LONG, 8_000), Model("- They paint the sky.")))
+        await kept_awake(lambda: self.flushed(leaving(LONG, 8_000), Model("- They paint the sky.")))

@@ -135,6 +135,7 @@ class FaultyServer(ABC, Generic[S]):
         app.router.add_post(self.PATH, self._answer)
         app.router.add_get(self.LIST, self._list)
         self.add_more(app)
+        app.router.add_route("*", "/{elsewhere:.*}", self._elsewhere)
         runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
         await runner.setup()
         try:
@@ -147,6 +148,11 @@ class FaultyServer(ABC, Generic[S]):
 
     def add_more(self, app: web.Application) -> None:
         """Add what else it answers."""
+
+    async def _elsewhere(self, request: web.Request) -> web.Response:
+        return web.Response(
+            status=404, text=f"{request.method} {request.path} was asked; this fake answers POST {self.PATH}."
+        )
 
     async def _list(self, request: web.Request) -> web.StreamResponse:
         self.asked_lists.append(request.path_qs)

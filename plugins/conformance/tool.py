@@ -142,7 +142,7 @@ class ToolConformance:
         """Everybody shares one event loop: no `time.sleep`, no `requests`, no long computation. Use `house.transport`, and
         `await asyncio.to_thread(...)` for files and for what computes."""
         async with self.opened(tmp_path) as tool:
-            await kept_awake(self.outcome(tool, self.arguments))
+            await kept_awake(lambda: self.outcome(tool, self.arguments))
 
     @check
     async def test_it_ends_when_it_is_stopped(self, tmp_path: Path) -> None:

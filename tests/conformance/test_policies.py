@@ -210,7 +210,7 @@ class Copying(Named):
 
 class Sleepy(Named):
     async def summarize(self, leaving: Leaving, ask: Ask) -> Summary:
-        time.sleep(1.1)  # noqa: ASYNC251 - what is wrong with it
+        time.sleep(0.6)  # noqa: ASYNC251 - what is wrong with it
         return Summary(text="They talked.", by=self.name)
 
 
@@ -257,7 +257,7 @@ class Whole(Named):
 
 class Tired(Named):
     async def flush(self, leaving: Leaving, ask: Ask, rules: FlushRules) -> Flushed:
-        time.sleep(1.1)  # noqa: ASYNC251 - what is wrong with it
+        time.sleep(0.6)  # noqa: ASYNC251 - what is wrong with it
         return Flushed(outcome="nothing")
 
 

@@ -106,7 +106,7 @@ class Mixing(Sound):
 
 class Sleepy(Sound):
     async def run(self, arguments: dict[str, Any], call: ToolContext) -> ToolOutput:
-        time.sleep(1.1)  # noqa: ASYNC251 - what is wrong with it
+        time.sleep(0.6)  # noqa: ASYNC251 - what is wrong with it
         return await super().run(arguments, call)
 
 

@@ -1,0 +1,200 @@
+"""docs/plugins.md: the tutorial followed step by step, its recipes run, and the reference as the code has it."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import exuvia
+import plugins
+from exuvia import (
+    CommandConformance,
+    CompactionPolicyConformance,
+    PruningPolicyConformance,
+    SummarizerConformance,
+    ToolConformance,
+)
+from plugins.hooks import Hooks
+from tests.conformance.biting import checks_of
+from tests.docs.generated import DOCS, SECTIONS, renewed
+
+ROOT = DOCS.parent
+PAGE = (DOCS / "plugins.md").read_text(encoding="utf-8")
+TUTORIAL = PAGE.partition("## Tutorial")[2].partition("## How a plugin is put together")[0]
+
+
+def blocks(text: str, language: str) -> list[str]:
+    """The blocks of a page in a language, in order."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+
+
+# --- the tutorial -----------------------------------------------------------------------------------------------------
+
+
+class Author:
+    """Somebody who follows the page in a folder. What pip installs goes into a folder of its own; Exuvia is this one."""
+
+    def __init__(self, folder: Path) -> None:
+        self.site = folder / "site"
+        self.here = folder
+        self.environment = {name: value for name, value in os.environ.items() if not name.startswith("EXUVIA")} | {
+            "PYTHONPATH": os.pathsep.join((str(self.site), str(ROOT))),
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
+
+    def type(self, line: str, *, fails: bool = False) -> str:
+        """Type a line of the page; returns what is printed. The programs are those of this Python."""
+        if line.startswith("cd "):
+            self.here = self.here / line.removeprefix("cd ")
+            return ""
+        if line.startswith("pip install -e"):
+            line = f"pip install -q --no-deps --no-build-isolation --target {shlex.quote(str(self.site))} ."
+        for program in ("exuvia", "pytest", "pip"):
+            line = re.sub(rf"^{program}\b", f"{shlex.quote(sys.executable)} -m {program}", line)
+        done = subprocess.run(
+            line, shell=True, cwd=self.here, env=self.environment, capture_output=True, text=True, check=False
+        )
+        assert (done.returncode != 0) == fails, f"{line}\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def put(self, path: str, definitions: str) -> None:
+        """Put definitions in the place of those with the same names, as the page says."""
+        file = self.here / path
+        for node in ast.parse(definitions).body:
+            name = _name_of(node)
+            lines = file.read_text().splitlines()
+            (old,) = [each for each in ast.parse("\n".join(lines)).body if _name_of(each) == name]
+            end = old.end_lineno
+            lines[old.lineno - 1 : end] = ast.get_source_segment(definitions, node, padded=True).splitlines()  # type: ignore[union-attr]
+            file.write_text("\n".join(lines) + "\n")
+
+    def rewrite(self, path: str, lines: str) -> None:
+        """Put the lines of a request in the place of those from its first line to its last."""
+        file, wanted = self.here / path, lines.rstrip("\n").split("\n")
+        text = file.read_text()
+        begin = text.index(wanted[0].partition("{")[0])
+        end = text.index("            )\n", begin) + len("            )\n")
+        file.write_text(text[:begin] + "\n".join(wanted) + "\n" + text[end:])
+
+    @asynccontextmanager
+    async def serving(self, script: str) -> AsyncIterator[str]:
+        """Run a script until the block ends; yields what it prints first, two lines."""
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, script, cwd=self.here, env=self.environment, stdout=asyncio.subprocess.PIPE
+        )
+        assert process.stdout is not None
+        try:
+            async with asyncio.timeout(30):
+                yield ((await process.stdout.readline()) + (await process.stdout.readline())).decode()
+        finally:
+            process.terminate()
+            await process.wait()
+
+
+def _name_of(node: ast.stmt) -> str | None:
+    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+        return node.targets[0].id
+    return getattr(node, "name", None)
+
+
+async def test_the_tutorial_can_be_followed_step_by_step(tmp_path: Path) -> None:
+    author = Author(tmp_path)
+    make, see, serve, chat, ship = blocks(TUTORIAL, "sh")
+    service, changed, request, script = blocks(TUTORIAL, "python")
+
+    for line in make.splitlines():
+        author.type(line)
+
+    author.put("tests/test_stella.py", service)
+    tests = author.here / "tests" / "test_stella.py"
+    tests.write_text(tests.read_text().replace("from typing", "import json\nfrom typing", 1))
+    assert "How to mend it:" in author.type("pytest", fails=True)
+
+    author.put("exuvia_stella.py", changed)
+    author.rewrite("exuvia_stella.py", request.partition("\n")[2])
+    author.type("pip install -e .")
+    author.type("pytest")
+
+    (author.here / "tests" / "serve.py").write_text(script)
+    async with author.serving("tests/serve.py") as printed:
+        home = author.here / "try"
+        home.mkdir()
+        (configuration,) = blocks(TUTORIAL, "toml")
+        (home / "config.toml").write_text(re.sub(r"base_url.*\napi_key.*\n", printed, configuration))
+        assert printed.splitlines()[1] in configuration
+        said = [await asyncio.to_thread(author.type, line) for line in see.splitlines()]
+        assert "1 have vectors by stella:nova-1" in said[-2]
+        assert "meaning (cosine" in said[-1]
+        assert "The door code is 4711." in said[-1]
+    assert serve.strip() == "exuvia run --home try --port 7200"
+    assert chat.strip() == 'echo "/memory door code" | exuvia chat --once --home try'
+    author.type(ship.strip() + " --no-build-isolation -q")
+    assert (author.here / "exuvia_stella-0.1.0-py3-none-any.whl").exists()
+
+
+# --- the recipes ------------------------------------------------------------------------------------------------------
+
+
+def recipe(name: str) -> ModuleType:
+    """A recipe of the page, as a module."""
+    (source,) = [block for block in blocks(PAGE, "python") if block.startswith(f"# recipe: {name}\n")]
+    module = ModuleType(f"recipe_{name.replace(' ', '_')}")
+    exec(compile(source, module.__name__, "exec"), module.__dict__)
+    return module
+
+
+RECIPES: dict[str, tuple[type, dict[str, Any]]] = {
+    "tool": (ToolConformance, {"tool": "Dice", "arguments": {"sides": 6}}),
+    "command": (CommandConformance, {"command": "Turns"}),
+    "pruning policy": (PruningPolicyConformance, {"plugin": None}),
+    "compaction policy": (CompactionPolicyConformance, {"plugin": None}),
+    "summarizer": (SummarizerConformance, {"summarizer": "Headlines"}),
+}
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_recipe_is_a_plugin_that_passes_the_kit(name: str, tmp_path: Path) -> None:
+    kit, attributes = RECIPES[name]
+    module = recipe(name)
+    hooks = Hooks()
+    assert hooks.register("recipe", module), hooks.refused
+    assert hooks.refused == []
+    given = {key: module if what is None else getattr(module, str(what), what) for key, what in attributes.items()}
+    case = type("Case", (kit,), given)()
+    for check in sorted(checks_of(kit)):
+        test = getattr(case, check)
+        test(**({"tmp_path": tmp_path / check} if "tmp_path" in test.__wrapped__.__annotations__ else {}))
+
+
+def test_every_recipe_is_tried() -> None:
+    assert set(re.findall(r"^# recipe: (.*)$", PAGE, re.MULTILINE)) == set(RECIPES)
+
+
+# --- the reference ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("file", "name"), SECTIONS)
+def test_what_is_generated_from_the_code_is_as_the_code_has_it(file: str, name: str) -> None:
+    page = (DOCS / file).read_text(encoding="utf-8")
+    assert renewed(page, name, SECTIONS[file, name]()) == page, "`python -m tests.docs.generated` writes it anew"
+
+
+def test_every_public_name_and_every_hook_stands_in_the_reference() -> None:
+    reference = PAGE.partition("## Hooks\n")[2]
+    missing = [name for name in plugins.PUBLIC if not re.search(rf"^(class |def )?{name}\b", reference, re.MULTILINE)]
+    assert missing == []
+    assert exuvia.API_VERSION == 1
+    assert "`exuvia.API_VERSION` is 1." in PAGE
