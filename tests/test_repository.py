@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from gateway.configuration.keys import PersonKeys, Sections, load_config, provider_settings
 from gateway.home import Home
 from gateway.next_steps import next_steps
 from plugins.loading import load_plugins
+from tests.docs.generated import DOCS, SECTIONS, renewed
 
 ROOT = Path(__file__).parents[1]
 EXAMPLE = ROOT / "config.example.toml"
@@ -174,6 +176,12 @@ def test_no_file_names_a_place_on_the_machine_it_was_written_on() -> None:
     place = re.compile(rf"(?<![\w.])({here})/".encode())
     found = [str(path.relative_to(ROOT)) for path in our_files() if place.search(path.read_bytes())]
     assert found == []
+
+
+@pytest.mark.parametrize(("page", "section"), SECTIONS)
+def test_what_the_pages_say_of_the_code_is_as_the_code_has_it(page: str, section: str) -> None:
+    text = (DOCS / page).read_text(encoding="utf-8")
+    assert renewed(text, section, SECTIONS[page, section]()) == text, "`python -m tests.docs.generated` writes it anew"
 
 
 # --- installation -----------------------------------------------------------------------------------------------------

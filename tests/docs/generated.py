@@ -9,6 +9,8 @@ import ast
 import importlib
 import inspect
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -150,9 +152,11 @@ def between(page: str, name: str) -> tuple[int, int]:
 
 
 def renewed(page: str, name: str, section: str) -> str:
-    """The page with a section as it should be."""
+    """The page with a section as it should be, in ruff's form, which its code has too."""
     begin, end = between(page, name)
-    return f"{page[:begin]}\n{section.strip()}\n\n{page[end:]}"
+    told = f"{page[:begin]}\n{section.strip()}\n\n{page[end:]}"
+    ruff = [sys.executable, "-m", "ruff", "format", "--stdin-filename", str(DOCS / "page.md"), "-"]
+    return subprocess.run(ruff, input=told, capture_output=True, text=True, check=True).stdout
 
 
 if __name__ == "__main__":
