@@ -108,7 +108,7 @@ class FactDistilling:
             purpose="distillation",
             session=session or "facts",
             limit=distilling.ANSWER,
-            form=answers.form(supersedes=True),
+            form=answers.form(numbered=True),
         )
 
     async def _take(self, batch: Sequence[Fact], known: Sequence[Fact], answer: Answered, session: str) -> int:
@@ -116,7 +116,7 @@ class FactDistilling:
         that was found is lost to a model that cannot write JSON."""
         from plugins.facts import distilling  # noqa: PLC0415 - not at the start
 
-        result = distilling.distilled(answer.text, known)
+        result = distilling.distilled(answer.text, known, batch)
         if result.wrong:
             log.warning("distillation_answer_not_taken", reason=result.wrong, facts=len(batch))
             result = distilling.as_they_are(batch)

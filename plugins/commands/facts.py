@@ -164,13 +164,12 @@ def sentence_of_event(happened: Happened, story: Story) -> str:  # noqa: PLR0911
         case FactsWritten() as event:
             return f"Written by {one_line(event.by, 100)}."
         case FactsDistilled() as event if any(entry.id == fact.id for entry in event.entries):
-            return f"Distilled from {', '.join(code(each[:8]) for each in event.taken) or 'the daily log'}."
-        case FactsDistilled() as event if fact.id in event.taken:
-            made = ", ".join(code(entry.id[:8]) for entry in event.entries)
-            return f"Distilled into {made}." if made else "Looked through; nothing of it was kept for long."
-        case FactsDistilled() as event:
-            old = next(old for old in event.superseded if old.id == fact.id)
+            return f"Distilled from {', '.join(code(each[:8]) for each in fact.made_of or event.taken) or 'the daily log'}."
+        case FactsDistilled() as event if old := next((each for each in event.superseded if each.id == fact.id), None):
             return f"Superseded by {code(old.newer[:8])}; its importance is {old.importance:.2f} since."
+        case FactsDistilled() as event:
+            made = ", ".join(code(entry.id[:8]) for entry in event.entries if fact.id in entry.made_of)
+            return f"Distilled into {made}." if made else "Looked through; nothing of it was kept for long."
         case FactPinned() as event:
             return f"{'Pinned' if event.pinned else 'Unpinned'} by {one_line(event.by, 100)}."
         case FactForgotten() as event:

@@ -19,7 +19,7 @@ _FACT: dict[str, Any] = {
     "importance": {"type": "number"},
     "tags": {"type": "array", "items": {"type": "string"}},
 }
-_SUPERSEDES: dict[str, Any] = {"supersedes": {"type": "array", "items": {"type": "integer"}}}
+_NUMBERS: dict[str, Any] = {"type": "array", "items": {"type": "integer"}}
 
 TRIES = 8
 """Openings of a list or an object in an answer that are tried as the beginning of the JSON."""
@@ -28,10 +28,11 @@ MOST_TAGS = 8
 """Tags of one fact that are taken."""
 
 
-def form(*, supersedes: bool = False) -> AnswerForm:
-    """The form that an answer is held to where the service can: facts, also with what they replace. Without bounds on
-    numbers and lengths, which not every service knows; those are looked at here."""
-    fields = {**_FACT, **(_SUPERSEDES if supersedes else {})}
+def form(*, numbered: bool = False) -> AnswerForm:
+    """The form that an answer is held to where the service can: facts, also with the numbers of those that each was made
+    from and of those that it supersedes. Without bounds on numbers and lengths, which not every service knows; those are
+    looked at here."""
+    fields = {**_FACT, **({"from": _NUMBERS, "supersedes": _NUMBERS} if numbered else {})}
     row = {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}
     schema = {
         "type": "object",

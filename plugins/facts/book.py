@@ -3,6 +3,7 @@ speak of it, so that it can be explained."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
@@ -37,6 +38,8 @@ class Book:
         self._extracted: dict[str, tuple[int, int]] = {}
         self._spent: dict[str, dict[str, dict[str, Usage]]] = {}
         self._taken: set[str] = set()
+        self._stand_for: defaultdict[str, set[str]] = defaultdict(set)
+        """Of each daily fact those that were made of it and are there."""
         self._used_to: dict[str, int] = {}
         self.revision = 0
         """Grows whenever facts come or leave."""
@@ -67,6 +70,10 @@ class Book:
     def spent(self, session: str) -> Mapping[str, Mapping[str, Usage]]:
         """What looking through a session and distilling what was found there has cost, by purpose and model."""
         return self._spent.get(session, {})
+
+    def made_of(self, fact: str) -> list[Fact]:
+        """The facts that stay and that were made of this daily one: they are told in its place."""
+        return [self._facts[each] for each in self._stand_for.get(fact, ())]
 
     def has_used(self, session: str, seq: int) -> bool:
         """Whether this recall is counted, or a later one of its session."""
@@ -132,6 +139,8 @@ class Book:
     def _add(self, entries: Iterable[Fact]) -> None:
         for fact in entries:
             self._facts[fact.id] = fact
+            for source in fact.made_of:
+                self._stand_for[source].add(fact.id)
             self.revision += 1
 
     def _change(self, fact: str, **changes: object) -> None:
@@ -140,7 +149,9 @@ class Book:
 
     def _drop(self, ids: Iterable[str]) -> None:
         for each in ids:
-            self._facts.pop(each, None)
+            gone = self._facts.pop(each, None)
+            for source in gone.made_of if gone is not None else ():
+                self._stand_for[source].discard(each)
             self.revision += 1
             self._taken.discard(each)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Set
 
 from plugins.context.fencing import harmless
 from plugins.facts.facts import DOCUMENT
-from plugins.facts.scoring import Recalled
+from plugins.facts.scoring import Recalled, saying
 from plugins.facts.values import Fact
 from sessions.events import RecalledHit
 from sessions.tokens import estimate
@@ -24,16 +24,18 @@ FRAME = 20
 def chosen(
     found: Iterable[Recalled], *, tokens: int, known: Set[str], line: Callable[[Fact], int]
 ) -> tuple[RecalledHit, ...]:
-    """Of facts, best first, those that bear on the message and whose ids are not `known` to the model already, at most so
-    many tokens of them. `line` is where a fact stands in its log."""
+    """Of facts, best first, those that bear on the message and whose ids are not `known` to the model already, each said
+    once, at most so many tokens of them. `line` is where a fact stands in its log."""
     taken: list[RecalledHit] = []
+    told: list[Fact] = []
     for each in found:
         text = harmless(each.fact.content)
         size = FRAME + estimate(text)
         if len(taken) == MOST or size > tokens:
             break
-        if each.overlap >= COVERED and each.fact.id not in known:
+        if each.overlap >= COVERED and each.fact.id not in known and not saying(each.fact.content, told):
             tokens -= size
+            told.append(each.fact)
             taken.append(_hit(each, text, line(each.fact)))
     return tuple(taken)
 

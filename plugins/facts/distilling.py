@@ -12,6 +12,7 @@ from plugins.context.fencing import harmless, mark_for
 from plugins.facts.answers import draft_of, rows_of
 from plugins.facts.book import Book
 from plugins.facts.languages import Language
+from plugins.facts.scoring import saying
 from plugins.facts.values import Draft, Fact, InvalidFact
 
 BATCH = 12_000
@@ -23,16 +24,13 @@ MOST = 20
 ANSWER = 2500
 """Tokens that an answer may have."""
 
-OUTDATED = 0.5
-"""What is left of the importance of a fact that a newer one supersedes."""
-
 
 class Distilled(msgspec.Struct, frozen=True, kw_only=True):
-    """What an answer gave: facts, and of older ones the id, the index of the fact that says otherwise, and the importance
-    that is left. `wrong` says what was wrong with the answer, empty if it counts."""
+    """What an answer gave: facts, and of those that they supersede the id and the index of the fact that says otherwise.
+    `wrong` says what was wrong with the answer, empty if it counts."""
 
     drafts: tuple[Draft, ...] = ()
-    superseded: tuple[tuple[str, int, float], ...] = ()
+    superseded: tuple[tuple[str, int], ...] = ()
     wrong: str = ""
 
 
@@ -89,22 +87,26 @@ def request(fresh: Sequence[Fact], known: Sequence[Fact], language: Language) ->
     return "\n".join([*parts, "", language.distill_question])
 
 
-def distilled(answer: str, known: Sequence[Fact]) -> Distilled:
-    """What counts of an answer about these `known` facts and new ones behind them."""
+def distilled(answer: str, known: Sequence[Fact], fresh: Sequence[Fact]) -> Distilled:
+    """What counts of an answer about these `known` facts and the `fresh` ones behind them. What a fact was made from is what
+    the answer says, else those that say the same; a known one among it is superseded."""
     if (rows := rows_of(answer)) is None:
         return Distilled(wrong="The answer was not the JSON that was asked for.")
     drafts: list[Draft] = []
-    superseded: dict[str, tuple[str, int, float]] = {}
+    superseded: dict[str, int] = {}
+    kept = {fact.id for fact in known}
     for row in rows[:MOST]:
         try:
-            drafts.append(draft_of(row))
+            found = draft_of(row)
         except InvalidFact:
             continue
-        for old in _numbered(row, known):
-            left = max(0.1, round(old.importance * OUTDATED, 4))
-            superseded.setdefault(old.id, (old.id, len(drafts) - 1, left))
+        sources = _numbered(row, "from", [*known, *fresh]) or saying(found.content, fresh)
+        old = [fact.id for fact in _numbered(row, "supersedes", [*known, *fresh])] + [f.id for f in sources if f.id in kept]
+        made_of = tuple(fact.id for fact in sources if fact.id not in kept and fact.id not in old)
+        superseded |= {each: len(drafts) for each in old if each not in superseded}
+        drafts.append(msgspec.structs.replace(found, made_of=made_of))
     wrong = "No fact of the answer was sound." if rows and not drafts else ""
-    return Distilled(drafts=tuple(drafts), superseded=tuple(superseded.values()), wrong=wrong)
+    return Distilled(drafts=tuple(drafts), superseded=tuple(superseded.items()), wrong=wrong)
 
 
 def as_they_are(facts: Sequence[Fact]) -> Distilled:
@@ -115,16 +117,17 @@ def as_they_are(facts: Sequence[Fact]) -> Distilled:
             type=fact.type,
             tags=tuple(tag for tag in fact.tags if ":" not in tag),
             importance=fact.importance,
+            made_of=(fact.id,),
         )
         for fact in facts
     )
     return Distilled(drafts=drafts)
 
 
-def _numbered(row: object, known: Sequence[Fact]) -> list[Fact]:
-    """The known facts, pins excepted, that a row says it supersedes."""
-    numbers = row.get("supersedes") if isinstance(row, Mapping) else None
+def _numbered(row: object, name: str, facts: Sequence[Fact]) -> list[Fact]:
+    """The facts, numbered from 1, that a row names."""
+    numbers = row.get(name) if isinstance(row, Mapping) else None
     if not isinstance(numbers, list):
         return []
-    named = [number for number in numbers if isinstance(number, int) and 1 <= number <= len(known)]
-    return [known[number - 1] for number in named if not known[number - 1].pinned]
+    sound = dict.fromkeys(n for n in numbers if isinstance(n, int) and not isinstance(n, bool) and 1 <= n <= len(facts))
+    return [facts[number - 1] for number in sound]

@@ -1,9 +1,9 @@
 """Facts as one JSON document, to take them elsewhere and to bring them back.
 
 The document is `{"exuvia_facts": 1, "entries": [...]}`; an entry has `id`, `content`, `type`, `tags`, `importance`,
-`createdAt`, `lastUsedAt`, `source`, `pinned`, `layer`, `owner` and `origin` (`session` and `seq`). Only `content` must be
-there: an entry without an id has one that its words make, so that the same document brings it once. A bare list of entries
-is taken too, and so are the lists `daily` and `longterm` in the place of `entries`.
+`createdAt`, `lastUsedAt`, `source`, `pinned`, `layer`, `owner`, `origin` (`session` and `seq`) and `madeOf` (ids). Only
+`content` must be there: an entry without an id has one that its words make, so that the same document brings it once. A
+bare list of entries is taken too, and so are the lists `daily` and `longterm` in the place of `entries`.
 """
 
 from __future__ import annotations
@@ -102,6 +102,7 @@ def _row(fact: Fact) -> dict[str, Any]:
         "layer": fact.layer,
         "owner": fact.owner or None,
         "origin": fact.origin,
+        "madeOf": fact.made_of or None,
     }
     return {name: value for name, value in row.items() if value is not None}
 
@@ -134,6 +135,7 @@ def _fact(row: object, layer: str, now: datetime) -> Fact:
         pinned=of.truth("pinned"),
         owner=owner,
         origin=of.origin(),
+        made_of=tuple(of.texts("madeOf")),
     )
 
 

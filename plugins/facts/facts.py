@@ -28,6 +28,7 @@ from plugins.facts.events import (
     Superseded,
 )
 from plugins.facts.lines import decode
+from plugins.facts.scoring import superseded as worth_superseded
 from plugins.facts.settings import FactKeys
 from plugins.facts.upkeep import Limits, beyond_cap, may_pin, outdated, repeated
 from plugins.facts.values import Draft, Fact, FactSource, Layer, Origin, new_id, workspace_tag
@@ -120,15 +121,15 @@ class Facts:
         return (await self._open()).book
 
     async def recall(self, message: str, owner: str) -> list[Recalled]:
-        """What may be told to this person, in this workspace, and shares a word with the message; best first. Raises
-        FactsUnavailable."""
-        await self._open()
+        """What may be told to this person, in this workspace, and shares a word with the message; best first. A daily fact
+        is left to what was made of it. Raises FactsUnavailable."""
+        book = (await self._open()).book
         assert self._recaller is not None
         here, keys = self.workspace_tag(), self._keys()
         return self._recaller.recall(
             message,
             self._now(),
-            lambda fact: fact.is_of(owner) and fact.is_known_in(here),
+            lambda fact: fact.is_of(owner) and fact.is_known_in(here) and not book.made_of(fact.id),
             formula=keys.formula,
             stale_after_days=keys.stale_after_days,
         )
@@ -197,22 +198,29 @@ class Facts:
         self,
         taken: Sequence[Fact],
         drafts: Iterable[Draft] = (),
-        superseded: Iterable[tuple[str, int, float]] = (),
+        superseded: Iterable[tuple[str, int]] = (),
         *,
         session: str = "",
         model: str = "",
         usage: Usage | None = None,
     ) -> tuple[Fact, ...]:
         """A batch of one person's daily facts became these for long, in one event, at the cost of a `session`. `superseded`
-        are ids of facts with the index of the draft that says otherwise, and what importance is left to them; one that was
-        pinned meanwhile keeps its own."""
+        are ids of facts with the index of the draft that says otherwise: what they and the daily facts that they were made
+        of are worth falls, but for pins. A fact has the origin of the last one that it was made of."""
         log = await self._open()
         owner = taken[0].owner if taken else ""
         entries = self._made(drafts, owner=owner, source="distilled", origin=None, layer="longterm")
+        there = log.book.facts
+        sources = [[there[each] for each in entry.made_of if each in there] for entry in entries]
+        origins = [next((each.origin for each in reversed(made) if each.origin), None) for made in sources]
+        entries = tuple(
+            msgspec.structs.replace(entry, origin=origin) for entry, origin in zip(entries, origins, strict=True)
+        )
         less = tuple(
-            Superseded(id=old, newer=entries[index].id, importance=worth)
-            for old, index, worth in superseded
-            if (known := log.book.facts.get(old)) is not None and not known.pinned
+            Superseded(id=old.id, newer=entries[index].id, importance=worth_superseded(old))
+            for named, index in superseded
+            for each in (named, *(there[named].made_of if named in there else ()))
+            if (old := there.get(each)) is not None and not old.pinned
         )
         ids = tuple(fact.id for fact in taken)
         event = FactsDistilled(taken=ids, entries=entries, superseded=less, session=session, model=model, usage=usage)
@@ -240,10 +248,13 @@ class Facts:
         return log.book.facts.get(fact.id, fact)
 
     async def forget(self, named: str, by: str, *, owner: str | None) -> Fact:
-        """Have a fact gone; its story stays. Raises NoSuchFact, FactsUnavailable."""
+        """Have a fact gone, with the daily ones that it was made of and what was made of it alone; its story stays. Raises
+        NoSuchFact, FactsUnavailable."""
         log = await self._open()
         fact = self._there(log.book, named, owner)
-        await self._record(FactForgotten(id=fact.id, by=by))
+        alone = (each.id for each in log.book.made_of(fact.id) if each.made_of == (fact.id,))
+        for each in (*(each for each in fact.made_of if each in log.book.facts), *alone, fact.id):
+            await self._record(FactForgotten(id=each, by=by))
         return fact
 
     async def clear(self, by: str, *, owner: str) -> int:
@@ -324,6 +335,7 @@ class Facts:
                 layer=layer,
                 owner=owner,
                 origin=origin,
+                made_of=draft.made_of,
             )
             for draft in drafts
         )

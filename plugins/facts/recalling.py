@@ -46,7 +46,7 @@ class Recaller:
                 words = self._words[fact.id]
                 overlap = math.fsum(weights[word] for word in asked if word in words) / whole
                 found.append(scored(fact, overlap, now, stale_after_days))
-        return sorted(found, key=lambda each: (-each.score, each.fact.created, each.fact.id))
+        return sorted(found, key=lambda each: (-each.score, each.fact.created, each.fact.content, each.fact.id))
 
     def _weight(self, word: str) -> float:
         count, having = len(self._words), len(self._having.get(word, ()))

@@ -21,6 +21,9 @@ STALE = 0.5
 RECENT_DAYS = 7.0
 """Days in which recency halves."""
 
+OUTDATED = 0.5
+"""What is left of the importance of a fact that a newer one supersedes."""
+
 DUPLICATE = 0.6
 """The share of the union of two facts' words above which they say the same."""
 
@@ -66,6 +69,19 @@ def scored(fact: Fact, overlap: float, now: datetime, stale_after_days: float) -
     return Recalled(fact=fact, score=score, overlap=overlap, importance=importance, recency=recency, staleness=staleness)
 
 
+def superseded(fact: Fact) -> float:
+    """The importance that is left to a fact of which a newer one says otherwise."""
+    return max(FADED, round(fact.importance * OUTDATED, 4))
+
+
+def saying(content: str, facts: Iterable[Fact]) -> list[Fact]:
+    """The facts that say what a text says."""
+    from plugins.memory.words import word_set  # noqa: PLC0415 - what is known of languages: not at the start
+
+    words = word_set(content)
+    return [fact for fact in facts if _says(words, word_set(fact.content))]
+
+
 def similarity(one: frozenset[str], other: frozenset[str]) -> float:
     """Jaccard's index: the share of the words of both that each of them has."""
     return len(one & other) / len(union) if (union := one | other) else 0.0
@@ -76,7 +92,7 @@ def duplicates(facts: Iterable[Fact], now: datetime) -> dict[str, str]:
     Only facts of the same owner and workspaces are compared. What is a duplicate of one that leaves stays."""
     from plugins.memory.words import word_set  # noqa: PLC0415 - what is known of languages: not at the start
 
-    best = sorted(facts, key=lambda fact: (fact.pinned, worth(fact, now), fact.created, fact.id), reverse=True)
+    best = sorted(facts, key=lambda fact: (fact.pinned, worth(fact, now), fact.created, fact.content, fact.id), reverse=True)
     kept: list[tuple[Fact, frozenset[str]]] = []
     gone: dict[str, str] = {}
     for fact in best:

@@ -31,7 +31,9 @@ def beyond_cap(book: Book, limits: Limits, now: datetime) -> FactsDropped | None
     gone: list[str] = []
     for owner in {fact.owner: None for fact in book.layer("longterm")}:
         theirs = [fact for fact in book.layer("longterm") if fact.owner == owner]
-        free = sorted((fact for fact in theirs if not fact.pinned), key=lambda f: (worth(f, now), f.created, f.id))
+        free = sorted(
+            (fact for fact in theirs if not fact.pinned), key=lambda f: (worth(f, now), f.created, f.content, f.id)
+        )
         gone += [fact.id for fact in free[: max(0, len(theirs) - limits.cap)]]
     return FactsDropped(ids=tuple(gone), why="cap") if gone else None
 

@@ -50,7 +50,7 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
 class Fact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One fact. `importance` is what it was worth when it was written (what it is worth now is `scoring.worth`), `created`
     and `used` (when it was last recalled; empty for never) are RFC 3339 in UTC. `owner` is the person whose chats it is
-    recalled in, empty for everybody's."""
+    recalled in, empty for everybody's; `made_of` are the daily facts that a distilled one stands for."""
 
     id: str
     content: str
@@ -64,6 +64,7 @@ class Fact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     pinned: bool = False
     owner: str = ""
     origin: Origin | None = None
+    made_of: tuple[str, ...] = ()
 
     def workspaces(self) -> frozenset[str]:
         """The workspaces that it is tied to; none where it is known everywhere."""
@@ -79,12 +80,13 @@ class Fact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Draft(msgspec.Struct, frozen=True, kw_only=True):
-    """What may become a fact: what `draft` found sound."""
+    """What may become a fact: what `draft` found sound; `made_of` as in a fact."""
 
     content: str
     type: FactType = "fact"
     tags: tuple[str, ...] = ()
     importance: float = 0.5
+    made_of: tuple[str, ...] = ()
 
 
 def draft(content: str, type_: str = "fact", tags: Sequence[str] = (), importance: float = 0.5) -> Draft:

@@ -109,7 +109,7 @@ def test_whatever_json_a_model_writes_facts_are_sound_or_none(value: Any) -> Non
         for each in extracted(said, 3).drafts:
             assert each.content.strip()
             assert 0.3 <= each.importance <= 1
-        distilled(said, [fact("known")])
+        distilled(said, [fact("known")], [fact("new")])
 
 
 def test_daily_facts_are_due_by_their_number_or_by_their_age_and_each_can_be_switched_off() -> None:
@@ -148,12 +148,25 @@ def test_each_fact_is_in_one_batch_of_about_twelve_thousand_characters() -> None
     assert len(portions) == 3
 
 
-def test_a_decision_that_a_new_one_replaces_is_worth_half_and_a_pin_is_not_touched() -> None:
-    known = [fact("We use MySQL", importance=0.8, id="1"), fact("Ann owns this", pinned=True, id="2")]
-    row = {"content": "We use PostgreSQL", "type": "decision", "importance": 0.9, "tags": [], "supersedes": [1, 2, 3, "1"]}
-    found = distilled(json.dumps({"facts": [row]}), known)
-    assert [each.content for each in found.drafts] == ["We use PostgreSQL"]
-    assert found.superseded == (("1", 0, 0.4),)
+def test_what_a_fact_replaces_and_what_it_was_made_of_is_known_by_number() -> None:
+    known = [fact("We use MySQL", id="k1"), fact("Ann leads the team", id="k2")]
+    fresh = [fact("We tried MariaDB", id="f3"), fact("We use PostgreSQL", id="f4"), fact("The team has 4 people", id="f5")]
+    rows = [
+        {"content": "The database is PostgreSQL", "from": [4, 4, True, 9], "supersedes": [1, 3, 0, "1"]},
+        {"content": "Ann leads the team of 4 people", "from": [2, 5]},
+    ]
+    found = distilled(json.dumps({"facts": rows}), known, fresh)
+    assert [(each.content, each.made_of) for each in found.drafts] == [
+        ("The database is PostgreSQL", ("f4",)),
+        ("Ann leads the team of 4 people", ("f5",)),
+    ]
+    assert found.superseded == (("k1", 0), ("f3", 0), ("k2", 1))
+
+
+def test_where_a_model_names_no_numbers_a_fact_was_made_of_those_that_say_the_same() -> None:
+    fresh = [fact("Ann drinks green tea", id="f1"), fact("Ann has a cat", id="f2")]
+    found = distilled(json.dumps({"facts": [{"content": "Ann drinks green tea."}]}), [], fresh)
+    assert [each.made_of for each in found.drafts] == [("f1",)]
 
 
 def test_the_facts_are_shown_as_data_with_their_numbers_those_that_are_kept_first() -> None:

@@ -158,15 +158,47 @@ async def test_distilled_facts_are_not_taken_again_and_what_they_supersede_is_wo
             FactsExtracted(session="s", ordinal=1), [Draft(content="We move to PostgreSQL")], owner="", origin=None
         )
         made = Draft(content="PostgreSQL replaced MySQL here", type="decision", importance=0.9)
-        (new,) = await facts.distilled(daily, [made], [(old.id, 0, 0.3)])
+        (new,) = await facts.distilled(daily, [made], [(old.id, 0)])
     async with home.facts() as facts:
         book = await facts.book()
         assert book.undistilled() == []
-        assert book.facts[old.id].importance == 0.3
+        assert book.facts[old.id].importance == 0.45
         assert (await facts.recall("MySQL", "ann"))[0].fact.id == new.id
         happened = (await facts.story(old.id, "ann")).happened[-1].event
         assert isinstance(happened, FactsDistilled)
         assert happened.superseded[0].newer == new.id
+
+
+async def test_a_fact_is_told_in_the_place_of_the_daily_ones_that_it_was_made_of_and_is_forgotten_with_them(
+    home: Home,
+) -> None:
+    async with home.facts() as facts:
+        event = FactsExtracted(session="s", ordinal=1)
+        daily = await facts.extracted(event, [PORT, RUST], owner="ann", origin=FROM)
+        made = [Draft(content=each.content, made_of=(each.id,)) for each in daily]
+        port, rust = await facts.distilled(daily, made)
+        assert port.origin == FROM
+        assert [each.fact.id for each in await facts.recall("port", "ann")] == [port.id]
+        await facts.forget(port.id, "ann", owner="ann")
+        assert await facts.recall("port", "ann") == []
+        await facts.forget(daily[1].id, "ann", owner="ann")
+    async with home.facts() as facts:
+        assert await facts.listed("ann") == []
+        assert isinstance((await facts.story(rust.id, "ann")).happened[-1].event, FactForgotten)
+
+
+async def test_what_is_superseded_is_so_with_the_daily_facts_behind_it(home: Home) -> None:
+    async with home.facts() as facts:
+        java = Draft(content="Ann's favourite language is Java", importance=0.8)
+        daily = await facts.extracted(FactsExtracted(session="s", ordinal=1), [java], owner="ann", origin=FROM)
+        (old,) = await facts.distilled(daily, [Draft(content="Ann likes Java best", made_of=(daily[0].id,))])
+        later = await facts.extracted(FactsExtracted(session="s", ordinal=2), [RUST], owner="ann", origin=FROM)
+        (new,) = await facts.distilled(
+            later, [Draft(content=RUST.content, importance=0.8, made_of=(later[0].id,))], [(old.id, 0)]
+        )
+        book = await facts.book()
+        assert (book.facts[old.id].importance, book.facts[daily[0].id].importance) == (0.25, 0.4)
+        assert [each.fact.id for each in await facts.recall("favourite language", "ann")] == [new.id]
 
 
 async def test_use_keeps_a_fact_from_going_stale_and_counts_once_for_each_recall(home: Home) -> None:
@@ -235,5 +267,5 @@ async def test_what_was_forgotten_or_pinned_while_a_model_distilled_stays_as_the
         (old,) = await facts.write([Draft(content="The team uses MySQL", importance=0.9)], "ann")
         daily = await facts.extracted(FactsExtracted(session="s", ordinal=1), [PORT], owner="", origin=None)
         await facts.pin(old.id, "ann", owner="ann")
-        await facts.distilled(daily, [Draft(content="PostgreSQL replaced MySQL")], [(old.id, 0, 0.3), ("gone", 0, 0.3)])
+        await facts.distilled(daily, [Draft(content="PostgreSQL replaced MySQL")], [(old.id, 0), ("gone", 0)])
         assert (await facts.book()).facts[old.id].importance == 0.9

@@ -152,7 +152,12 @@ async def test_twenty_new_facts_are_distilled_and_a_preference_that_changed_is_t
         (first,) = of_kind(on, "facts_distilled")[0]["entries"]
         why = await client.command(f"/why {first['id'][:8]}")
         (second,) = of_kind(on, "facts_distilled")[1]["entries"]
-    assert [old["id"] for old in of_kind(on, "facts_distilled")[1]["superseded"]] == [first["id"]]
+        await client.command("/new")
+        await client.chat("What is my favourite language?")
+    (daily,) = of_kind(on, "facts_extracted")[0]["entries"]
+    assert [old["id"] for old in of_kind(on, "facts_distilled")[1]["superseded"]] == [first["id"], daily["id"]]
+    recalled = [line for lines in on.journals().values() for line in lines if line["kind"] == "memory_recalled"]
+    assert next(hit["digest"] for hit in recalled[-1]["hits"] if hit["path"] == "facts.jsonl") == second["id"]
     assert f"Superseded by `{second['id'][:8]}`; its importance is 0.45 since." in why
 
 
