@@ -76,6 +76,7 @@ if TYPE_CHECKING:
     from plugins.conformance.embedding_server import EmbeddingServer as EmbeddingServer
     from plugins.conformance.faults import Fault as Fault
     from plugins.conformance.faults import FaultyServer as FaultyServer
+    from plugins.conformance.furnishing import furnished as furnished
     from plugins.conformance.memory_backend import MemoryBackendConformance as MemoryBackendConformance
     from plugins.conformance.pruning_policy import PruningPolicyConformance as PruningPolicyConformance
     from plugins.conformance.tool import ToolConformance as ToolConformance
@@ -159,6 +160,7 @@ _NAMES = {
     "plugins.conformance.embedding_provider": "EmbeddingProviderConformance HostedEmbeddingConformance",
     "plugins.conformance.embedding_server": "EmbeddingServer",
     "plugins.conformance.faults": "Fault FaultyServer",
+    "plugins.conformance.furnishing": "furnished",
     "plugins.conformance.memory_backend": "MemoryBackendConformance",
     "plugins.conformance.command": "CommandConformance",
     "plugins.conformance.compaction_policy": "CompactionPolicyConformance",

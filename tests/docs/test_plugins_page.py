@@ -200,7 +200,9 @@ def test_every_recipe_is_tried() -> None:
 
 def test_every_public_name_and_every_hook_stands_in_the_reference() -> None:
     reference = PAGE.partition("## Hooks\n")[2]
-    missing = [name for name in plugins.PUBLIC if not re.search(rf"^(class |def )?{name}\b", reference, re.MULTILINE)]
+    missing = [
+        name for name in plugins.PUBLIC if not re.search(rf"^(class |def |async def )?{name}\b", reference, re.MULTILINE)
+    ]
     assert missing == []
     assert exuvia.API_VERSION == 1
     assert "`exuvia.API_VERSION` is 1." in PAGE
