@@ -17,11 +17,14 @@ Asked: TypeAlias = tuple[Recorded, Transcript]
 """A `request_sent`, and the transcript before it."""
 
 
-def requests_of_turn(path: Path, turn: int | None) -> list[Asked]:
-    """The requests for the answer of a turn, in order, or of the last turn that asked a model. Raises JournalDamaged,
-    UnknownSession, StorageFailed."""
-    transcript, asked = Transcript(), list[Asked]()
-    for event in recorded(path):
+NOTHING = Transcript()
+
+
+def requests_of_turn(path: Path, turn: int | None, begin: Transcript = NOTHING) -> list[Asked]:
+    """The requests for the answer of a turn, in order, or of the last turn that asked a model. `begin` is the transcript of
+    the journal up to some event before them. Raises JournalDamaged, UnknownSession, StorageFailed."""
+    transcript, asked = begin, list[Asked]()
+    for event in recorded(path, begin.head + 1):
         if turn is not None and transcript.turn > turn:
             break
         is_request = isinstance(event.event, RequestSent) and event.event.purpose == "answer"
@@ -33,10 +36,10 @@ def requests_of_turn(path: Path, turn: int | None) -> list[Asked]:
     return asked
 
 
-def transcript_before(path: Path, seq: int) -> Transcript:
-    """The transcript of the events before `seq`. Raises as `requests_of_turn`."""
-    transcript = Transcript()
-    for event in recorded(path):
+def transcript_before(path: Path, seq: int, begin: Transcript = NOTHING) -> Transcript:
+    """The transcript of the events before `seq`. Otherwise as `requests_of_turn`."""
+    transcript = begin
+    for event in recorded(path, begin.head + 1):
         if event.seq >= seq:
             break
         transcript = folded(path, transcript, event)

@@ -94,9 +94,9 @@ def find_journal(folder: Path, name: str, person: str | None = None) -> Path:
     return folder / f"{newest.session}{SUFFIX}"
 
 
-def recorded(path: Path) -> Iterator[Recorded]:
-    """A journal's events, in order; JournalDamaged at a line that is none. Sums are not looked at."""
-    seq = 1
+def recorded(path: Path, first: int = 1) -> Iterator[Recorded]:
+    """A journal's events from seq `first` on, in order. Raises JournalDamaged, UnknownSession, StorageFailed."""
+    seq = first
     while lines := read_lines(path, seq, PAGE_BYTES):
         for line in lines:
             try:

@@ -33,7 +33,10 @@ PAGE, MOST = 300, 2000
 SLICE = 1.0
 """Seconds for which one request reads in a journal that was not read yet; then it says how far it is."""
 
-REMEMBERED = 4
+AT_ONCE = 2
+"""Threads that read journals at once: the others are for the turns."""
+
+REMEMBERED = 3
 """Sessions whose sizes are kept."""
 
 
@@ -43,6 +46,7 @@ class ContextEndpoints:
     def __init__(self, switchboard: Switchboard) -> None:
         self._switchboard = switchboard
         self._known: OrderedDict[str, ContextSizes] = OrderedDict()
+        self._threads = asyncio.Semaphore(AT_ONCE)
         self._asked: tuple[tuple[str, int, int], list[Asked]] | None = None
 
     async def sizes(self, request: web.Request, admission: Admission) -> web.StreamResponse:
@@ -115,7 +119,8 @@ class ContextEndpoints:
         number = _place(request, "number")
         sizes = await self._read(row)
         path = self._switchboard.path(row.session)
-        return answer(200, await asyncio.to_thread(shown_compaction, path, sizes.transcript, number))
+        async with self._threads:
+            return answer(200, await asyncio.to_thread(shown_compaction, path, sizes, number))
 
     # --- the journals -------------------------------------------------------------------------------------------------
 
@@ -134,15 +139,20 @@ class ContextEndpoints:
         self._known[row.session] = sizes
         while len(self._known) > REMEMBERED:
             self._known.popitem(last=False)
-        await asyncio.to_thread(sizes.read, row.head, SLICE)
+        async with self._threads:
+            await asyncio.to_thread(sizes.read, row.head, SLICE)
         return sizes
 
     async def _requests(self, row: SessionRow, turn: int) -> list[Asked]:
         """A turn's requests; those looked at last are remembered, since their messages are asked for one by one."""
         wanted = row.session, row.head, turn
         if self._asked is None or self._asked[0] != wanted:
+            begin = (await self._read(row)).before(turn=turn)
             path = self._switchboard.path(row.session)
-            self._asked = wanted, await asyncio.to_thread(requests_of_turn, path, turn)
+            async with self._threads:
+                asked = await asyncio.to_thread(requests_of_turn, path, turn, begin)
+            self._asked = wanted, asked
+            return asked
         return self._asked[1]
 
 

@@ -47,6 +47,11 @@ PIECE = 1024 * 1024
 """Bytes of a journal that are read at a time."""
 
 
+MOST_RESTS = 16
+"""Transcripts of one session that are kept, so that a past turn is not rebuilt from the very beginning. Each holds on to
+what stood in the view then."""
+
+
 class TurnSize(msgspec.Struct, frozen=True, kw_only=True):
     """A turn's last request for its answer: `tokens` as they were estimated then, and the same shared out to `PARTS`;
     `counted` is what the provider counted, `window` and `reserve` are tokens, None and 0 where unknown. `calls` is how many
@@ -91,6 +96,8 @@ class ContextSizes:
         self.transcript = Transcript()
         self.turns: list[TurnSize] = []
         self.marks: list[Mark] = []
+        self._rests: list[Transcript] = []
+        self._spacing = 1
         self._head = Units()
         self._held: dict[int, tuple[Part, Units]] = {}
         """Of each message in the view, by its source: to which part it belongs, and its units."""
@@ -114,6 +121,19 @@ class ContextSizes:
                 if self.transcript.head >= upto:
                     return
                 yield line
+
+    def before(self, *, turn: int = 0, seq: int = 0) -> Transcript:
+        """The latest transcript that is kept of what stands before a turn, or before an event."""
+        kept = (rest for rest in reversed(self._rests) if (rest.turn < turn if turn else rest.head < seq))
+        return next(kept, Transcript())
+
+    def _rest(self) -> None:
+        """Keep what the transcript is now that a turn has ended; as a session grows they come to stand wider apart."""
+        if self.transcript.turn % self._spacing == 0:
+            self._rests.append(self.transcript)
+        if len(self._rests) > MOST_RESTS:
+            del self._rests[::2]
+            self._spacing *= 2
 
     def _take(self, recorded: Recorded) -> None:
         before, event = self.transcript, recorded.event
@@ -191,6 +211,7 @@ class ContextSizes:
             self._amend(counted=event.usage.input)
         elif isinstance(event, TurnEnded):
             self._amend(outcome=event.outcome)
+            self._rest()
         else:
             self.marks.extend(_marks(recorded.seq, self.transcript.turn, event))
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from gateway.commands.compactions import entry_of_cut
+from gateway.console.context_sizes import ContextSizes
 from gateway.errors import GatewayError
 from gateway.past_requests import Asked, transcript_before
 from plugins.command_contract import CompactionEntry
@@ -140,13 +141,14 @@ def canonical_request(context: Context) -> bytes:
     return b"[" + b",".join([canonical_head(context), *map(canonical, context.messages)]) + b"]"
 
 
-def shown_compaction(path: Path, now: Transcript, number: int) -> ShownCompaction:
-    """The compaction of this number, by the journal at `path`, of which `now` is the transcript. Raises NotThere,
-    JournalDamaged, UnknownSession, StorageFailed."""
+def shown_compaction(path: Path, sizes: ContextSizes, number: int) -> ShownCompaction:
+    """The compaction of this number, by the journal at `path` and what was read of it. Raises NotThere, JournalDamaged,
+    UnknownSession, StorageFailed."""
+    now = sizes.transcript
     cut = next((cut for cut in now.cuts if cut.compaction == number), None)
     if cut is None:
         raise NotThere(f"There is no compaction {number}.")
-    before = transcript_before(path, cut.seq)
+    before = transcript_before(path, cut.seq, sizes.before(seq=cut.seq))
     made = decode(read_lines(path, cut.seq, 1)[0])
     assert isinstance(made.event, ContextCompacted)
     left = before.view.first_from(cut.keep_from)

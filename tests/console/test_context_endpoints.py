@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from gateway.console.context_sizes import PARTS, ContextSizes
+from gateway.past_requests import requests_of_turn, transcript_before
 from sessions.events import Foreign
 from sessions.view import View
 from tests.console.asked import ask
@@ -169,3 +170,18 @@ async def test_a_long_journal_is_read_in_slices_and_it_is_said_how_far(
             seen.append((await ask(running, f"/api/context/{KEY}")).json)
     assert len(seen) == seen[-1]["head"]  # one event each time
     assert [each["read"] for each in seen] == list(range(1, len(seen) + 1))
+
+
+async def test_any_past_turn_is_rebuilt_from_near_by_as_from_the_beginning(tmp_path: Path) -> None:
+    journal = await long_talk(tmp_path, 25)
+    sizes = ContextSizes(journal)
+    sizes.read(10**9, 60)
+    for turn in range(1, 26):
+        begin = sizes.before(turn=turn)
+        assert turn - 5 < begin.turn < turn or begin.turn == 0
+        near, far = requests_of_turn(journal, turn, begin), requests_of_turn(journal, turn)
+        assert [(each.seq, transcript.view) for each, transcript in near] == [(each.seq, t.view) for each, t in far]
+    for cut in sizes.transcript.cuts:
+        begin = sizes.before(seq=cut.seq)
+        assert begin.head < cut.seq
+        assert transcript_before(journal, cut.seq, begin) == transcript_before(journal, cut.seq)
