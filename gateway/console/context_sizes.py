@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Lock
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -46,6 +46,10 @@ those of tools; `conversation` is all else."""
 PIECE = 1024 * 1024
 """Bytes of a journal that are read at a time."""
 
+
+STRETCH, PAUSE = 0.004, 0.001
+"""After so many seconds of work a thread that reads rests for so many, or it would hold the event loop up: only one of them
+has the interpreter."""
 
 MOST_RESTS = 16
 """Transcripts of one session that are kept, so that a past turn is not rebuilt from the very beginning. Each holds on to
@@ -108,10 +112,14 @@ class ContextSizes:
         UnknownSession, StorageFailed."""
         deadline = perf_counter() + seconds
         with self._reading:  # two pages of one session may ask at once
+            pause = perf_counter() + STRETCH
             for line in self._lines(upto):
                 self._take(decode(line))
-                if perf_counter() > deadline:
+                if (now := perf_counter()) > deadline:
                     break
+                if now > pause:
+                    sleep(PAUSE)
+                    pause = perf_counter() + STRETCH
             return self.transcript.head >= upto
 
     def _lines(self, upto: int) -> Iterator[bytes]:

@@ -4,13 +4,16 @@ import { button } from "./button.js";
 import { ContextPlot, legend } from "./context_plot.js";
 import { CompactionPanel, TurnPanel } from "./context_turn.js";
 import { fill, h } from "./elements.js";
-import { sentence } from "./quantities.js";
+import { count, counted, sentence } from "./quantities.js";
 import { typed } from "./typed.js";
 
 const SPANS = [100, 500, 2000];
 
 /** Events after which there is more to be shown. */
 const CHANGING = ["turn_ended", "context_compacted", "compaction_reverted", "session_opened"];
+
+/** Compactions that are listed at once. */
+const LISTED = 12;
 
 /** Milliseconds after which a journal that is not read to its end yet is asked for again. */
 const AGAIN = 150;
@@ -22,6 +25,28 @@ export async function mount(element, app, route) {
   const page = new ContextPage(element, app, route.key);
   page.load();
   return () => page.end();
+}
+
+/** The compactions of these turns, the newest first, for as long as nothing is chosen. */
+function compactions(page, look) {
+  const made = page.marks.filter((mark) => mark.kind === "compacted").reverse();
+  if (!made.length) return null;
+  const row = (mark) =>
+    h(
+      "tr",
+      {},
+      h("th", { scope: "row" }, button(`Compaction ${mark.compaction}`, () => look(mark.compaction), { class: "worded" })),
+      h("td", {}, `turn ${mark.turn}`),
+      h("td", {}, `${count(mark.before)} → ${count(mark.after)} tokens`),
+      h("td", {}, page.in_force.includes(mark.compaction) ? "in force" : "taken back"),
+    );
+  return h(
+    "section",
+    { "aria-labelledby": "compactions-heading" },
+    h("h2", { id: "compactions-heading" }, counted(made.length, "compaction")),
+    h("table", { class: "compactions" }, h("tbody", {}, made.slice(0, LISTED).map(row))),
+    made.length > LISTED ? h("p", { class: "about" }, "The older ones are marked in the plot.") : null,
+  );
 }
 
 class ContextPage {
@@ -93,6 +118,7 @@ class ContextPage {
     if (!this.plot.element.isConnected) fill(this.shown, this.plot.element, this.plot.readout, legend(page.parts));
     this.plot.show(page);
     this.control(page);
+    if (!this.plot.chosen) fill(this.panel, isReading ? null : compactions(page, (number) => this.look(number)));
   }
 
   control(page) {
@@ -142,6 +168,7 @@ class ContextPage {
   }
 
   look(number) {
+    clearTimeout(this.soon);
     const revert = async (compaction) => {
       const answered = await typed(this.app.socket, this.key, `/revert ${compaction}`);
       this.before = null;

@@ -175,12 +175,11 @@ export class ContextPlot {
     const turns = this.page.turns;
     if (!turns.length) return svg("g");
     const every = nice((turns.length * 70) / (this.width - LEFT - RIGHT));
-    const labels = turns.flatMap((turn, index) =>
-      turn.turn % every === 0
-        ? [svg("text", { class: "tick", x: this.x(index) + this.step / 2, y: height - 6, "text-anchor": "middle" }, String(turn.turn))]
-        : [],
-    );
-    return svg("g", {}, labels);
+    const label = (turn, index) => {
+      const x = Math.min(this.x(index) + this.step / 2, this.width - 16); // the last one stays whole
+      return svg("text", { class: "tick", x, y: height - 6, "text-anchor": "middle" }, String(turn.turn));
+    };
+    return svg("g", {}, turns.map((turn, index) => (turn.turn % every === 0 ? label(turn, index) : null)));
   }
 
   // --- choosing ------------------------------------------------------------------------------------------------------

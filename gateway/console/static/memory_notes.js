@@ -18,7 +18,7 @@ export class NotesView {
     this.note = null;
     this.told = h("p", { class: "told", role: "status" });
     this.list = h("ul", { class: "note-list" });
-    this.page = h("div", { class: "note-page" });
+    this.page = h("div", { class: "note-page" }, h("p", { class: "nothing" }, "Choose a note to read it."));
     this.making = h("input", { id: "new-note", type: "text", placeholder: "memory/travel.md", spellcheck: false });
     this.element = h(
       "section",
@@ -89,6 +89,7 @@ export class NotesView {
     const draft = kept(path);
     if (draft && draft.text !== this.note.text) this.edit(draft.text, draft.digest);
     else this.read(first, last);
+    this.page.scrollIntoView({ block: "nearest" });
     this.load();
   }
 
