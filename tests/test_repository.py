@@ -17,17 +17,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.configuration.keys import PersonKeys, Sections, load_config, provider_settings
+from gateway.configuration.keys import load_config, provider_settings
 from gateway.home import Home
 from gateway.next_steps import next_steps
-from plugins.loading import load_plugins
+from tests.docs.configured import EXAMPLE, KEY, example_keys, forms, tables_in
 from tests.docs.generated import DOCS, SECTIONS, renewed
 
 ROOT = Path(__file__).parents[1]
-EXAMPLE = ROOT / "config.example.toml"
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
-_KEY = re.compile(r"^(#?)([a-z_]+) = ", re.MULTILINE)
 _NOT_OURS = {".git", "__pycache__", "build", "dist", ".hypothesis", ".pytest_cache", ".mypy_cache", ".ruff_cache"}
 
 
@@ -40,36 +38,6 @@ def our_files() -> Iterator[Path]:
             if name not in _NOT_OURS and not name.endswith(".egg-info") and not name.startswith(".venv")
         ]
         yield from (Path(folder) / name for name in names)
-
-
-def forms() -> dict[str, type]:
-    """The form of each section of the configuration, those of the built-in providers too."""
-    sections = {f.name: f.type for f in msgspec.structs.fields(Sections) if f.name not in ("providers", "people")}
-    deeper = sections
-    while deeper:
-        deeper = {f"{name}.{inner}": form for name, kind in deeper.items() for inner, form in tables_in(kind).items()}
-        sections |= deeper
-    providers = load_plugins(()).chat_providers()
-    named = {f"providers.{name}": provider.Settings for name, provider in providers.items()}
-    return sections | named | {"people.ana": PersonKeys}
-
-
-def tables_in(form: type) -> dict[str, type]:
-    """The keys of a section that are tables of their own."""
-    fields = msgspec.structs.fields(form)
-    return {f.encode_name: f.type for f in fields if isinstance(f.type, type) and issubclass(f.type, msgspec.Struct)}
-
-
-def example_keys() -> list[tuple[str, str, str]]:
-    """Of each key in the example: its section, its name, and the line above it."""
-    keys, section, above = [], "", ""
-    for line in EXAMPLE.read_text().splitlines():
-        if header := re.fullmatch(r"#?\[(.+)\]", line):
-            section = header[1]
-        elif key := _KEY.match(line):
-            keys.append((section, key[2], above))
-        above = line
-    return keys
 
 
 # --- configuration ----------------------------------------------------------------------------------------------------
@@ -108,7 +76,7 @@ def test_every_key_in_the_example_has_one_line_of_explanation() -> None:
 
 def test_the_examples_values_for_keys_without_a_default_are_accepted(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
-    path.write_text(_KEY.sub(r"\2 = ", EXAMPLE.read_text()).replace("#[people.", "[people."))
+    path.write_text(KEY.sub(r"\2 = ", EXAMPLE.read_text()).replace("#[people.", "[people."))
     environment = dict.fromkeys(re.findall(r'"env:(\w+)"', path.read_text()), "a-secret-of-the-example")
     config = load_config(path, environment=environment, overrides={})
     for section, form in forms().items():

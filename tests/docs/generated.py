@@ -16,6 +16,7 @@ from pathlib import Path
 
 import plugins
 from plugins import hookspecs
+from tests.docs.configured import keys_section, restart_section, variables_section
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -142,6 +143,9 @@ def _prose(function: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
 SECTIONS: dict[tuple[str, str], Callable[[], str]] = {
     ("plugins.md", "hooks"): hooks_section,
     ("plugins.md", "names"): names_section,
+    ("configuration.md", "keys"): keys_section,
+    ("configuration.md", "restart"): restart_section,
+    ("configuration.md", "variables"): variables_section,
 }
 """By page and name, what makes a section."""
 

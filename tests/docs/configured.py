@@ -1,0 +1,137 @@
+"""The configuration as its forms and its example have it, and the page that is made of both."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import inspect
+
+from gateway.configuration.fitting import Seconds, Timezone
+from gateway.configuration.keys import PersonKeys, Sections
+from gateway.configuration.settings import AFTER_RESTART
+from gateway.configuration.sources import NAMED
+from plugins.loading import load_plugins
+from plugins.secrets import Secret
+
+EXAMPLE = Path(__file__).parents[2] / "config.example.toml"
+
+KEY = re.compile(r"^(#?)([a-z_]+) = ", re.MULTILINE)
+
+
+def forms() -> dict[str, type]:
+    """The form of each section of the configuration, those of the built-in providers too."""
+    sections = {f.name: f.type for f in msgspec.structs.fields(Sections) if f.name not in ("providers", "people")}
+    deeper = sections
+    while deeper:
+        deeper = {f"{name}.{inner}": form for name, kind in deeper.items() for inner, form in tables_in(kind).items()}
+        sections |= deeper
+    providers = load_plugins(()).chat_providers()
+    named = {f"providers.{name}": provider.Settings for name, provider in providers.items()}
+    return sections | named | {"people.ana": PersonKeys}
+
+
+def tables_in(form: type) -> dict[str, type]:
+    """The keys of a section that are tables of their own."""
+    fields = msgspec.structs.fields(form)
+    return {f.encode_name: f.type for f in fields if isinstance(f.type, type) and issubclass(f.type, msgspec.Struct)}
+
+
+def example_keys() -> list[tuple[str, str, str]]:
+    """Of each key in the example: its section, its name, and the line above it."""
+    keys, section, above = [], "", ""
+    for line in EXAMPLE.read_text().splitlines():
+        if header := re.fullmatch(r"#?\[(.+)\]", line):
+            section = header[1]
+        elif key := KEY.match(line):
+            keys.append((section, key[2], above))
+        above = line
+    return keys
+
+
+# --- the page ---------------------------------------------------------------------------------------------------------
+
+
+def keys_section() -> str:
+    """Every section of the configuration as a table of its keys."""
+    told: dict[str, list[str]] = {}
+    values = dict(example_values())
+    kinds = {(section, field.encode_name): field.type for section, form in forms().items() for field in fields_of(form)}
+    for section, key, above in example_keys():
+        explained = above.removeprefix("# ").replace("|", "\\|")
+        value = values[section, key].replace("|", "\\|")
+        row = f"| `{key}` | {value} | {kind_of(kinds[section, key])} | {explained} |"
+        told.setdefault(section, []).append(row)
+    return "\n".join(
+        f"### `[{section.replace('people.ana', 'people.NAME')}]`\n\n| key | default | what it takes | |\n|---|---|---|---|\n"
+        + "\n".join(rows)
+        + "\n"
+        for section, rows in told.items()
+    )
+
+
+def restart_section() -> str:
+    """The keys that wait for a restart."""
+    return "\n".join(f"- `{key}`" for key in AFTER_RESTART)
+
+
+def variables_section() -> str:
+    """The variables that mean a key."""
+    rows = [f"| `{name}` | `{'.'.join(path)}` |" for name, path in NAMED.items()]
+    return "| variable | key |\n|---|---|\n" + "\n".join(rows)
+
+
+def fields_of(form: type) -> tuple[inspect.Field, ...]:
+    """The fields of a form, with what msgspec knows of their types."""
+    known = inspect.type_info(form)
+    assert isinstance(known, inspect.StructType)
+    return known.fields
+
+
+def example_values() -> list[tuple[tuple[str, str], str]]:
+    """Of each key in the example its default as it is written, or that it has none, with the example's value."""
+    values, section = [], ""
+    for line in EXAMPLE.read_text().splitlines():
+        if header := re.fullmatch(r"#?\[(.+)\]", line):
+            section = header[1]
+        elif key := KEY.match(line):
+            value = line[key.end() :]
+            values.append(((section, key[2]), f"none; such as `{value}`" if key[1] else f"`{value}`"))
+    return values
+
+
+WORDS = {
+    inspect.NoneType: "",
+    inspect.BoolType: "`true`, `false`",
+    inspect.StrType: "text",
+    inspect.AnyType: "anything",
+}
+
+OWN = {Secret: "a secret", Seconds: "a duration", Timezone: "a time zone"}
+
+
+def kind_of(kind: Any) -> str:
+    """What may be written for a key, in words."""
+    match kind:
+        case inspect.UnionType():
+            return " or ".join(dict.fromkeys(told for each in kind.types if (told := kind_of(each))))
+        case inspect.LiteralType():
+            return ", ".join(f'`"{value}"`' for value in kind.values)
+        case inspect.IntType() | inspect.FloatType():
+            return _number(kind)
+        case inspect.VarTupleType() | inspect.ListType():
+            return f"a list of {kind_of(kind.item_type)}"
+        case inspect.DictType():
+            return f"a table of {kind_of(kind.value_type)} by name"
+    return OWN[kind.cls] if isinstance(kind, inspect.CustomType) else WORDS[type(kind)]
+
+
+def _number(kind: inspect.IntType | inspect.FloatType) -> str:
+    word = "a whole number" if isinstance(kind, inspect.IntType) else "a number"
+    if kind.gt is not None:
+        word += f" above {kind.gt:g}"
+    elif kind.ge is not None:
+        word += f" from {kind.ge:g}"
+    return word + (f" to {kind.le:,g}" if kind.le is not None and kind.le < 1e6 else "")
