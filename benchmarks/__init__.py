@@ -17,6 +17,8 @@ that are kept (`kept_vectors`), and by weights that were fitted to the other con
 
 `searching` asks as fast as it can among thousands of notes.
 
+`facts` has turns of `dialogues` looked through with a model that knows what they hold, and recalls among full stores.
+
 `languages` is no measurement: it makes what is taken out of the multilingual model's vectors.
 
 `compaction` asks what is still known after compactions of sessions in which things are `planted`; no process is started.

@@ -15,6 +15,7 @@ import msgspec
 from benchmarks import (
     compacting,
     compaction,
+    facts,
     latency,
     long,
     memory,
@@ -46,6 +47,7 @@ BENCHMARKS: dict[str, Callable[[Setting], list[Figure]]] = {
     "pruning": pruning.run,
     "retrieval": retrieval.run,
     "searching": searching.run,
+    "facts": facts.run,
 }
 
 

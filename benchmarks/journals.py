@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -28,9 +28,14 @@ EVENTS_A_TURN = 5
 
 def write_journal(folder: Path, session: str, *, key: str, turns: int) -> Position:
     """Write `folder/<session>.jsonl` with so many finished turns, and return where it ends."""
+    return write_events(folder, session, _events(session, key, turns))
+
+
+def write_events(folder: Path, session: str, events: Iterable[tuple[int | None, Event]]) -> Position:
+    """Write `folder/<session>.jsonl` with these events, each with its turn, and return where it ends."""
     position = START
     with (folder / f"{session}.jsonl").open("xb") as file:
-        for turn, event in _events(session, key, turns):
+        for turn, event in events:
             recorded = Recorded(seq=position.seq + 1, at="2026-11-21T03:12:41.123Z", turn=turn, event=event)
             line, digest = encode(recorded, position.sum)
             file.write(line)

@@ -118,14 +118,13 @@ class Recalling:
         owner = "" if open_turn(transcript).group else transcript.person
         if self._facts.none:
             return ()
+        from plugins.facts.choosing import COVERED  # noqa: PLC0415 - what is known of words: not at the start
+        from plugins.facts.choosing import chosen as facts_chosen  # noqa: PLC0415 - as above
+
         try:
-            found, book = await self._facts.recall(question, owner), await self._facts.book()
+            found, book = await self._facts.recall(question, owner, least=COVERED), await self._facts.book()
         except FactsError:
             return ()
-        if not found:
-            return ()
-        from plugins.facts.choosing import chosen as facts_chosen  # noqa: PLC0415 - what is known of words: not at the start
-
         return facts_chosen(
             found,
             tokens=self._room(FACT_TOKENS, window, small),

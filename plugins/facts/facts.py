@@ -120,8 +120,9 @@ class Facts:
         """All facts. Raises FactsUnavailable."""
         return (await self._open()).book
 
-    async def recall(self, message: str, owner: str) -> list[Recalled]:
-        """What may be told to this person, in this workspace, and shares a word with the message; best first. A daily fact
+    async def recall(self, message: str, owner: str, *, least: float = 0.0) -> list[Recalled]:
+        """What may be told to this person, in this workspace, and has a word of the message, at least this part of it; best
+        first. A daily fact
         is left to what was made of it. Raises FactsUnavailable."""
         book = (await self._open()).book
         assert self._recaller is not None
@@ -132,6 +133,7 @@ class Facts:
             lambda fact: fact.is_of(owner) and fact.is_known_in(here) and not book.made_of(fact.id),
             formula=keys.formula,
             stale_after_days=keys.stale_after_days,
+            least=least,
         )
 
     async def listed(self, owner: str | None, layer: Layer | None = None) -> list[Fact]:
@@ -293,6 +295,7 @@ class Facts:
             from plugins.facts.recalling import Recaller  # noqa: PLC0415 - what is known of languages: not at the start
 
             self._recaller = Recaller(book)
+            await asyncio.to_thread(self._recaller.follow)  # full stores have the loop for long; nobody writes meanwhile
             if self._log.is_new:
                 self._log.note(FactsOpened(format=FORMAT))
             return self._log

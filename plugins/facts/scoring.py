@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from functools import lru_cache
 
 import msgspec
 
@@ -25,7 +26,7 @@ OUTDATED = 0.5
 """What is left of the importance of a fact that a newer one supersedes."""
 
 DUPLICATE = 0.6
-"""The share of the union of two facts' words above which they say the same."""
+"""The share of the union of two facts' words above which they say the same, unless their numbers differ."""
 
 
 class Recalled(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,12 +43,17 @@ class Recalled(msgspec.Struct, frozen=True, kw_only=True):
 
 def idle_days(fact: Fact, now: datetime) -> float:
     """Days since it was last used, or written where it never was; never negative, 0 where the log's time cannot be read."""
+    last = _moment(max(fact.used, fact.created))
+    return 0.0 if last is None else max(0.0, (now - last).total_seconds() / 86400)
+
+
+@lru_cache(maxsize=4096)
+def _moment(text: str) -> datetime | None:
     try:
-        last = datetime.fromisoformat(max(fact.used, fact.created))
+        moment = datetime.fromisoformat(text)
     except ValueError:
-        return 0.0
-    last = last if last.tzinfo else last.replace(tzinfo=UTC)
-    return max(0.0, (now - last).total_seconds() / 86400)
+        return None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def worth(fact: Fact, now: datetime) -> float:
@@ -87,6 +93,15 @@ def similarity(one: frozenset[str], other: frozenset[str]) -> float:
     return len(one & other) / len(union) if (union := one | other) else 0.0
 
 
+def numbers_differ(one: frozenset[str], other: frozenset[str]) -> bool:
+    """Whether each has a word with a digit that the other has not: another port, day or version says something else."""
+    return bool(_numbers(one - other) and _numbers(other - one))
+
+
+def _numbers(words: frozenset[str]) -> list[str]:
+    return [word for word in words if any(character.isdigit() for character in word)]
+
+
 def duplicates(facts: Iterable[Fact], now: datetime) -> dict[str, str]:
     """The facts that another one says as well, each with the one that stays: pins, then the more important, then the newer.
     Only facts of the same owner and workspaces are compared. What is a duplicate of one that leaves stays."""
@@ -106,7 +121,7 @@ def duplicates(facts: Iterable[Fact], now: datetime) -> dict[str, str]:
 
 
 def _says(one: frozenset[str], other: frozenset[str]) -> bool:
-    return similarity(one, other) > DUPLICATE
+    return similarity(one, other) > DUPLICATE and not numbers_differ(one, other)
 
 
 def _comparable(one: Fact, other: Fact) -> bool:

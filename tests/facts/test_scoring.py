@@ -161,3 +161,23 @@ def test_the_words_follow_the_book_when_facts_come_change_and_leave() -> None:
     (found,) = recaller.recall("tea", NOW, lambda _: True)
     assert found.fact.pinned
     assert recaller.recall("tea", NOW, lambda _: False) == []
+
+
+def test_another_number_is_another_fact_however_many_words_are_the_same() -> None:
+    one = fact("the flight to Oslo leaves on the 3rd of December at 7", layer="longterm", id="1")
+    two = fact("the flight to Oslo leaves on the 5th of December at 11", layer="longterm", id="2")
+    more = fact("the flight to Oslo leaves on the 5th of December at 11 gate 4", layer="longterm", id="3")
+    assert duplicates([one, two], NOW) == {}
+    assert list(duplicates([two, more], NOW).values()) in (["2"], ["3"])
+
+
+@given(st.lists(st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=6), max_size=12), st.sampled_from("abcdefgh"))
+def test_recall_from_a_part_on_is_recall_and_then_the_part(facts: list[list[str]], asked: str) -> None:
+    there = tuple(fact(" ".join(f"w{word}" for word in words), id=str(n)) for n, words in enumerate(facts))
+    recaller = Recaller(told([FactsWritten(entries=there, by="ann")], ago(0)))
+    question = f"w{asked} wa wb wc"
+    formulas: tuple[Formula, ...] = ("measured", "coclaw")
+    for formula in formulas:
+        every = recaller.recall(question, NOW, lambda _: True, formula=formula)
+        some = recaller.recall(question, NOW, lambda _: True, formula=formula, least=0.34)
+        assert some == [each for each in every if each.overlap >= 0.34]
