@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 
-from tests.gateway.gateways import TOKEN, Gateway
+from tests.gateway.gateways import TOKEN
 
 CHROMIUM = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
 
@@ -51,15 +51,20 @@ class Visit:
         await self.page.get_by_role("button", name="Sign in").click()
         await self.page.get_by_text("Connected", exact=True).wait_for(state="attached")
 
+    async def tab(self) -> Page:
+        """A further page of this window, at the same place."""
+        page = await self.context.new_page()
+        self.watch(page)
+        await page.goto(self.page.url)
+        return page
+
     def _asked(self, url: str) -> None:
         if not url.startswith((self.url, self.url.replace("http", "ws"), "blob:", "data:")):
             self.elsewhere.append(url)
 
 
 @contextlib.asynccontextmanager
-async def visiting(
-    browser: Browser, gateway: Gateway, *, size: tuple[int, int] = WIDE, dark: bool = False
-) -> AsyncIterator[Visit]:
+async def visiting(browser: Browser, url: str, *, size: tuple[int, int] = WIDE, dark: bool = False) -> AsyncIterator[Visit]:
     """A new window, with cookies of its own, at a gateway."""
     width, height = size
     context = await browser.new_context(
@@ -67,6 +72,6 @@ async def visiting(
     )
     context.set_default_timeout(10_000)
     try:
-        yield Visit(context, await context.new_page(), gateway.url)
+        yield Visit(context, await context.new_page(), url)
     finally:
         await context.close()

@@ -112,10 +112,11 @@ async def gateway_process(
     settings: Mapping[str, str] | None = None,
     path: Path | None = None,
     wrap: Sequence[str] = (),
+    port: int | None = None,
 ) -> AsyncIterator[GatewayProcess]:
-    """Start a gateway and have it ended afterwards, whatever happens."""
+    """Start a gateway, on a free port unless one is named, and have it ended afterwards, whatever happens."""
     home.mkdir(parents=True, exist_ok=True)
-    port = free_port()
+    port = port or free_port()
     environment = {
         **os.environ,
         "EXUVIA_TOKEN": TOKEN,

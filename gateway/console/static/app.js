@@ -35,8 +35,10 @@ const PAGES = {
   health: () => import("./health.js"),
 };
 const OF_A_SESSION = ["chat", "context"];
+const FRESH = "~"; // in the place of a key: a session that has none yet
 const LAST = "exuvia.session";
 const NOTICE_SECONDS = 8;
+const SAID = 20; // sentences that stay for those who listen
 
 class App {
   constructor(place) {
@@ -115,7 +117,7 @@ class App {
   async show() {
     const route = this.route;
     this.depart();
-    if (OF_A_SESSION.includes(route.page)) localStorage.setItem(LAST, route.key);
+    if (OF_A_SESSION.includes(route.page) && route.key !== FRESH) localStorage.setItem(LAST, route.key);
     const place = this.shell.turnTo(route);
     const shown = (this.shown = Symbol(route.page));
     try {
@@ -156,7 +158,7 @@ class App {
   announce(sentence) {
     const told = document.getElementById("told");
     told.append(h("p", {}, sentence));
-    if (told.childElementCount > 20) told.firstChild.remove();
+    if (told.childElementCount > SAID) told.firstChild.remove();
   }
 
   notice(sentence) {

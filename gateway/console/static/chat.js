@@ -1,7 +1,119 @@
-// A conversation: what was said, as it is being said, and the place to write.
+// A conversation's page: what was said, as it is being said, and the place to write.
+//
+//   conversation   follows a key of the gateway: reads, sends, comes back after breaks
+//   transcript     folds its events into entries; timeline draws them
+//   markdown, code, long_text   texts as elements
+//   composer       the place to write; announcer says answers to those who listen
+import { Announcer } from "./announcer.js";
+import { Composer } from "./composer.js";
+import { Conversation, Unsent } from "./conversation.js";
 import { h } from "./elements.js";
+import { icon } from "./icons.js";
+import { Timeline } from "./timeline.js";
+
+const FRESH = "~"; // no key: a session that has none yet
+const LONGEST_KEY = 40;
 
 export function mount(element, app, route) {
-  app.head(route.key);
-  element.append(h("div", { class: "empty" }, h("h2", {}, route.key)));
+  return route.key === FRESH ? mountFresh(element, app) : mountKey(element, app, route.key);
+}
+
+/** A session that begins with its first message, which also gives it its key. */
+function mountFresh(element, app) {
+  app.head("New session");
+  const composer = new Composer(app, FRESH, { stop() {}, send });
+  element.append(welcome(), composer.element);
+  composer.focus();
+
+  function send(text, attachments) {
+    const key = keyFor(text);
+    new Unsent(key).add(text, attachments);
+    app.go(`#/chat/${encodeURIComponent(key)}`);
+  }
+}
+
+function mountKey(element, app, key) {
+  const conversation = new Conversation(app, key);
+  const composer = new Composer(app, key, {
+    send: (text, attachments) => {
+      timeline.atEnd = true;
+      conversation.send(text, attachments);
+    },
+    stop: () => conversation.stop(),
+  });
+  const timeline = new Timeline(conversation, {});
+  const announcer = new Announcer((sentence) => app.announce(sentence));
+  const empty = welcome();
+  element.append(timeline.element, timeline.newest, composer.element);
+  dropInto(element, composer);
+
+  const draw = () => {
+    timeline.draw();
+    composer.running(conversation.running);
+    if (conversation.entries().length) empty.remove();
+    else if (app.socket.state === "open") timeline.element.before(empty);
+    head();
+  };
+  const head = () => app.head(conversation.current?.name || key, contextLink(key));
+  conversation.addEventListener("change", ({ detail }) => {
+    draw();
+    if (detail?.kind === "model_replied") announce(detail);
+  });
+  conversation.addEventListener("piece", ({ detail }) => {
+    timeline.grow(detail);
+    announcer.heard(detail);
+  });
+  conversation.addEventListener("earlier", () => timeline.drawEarlier());
+  conversation.addEventListener("fault", ({ detail }) => app.notice(detail));
+  conversation.addEventListener("refused", ({ detail }) => {
+    app.notice(detail.sentence);
+    composer.insert(detail.text, detail.attachments);
+  });
+  draw();
+  if (matchMedia("(pointer: fine)").matches) composer.focus();
+
+  function announce(event) {
+    const transcript = conversation.current;
+    const entry = transcript.entries.get(transcript.replyId(event.turn, event.reply));
+    if (entry) announcer.heard(entry);
+  }
+
+  return () => {
+    conversation.close();
+    timeline.close();
+  };
+}
+
+function welcome() {
+  return h("div", { class: "empty hello" }, h("h2", {}, "What shall we talk about?"),
+    h("p", {}, "Everything that is said here is kept, on this gateway alone."));
+}
+
+function contextLink(key) {
+  return h("a", { class: "go", href: `#/context/${encodeURIComponent(key)}`, title: "What the model is shown", "aria-label": "What the model is shown" },
+    icon("context"));
+}
+
+function dropInto(element, composer) {
+  const over = (event) => {
+    if (!event.dataTransfer.types.includes("Files")) return;
+    event.preventDefault();
+    element.classList.add("over");
+  };
+  element.addEventListener("dragover", over);
+  element.addEventListener("dragleave", () => element.classList.remove("over"));
+  element.addEventListener("drop", (event) => {
+    element.classList.remove("over");
+    if (!event.dataTransfer.files.length) return;
+    event.preventDefault();
+    composer.attach([...event.dataTransfer.files]);
+  });
+}
+
+/** A key that tells what a session began with, where its letters allow it: "plan-the-garden-x7f2". */
+function keyFor(text) {
+  const plain = text.normalize("NFKD").toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-+|-+$/g, "");
+  const words = plain.slice(0, LONGEST_KEY).replace(/-[^-]*$/, (cut) => (plain.length > LONGEST_KEY ? "" : cut));
+  const mark = Array.from(crypto.getRandomValues(new Uint8Array(4)), (byte) => (byte % 36).toString(36)).join("");
+  return `${words || `chat-${new Date().toISOString().slice(0, 10)}`}-${mark}`;
 }

@@ -16,7 +16,7 @@ export class Sessions {
     this.input = h("input", { type: "search", placeholder: "Search", "aria-label": "Search sessions", autocomplete: "off",
       on: { input: () => this.draw() } });
     const fresh = h("button", { class: "quiet", type: "button", title: "New session", "aria-label": "New session",
-      on: { click: () => app.go("#/chat/new") } }, icon("plus"));
+      on: { click: () => app.go("#/chat/~") } }, icon("plus"));
     this.element = h("nav", { class: "sessions", "aria-label": "Sessions" },
       h("div", { class: "seek" }, h("span", { class: "field" }, icon("search"), this.input), fresh),
       this.list);

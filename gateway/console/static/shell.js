@@ -90,7 +90,7 @@ export class Shell {
     const out = h("button", { class: "quiet", type: "button", title: "Sign out", "aria-label": "Sign out",
       on: { click: () => this.app.signOut() } }, icon("out"));
     return h("footer", { class: "foot" },
-      h("div", { class: "who" }, h("span", { class: "person" }, person.name), this.state),
+      h("div", { class: "who" }, h("span", { class: "whose" }, person.name), this.state),
       this.themes(), out);
   }
 

@@ -1,0 +1,214 @@
+// The composer: where a message is written. What is written stays in this browser until it is sent.
+import { fill, h } from "./elements.js";
+import { icon } from "./icons.js";
+
+const COARSE = matchMedia("(pointer: coarse)");
+
+export class Composer {
+  /** `send(text, attachments)` and `stop()` are what its buttons do. */
+  constructor(app, key, { send, stop }) {
+    this.app = app;
+    this.place = `exuvia.draft.${key}`;
+    this.send = send;
+    this.files = [];
+    this.chips = h("ul", { class: "chips", hidden: true, "aria-label": "Files of this message" });
+    this.commands = new Commands(app, (text) => this.complete(text));
+    this.area = h("textarea", { rows: 1, placeholder: "Write a message, or / for commands", "aria-label": "Message",
+      "aria-controls": "commands", "aria-autocomplete": "list", value: localStorage.getItem(this.place) ?? "",
+      on: { input: () => this.changed(), keydown: (event) => this.pressed(event), paste: (event) => this.pasted(event),
+        blur: () => setTimeout(() => this.commands.show(""), 150) } });
+    this.picker = h("input", { type: "file", multiple: true, hidden: true, "aria-label": "Files", tabIndex: -1,
+      on: { change: () => this.attach([...this.picker.files]) } });
+    this.attachButton = button("attach", "Attach files", () => this.picker.click());
+    this.stopButton = button("stop", "Stop", stop);
+    this.sendButton = button("send", "Send", () => this.submit());
+    this.stopButton.classList.add("stop");
+    this.sendButton.classList.add("send");
+    this.stopButton.hidden = true;
+    this.element = h("form", { class: "composer", on: { submit: (event) => { event.preventDefault(); this.submit(); } } },
+      this.commands.element,
+      h("div", { class: "box", on: { click: (event) => event.target === event.currentTarget && this.area.focus() } },
+        this.chips, this.area,
+        h("div", { class: "tools" }, this.attachButton, this.picker, this.stopButton, this.sendButton)));
+    requestAnimationFrame(() => this.fit());
+    this.enable();
+  }
+
+  focus() {
+    this.area.focus();
+  }
+
+  running(runs) {
+    this.stopButton.hidden = !runs;
+  }
+
+  /** Put a text and files in, before what stands there. */
+  insert(text, attachments = []) {
+    this.area.value = [text, this.area.value].filter(Boolean).join("\n\n");
+    for (const file of attachments) this.files.push({ ...file, sent: Promise.resolve(file) });
+    this.drawChips();
+    this.changed();
+    this.area.focus();
+  }
+
+  changed() {
+    if (this.area.value) localStorage.setItem(this.place, this.area.value);
+    else localStorage.removeItem(this.place);
+    this.commands.show(this.area.value);
+    this.area.setAttribute("aria-activedescendant", this.commands.activeId);
+    this.fit();
+    this.enable();
+  }
+
+  fit() {
+    this.area.style.height = "auto";
+    this.area.style.height = `${this.area.scrollHeight}px`;
+  }
+
+  enable() {
+    this.sendButton.disabled = !this.area.value.trim() && !this.files.length;
+  }
+
+  pressed(event) {
+    if (event.isComposing) return;
+    if (this.commands.pressed(event)) {
+      this.area.setAttribute("aria-activedescendant", this.commands.activeId);
+      event.preventDefault();
+    } else if (event.key === "Enter" && !event.shiftKey && (!COARSE.matches || event.ctrlKey || event.metaKey)) {
+      event.preventDefault();
+      this.submit();
+    }
+  }
+
+  complete(text) {
+    this.area.value = text;
+    this.changed();
+    this.commands.show("");
+    this.area.focus();
+  }
+
+  /** Send what stands here, once its files are on the gateway. */
+  async submit() {
+    const text = this.area.value.trim();
+    if ((!text && !this.files.length) || this.sending) return;
+    this.sending = true;
+    try {
+      const sent = await Promise.all(this.files.map((file) => file.sent));
+      this.files = [];
+      this.area.value = "";
+      this.drawChips();
+      this.changed();
+      this.send(text, sent);
+    } catch {
+      // The chip of the file says what is wrong; the message waits until it is removed.
+    } finally {
+      this.sending = false;
+    }
+  }
+
+  // --- files -----------------------------------------------------------------------------------------------------------
+
+  pasted(event) {
+    const files = [...event.clipboardData.files];
+    if (!files.length) return;
+    event.preventDefault();
+    this.attach(files);
+  }
+
+  /** Upload files at once; the message waits for them. */
+  attach(files) {
+    for (const file of files) {
+      const sent = this.app.api.upload(file);
+      const chip = { name: file.name, media: file.type, preview: URL.createObjectURL(file), sent };
+      sent.then(() => (chip.done = true), (error) => (chip.fault = error.message)).then(() => this.drawChips());
+      this.files.push(chip);
+    }
+    this.picker.value = "";
+    this.drawChips();
+    this.enable();
+  }
+
+  drawChips() {
+    this.chips.hidden = !this.files.length;
+    fill(this.chips, this.files.map((file) => this.chip(file)));
+  }
+
+  chip(file) {
+    const source = file.preview ?? `/attachments/${file.sha256}`;
+    const picture = file.media?.startsWith("image/") ? h("img", { src: source, alt: "" }) : icon("attach");
+    const remove = button("close", `Remove ${file.name || "file"}`, () => {
+      this.files = this.files.filter((each) => each !== file);
+      if (file.preview) URL.revokeObjectURL(file.preview);
+      this.drawChips();
+      this.enable();
+      this.area.focus();
+    });
+    const state = file.fault ?? (file.done || !file.preview ? "" : "uploading…");
+    return h("li", { class: file.fault ? "chip failed" : "chip" }, picture, h("span", { class: "name" }, file.name || "file"),
+      state ? h("span", { class: "faint small", role: "status" }, state) : null, remove);
+  }
+}
+
+/** The commands that fit what is typed after a slash. */
+class Commands {
+  constructor(app, choose) {
+    this.app = app;
+    this.choose = choose;
+    this.found = [];
+    this.at = 0;
+    this.element = h("ul", { id: "commands", class: "commands", role: "listbox", "aria-label": "Commands", hidden: true });
+  }
+
+  get activeId() {
+    return this.found.length ? `command-${this.at}` : "";
+  }
+
+  show(text) {
+    const typed = /^\/([a-z]*)$/i.exec(text)?.[1];
+    const known = this.app.socket.welcome?.commands ?? [];
+    this.found = typed === undefined ? [] : known.filter(({ name }) => name.startsWith(typed.toLowerCase()));
+    this.at = 0;
+    this.draw();
+  }
+
+  /** Whether a key was for the list. */
+  pressed({ key, shiftKey }) {
+    if (!this.found.length) return false;
+    const step = { ArrowDown: 1, ArrowUp: -1 }[key];
+    if (step) {
+      this.at = (this.at + step + this.found.length) % this.found.length;
+      this.draw();
+    } else if (key === "Escape") this.show("");
+    else if ((key === "Tab" && !shiftKey) || key === "Enter") return this.take(key);
+    else return false;
+    return true;
+  }
+
+  /** Complete what is typed; a whole command without an argument is sent by Enter, as it stands. */
+  take(key) {
+    const chosen = this.found[this.at];
+    if (key === "Enter" && this.found.length === 1 && this.typedWhole(chosen)) {
+      this.show("");
+      return false;
+    }
+    this.choose(`/${chosen.name}${chosen.usage.includes(" ") ? " " : ""}`);
+    return true;
+  }
+
+  typedWhole({ name }) {
+    return document.activeElement.value?.trim().toLowerCase() === `/${name}`;
+  }
+
+  draw() {
+    this.element.hidden = !this.found.length;
+    fill(this.element, this.found.map((command, at) =>
+      h("li", { id: `command-${at}`, role: "option", "aria-selected": String(at === this.at),
+        on: { mousedown: (event) => { event.preventDefault(); this.at = at; this.take("Tab"); } } },
+        h("code", {}, command.usage), h("span", { class: "faint" }, command.summary))));
+    this.element.querySelector('[aria-selected="true"]')?.scrollIntoView({ block: "nearest" });
+  }
+}
+
+function button(symbol, words, act) {
+  return h("button", { class: "quiet", type: "button", title: words, "aria-label": words, on: { click: act } }, icon(symbol));
+}

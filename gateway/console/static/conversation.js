@@ -1,0 +1,230 @@
+// A conversation, followed: everything under one key, through breaks of the connection, without a loss and without a repetition.
+//
+// What is on its way to the gateway stays in this browser until the gateway says that it has it, under an id of its own: sent
+// again after a break or a reload, it counts once.
+import { Transcript } from "./transcript.js";
+
+const PAGE = 100;
+const OLDER = 300;
+const LOOK = 2000; // milliseconds, between looks for a session that is not there yet
+const AGAIN = 1500; // milliseconds, where the gateway does not say
+
+/** Dispatches `change` (entries came or changed), `piece` (the entry that is being written grew, as `detail`), `earlier` (a
+ * page was put before the others), `settings` and `fault` (a sentence). */
+export class Conversation extends EventTarget {
+  constructor(app, key) {
+    super();
+    this.app = app;
+    this.key = key;
+    this.transcripts = []; // by session, oldest first
+    this.more = false;
+    this.unsent = new Unsent(key);
+    this.loading = null;
+    const mine = (act) => (frame) => frame.session === key && act(frame);
+    this.ends = [
+      app.socket.on("welcome", () => this.resume()),
+      app.socket.on("event", mine((frame) => this.take(frame))),
+      app.socket.on("delta", mine((frame) => this.piece(frame))),
+      app.socket.on("settings", mine((frame) => this.tell("settings", frame))),
+      app.socket.on("accepted", mine((frame) => this.accepted(frame))),
+      app.socket.on("error", (frame) => this.refused(frame)),
+    ];
+    if (app.socket.state === "open") this.resume();
+  }
+
+  close() {
+    clearTimeout(this.timer);
+    clearTimeout(this.looking);
+    for (const end of this.ends) end();
+    if (this.current) this.app.socket.say({ type: "unsubscribe", session: this.key });
+  }
+
+  get current() {
+    return this.transcripts.at(-1);
+  }
+
+  /** Whether a turn runs, or a message is on its way to one. */
+  get running() {
+    return this.transcripts.some((transcript) => transcript.turn !== null);
+  }
+
+  /** All entries in their order; what is on its way stands last. */
+  entries() {
+    return [...this.transcripts.flatMap((transcript) => transcript.sorted()), ...this.unsent.entries()];
+  }
+
+  // --- reading ---------------------------------------------------------------------------------------------------------
+
+  /** After each welcome: what happened meanwhile, or, the first time, the newest page; then what was not accepted. */
+  async resume() {
+    clearTimeout(this.looking);
+    try {
+      if (!this.current) await this.load();
+      if (this.current) await this.follow();
+    } catch (error) {
+      if (error.code === "closed") return;
+      if (error.code !== "unknown_session") this.tell("fault", error.message);
+      else this.looking = setTimeout(() => this.current || this.look(), LOOK); // another program may begin it
+    }
+    this.tell("change");
+    for (const message of this.unsent.messages) this.post(message);
+  }
+
+  /** Whether the session is there by now. */
+  look() {
+    if (document.visibilityState === "visible") this.resume();
+    else this.looking = setTimeout(() => this.look(), LOOK);
+  }
+
+  async load() {
+    const { socket } = this.app;
+    const page = await socket.ask({ type: "history", session: this.key, limit: PAGE });
+    if (this.current) return; // an event of a message that was sent meanwhile came first
+    for (const event of page.events) this.of(page.session_id).add(event);
+    this.more = this.hasEarlier(page.more);
+  }
+
+  /** Follow from the last event of the oldest session that has something left to do. */
+  async follow() {
+    const from = this.transcripts.find((transcript) => !transcript.closed && transcript.turn !== null) ?? this.current;
+    await this.app.socket.ask({ type: "subscribe", session: this.key, session_id: from.session, after: from.last });
+  }
+
+  /** Load the page before what is there. */
+  earlier() {
+    this.loading ??= this.loadEarlier().finally(() => (this.loading = null));
+    return this.loading;
+  }
+
+  async loadEarlier() {
+    const oldest = this.transcripts[0];
+    if (!oldest || !this.more) return;
+    const within = oldest.first > 1;
+    const session = within ? oldest.session : oldest.succeeds.session;
+    const frame = { type: "history", session: this.key, session_id: session, limit: OLDER };
+    const page = await this.app.socket.ask(within ? { ...frame, before: oldest.first } : frame);
+    if (!within) this.transcripts.unshift(new Transcript(session));
+    this.transcripts[0].prepend(page.events);
+    this.more = this.hasEarlier(page.more);
+    this.tell("earlier");
+  }
+
+  hasEarlier(more) {
+    return more || Boolean(this.transcripts[0]?.first === 1 && this.transcripts[0].succeeds);
+  }
+
+  /** The transcript of a session; one that is not known yet follows those that are. */
+  of(session) {
+    let found = this.transcripts.find((transcript) => transcript.session === session);
+    if (!found) this.transcripts.push((found = new Transcript(session)));
+    return found;
+  }
+
+  take({ session_id, event }) {
+    const transcript = this.of(session_id);
+    if (!transcript.add(event)) return;
+    if (event.kind === "message_received") this.unsent.remove(event.id);
+    this.tell("change", event);
+  }
+
+  piece(frame) {
+    const transcript = this.of(frame.session_id);
+    const known = transcript.entries.size;
+    transcript.piece(frame);
+    const entry = transcript.entries.get(transcript.replyId(frame.turn, frame.reply));
+    if (entry?.live) this.tell(known === transcript.entries.size ? "piece" : "change", entry);
+  }
+
+  // --- writing ---------------------------------------------------------------------------------------------------------
+
+  /** Send a message; it is kept until the gateway has it. */
+  send(text, attachments = []) {
+    const message = this.unsent.add(text, attachments);
+    this.tell("change");
+    this.post(message);
+  }
+
+  /** End what runs. */
+  stop() {
+    this.app.socket.say({ type: "cancel", session: this.key });
+  }
+
+  post({ id, text, attachments }) {
+    const sent = attachments.map(({ sha256, name }) => ({ sha256, name: name ?? "" }));
+    this.app.socket.say({ type: "send", id, session: this.key, text, attachments: sent });
+  }
+
+  accepted({ id }) {
+    // Its event follows, unless it was taken long ago.
+    if (this.unsent.remove(id)) this.tell("change");
+  }
+
+  refused(frame) {
+    const message = this.unsent.find(frame.id);
+    if (!message) return;
+    if (frame.code === "busy") {
+      clearTimeout(this.timer);
+      this.timer = setTimeout(() => this.resend(), (frame.retry_after ?? 0) * 1000 || AGAIN);
+    } else {
+      this.unsent.remove(message.id);
+      this.tell("refused", { ...message, sentence: frame.message });
+    }
+    this.tell("change");
+  }
+
+  resend() {
+    for (const message of this.unsent.messages) this.post(message);
+  }
+
+  tell(type, detail) {
+    this.dispatchEvent(new CustomEvent(type, { detail }));
+  }
+}
+
+/** What is on its way to a key, in this browser's storage. */
+export class Unsent {
+  constructor(key) {
+    this.place = `exuvia.unsent.${key}`;
+    this.messages = read(this.place);
+  }
+
+  add(text, attachments) {
+    const message = { id: newId(), text, attachments, at: new Date().toISOString() };
+    this.messages.push(message);
+    this.keep();
+    return message;
+  }
+
+  find(id) {
+    return this.messages.find((message) => message.id === id);
+  }
+
+  remove(id) {
+    const known = this.messages.length;
+    this.messages = this.messages.filter((message) => message.id !== id);
+    if (known !== this.messages.length) this.keep();
+    return known !== this.messages.length;
+  }
+
+  entries() {
+    return this.messages.map(({ id, text, attachments, at }) => ({ id: `unsent:${id}`, kind: "person", seq: null, at, text, attachments, state: "sending" }));
+  }
+
+  keep() {
+    if (this.messages.length) localStorage.setItem(this.place, JSON.stringify(this.messages));
+    else localStorage.removeItem(this.place);
+  }
+}
+
+function read(place) {
+  try {
+    return JSON.parse(localStorage.getItem(place)) ?? [];
+  } catch {
+    return [];
+  }
+}
+
+/** An id that no other message has; `randomUUID` is there on secure origins only, and a phone may come over plain HTTP. */
+function newId() {
+  return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
+}

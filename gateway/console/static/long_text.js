@@ -1,0 +1,42 @@
+// Texts that are too long to be laid out at once: a beginning, and more of it on demand.
+import { h } from "./elements.js";
+
+const LONG = 48_000; // characters
+const FIRST = 8_000;
+const STEP = 100_000;
+
+/** Whether a text is shown so. */
+export function isLong(text) {
+  return text.length > LONG;
+}
+
+export class LongText {
+  constructor(element) {
+    this.text = "";
+    this.end = 0;
+    this.place = h("pre", { class: "long", tabIndex: 0 });
+    this.more = h("button", { class: "worded", type: "button", on: { click: () => this.reveal(STEP) } });
+    element.append(this.place, this.more);
+  }
+
+  show(text) {
+    this.text = text;
+    if (this.end < FIRST) this.reveal(FIRST);
+    else this.label();
+  }
+
+  /** Show so many characters more, in an element of their own: those before are not laid out again. */
+  reveal(characters) {
+    let end = Math.min(this.end + characters, this.text.length);
+    if (/[\ud800-\udbff]/.test(this.text[end - 1]) && end < this.text.length) end--;
+    this.place.append(h("span", {}, this.text.slice(this.end, end)));
+    this.end = end;
+    this.label();
+  }
+
+  label() {
+    const left = this.text.length - this.end;
+    this.more.hidden = !left;
+    this.more.textContent = `Show more (${left.toLocaleString()} characters are left)`;
+  }
+}

@@ -1,0 +1,151 @@
+// Markdown as elements. markdown-it says what a text is made of, and each part becomes an element of a short list: what is
+// HTML stays text, pictures and links to other places load nothing, and only links to the web can be followed.
+import { h } from "./elements.js";
+import { LongText, isLong } from "./long_text.js";
+import MarkdownIt from "./vendor/markdown-it.js";
+
+const parser = new MarkdownIt({ html: false, linkify: true });
+const TAGS = new Set(["p", "ul", "ol", "li", "blockquote", "table", "thead", "tbody", "tr", "th", "td", "em", "strong", "s"]);
+const WEB = /^(https?:|mailto:)/i;
+
+/** A text that is shown as Markdown in `element`, and may grow: parts that stay the same keep their elements. */
+export class Markdown {
+  constructor(element) {
+    this.element = element;
+    this.text = null;
+    this.shown = [];
+  }
+
+  /** Show a text; `whole` if it will not grow any more. Texts that would take long are shown as they are. */
+  show(text, whole = true) {
+    if (text === this.text && !whole) return;
+    this.text = text;
+    if (isLong(text)) {
+      this.shown = [];
+      this.long ??= this.element.replaceChildren() ?? new LongText(this.element);
+      this.long.show(text);
+    } else {
+      this.long = null;
+      this.draw(blocks(text));
+      if (whole) colour(this.element);
+    }
+  }
+
+  draw(parts) {
+    let same = 0;
+    while (same < parts.length && same < this.shown.length && parts[same].source === this.shown[same].source) same++;
+    for (const { node } of this.shown.slice(same)) node.remove();
+    if (!same) this.element.replaceChildren();
+    this.shown.length = same;
+    for (const part of parts.slice(same)) {
+      const node = built(part.tokens);
+      this.element.append(node);
+      this.shown.push({ source: part.source, node });
+    }
+  }
+}
+
+/** The parts of a text that stand beside one another: of each its source and tokens. */
+function blocks(text) {
+  const environment = {};
+  const tokens = parser.parse(text, environment);
+  const references = Object.keys(environment.references ?? {}).join("\n");
+  const lines = text.split("\n");
+  const found = [];
+  let part = [];
+  for (const token of tokens) {
+    part.push(token);
+    if (token.level === 0 && token.nesting !== 1) {
+      const [first, end] = part[0].map ?? [0, lines.length];
+      // A link may be defined anywhere in the text, so what is defined belongs to each part.
+      found.push({ source: `${references}\n${lines.slice(first, end).join("\n")}`, tokens: part });
+      part = [];
+    }
+  }
+  return found;
+}
+
+function built(tokens) {
+  const root = h("div", { class: "block" });
+  build(tokens, root);
+  return root;
+}
+
+function build(tokens, root) {
+  const path = [root];
+  for (const token of tokens) {
+    const top = path.at(-1);
+    if (token.type === "inline") build(token.children, top);
+    else if (token.nesting === 1) path.push(opened(token, top));
+    else if (token.nesting === -1) path.pop();
+    else top.append(leaf(token));
+  }
+}
+
+/** The element that a token opens, in the place of what comes until it is closed. */
+function opened(token, parent) {
+  if (token.hidden) return parent; // the paragraph of a list whose items stand close
+  if (token.type === "table_open") return within(parent, h("div", { class: "wide" }), h("table"));
+  if (token.type === "heading_open") return within(parent, h(`h${Math.min(6, Number(token.tag[1]) + 2)}`));
+  if (token.type === "link_open") return within(parent, linkTo(token.attrGet("href") ?? ""));
+  const element = h(TAGS.has(token.tag) ? token.tag : "span");
+  const align = /text-align:(\w+)/.exec(token.attrGet("style") ?? "");
+  if (align) element.style.textAlign = align[1];
+  if (token.tag === "ol" && token.attrGet("start") !== null) element.start = Number(token.attrGet("start"));
+  return within(parent, element);
+}
+
+function within(parent, ...elements) {
+  for (const element of elements) parent = parent.appendChild(element);
+  return parent;
+}
+
+function linkTo(href) {
+  if (!WEB.test(href)) return h("span", { class: "no-link", title: href });
+  return h("a", { href, target: "_blank", rel: "noopener noreferrer", title: href });
+}
+
+function leaf(token) {
+  switch (token.type) {
+    case "code_inline":
+      return h("code", {}, token.content);
+    case "fence":
+    case "code_block":
+      return code(token.content.replace(/\n$/, ""), token.info.trim().split(/\s+/)[0]);
+    case "image":
+      return picture(token);
+    case "hardbreak":
+      return h("br");
+    case "hr":
+      return h("hr");
+    default:
+      return document.createTextNode(token.type === "softbreak" ? "\n" : token.content);
+  }
+}
+
+/** A picture of a text lies at another host, or is made to be one: its place is shown, and nothing is loaded. */
+function picture(token) {
+  const link = linkTo(token.attrGet("src") ?? "");
+  link.classList.add("picture");
+  link.append(`Picture: ${token.content || "without a name"}`);
+  return link;
+}
+
+function code(text, language) {
+  const place = h("code", { "data-language": language || null }, text);
+  const copy = h("button", { class: "quiet worded copy", type: "button" }, "Copy");
+  copy.addEventListener("click", async () => {
+    await navigator.clipboard.writeText(place.textContent);
+    copy.textContent = "Copied";
+    setTimeout(() => (copy.textContent = "Copy"), 1500);
+  });
+  const block = h("pre", { tabIndex: 0 }, place);
+  return h("div", { class: "code" }, h("div", { class: "code-head" }, h("span", {}, language || "text"), copy), block);
+}
+
+async function colour(element) {
+  const plain = element.querySelectorAll("code[data-language]:not(.coloured)");
+  if (!plain.length) return;
+  const { colourIn } = await import("./code.js");
+  plain.forEach(colourIn);
+}

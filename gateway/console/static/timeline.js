@@ -1,0 +1,299 @@
+// The timeline: the entries of a conversation as elements, drawn when they come or change, and only then.
+import { fill, h } from "./elements.js";
+import { icon } from "./icons.js";
+import { LongText, isLong } from "./long_text.js";
+import { Markdown } from "./markdown.js";
+import { exactly, when } from "./moments.js";
+import { stampOf } from "./transcript.js";
+
+const NEAR = 120; // pixels above the end that count as being at the end
+const AHEAD = "1500px"; // how far above the window earlier pages are asked for
+const PICTURES = /^image\/(png|jpeg|gif|webp)$/;
+
+export class Timeline {
+  /** `acts` are what a person may do with an entry: `edit(entry)`, `again(entry)`, `fork(entry)`. */
+  constructor(conversation, acts) {
+    this.conversation = conversation;
+    this.acts = acts;
+    this.drawn = new Map();
+    this.top = h("div", { class: "top" });
+    this.list = h("div", { class: "entries" });
+    this.doing = h("p", { class: "doing", hidden: true }, h("span", { class: "pulse" }), h("span", {}));
+    this.column = h("div", { class: "column" }, this.top, this.list, this.doing);
+    this.newest = h("button", { class: "newest", type: "button", hidden: true, "aria-label": "To the newest message",
+      on: { click: () => this.toEnd() } }, icon("down"));
+    this.element = h("div", { class: "timeline", tabIndex: 0, role: "log", "aria-live": "off", "aria-label": "Conversation",
+      on: { scroll: () => this.scrolled() } }, this.column);
+    this.atEnd = true;
+    this.watcher = new IntersectionObserver((seen) => seen.some((each) => each.isIntersecting) && this.askEarlier(), {
+      root: this.element, rootMargin: `${AHEAD} 0px 0px 0px` });
+    this.watcher.observe(this.top);
+    this.resizes = new ResizeObserver(() => this.atEnd && this.toEnd());
+    this.resizes.observe(this.column);
+    this.resizes.observe(this.element);
+  }
+
+  close() {
+    this.watcher.disconnect();
+    this.resizes.disconnect();
+  }
+
+  // --- drawing ---------------------------------------------------------------------------------------------------------
+
+  /** Draw what came or changed. */
+  draw() {
+    const entries = this.conversation.entries();
+    const wanted = new Set(entries.map((entry) => entry.id));
+    for (const [id, drawn] of this.drawn) {
+      if (!wanted.has(id)) {
+        drawn.element.remove();
+        this.drawn.delete(id);
+      }
+    }
+    let next = this.list.firstChild;
+    for (const entry of entries) {
+      const element = this.drawnOf(entry).element;
+      if (element === next) next = next.nextSibling;
+      else this.list.insertBefore(element, next);
+    }
+    this.tellDoing(entries);
+    if (this.atEnd) this.toEnd();
+  }
+
+  /** An earlier page came: what is seen stays where it is. */
+  drawEarlier() {
+    const anchored = CSS.supports("overflow-anchor", "auto");
+    const below = this.element.scrollHeight - this.element.scrollTop;
+    if (anchored && this.element.scrollTop === 0) this.element.scrollTop = 1; // at the very top nothing is anchored
+    this.draw();
+    if (!anchored) this.element.scrollTop = this.element.scrollHeight - below;
+    this.watcher.unobserve(this.top); // observed anew it tells whether it is still near
+    this.watcher.observe(this.top);
+  }
+
+  /** The entry that is being written has grown: it is drawn in the next frame, however many pieces come until then. */
+  grow(entry) {
+    this.growing = entry;
+    this.frame ??= requestAnimationFrame(() => {
+      this.frame = null;
+      this.drawn.get(this.growing.id)?.update(this.growing);
+    });
+  }
+
+  drawnOf(entry) {
+    const known = this.drawn.get(entry.id);
+    const stamp = stampOf(entry);
+    if (known?.stamp === stamp) return known;
+    if (known) known.update(entry);
+    const drawn = known ?? new (KINDS[entry.kind])(entry, this.acts);
+    drawn.stamp = stamp;
+    this.drawn.set(entry.id, drawn);
+    return drawn;
+  }
+
+  tellDoing(entries) {
+    const last = entries.findLast((entry) => entry.kind === "assistant");
+    const call = last?.calls.find(({ state }) => state === "running" || state === "asked");
+    this.doing.hidden = !this.conversation.running || Boolean(last?.live && last.text);
+    this.doing.lastChild.textContent = call ? `Using ${call.tool}…` : "Thinking…";
+  }
+
+  // --- moving ----------------------------------------------------------------------------------------------------------
+
+  scrolled() {
+    const { scrollHeight, scrollTop, clientHeight } = this.element;
+    this.atEnd = scrollHeight - scrollTop - clientHeight < NEAR;
+    this.newest.hidden = this.atEnd;
+  }
+
+  toEnd() {
+    this.element.scrollTop = this.element.scrollHeight;
+    this.atEnd = true;
+    this.newest.hidden = true;
+  }
+
+  askEarlier() {
+    if (this.conversation.more) this.conversation.earlier().catch((error) => error.code === "closed" || console.error(error));
+  }
+}
+
+// --- entries -----------------------------------------------------------------------------------------------------------
+
+class Entry {
+  constructor(entry, acts, kind, ...children) {
+    this.acts = acts;
+    this.entry = entry;
+    this.element = h("article", { class: `entry ${kind}` }, ...children);
+  }
+
+  time() {
+    return h("time", { class: "faint", dateTime: this.entry.at, title: this.entry.at && exactly(this.entry.at) }, this.entry.at && when(this.entry.at));
+  }
+
+  act(name, words, symbol) {
+    return h("button", { class: "quiet", type: "button", title: words, "aria-label": words,
+      on: { click: () => this.acts[name](this.entry) } }, icon(symbol));
+  }
+}
+
+const STATES = { sending: "Sending…", waiting: "Waiting for its turn" };
+
+class Person extends Entry {
+  constructor(entry, acts) {
+    super(entry, acts, "person");
+    this.text = h("div", { class: "said" });
+    if (isLong(entry.text)) new LongText(this.text).show(entry.text);
+    else this.text.textContent = entry.text;
+    this.below = h("div", { class: "below" });
+    this.element.setAttribute("aria-label", "You");
+    this.element.append(...files(entry.attachments), entry.text ? this.text : "", this.below);
+    this.update(entry);
+  }
+
+  update(entry) {
+    this.entry = entry;
+    this.element.classList.toggle("command", Boolean(entry.command));
+    const waits = STATES[entry.state];
+    const editable = entry.seq !== null && !waits && !entry.command;
+    fill(this.below, waits ? h("span", { class: "waits" }, waits) : this.time(),
+      editable ? h("span", { class: "acts" }, this.act("edit", "Edit in a fork", "edit")) : null);
+  }
+}
+
+class Assistant extends Entry {
+  constructor(entry, acts) {
+    super(entry, acts, "assistant");
+    this.text = h("div", { class: "prose" });
+    this.markdown = new Markdown(this.text);
+    this.calls = h("div", { class: "calls" });
+    this.below = h("div", { class: "below" });
+    this.element.setAttribute("aria-label", "Assistant");
+    this.element.append(this.text, this.calls, this.below);
+    this.update(entry);
+  }
+
+  update(entry) {
+    this.entry = entry;
+    this.element.classList.toggle("live", Boolean(entry.live));
+    this.markdown.show(entry.text, !entry.live);
+    this.drawCalls(entry.calls);
+    const whole = !entry.live && !entry.calls.length;
+    fill(this.below, whole ? [this.time(), h("span", { class: "faint model" }, entry.model), this.actions()] : []);
+  }
+
+  actions() {
+    return h("span", { class: "acts" }, this.copying(), this.act("again", "Answer again in a fork", "again"),
+      this.act("fork", "Fork behind this", "fork"));
+  }
+
+  copying() {
+    const button = h("button", { class: "quiet", type: "button", title: "Copy", "aria-label": "Copy" }, icon("copy"));
+    button.addEventListener("click", async () => {
+      await navigator.clipboard.writeText(this.entry.text);
+      fill(button, icon("tick"));
+      setTimeout(() => fill(button, icon("copy")), 1500);
+    });
+    return button;
+  }
+
+  drawCalls(calls) {
+    calls.forEach((call, at) => {
+      const known = this.calls.children[at];
+      if (known?.dataset.state === call.state) return;
+      const drawn = toolCall(call);
+      if (!known) this.calls.append(drawn);
+      else {
+        drawn.open = known.open;
+        known.replaceWith(drawn);
+      }
+    });
+  }
+}
+
+class Answer extends Entry {
+  constructor(entry, acts) {
+    super(entry, acts, "answer");
+    this.text = h("div", { class: "prose" });
+    new Markdown(this.text).show(entry.text);
+    this.element.classList.toggle("failed", Boolean(entry.failed));
+    this.element.append(this.text);
+  }
+
+  update() {}
+}
+
+class Aside extends Entry {
+  constructor(entry, acts) {
+    super(entry, acts, `aside ${entry.tone}`);
+    const words = h("span", {}, entry.text);
+    if (!entry.detail) {
+      this.element.append(words);
+      return;
+    }
+    const inside = h("div", { class: "prose" });
+    const details = h("details", { on: { toggle: () => details.open && new Markdown(inside).show(entry.detail) } },
+      h("summary", {}, words), inside);
+    this.element.append(details);
+  }
+
+  update() {}
+}
+
+const KINDS = { person: Person, assistant: Assistant, answer: Answer, aside: Aside };
+
+const OUTCOMES = { asked: "", running: "running…", returned: "", failed: "failed", refused: "refused", unknown: "nobody knows how it ended" };
+
+/** A call of a tool: a line that unfolds to what it was given and what it gave. */
+function toolCall(call) {
+  const inside = h("div", { class: "inside" });
+  const details = h("details", { class: `call ${call.state}`, "data-state": call.state, on: { toggle } },
+    h("summary", {}, icon("tool"), h("b", {}, call.tool), h("span", { class: "given" }, briefly(call.arguments)),
+      OUTCOMES[call.state] ? h("span", { class: "outcome" }, OUTCOMES[call.state]) : null),
+    inside);
+
+  function toggle() {
+    if (!details.open || inside.childElementCount) return;
+    inside.append(h("p", { class: "label" }, "Given"));
+    new LongText(inside).show(pretty(call.arguments));
+    if (call.state === "asked" || call.state === "running") return;
+    inside.append(h("p", { class: "label" }, call.cutFrom ? `Returned (the head and tail of ${call.cutFrom.toLocaleString()} bytes)` : "Returned"));
+    new LongText(inside).show(call.output || "(nothing)");
+  }
+
+  return details;
+}
+
+/** What a call is given, on a line: its values, with their names where there are several. */
+function briefly(text) {
+  const given = parsed(text);
+  if (given === null || typeof given !== "object") return text.slice(0, 200);
+  const parts = Object.entries(given).map(([name, value]) => [name, typeof value === "string" ? value : JSON.stringify(value)]);
+  const words = parts.length === 1 ? parts[0][1] : parts.map(([name, value]) => `${name}: ${value}`).join(", ");
+  return words.slice(0, 200);
+}
+
+function pretty(text) {
+  const given = parsed(text);
+  return given === null ? text : JSON.stringify(given, null, 2);
+}
+
+function parsed(text) {
+  try {
+    return JSON.parse(text || "{}");
+  } catch {
+    return null;
+  }
+}
+
+/** The files of a message: pictures are shown, others are offered to be saved. */
+export function files(attachments) {
+  if (!attachments?.length) return [];
+  const shown = attachments.map((file) => {
+    const href = `/attachments/${file.sha256}`;
+    const name = file.name || file.media || "file";
+    if (!PICTURES.test(file.media)) return h("a", { class: "file", href, download: file.name || "" }, icon("attach"), name);
+    const size = file.width ? { width: file.width, height: file.height } : {};
+    return h("a", { class: "shot", href, download: file.name || "" }, h("img", { src: href, alt: name, loading: "lazy", ...size }));
+  });
+  return [h("div", { class: "files" }, shown)];
+}

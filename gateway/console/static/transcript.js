@@ -1,0 +1,223 @@
+// The transcript: what a session's events are to a reader, as entries in the order in which they are shown.
+//
+// An entry is `{id, kind, seq, at, place, …}`, changed in place as later events bear on it; `place` is what the order is by. Kinds:
+//   person     text, attachments, state (waiting, taken), command (whether it is one)
+//   assistant  turn, reply, text, model, calls [{tool, arguments, state, output}], usage, live (still being written)
+//   answer     of a command: text, failed
+//   aside      what the gateway has to say: text, tone (plain, fault, mark), detail (unfolds; Markdown)
+
+const ENDINGS = {
+  cancelled: "Stopped.",
+  failed: "The turn failed, and the gateway does not say why.",
+  abandoned: "The turn was given up.",
+};
+
+export class Transcript {
+  constructor(session) {
+    this.session = session;
+    this.events = [];
+    this.reset();
+  }
+
+  reset() {
+    this.entries = new Map();
+    this.replies = new Map(); // by seq of model_replied
+    this.turn = null; // the one that runs
+    this.succeeds = null;
+    this.closed = false;
+    this.name = "";
+    this.key = "";
+  }
+
+  get first() {
+    return this.events[0]?.seq ?? Infinity;
+  }
+
+  get last() {
+    return this.events.at(-1)?.seq ?? 0;
+  }
+
+  /** Take in an event that follows; false if it was known. */
+  add(event) {
+    if (event.seq <= this.last) return false;
+    this.events.push(event);
+    this.fold(event);
+    return true;
+  }
+
+  /** Take in a page of earlier events: all is folded again, since an event may bear on one before it. */
+  prepend(events) {
+    const first = this.first;
+    const live = [...this.entries.values()].find((entry) => entry.live);
+    this.events = [...events.filter((event) => event.seq < first), ...this.events];
+    this.reset();
+    for (const event of this.events) this.fold(event);
+    if (live) this.entries.set(live.id, live);
+  }
+
+  /** The entries in the order in which they are shown: what waits for its turn is last. */
+  sorted() {
+    return [...this.entries.values()].sort((one, other) => one.place - other.place);
+  }
+
+  /** A piece of an answer that is being written. */
+  piece({ turn, reply, offset, text }) {
+    const id = this.replyId(turn, reply);
+    let entry = this.entries.get(id);
+    if (entry && !entry.live) return; // confirmed before
+    this.forgetLive(id);
+    if (!entry) {
+      entry = { id, kind: "assistant", seq: null, place: this.last + 0.5, turn, reply, text: "", points: 0, calls: [], live: true, at: "" };
+      this.entries.set(id, entry);
+    }
+    const points = countOf(text);
+    if (offset === entry.points) {
+      entry.text += text;
+      entry.points += points;
+    } else if (offset < entry.points) {
+      entry.text = [...entry.text].slice(0, offset).join("") + text;
+      entry.points = offset + points;
+    } // else pieces were dropped: the whole comes with the event
+  }
+
+  forgetLive(but = "") {
+    for (const entry of this.entries.values()) if (entry.live && entry.id !== but) this.entries.delete(entry.id);
+  }
+
+  replyId(turn, reply) {
+    return `${this.session}:${turn}.${reply}`;
+  }
+
+  fold(event) {
+    FOLDS[event.kind]?.call(this, event);
+  }
+
+  put(event, kind, fields) {
+    const entry = { id: `${this.session}:${event.seq}`, kind, seq: event.seq, at: event.at, place: event.seq, ...fields };
+    this.entries.set(entry.id, entry);
+    return entry;
+  }
+
+  aside(event, text, { tone = "plain", detail = "" } = {}) {
+    if (text) this.put(event, "aside", { text, tone, detail });
+  }
+
+  take(event) {
+    event.takes.forEach((seq, index) => {
+      const entry = this.entries.get(`${this.session}:${seq}`);
+      if (entry) Object.assign(entry, { state: "taken", place: event.seq - 0.9 + index / 1000, turn: event.turn });
+    });
+  }
+
+  call({ of, index }, change) {
+    const call = this.replies.get(of)?.calls[index];
+    if (call) Object.assign(call, change);
+  }
+}
+
+/** How much in an entry has changed since it was drawn is seen by comparing these. */
+export function stampOf(entry) {
+  const calls = entry.calls?.map((call) => call.state).join() ?? "";
+  return [entry.kind, entry.state, entry.live, entry.text.length, calls, entry.fault, entry.text.slice(-20)].join("|");
+}
+
+const FOLDS = {
+  session_opened(event) {
+    this.succeeds = event.succeeds ?? null;
+    if (event.succeeds) this.aside(event, "A new session", { tone: "mark" });
+  },
+  session_forked(event) {
+    this.succeeds = null;
+    this.aside(event, "Forked here", { tone: "mark" });
+  },
+  session_closed() {
+    this.closed = true;
+  },
+  message_received(event) {
+    const command = /^\/[a-z]/i.test(event.text) && !event.attachments?.length;
+    const fields = { text: event.text, attachments: event.attachments ?? [], state: command ? "taken" : "waiting", command };
+    const entry = this.put(event, "person", { ...fields, client: event.id });
+    if (!command) entry.place = 1e12 + event.seq; // waits, until a turn takes it
+  },
+  turn_started(event) {
+    this.turn = event.turn;
+    this.take(event);
+  },
+  turn_joined(event) {
+    this.take(event);
+  },
+  turn_resumed(event) {
+    this.turn = event.turn;
+    this.forgetLive();
+    this.aside(event, "The gateway was started again and goes on with this turn.");
+  },
+  turn_interrupted() {
+    this.forgetLive();
+  },
+  memory_recalled(event) {
+    if (!event.hits?.length) return;
+    const places = event.hits.map((hit) => `${hit.path}, lines ${hit.lines[0]} to ${hit.lines[1]}`);
+    const detail = event.hits.map((hit, at) => `${quoted(places[at])}\n\n${fenced(hit.text)}`).join("\n\n");
+    this.aside(event, event.hits.length === 1 ? "Recalled one passage" : `Recalled ${event.hits.length} passages`, { detail });
+  },
+  model_replied(event) {
+    this.forgetLive(this.replyId(event.turn, event.reply));
+    const calls = (event.calls ?? []).map((call) => ({ ...call, state: "asked", output: "" }));
+    const id = this.replyId(event.turn, event.reply);
+    const fields = { turn: event.turn, reply: event.reply, text: event.text, model: event.model, calls, usage: event.usage };
+    const entry = { id, kind: "assistant", seq: event.seq, at: event.at, place: event.seq, live: false, stop: event.stop, ...fields };
+    this.entries.set(id, entry);
+    this.replies.set(event.seq, entry);
+  },
+  tool_called(event) {
+    this.call(event.call, { state: "running" });
+  },
+  tool_returned(event) {
+    this.call(event.call, { state: event.outcome, output: event.output, cutFrom: event.cut_from });
+  },
+  turn_ended(event) {
+    this.turn = null;
+    this.forgetLive();
+    const sentence = event.error?.sentence ?? ENDINGS[event.outcome];
+    this.aside(event, sentence, { tone: event.outcome === "cancelled" ? "plain" : "fault" });
+  },
+  command_answered(event) {
+    this.put(event, "answer", { text: event.answer, failed: event.failed });
+  },
+  context_compacted(event) {
+    const what = event.messages ? `${event.messages} messages were summarised` : "What stands above was summarised";
+    this.aside(event, what, { tone: "mark", detail: event.summary });
+  },
+  memory_flushed(event) {
+    if (event.outcome === "written") this.aside(event, `Noted in ${event.path}`, { detail: event.text });
+    if (event.outcome === "failed") this.aside(event, event.reason, { tone: "fault" });
+  },
+  compaction_abandoned(event) {
+    if (event.failed) this.aside(event, event.reason, { tone: "fault" });
+  },
+  attachments_withheld(event) {
+    this.aside(event, event.files.map((file) => file.sentence).join(" "), { tone: "fault" });
+  },
+  plugin_failed(event) {
+    this.aside(event, event.sentence, { tone: "fault" });
+  },
+  setting_changed(event) {
+    if (event.name === "name") this.name = event.value ?? "";
+  },
+};
+
+function countOf(text) {
+  let count = 0;
+  for (const _ of text) count++;
+  return count;
+}
+
+function quoted(text) {
+  return `\`${text.replaceAll("`", "'")}\``;
+}
+
+function fenced(text) {
+  const longest = Math.max(2, ...[...text.matchAll(/`+/g)].map((match) => match[0].length));
+  const fence = "`".repeat(longest + 1);
+  return `${fence}\n${text}\n${fence}`;
+}
