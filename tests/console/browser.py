@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 
-from tests.gateway.gateways import TOKEN
+from tests.gateway.gateways import TOKEN, Gateway
 
 CHROMIUM = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
 
@@ -64,8 +64,11 @@ class Visit:
 
 
 @contextlib.asynccontextmanager
-async def visiting(browser: Browser, url: str, *, size: tuple[int, int] = WIDE, dark: bool = False) -> AsyncIterator[Visit]:
-    """A new window, with cookies of its own, at a gateway."""
+async def visiting(
+    browser: Browser, gateway: Gateway | str, *, size: tuple[int, int] = WIDE, dark: bool = False
+) -> AsyncIterator[Visit]:
+    """A new window, with cookies of its own, at a gateway or its address."""
+    url = gateway if isinstance(gateway, str) else gateway.url
     width, height = size
     context = await browser.new_context(
         viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light", locale="en-GB"

@@ -77,7 +77,7 @@ async def test_nothing_is_lost_by_a_reload_in_the_answer_a_killed_gateway_or_a_s
 
 
 async def test_an_answer_is_said_by_sentences_to_those_who_listen(tmp_path: Path, browser: Browser) -> None:
-    async with gateway(tmp_path, script=[SLOW]) as running, visiting(browser, running.url) as visit:
+    async with gateway(tmp_path, script=[SLOW]) as running, visiting(browser, running) as visit:
         await visit.sign_in()
         await say(visit.page, "Count for me")
         await expect(entries(visit.page, "assistant")).to_contain_text("the end.")

@@ -260,7 +260,7 @@ async def test_no_path_leads_out_of_the_consoles_folder(tmp_path: Path) -> None:
 
 @pytest.mark.asyncio(loop_scope="session")
 async def test_a_person_signs_in_with_the_token_and_out_again_in_every_tab(tmp_path: Path, browser: Browser) -> None:
-    async with gateway(tmp_path) as running, visiting(browser, running.url) as visit:
+    async with gateway(tmp_path) as running, visiting(browser, running) as visit:
         await visit.page.goto(visit.url)
         await visit.page.get_by_label("Token").fill("not the token at all, really")
         await visit.page.get_by_role("button", name="Sign in").click()
@@ -280,12 +280,12 @@ async def test_a_person_signs_in_with_the_token_and_out_again_in_every_tab(tmp_p
 async def test_the_link_that_is_printed_opens_the_console_and_leaves_no_trace(
     tmp_path: Path, browser: Browser, capfd: Any
 ) -> None:
-    async with gateway(tmp_path) as running, visiting(browser, running.url) as visit:
+    async with gateway(tmp_path) as running, visiting(browser, running) as visit:
         link = re.search(r"http://\S+", capfd.readouterr().out)
         assert link is not None
         await visit.page.goto(link[0])
         await visit.page.get_by_text("Connected", exact=True).wait_for()
         assert "link" not in visit.page.url
-        async with visiting(browser, running.url) as other:
+        async with visiting(browser, running) as other:
             await other.page.goto(link[0])
             await other.page.get_by_text("This link was used before").wait_for()

@@ -76,7 +76,8 @@ export class Timeline {
     this.growing = entry;
     this.frame ??= requestAnimationFrame(() => {
       this.frame = null;
-      this.drawn.get(this.growing.id)?.update(this.growing);
+      const drawn = this.drawn.get(this.growing.id);
+      if (drawn?.entry === this.growing) drawn.update(this.growing); // else the whole answer came meanwhile
     });
   }
 
