@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, TypeAlias, TypeVar
 
 import structlog
 from aiohttp import web
 
+from gateway.conversations.switchboard import Switchboard
 from gateway.door.answers import answer
 from gateway.door.people import Admission
+from gateway.door.uploads import Uploads
 from gateway.errors import Busy, GatewayError, sentence_of
 from gateway.measuring.figures import Figures
 from gateway.models.choosing import Models
 from gateway.openai_api.asked import asked
 from gateway.openai_api.bodies import read_in_bounds
 from gateway.openai_api.forms import ChatBody, read_body
-from gateway.openai_api.model_names import ModelNames
+from gateway.openai_api.in_session import SESSION, InSession, new_message
+from gateway.openai_api.model_names import DEFAULT, ModelNames
 from gateway.openai_api.places import Places
 from gateway.openai_api.refusals import Refused, refusal_of, refused_response
 from gateway.openai_api.replies import Head
-from gateway.openai_api.saying import Streamed, Whole
+from gateway.openai_api.saying import ClientGone, Saying, Streamed, Whole
 from gateway.openai_api.stateless import Stateless
 from plugins.contracts import Clock
 from plugins.errors import ProviderError
@@ -44,6 +47,8 @@ T = TypeVar("T")
 
 Serve: TypeAlias = Callable[[web.Request, Admission], Awaitable[web.StreamResponse]]
 
+Answer: TypeAlias = Callable[[Saying], Coroutine[Any, Any, None]]
+
 log = structlog.get_logger("exuvia.openai_api")
 
 
@@ -54,6 +59,8 @@ class Api:
     def __init__(
         self,
         models: Models,
+        switchboard: Switchboard,
+        uploads: Uploads,
         *,
         still_admits: Callable[[Admission], bool],
         refuses: Callable[[], Busy | StorageFailed | None],
@@ -68,6 +75,7 @@ class Api:
         self._places = Places()
         self._names = ModelNames(models, self._now())
         self._stateless = Stateless(self._names, hold=hold, figures=figures)
+        self._in_session = InSession(switchboard, uploads, self._names)
         self._serving: dict[str, tuple[str, Serve]] = {
             "chat/completions": ("POST", self._chat),
             "models": ("GET", self._models),
@@ -81,7 +89,9 @@ class Api:
             response = await self._served(request, admission, known)
         except TOLD as error:
             response = refused_response(refusal_of(error))
-        except ConnectionError:
+        except ClientGone:
+            if request.transport is not None:
+                request.transport.abort()  # what it left unread is not waited for
             response = web.Response(status=GONE)
         except Exception as error:
             log.exception("api_failed", path=known, reason=sentence_of(error))
@@ -112,16 +122,24 @@ class Api:
     async def _chat(self, request: web.Request, admission: Admission) -> web.StreamResponse:
         data = await read_in_bounds(request)
         body = await _aside(len(data), lambda: read_body(data, ChatBody))
-        question = await _aside(len(data), lambda: asked(body))
-        head = Head.new(self._now())
+        answer = await self._question(body, len(data), request.headers, admission.person.id)
+        head = Head.new(self._now(), DEFAULT)
         if not body.stream:
-            whole = Whole(head, {})
-            await _while_there(request, self._stateless.answer(question, admission.person.id, whole))
+            whole = Whole(head)
+            await _while_there(request, answer(whole))
             assert whole.response is not None
             return whole.response
         with_usage = bool(body.stream_options and body.stream_options.include_usage)
-        streamed = Streamed(request, head, {}, with_usage=with_usage, admitted=lambda: self._still_admits(admission))
-        return await _told(request, streamed, self._stateless.answer(question, admission.person.id, streamed))
+        streamed = Streamed(request, head, with_usage=with_usage, admitted=lambda: self._still_admits(admission))
+        return await _told(request, streamed, answer(streamed))
+
+    async def _question(self, body: ChatBody, size: int, headers: Mapping[str, str], person: str) -> Answer:
+        """What a body of so many bytes asks, to be answered: by a session where the headers name one."""
+        if SESSION in headers:
+            message = await _aside(size, lambda: new_message(body))
+            return lambda saying: self._in_session.answer(body, message, person, headers, saying)
+        question = await _aside(size, lambda: asked(body))
+        return lambda saying: self._stateless.answer(question, person, saying)
 
 
 async def _told(request: web.Request, streamed: Streamed, work: Coroutine[Any, Any, None]) -> web.StreamResponse:
@@ -129,7 +147,7 @@ async def _told(request: web.Request, streamed: Streamed, work: Coroutine[Any, A
     alive = asyncio.create_task(streamed.keep_alive())
     try:
         await _while_there(request, work)
-    except ConnectionError:
+    except ClientGone:
         raise
     except Exception as error:
         if streamed.response is None:
@@ -150,12 +168,12 @@ async def _aside(size: int, work: Callable[[], T]) -> T:
 
 
 async def _while_there(request: web.Request, work: Coroutine[Any, Any, None]) -> None:
-    """Do the work until it ends or the client is gone, which ends it at once; then raises ConnectionError."""
+    """Do the work until it ends or the client is gone, which ends it at once; then raises ClientGone."""
     working = asyncio.create_task(work)
     try:
         while not working.done():
             if request.transport is None or request.transport.is_closing():
-                raise ConnectionResetError("The client is gone.")
+                raise ClientGone
             await asyncio.wait([working], timeout=GONE_SECONDS)
     finally:
         working.cancel()

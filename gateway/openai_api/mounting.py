@@ -33,6 +33,8 @@ def openai_endpoints(
         parts = gateway.parts
         return Api(
             parts.models,
+            gateway.switchboard,
+            door().uploads,
             still_admits=door().access.still_admits,
             refuses=refuses,
             hold=parts.providers.in_use,

@@ -37,9 +37,9 @@ class Head(msgspec.Struct, kw_only=True):
     model: str
 
     @classmethod
-    def new(cls, created: int) -> Head:
-        """Of an answer that begins now, nobody knows yet by whom."""
-        return cls(id=f"chatcmpl-{secrets.token_hex(12)}", created=created, model="")
+    def new(cls, created: int, model: str) -> Head:
+        """Of an answer that begins now; `model` is named until it is known who gives it."""
+        return cls(id=f"chatcmpl-{secrets.token_hex(12)}", created=created, model=model)
 
 
 def completion(head: Head, reply: Reply) -> Json:

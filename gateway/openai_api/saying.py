@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Protocol
 
@@ -27,11 +27,19 @@ ALIVE = b": one moment\n\n"
 """A comment in a stream, which every client passes over."""
 
 
+class ClientGone(Exception):
+    """The client went away, or leaves unread what it is told."""
+
+
 class Saying(Protocol):
     """Where an answer goes. `heard` says whether the client has been shown something, so that it cannot be taken back."""
 
     @property
     def heard(self) -> bool: ...
+
+    async def accepted(self, headers: Mapping[str, str]) -> None:
+        """The question is kept, and is going to be answered whatever happens here; the answer has these headers."""
+        ...
 
     def begin(self, model: str) -> None:
         """A `provider:model` begins to answer; what was not heard of one before is forgotten."""
@@ -51,11 +59,15 @@ class Whole:
 
     heard = False
 
-    def __init__(self, head: Head, headers: dict[str, str]) -> None:
+    def __init__(self, head: Head) -> None:
         self.response: web.StreamResponse | None = None
         self._head = head
-        self._headers = headers
+        self._headers: Mapping[str, str] = {}
         self._text: list[str] = []
+
+    async def accepted(self, headers: Mapping[str, str]) -> None:
+        """See `Saying`."""
+        self._headers = headers
 
     def begin(self, model: str) -> None:
         """See `Saying`."""
@@ -77,25 +89,29 @@ class Whole:
 class Streamed:
     """An answer as server-sent events. `admitted` says whether whoever asked may still speak."""
 
-    def __init__(
-        self, request: web.Request, head: Head, headers: dict[str, str], *, with_usage: bool, admitted: Callable[[], bool]
-    ) -> None:
+    def __init__(self, request: web.Request, head: Head, *, with_usage: bool, admitted: Callable[[], bool]) -> None:
         self.heard = False
         self.response: web.StreamResponse | None = None
         self._request = request
         self._head = head
-        self._headers = headers
+        self._headers: Mapping[str, str] = {}
         self._chunks = Chunks(head, with_usage=with_usage)
         self._admitted = admitted
         self._writing = asyncio.Lock()
         self._spoke = asyncio.Event()
+
+    async def accepted(self, headers: Mapping[str, str]) -> None:
+        """See `Saying`. From here on a failure is told inside of the stream."""
+        self._headers = headers
+        async with self._writing:
+            await self._prepared()
 
     def begin(self, model: str) -> None:
         """See `Saying`."""
         self._head.model = model
 
     async def text(self, text: str) -> None:
-        """See `Saying`. Raises ConnectionError if the client is gone, Refused if it may not speak any more."""
+        """See `Saying`. Raises ClientGone, and Refused if the client may not speak any more."""
         if not self._admitted():
             raise Refused("The token of this request is not valid any more.", status=401, code="invalid_api_key")
         self.heard = True
@@ -109,7 +125,7 @@ class Streamed:
 
     async def fail(self, refused: Refused) -> None:
         """End a stream that began, with what went wrong; OpenAI's clients raise it as an error."""
-        with suppress(ConnectionError, TimeoutError):
+        with suppress(ClientGone):
             await self._write(event(refused.body))
             await self._close()
 
@@ -123,11 +139,6 @@ class Streamed:
             except TimeoutError:
                 await self._write(ALIVE)
 
-    async def prepare(self) -> None:
-        """Begin the stream: from here on a failure is told inside of it."""
-        async with self._writing:
-            await self._prepared()
-
     async def _prepared(self) -> web.StreamResponse:
         if self.response is None:
             headers = {**HEADERS, "Content-Type": "text/event-stream; charset=utf-8", **self._headers}
@@ -138,12 +149,17 @@ class Streamed:
 
     async def _write(self, data: bytes) -> None:
         async with self._writing:
-            response = await self._prepared()
-            async with asyncio.timeout(UNREAD):
-                await response.write(data)
+            try:
+                async with asyncio.timeout(UNREAD):
+                    await (await self._prepared()).write(data)
+            except (ConnectionError, TimeoutError) as error:
+                raise ClientGone from error
         self._spoke.set()
 
     async def _close(self) -> None:
         assert self.response is not None
-        async with asyncio.timeout(UNREAD):
-            await self.response.write_eof()
+        try:
+            async with asyncio.timeout(UNREAD):
+                await self.response.write_eof()
+        except (ConnectionError, TimeoutError) as error:
+            raise ClientGone from error
