@@ -7,6 +7,7 @@ forms         what may stand in a body; asked: the same in the house's own value
 picture_urls  pictures as `data:` addresses
 stateless     an answer without a session; listening: a provider's stream, relied on
 in_session    an answer by a session; telling: what of its events answers a message
+embeddings    vectors, by whoever makes the memory's
 stop_words    where a client wants an answer to end
 saying        the answer on its way to the client; replies: its form
 model_names   `exuvia`, and `provider:model`

@@ -19,6 +19,7 @@ from gateway.measuring.figures import Figures
 from gateway.models.choosing import Models
 from gateway.openai_api.asked import asked
 from gateway.openai_api.bodies import read_in_bounds
+from gateway.openai_api.embeddings import EmbeddingBody, Embeddings
 from gateway.openai_api.forms import ChatBody, read_body
 from gateway.openai_api.in_session import SESSION, InSession, new_message
 from gateway.openai_api.model_names import DEFAULT, ModelNames
@@ -65,6 +66,7 @@ class Api:
         still_admits: Callable[[Admission], bool],
         refuses: Callable[[], Busy | StorageFailed | None],
         hold: Callable[[], AbstractContextManager[None]],
+        embeddings: Embeddings,
         figures: Figures,
         clock: Clock,
     ) -> None:
@@ -73,11 +75,13 @@ class Api:
         self._figures = figures
         self._clock = clock
         self._places = Places()
+        self._embeddings = embeddings
         self._names = ModelNames(models, self._now())
         self._stateless = Stateless(self._names, hold=hold, figures=figures)
         self._in_session = InSession(switchboard, uploads, self._names)
         self._serving: dict[str, tuple[str, Serve]] = {
             "chat/completions": ("POST", self._chat),
+            "embeddings": ("POST", self._embed),
             "models": ("GET", self._models),
         }
 
@@ -116,8 +120,14 @@ class Api:
     # --- what is served -----------------------------------------------------------------------------------------------
 
     async def _models(self, request: web.Request, _: Admission) -> web.StreamResponse:
-        name = request.match_info["path"].partition("/")[2]
-        return answer(200, self._names.entry(name) if name else self._names.listing())
+        name, maker = request.match_info["path"].partition("/")[2], self._embeddings.name()
+        more = [] if maker is None else [maker]
+        return answer(200, self._names.entry(name, more) if name else self._names.listing(more))
+
+    async def _embed(self, request: web.Request, _: Admission) -> web.StreamResponse:
+        data = await read_in_bounds(request)
+        body = await _aside(len(data), lambda: read_body(data, EmbeddingBody))
+        return await _while_there(request, self._embeddings.answer(body))
 
     async def _chat(self, request: web.Request, admission: Admission) -> web.StreamResponse:
         data = await read_in_bounds(request)
@@ -167,7 +177,7 @@ async def _aside(size: int, work: Callable[[], T]) -> T:
     return work() if size < LARGE else await asyncio.to_thread(work)
 
 
-async def _while_there(request: web.Request, work: Coroutine[Any, Any, None]) -> None:
+async def _while_there(request: web.Request, work: Coroutine[Any, Any, T]) -> T:
     """Do the work until it ends or the client is gone, which ends it at once; then raises ClientGone."""
     working = asyncio.create_task(work)
     try:
@@ -178,4 +188,4 @@ async def _while_there(request: web.Request, work: Coroutine[Any, Any, None]) ->
     finally:
         working.cancel()
         await asyncio.wait([working])
-    working.result()
+    return working.result()

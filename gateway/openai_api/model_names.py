@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from gateway.errors import ModelUnknown
@@ -33,13 +34,13 @@ class ModelNames:
                 raise ModelUnknown(sentence) from None
             return self._models.choose(full)
 
-    def listing(self) -> dict[str, Any]:
-        """What `GET /v1/models` answers."""
-        return {"object": "list", "data": [self._entry(name) for name in (DEFAULT, *self._own())]}
+    def listing(self, more: Sequence[str]) -> dict[str, Any]:
+        """What `GET /v1/models` answers; `more` are names that are no chat models."""
+        return {"object": "list", "data": [self._entry(name) for name in dict.fromkeys((DEFAULT, *self._own(), *more))]}
 
-    def entry(self, name: str) -> dict[str, Any]:
+    def entry(self, name: str, more: Sequence[str]) -> dict[str, Any]:
         """What `GET /v1/models/NAME` answers. Raises ModelUnknown."""
-        if name != DEFAULT:
+        if name not in (DEFAULT, *more):
             name = self.chosen(name).name
         return self._entry(name)
 

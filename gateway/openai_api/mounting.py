@@ -29,6 +29,7 @@ def openai_endpoints(
     @cache
     def api() -> Api:
         from gateway.openai_api.api import Api  # noqa: PLC0415 - not at the start
+        from gateway.openai_api.embeddings import Embeddings  # noqa: PLC0415
 
         parts = gateway.parts
         return Api(
@@ -38,6 +39,7 @@ def openai_endpoints(
             still_admits=door().access.still_admits,
             refuses=refuses,
             hold=parts.providers.in_use,
+            embeddings=Embeddings(gateway.memory, gateway.embeddings.in_use),
             figures=parts.figures,
             clock=parts.clock,
         )

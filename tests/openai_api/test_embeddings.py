@@ -1,0 +1,90 @@
+"""Vectors over OpenAI's API: whoever makes those of the memory makes them for programs, too."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+
+from plugins.conformance.embedding_server import vector_of
+from plugins.conformance.faults import Fault
+from tests.gateway.gateways import gateway
+from tests.openai_api.asking import client_of
+from tests.servers.embedding_vendors import OpenAIEmbeddingServer
+
+TEXTS = ["one", "two"]
+
+
+@asynccontextmanager
+async def embedding(home: Path, *answers: Any, **settings: Any) -> AsyncIterator[tuple[OpenAIEmbeddingServer, Any]]:
+    """The service behind the gateway, and OpenAI's client in front of it."""
+    async with OpenAIEmbeddingServer(*answers).serving() as server:
+        own = {"provider": "openai", "base_url": server.url, "api_key": server.KEY, "model": server.MODEL} | settings
+        wanted = {f"memory.embedding.{name}": value for name, value in own.items()}
+        async with gateway(home, settings=wanted) as g, client_of(g) as client:
+            yield server, client
+
+
+@pytest.mark.parametrize("form", [None, "float", "base64"])  # base64 is what it asks for by itself
+async def test_openais_client_embeds(tmp_path: Path, form: str | None) -> None:
+    asked = {} if form is None else {"encoding_format": form}
+    async with embedding(tmp_path) as (server, client):
+        made = await client.embeddings.create(model="exuvia", input=TEXTS, **asked)
+        one = await client.embeddings.create(
+            model=server.MODEL, input="one", encoding_format="float", dimensions=server.dimensions
+        )
+        names = [model.id async for model in client.models.list()]
+    numbers = [vector_of(text, server.dimensions) for text in TEXTS]
+    if form == "base64":
+        assert all(isinstance(each.embedding, str) for each in made.data)
+    else:
+        assert [each.embedding for each in made.data] == [pytest.approx(vector, abs=1e-6) for vector in numbers]
+    assert [each.index for each in made.data] == [0, 1]
+    assert (made.model, made.usage.prompt_tokens) == (f"openai:{server.MODEL}", 2)
+    assert one.data[0].embedding == pytest.approx(numbers[0])
+    assert names[-1] == f"openai:{server.MODEL}"
+
+
+async def test_many_texts_come_back_in_their_order(tmp_path: Path) -> None:
+    texts = [f"text {number}" for number in range(50)]
+    async with embedding(tmp_path) as (server, client):
+        made = await client.embeddings.create(model="exuvia", input=texts)
+    assert [each.embedding[0] for each in made.data] == [pytest.approx(vector_of(t, server.dimensions)[0]) for t in texts]
+
+
+async def test_what_cannot_be_embedded_is_told_in_a_sentence(tmp_path: Path) -> None:
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"input": [[1, 2]]}, "send texts, not tokens"),
+        ({"input": [1, 2]}, "send texts, not tokens"),
+        ({"input": []}, "length >= 1"),
+        ({"input": ["x"] * 2049}, "length <= 2048"),
+        ({"input": ["one", " "]}, r"input\[1\]: a text without a word"),
+        ({"input": ["lorem ipsum " * 20_000] * 10}, "a request may have 300,000"),
+        ({"dimensions": 7}, "dimensions: exuvia gives vectors of"),
+        ({"encoding_format": "hex"}, "'hex'"),
+        ({"extra_body": {"input_kind": "x"}}, "Unrecognized request argument supplied: input_kind"),
+    ]
+    async with embedding(tmp_path) as (server, client):
+        await client.embeddings.create(model="exuvia", input="known from here on: how long vectors are")
+        for change, words in wrong:
+            with pytest.raises(openai.BadRequestError, match=words):
+                await client.embeddings.create(**{"model": "exuvia", "input": "one"} | change)
+        with pytest.raises(openai.NotFoundError, match=f"openai:{server.MODEL} does"):
+            await client.embeddings.create(model="text-embedding-9", input="one")
+
+
+async def test_a_service_that_fails_is_the_gateways_matter(tmp_path: Path) -> None:
+    async with embedding(tmp_path, Fault(status=401, body=b'{"error": {"message": "No."}}')) as (_, client):
+        with pytest.raises(openai.InternalServerError) as caught:
+            await client.embeddings.create(model="exuvia", input="one")
+        assert (caught.value.status_code, caught.value.code) == (502, "credentials_refused")
+
+
+async def test_where_nobody_makes_vectors_it_says_so(tmp_path: Path) -> None:
+    async with gateway(tmp_path, settings={"memory.embedding.provider": "none"}) as g, client_of(g) as client:
+        with pytest.raises(openai.NotFoundError, match="Nobody makes vectors here"):
+            await client.embeddings.create(model="exuvia", input="one")
