@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 from aiohttp import web
+from aiohttp.typedefs import Middleware
 
 from gateway.door.access import Access, NotAdmitted
 from gateway.door.answers import HEADERS, answer, refusal
@@ -55,6 +56,19 @@ def application(
     """The aiohttp application, with the `endpoints` of other rooms for those who were let in, and their `routes` for
     everybody. `access` and `door` are asked at each request: the port is known only after listening."""
 
+    async def websocket(request: web.Request) -> web.StreamResponse:
+        return await door().enter(request)
+
+    app = web.Application(middlewares=[_only_ours(access)], client_max_size=1024 * 1024)
+    app.add_routes([*_health(readiness), web.get("/ws", websocket), *routes])
+    for endpoint in (*_figures(door, instruments), *_files(access, uploads), *endpoints):
+        app.router.add_route(endpoint.method, endpoint.path, _admitting(access, endpoint))
+    return app
+
+
+def _only_ours(access: Callable[[], Access]) -> Middleware:
+    """Turns away what names another host, or comes from another's page."""
+
     @web.middleware
     async def only_ours(request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.path not in OPEN_PATHS:
@@ -70,6 +84,25 @@ def application(
                 )
         return await handler(request)
 
+    return only_ours
+
+
+def _admitting(access: Callable[[], Access], endpoint: Endpoint) -> Handler:
+    """Answers those who may come in, and refuses the others."""
+
+    async def answer_known(request: web.Request) -> web.StreamResponse:
+        try:
+            admission = caller(request, access())
+        except NotAdmitted as error:
+            return endpoint.refuse(error)
+        return await endpoint.give(request, admission)
+
+    return answer_known
+
+
+def _health(readiness: Readiness) -> list[web.RouteDef]:
+    """Whether the gateway lives, and takes messages: for everybody."""
+
     async def healthz(_: web.Request) -> web.Response:
         return web.Response(text="ok\n", headers=HEADERS)
 
@@ -77,26 +110,11 @@ def application(
         reason = readiness.refuses
         return web.Response(status=503 if reason else 200, text=f"{reason or 'ready'}\n", headers=HEADERS)
 
-    async def websocket(request: web.Request) -> web.StreamResponse:
-        return await door().enter(request)
+    return [web.get("/healthz", healthz), web.get("/readyz", readyz)]
 
-    def by_admission(give: Admitted, refuse: Callable[[NotAdmitted], web.Response] = not_admitted) -> Handler:
-        async def answer_known(request: web.Request) -> web.StreamResponse:
-            try:
-                admission = caller(request, access())
-            except NotAdmitted as error:
-                return refuse(error)
-            return await give(request, admission)
 
-        return answer_known
-
-    def by_owner(give: Callable[[], web.Response]) -> Handler:
-        async def give_owner(_: web.Request, admission: Admission) -> web.Response:
-            if admission.person.id != OWNER:
-                return refusal(403, "forbidden", "Only the owner's token opens this: it tells of everybody's use.")
-            return give()
-
-        return by_admission(give_owner)
+def _figures(door: Callable[[], WebsocketDoor], instruments: Instruments) -> list[Endpoint]:
+    """How the gateway is: for its owner."""
 
     def metrics() -> web.Response:
         text = instruments.metrics(door().connections)
@@ -105,24 +123,27 @@ def application(
     def status() -> web.Response:
         return answer(200, instruments.overview(door().connections))
 
+    def by_owner(give: Callable[[], web.Response]) -> Admitted:
+        async def give_owner(_: web.Request, admission: Admission) -> web.Response:
+            if admission.person.id != OWNER:
+                return refusal(403, "forbidden", "Only the owner's token opens this: it tells of everybody's use.")
+            return give()
+
+        return give_owner
+
+    return [Endpoint("GET", "/metrics", by_owner(metrics)), Endpoint("GET", "/status.json", by_owner(status))]
+
+
+def _files(access: Callable[[], Access], uploads: Uploads) -> list[Endpoint]:
+    """Files on their way in and out."""
+
     async def receive(request: web.Request, admission: Admission) -> web.StreamResponse:
         return await uploads.receive(request, admission.person.id, lambda: access().still_admits(admission))
 
-    async def give_file(request: web.Request, admission: Admission) -> web.StreamResponse:
+    async def give(request: web.Request, admission: Admission) -> web.StreamResponse:
         return await uploads.give(request, admission.person.id)
 
-    app = web.Application(middlewares=[only_ours], client_max_size=1024 * 1024)
-    app.router.add_get("/healthz", healthz)
-    app.router.add_get("/readyz", readyz)
-    app.router.add_get("/ws", websocket)
-    app.router.add_get("/metrics", by_owner(metrics))
-    app.router.add_get("/status.json", by_owner(status))
-    app.router.add_post("/attachments", by_admission(receive))
-    app.router.add_get("/attachments/{sha256}", by_admission(give_file))
-    for endpoint in endpoints:
-        app.router.add_route(endpoint.method, endpoint.path, by_admission(endpoint.give, endpoint.refuse))
-    app.add_routes(routes)
-    return app
+    return [Endpoint("POST", "/attachments", receive), Endpoint("GET", "/attachments/{sha256}", give)]
 
 
 def runner_of(app: web.Application) -> web.AppRunner:

@@ -1,0 +1,72 @@
+"""Another program that speaks OpenAI's API: `llm` (https://llm.datasette.io), told nothing but where the gateway is."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from plugins.conformance.openai_server import Says
+from tests.gateway.gateways import TOKEN, Gateway
+from tests.openai_api.asking import vendor_behind
+from tests.pictures import png
+
+WEATHER = """
+def weather(city: str) -> str:
+    "Tells the weather."
+    return f"Rain in {city}."
+"""
+
+
+class Program:
+    """`llm` with a folder of its own."""
+
+    def __init__(self, folder: Path, g: Gateway) -> None:
+        folder.mkdir()
+        model: dict[str, Any] = {
+            "model_id": "exuvia",
+            "model_name": "exuvia",
+            "api_base": f"{g.url}/v1",
+            "api_key_name": "exuvia",
+        }
+        model |= {"vision": True, "supports_tools": True, "supports_schema": True}
+        (folder / "extra-openai-models.yaml").write_text(json.dumps([model]))  # JSON is YAML
+        (folder / "keys.json").write_text(json.dumps({"exuvia": TOKEN}))
+        # Without its plugins: the package of our bundled model is one, and asks for what nobody installs.
+        self._environment = {**os.environ, "LLM_USER_PATH": str(folder), "LLM_LOAD_PLUGINS": ""}
+
+    async def run(self, *arguments: str) -> str:
+        """What it prints; it ends well."""
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "llm", *arguments, env=self._environment,
+            stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        out, wrong = await asyncio.wait_for(process.communicate(), 30)
+        assert (process.returncode, wrong) == (0, b""), wrong.decode()
+        return out.decode().strip()
+
+
+async def test_llm_chats_goes_on_uses_tools_shows_a_picture_and_asks_for_json(tmp_path: Path) -> None:
+    picture = tmp_path / "grey.png"
+    picture.write_bytes(png(8, 8))
+    answers = (
+        Says("Good morning."),
+        Says("", ("weather", '{"city": "Linz"}')),
+        Says("It rains."),
+        Says('{"name": "Rex", "age": 3}'),
+    )
+    async with vendor_behind(tmp_path / "home", *answers) as (g, server, _):
+        llm = Program(tmp_path / "llm", g)
+        assert await llm.run("-m", "exuvia", "-s", "Be brief.", "Hello") == "Good morning."
+        assert await llm.run("-c", "-a", str(picture), "--functions", WEATHER, "And this?") == "It rains."
+        told = await llm.run("-m", "exuvia", "--no-stream", "-n", "--schema", "name, age int", "Invent a dog")
+        assert json.loads(told) == {"name": "Rex", "age": 3}
+    asked = [[message["role"] for message in request["messages"]] for request in server.requests]
+    spoken = ["system", "user", "assistant", "user"]
+    assert asked == [["system", "user"], spoken, [*spoken, "assistant", "tool"], ["user"]]
+    assert server.requests[2]["messages"][-1]["content"] == "Rain in Linz."
+    assert [part["type"] for part in server.requests[1]["messages"][-1]["content"]] == ["image_url", "text"]
+    assert server.requests[3]["response_format"]["json_schema"]["schema"]["required"] == ["name", "age"]
