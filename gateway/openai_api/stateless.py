@@ -79,7 +79,7 @@ class Stateless:
                 if isinstance(part, Delta):
                     shown, reply = stops.feed(part.text), None
                 else:
-                    shown, reply = stops.end(), self._counted(part)
+                    shown, reply = stops.end(), self._counted(part, model)
                 if shown:
                     await saying.text(shown)
                     if saying.heard:
@@ -91,13 +91,13 @@ class Stateless:
                     await saying.end(calls, reply.stop, reply.usage)
                     return
 
-    def _counted(self, reply: Reply) -> Reply:
+    def _counted(self, reply: Reply, model: ChosenModel) -> Reply:
         usage = believable(reply.usage)
         if usage is not None:
             self._figures.tokens.add(reply.model, "input", by=usage.input)
             self._figures.tokens.add(reply.model, "output", by=usage.output)
             self._figures.cached_tokens.add(reply.model, by=usage.cached)
-            self._figures.pay(PURPOSE, reply.model, usage)
+            self._figures.pay(PURPOSE, model.name, usage)
         return msgspec.structs.replace(reply, usage=usage)
 
 

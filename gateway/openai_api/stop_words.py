@@ -19,10 +19,11 @@ class StopWords:
         if self.met:
             return ""
         held = self._held + text
-        found = [at for word in self._words if (at := held.find(word)) >= 0]
+        # Of several, the one that is whole first, however the text is cut into pieces; of those the longest.
+        found = [(at + len(word), at) for word in self._words if (at := held.find(word)) >= 0]
         if found:
             self.met, self._held = True, ""
-            return held[: min(found)]
+            return held[: min(found)[1]]
         keep = max((_overlap(held, word) for word in self._words), default=0)
         self._held = held[len(held) - keep :]
         return held[: len(held) - keep]

@@ -38,7 +38,8 @@ async def answer(worker: Worker, request: ChatRequest) -> AsyncGenerator[Delta |
     text: list[str] = []
     try:
         form = request.wishes.form
-        messages = chat_messages(request.context, told_all=form is not None)
+        # Only the house's own instructions may be put in fewer words: a program's are what it wants done.
+        messages = chat_messages(request.context, told_all=form is not None or request.purpose == "api")
         await worker.ask(messages, sampling(request.context) | held_to(form))
         while True:
             match await worker.hear():

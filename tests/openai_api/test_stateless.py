@@ -18,7 +18,7 @@ from gateway.openai_api.stop_words import StopWords
 from plugins.conformance.faults import Fault, Raw
 from plugins.conformance.openai_server import Says, refusal
 from tests.gateway.gateways import TOKEN, gateway
-from tests.openai_api.asking import SAID, client_of, vendor_behind
+from tests.openai_api.asking import MODEL, SAID, client_of, vendor_behind
 from tests.pictures import png
 
 DOWN = Fault(status=400, body=refusal("No such model.", "model_not_found"))
@@ -100,8 +100,8 @@ def test_a_stop_word_is_found_however_the_text_is_cut(pieces: list[str], words: 
     stops = StopWords(words)
     shown = "".join([*map(stops.feed, pieces), stops.end()])
     text = "".join(pieces)
-    ends = [at for word in words if (at := text.find(word)) >= 0]
-    assert (shown, stops.met) == (text[: min(ends)] if ends else text, bool(ends))
+    found = [(at + len(word), at) for word in words if (at := text.find(word)) >= 0]
+    assert (shown, stops.met) == (text[: min(found)[1]] if found else text, bool(found))
 
 
 async def test_a_service_that_ends_without_its_end_is_no_whole_answer(tmp_path: Path) -> None:
@@ -165,7 +165,6 @@ async def test_what_was_used_is_counted_under_its_purpose(tmp_path: Path) -> Non
         await client.chat.completions.create(model="exuvia", messages=SAID)
         async with g.http.get(f"{g.url}/metrics", headers={"Authorization": f"Bearer {TOKEN}"}) as response:
             page = await response.text()
-    model = "gpt-test-2026-01-01"
-    assert f'exuvia_spent_tokens_total{{purpose="api",model="{model}",direction="input"}} 40' in page
-    assert f'exuvia_tokens_total{{model="{model}",direction="output"}} 2' in page
+    assert f'exuvia_spent_tokens_total{{purpose="api",model="{MODEL}",direction="input"}} 40' in page
+    assert 'exuvia_tokens_total{model="gpt-test-2026-01-01",direction="output"} 2' in page
     assert 'exuvia_api_requests_total{path="chat/completions",status="200"} 1' in page

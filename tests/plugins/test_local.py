@@ -481,3 +481,23 @@ def test_a_form_keeps_the_instructions_whole() -> None:
     assert chat_messages(long, told_all=True)[0]["content"] == long.instructions
     assert held_to(AnswerForm()) == {"response_format": {"type": "json_object"}}
     assert held_to(None) == {}
+
+
+class Told:
+    """A worker that keeps what it was asked."""
+
+    async def ask(self, messages: list[dict[str, str]], options: dict[str, Any]) -> None:
+        self.system = messages[0]["content"]
+
+    async def hear(self) -> local_process.Done:
+        return local_process.Done(ask=1, stop="stop", input=1, output=1, cached=0)
+
+    def stop(self) -> None: ...
+
+
+@pytest.mark.parametrize(("purpose", "whole"), [("answer", False), ("api", True)])
+async def test_only_the_houses_own_instructions_are_put_in_fewer_words(purpose: str, whole: bool) -> None:
+    asked = ChatRequest(model="x", context=context("Hello", instructions="word " * 200), purpose=purpose, session="s")
+    worker = Told()
+    _ = [piece async for piece in local_answer.answer(cast(Worker, worker), asked)]
+    assert (worker.system == asked.context.instructions) is whole
