@@ -6,17 +6,23 @@ import asyncio
 import json
 import re
 from base64 import b64encode
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
 from typing import Any, get_type_hints
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from openai.types.chat.completion_create_params import CompletionCreateParamsBase
 
 from gateway.openai_api import bodies, places
-from gateway.openai_api.forms import ChatBody
+from gateway.openai_api.asked import asked
+from gateway.openai_api.forms import ChatBody, read_body
+from gateway.openai_api.in_session import new_message
+from gateway.openai_api.refusals import Refused
 from tests.gateway.gateways import TOKEN, Gateway, gateway
 from tests.openai_api.asking import SAID, TOOLS
 from tests.pictures import png
@@ -258,3 +264,42 @@ def test_every_word_of_openais_own_client_is_known() -> None:
     theirs = set(get_type_hints(CompletionCreateParamsBase)) | {"stream"}
     assert theirs - ours == set()
     assert ours - theirs == set()
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 3) | st.floats(-3, 3) | st.text("ab:,;", max_size=4),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["type", "role", "text", "url"]), inner),
+    max_leaves=4,
+)
+FULL: dict[str, Any] = CHAT | {
+    "messages": [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": [{"type": "text", "text": "Hi"}, {"type": "image_url", "image_url": {"url": "data:,"}}]},
+        calling("c1"),
+        {"role": "tool", "content": "x", "tool_call_id": "c1"},
+        *SAID,
+    ],
+    "tools": TOOLS,
+    "tool_choice": {"type": "function", "function": {"name": "weather"}},
+    "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {}}},
+    "stop": ["x"],
+    "stream_options": {"include_usage": True},
+}
+
+
+def places_in(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Every container in a JSON value with each of its keys."""
+    keys = list(value) if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
+    for key in keys:
+        yield value, key
+        yield from places_in(value[key])
+
+
+@given(st.integers(0, len(list(places_in(FULL))) - 1), JSON)
+def test_whatever_stands_anywhere_in_a_body_is_taken_or_refused(number: int, value: Any) -> None:
+    body = json.loads(json.dumps(FULL))
+    container, key = list(places_in(body))[number]
+    container[key] = value
+    for read in (asked, new_message):
+        with suppress(Refused):
+            read(read_body(json.dumps(body).encode(), ChatBody))
