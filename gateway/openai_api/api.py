@@ -28,7 +28,7 @@ from gateway.openai_api.refusals import Refused, refusal_of, refused_response
 from gateway.openai_api.replies import Head
 from gateway.openai_api.saying import ClientGone, Saying, Streamed, Whole
 from gateway.openai_api.stateless import Stateless
-from plugins.contracts import Clock
+from plugins.contracts import ChatProvider, Clock
 from plugins.errors import ProviderError
 from sessions.errors import SessionsError, StorageFailed
 
@@ -60,6 +60,7 @@ class Api:
     def __init__(
         self,
         models: Models,
+        providers: Mapping[str, ChatProvider],
         switchboard: Switchboard,
         uploads: Uploads,
         *,
@@ -76,7 +77,7 @@ class Api:
         self._clock = clock
         self._places = Places()
         self._embeddings = embeddings
-        self._names = ModelNames(models, self._now())
+        self._names = ModelNames(models, providers, created=self._now(), now=clock.monotonic)
         self._stateless = Stateless(self._names, hold=hold, figures=figures)
         self._in_session = InSession(switchboard, uploads, self._names)
         self._serving: dict[str, tuple[str, Serve]] = {
@@ -122,7 +123,7 @@ class Api:
     async def _models(self, request: web.Request, _: Admission) -> web.StreamResponse:
         name, maker = request.match_info["path"].partition("/")[2], self._embeddings.name()
         more = [] if maker is None else [maker]
-        return answer(200, self._names.entry(name, more) if name else self._names.listing(more))
+        return answer(200, await (self._names.entry(name, more) if name else self._names.listing(more)))
 
     async def _embed(self, request: web.Request, _: Admission) -> web.StreamResponse:
         data = await read_in_bounds(request)

@@ -80,7 +80,7 @@ class InSession:
         id_ = self._id(person, key, body, headers)
         chat = await self._switchboard.chat(person, key, create=True)
         assert chat is not None
-        self._check_model(body.model, chat)
+        await self._check_model(body.model, chat)
         sent = [SentAttachment(data=content) for content in message.pictures]
         attachments = await self._uploads.taken(person, sent)
         incoming = Incoming(
@@ -129,12 +129,12 @@ class InSession:
             self._given.popitem(last=False)
         return id_
 
-    def _check_model(self, wanted: str, chat: Chat) -> None:
+    async def _check_model(self, wanted: str, chat: Chat) -> None:
         """Refused where another model is named than the session's: it is chosen with `/model`, for all that follows."""
         if wanted == DEFAULT or chat.current is None:
             return
-        named = self._names.chosen(wanted).name
-        own = self._names.chosen(chat.current.recorder.transcript.settings.get("model") or DEFAULT).name
+        named = (await self._names.chosen(wanted)).name
+        own = (await self._names.chosen(chat.current.recorder.transcript.settings.get("model") or DEFAULT)).name
         if named != own:
             raise bad_request(
                 f"In a session its own model answers, here {own}; name {DEFAULT}, and choose another with /model.", "model"

@@ -34,6 +34,7 @@ def openai_endpoints(
         parts = gateway.parts
         return Api(
             parts.models,
+            parts.providers,
             gateway.switchboard,
             door().uploads,
             still_admits=door().access.still_admits,

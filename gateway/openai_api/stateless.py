@@ -43,7 +43,7 @@ class Stateless:
 
     async def answer(self, asked: Asked, person: str, saying: Saying) -> None:
         """Have the question answered. Raises ModelUnknown, Refused or a ProviderError, whatever was said before that."""
-        chosen = _seeing(self._names.chosen(asked.model), asked)
+        chosen = _seeing(await self._names.chosen(asked.model), asked)
         line = Line(chosen)
         session = _conversation(asked, person)
 

@@ -133,6 +133,7 @@ async def test_it_lists_the_models_and_asks_for_any(tmp_path: Path) -> None:
     async with vendor_behind(tmp_path, Says("Hi."), settings=settings) as (_, _, client):
         names = [model.id async for model in client.models.list()]
         assert names[:3] == ["exuvia", MODEL, "scripted:echo"]
+        assert names.count(MODEL) == 1
         assert (await client.models.retrieve("scripted:echo")).id == "scripted:echo"
         for name, said in (("scripted:echo", "Hello?"), ("echo", "Hello?"), ("gpt-test", "Hi."), ("auto", "Hi.")):
             answer = await client.chat.completions.create(model=name, messages=SAID)
@@ -141,6 +142,25 @@ async def test_it_lists_the_models_and_asks_for_any(tmp_path: Path) -> None:
             with pytest.raises(openai.NotFoundError, match="There is no model") as caught:
                 await ask
             assert caught.value.code == "model_not_found"
+
+
+async def test_it_lists_what_the_services_have_and_takes_their_own_names(tmp_path: Path) -> None:
+    async with vendor_behind(tmp_path, Says("Hi.")) as (_, server, client):
+        server.models = {"gpt-test": {}, "gpt-other": {}, "org/model:free": {}}
+        names = [model.id async for model in client.models.list()]
+        assert {"openai:gpt-other", "openai:org/model:free"} < set(names)
+        for name in ("gpt-other", "org/model:free"):
+            assert (await client.models.retrieve(name)).id == f"openai:{name}"
+            answer = await client.chat.completions.create(model=name, messages=SAID)
+            assert answer.model == f"openai:{name}"
+        assert len(server.asked_lists) == 1, "it is known for a while"
+
+
+async def test_a_service_that_does_not_say_what_it_has_makes_the_list_only_shorter(tmp_path: Path) -> None:
+    async with vendor_behind(tmp_path, Says("Hi.")) as (_, server, client):
+        server.instead_of_list = Fault(status=404)
+        assert [model.id async for model in client.models.list()][:2] == ["exuvia", MODEL]
+        assert (await client.chat.completions.create(model="gpt-test", messages=SAID)).model == MODEL
 
 
 @pytest.mark.parametrize(
