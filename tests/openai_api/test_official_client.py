@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from base64 import b64encode
 from pathlib import Path
@@ -80,23 +81,17 @@ async def test_it_uses_its_own_tools(tmp_path: Path) -> None:
     assert [call["id"] for call in second["messages"][1]["tool_calls"]] == [call.id for call in called]
 
 
-@pytest.mark.parametrize(
-    ("choice", "sent"),
-    [
-        ("auto", None),
-        ("required", "required"),
-        ({"type": "function", "function": {"name": "weather"}}, {"type": "function", "function": {"name": "weather"}}),
-    ],
-)
-async def test_it_says_which_tool_is_to_be_called(tmp_path: Path, choice: Any, sent: Any) -> None:
+async def test_it_says_which_tool_is_to_be_called(tmp_path: Path) -> None:
+    named = {"type": "function", "function": {"name": "weather"}}
     async with vendor_behind(tmp_path, Says("", ("weather", "{}"), ("weather", "{}"))) as (_, server, client):
-        answer = await client.chat.completions.create(
-            model="exuvia", messages=SAID, tools=TOOLS, tool_choice=choice, parallel_tool_calls=False
-        )
-    (asked,) = server.requests
-    assert (asked.get("tool_choice"), asked["parallel_tool_calls"]) == (sent, False)
-    assert len(answer.choices[0].message.tool_calls or []) == 1, "even of a service that made two"
-    assert answer.choices[0].message.content is None
+        for choice in ("auto", "required", named):
+            answer = await client.chat.completions.create(
+                model="exuvia", messages=SAID, tools=TOOLS, tool_choice=choice, parallel_tool_calls=False
+            )
+            assert len(answer.choices[0].message.tool_calls) == 1, "even of a service that made two"
+            assert answer.choices[0].message.content is None
+    assert [asked.get("tool_choice") for asked in server.requests] == [None, "required", named]
+    assert [asked["parallel_tool_calls"] for asked in server.requests] == [False] * 3
 
 
 async def test_tools_that_must_not_be_called_are_not_offered(tmp_path: Path) -> None:
@@ -163,31 +158,32 @@ async def test_a_service_that_does_not_say_what_it_has_makes_the_list_only_short
         assert (await client.chat.completions.create(model="gpt-test", messages=SAID)).model == MODEL
 
 
-@pytest.mark.parametrize(
-    ("fault", "known", "code"),
-    [
-        (Fault(status=429, body=refusal("Slow down.", "rate_limit_exceeded")), openai.RateLimitError, "rate_limit_exceeded"),
-        (Fault(status=401, body=refusal("No.", "invalid_api_key")), openai.InternalServerError, "credentials_refused"),
-        (Fault(status=404, body=refusal("None.", "model_not_found")), openai.NotFoundError, "model_not_found"),
-        (
-            Fault(status=400, body=refusal("Too long.", "context_length_exceeded")),
-            openai.BadRequestError,
-            "context_length_exceeded",
-        ),
-        (Fault(status=400, body=refusal("Strange.", None)), openai.BadRequestError, "bad_request"),
-    ],
-)
-@pytest.mark.parametrize("stream", [False, True])
-async def test_it_knows_what_a_vendors_refusal_means(
-    tmp_path: Path, fault: Fault, known: type[openai.APIStatusError], code: str, stream: bool
-) -> None:
-    if fault.status == 429:
-        fault.headers["Retry-After"] = "40"
-    async with vendor_behind(tmp_path, fault) as (_, _, client):
-        with pytest.raises(known) as caught:
-            await client.chat.completions.create(model="exuvia", messages=SAID, stream=stream)
-    assert caught.value.code == code
-    assert caught.value.response.headers.get("Retry-After") == ("40" if fault.status == 429 else None)
+REFUSALS: list[tuple[Fault, type[openai.APIStatusError], str]] = [
+    (
+        Fault(status=429, headers={"Retry-After": "40"}, body=refusal("Slow down.", "rate_limit_exceeded")),
+        openai.RateLimitError,
+        "rate_limit_exceeded",
+    ),
+    (Fault(status=401, body=refusal("No.", "invalid_api_key")), openai.InternalServerError, "credentials_refused"),
+    (Fault(status=404, body=refusal("None.", "model_not_found")), openai.NotFoundError, "model_not_found"),
+    (
+        Fault(status=400, body=refusal("Too long.", "context_length_exceeded")),
+        openai.BadRequestError,
+        "context_length_exceeded",
+    ),
+    (Fault(status=400, body=refusal("Strange.", None)), openai.BadRequestError, "bad_request"),
+]
+"""Of what a vendor says: the error that OpenAI's client makes of our answer, and its code."""
+
+
+async def test_it_knows_what_a_vendors_refusal_means(tmp_path: Path) -> None:
+    async with vendor_behind(tmp_path) as (_, server, client):
+        for (fault, known, code), stream in itertools.product(REFUSALS, (False, True)):
+            server.now_says(fault)
+            with pytest.raises(known) as caught:
+                await client.chat.completions.create(model="exuvia", messages=SAID, stream=stream)
+            assert caught.value.code == code
+            assert caught.value.response.headers.get("Retry-After") == fault.headers.get("Retry-After")
 
 
 async def test_it_is_told_when_an_answer_breaks_off_and_keeps_what_came(tmp_path: Path) -> None:
