@@ -37,6 +37,7 @@ from gateway.models.open_providers import OpenProviders, open_chats, open_embedd
 from gateway.models.told import AllTold, told_before
 from gateway.provided.developing import Developing
 from gateway.provided.lifecycle import Lifecycle
+from gateway.provided.means import Means
 from gateway.provided.opened import Opened
 from plugins.command_contract import Command
 from plugins.contracts import ChatProvider, Clock, House
@@ -111,7 +112,11 @@ class Assembling:
         memory = await opened(open_memory(self.home, self.settings, embeddings, hooks.memory_backends, self.clock))
         facts = await opened(facts_of(self.home, self.settings, committer, self.clock))
         finding = self._finding(facts, catalog, models)
-        furnished = functools.partial(house, memory=memory, facts=facts)
+        means = await opened(self._means(models, providers, embeddings, committer))
+
+        def furnished(name: str, settings: Any) -> House:
+            return house(name, settings, memory=memory, facts=facts, **means.of(name))
+
         provided, lifecycle = Opened(hooks, furnished), Lifecycle(hooks, furnished)
         developing = self._developing(hooks, providers, embeddings, memory, provided=provided, lifecycle=lifecycle)
 
@@ -128,7 +133,7 @@ class Assembling:
             unopened=unopened,
         )
         around = self._surroundings(
-            hooks, models, provided.commands, troubles=troubles, memory=memory, facts=facts, finding=finding
+            hooks, models, provided.commands, troubles=troubles, memory=memory, facts=facts, finding=finding, means=means
         )
         parts = self._parts(hooks, models, providers, provided=provided, around=around, lifecycle=lifecycle)
         switchboard = await opened(self._switchboard(journals, catalog, parts))
@@ -158,6 +163,25 @@ class Assembling:
         for path, reason in catalog.unreadable.items():
             log.error("journal_unreadable", journal=path.name, reason=reason)
         return committer, Journals(self.home.sessions, self.home.quarantine, committer), catalog
+
+    def _means(
+        self,
+        models: Models,
+        providers: OpenProviders[ChatProvider],
+        embeddings: OpenProviders[EmbeddingProvider],
+        committer: Committer,
+    ) -> Means:
+        return Means(
+            choose=models.choose,
+            embedding=lambda: self.config.memory.embedding.chosen(embeddings),
+            models_in_use=providers.in_use,
+            vectors_in_use=embeddings.in_use,
+            paid=self.figures.pay,
+            folder=self.home.plugins,
+            quarantine=self.home.quarantine,
+            committer=committer,
+            now=self.clock.now,
+        )
 
     def _plugins(self) -> Hooks:
         hooks = allowed_plugins(self.config, self.folders)
@@ -255,6 +279,7 @@ class Assembling:
         memory: Memory,
         facts: Facts,
         finding: FactFinding,
+        means: Means,
     ) -> Surroundings:
         return Surroundings(
             models=models,
@@ -270,6 +295,7 @@ class Assembling:
             memory=memory,
             facts=facts,
             finding=finding,
+            plugins_spent=means.spent,
             remembering=Remembering(self.home.workspace(self.config.agent.workspace), memory, self._here),
         )
 

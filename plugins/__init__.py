@@ -7,7 +7,7 @@ What an author meets:
 
     contracts    what a plugin may provide, and the `House` it is given; summaries: the same for compactions;
                  command_contract: the same for commands, and what they see of a conversation;
-                 embedding: the same for what makes vectors
+                 embedding: the same for what makes vectors; own_log: a log of a plugin's own
     errors       what a plugin may raise
     hookspecs    the hooks, each with its promise
     pruning      what a decision about pruning is given; compactions: the same, and what notices of them say;
@@ -96,6 +96,7 @@ if TYPE_CHECKING:
     from plugins.contracts import ToolContext as ToolContext
     from plugins.contracts import ToolOutput as ToolOutput
     from plugins.contracts import Wishes as Wishes
+    from plugins.embedding import Embed as Embed
     from plugins.embedding import EmbeddingProvider as EmbeddingProvider
     from plugins.embedding import Purpose as Purpose
     from plugins.errors import BadAnswer as BadAnswer
@@ -119,6 +120,9 @@ if TYPE_CHECKING:
     from plugins.memory.scope import Scope as Scope
     from plugins.memory.settings import EmbeddingKeys as EmbeddingKeys
     from plugins.memory.sources import Reading as Reading
+    from plugins.own_log import LogEntry as LogEntry
+    from plugins.own_log import LogUnusable as LogUnusable
+    from plugins.own_log import OwnLog as OwnLog
     from plugins.pruning import PruningBudget as PruningBudget
     from plugins.pruning import PruningContext as PruningContext
     from plugins.pruning import PruningRules as PruningRules
@@ -170,7 +174,7 @@ _NAMES = {
     "plugins.conformance.tool": "ToolConformance",
     "plugins.contracts": "AnswerForm CallDraft ChatProvider ChatRequest Clock Delta House ModelLimits ModelList NoSettings "
     "Reply ToldLimits Tool ToolContext ToolOutput Wishes",
-    "plugins.embedding": "EmbeddingProvider Purpose",
+    "plugins.embedding": "Embed EmbeddingProvider Purpose",
     "plugins.errors": "BadAnswer BadRequest ContextOverflow CredentialsRefused NoSuchModel PluginError ProviderError"
     " RateLimited SettingsRefused StreamCut ToolFailed Unreachable",
     "plugins.event_stream": "ServerSentEvent",
@@ -180,6 +184,7 @@ _NAMES = {
     "plugins.memory.scope": "Scope",
     "plugins.memory.sources": "Reading",
     "plugins.memory.settings": "EmbeddingKeys",
+    "plugins.own_log": "LogEntry LogUnusable OwnLog",
     "plugins.pruning": "PruningBudget PruningContext PruningRules",
     "plugins.refusals": "StatusRefused",
     "plugins.secrets": "Secret",

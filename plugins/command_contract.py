@@ -184,6 +184,10 @@ class ConversationView(Protocol):
         """The session's tokens by purpose and model, as the providers counted them."""
         ...
 
+    def spent_by_plugins(self) -> Mapping[str, Mapping[str, Usage]]:
+        """What plugins have used beside all sessions since the gateway started, by `plugin:NAME` and model."""
+        ...
+
     def inherited(self) -> Usage:
         """The tokens that had been spent before, where it is the fork of another session."""
         ...

@@ -22,8 +22,11 @@ from sessions.messages import ToolDefinition, Usage
 from sessions.sight import Sight
 
 if TYPE_CHECKING:
+    from plugins.embedding import Embed
     from plugins.facts.facts import Facts
     from plugins.memory.memory import Memory
+    from plugins.own_log import OwnLog
+    from plugins.summaries import Ask
     from plugins.transport import Transport
 
 S = TypeVar("S")
@@ -76,7 +79,9 @@ class House(msgspec.Struct, frozen=True, kw_only=True):
     its files, by their paths in it, no tool may change now. `environment` holds the process's environment variables.
     `told` is what this chat provider's server said of its models when it was asked last, perhaps elsewhere.
     `memory` and `facts` are the workspace's, for tools; None for what is opened before them. `account` is, for an embedding
-    provider, that of the chat provider of the same name.
+    provider, that of the chat provider of the same name. `ask` asks the configured model something beside every
+    conversation, within two minutes, and `embed` the memory's provider for vectors, within one; what a model used is counted
+    as `plugin:NAME`. `log` is the plugin's own. These three are None too for what is opened before: providers.
     """
 
     settings: Any
@@ -90,6 +95,9 @@ class House(msgspec.Struct, frozen=True, kw_only=True):
     memory: Memory | None = None
     facts: Facts | None = None
     account: ProviderAccount | None = None
+    ask: Ask | None = None
+    embed: Embed | None = None
+    log: OwnLog | None = None
 
 
 class NoSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -46,3 +46,12 @@ class EmbeddingProvider(Protocol):
         """As many vectors as there are texts, in their order, of finite numbers and not all zero. Whatever a server does,
         none is missing, guessed, or made of a part of its text. Raises a ProviderError."""
         ...
+
+
+class Embed(Protocol):
+    """The way to the memory's own provider, whichever the operator chose."""
+
+    async def __call__(self, texts: Sequence[str], purpose: Purpose) -> Sequence[Sequence[float]]:
+        """A vector for each of up to 256 texts; see `EmbeddingProvider.embed`. Raises a ProviderError, also where nobody
+        makes vectors."""
+        ...

@@ -23,7 +23,7 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ask(Protocol):
-    """One text-only request to the model that compactions use, without tools and shown to nobody."""
+    """One text-only request to a model (for a compaction, the one that they use), without tools and shown to nobody."""
 
     async def __call__(self, *, system: str, text: str, limit: int) -> Answered:
         """Ask with `system` as instructions and `text` as the message; `limit` is how many tokens the answer may have, as a

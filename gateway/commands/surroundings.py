@@ -14,6 +14,7 @@ from plugins.command_contract import Command
 from plugins.contracts import Clock
 from plugins.facts.facts import Facts
 from plugins.memory.memory import Memory
+from sessions.messages import Usage
 
 
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,3 +35,4 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     remembering: Remembering
     facts: Facts
     finding: FactFinding
+    plugins_spent: Callable[[], Mapping[str, Mapping[str, Usage]]] = dict

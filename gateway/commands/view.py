@@ -198,6 +198,10 @@ class View(MemoryView):
         """Tokens by purpose and model."""
         return {**self._transcript.spent, **self._around.facts.spent(self.session)}
 
+    def spent_by_plugins(self) -> Mapping[str, Mapping[str, Usage]]:
+        """Since the gateway started, beside all sessions."""
+        return self._around.plugins_spent()
+
     def inherited(self) -> Usage:
         """The tokens of the session that this one is a fork of."""
         return self._transcript.inherited

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar
 
 from plugins.command_contract import CommandFailed, CommandTime, ConversationView
@@ -22,12 +23,12 @@ class Usage:
         if argument:
             raise CommandFailed("/usage takes nothing after it.")
         spent, before = conversation.spent(), conversation.inherited()
-        came = ""
+        came = _of_plugins(conversation.spent_by_plugins())
         if before != Tokens():
             came = (
-                f"It is the fork of a session that had {before.input:,} tokens in ({before.cached:,} cached) and"
+                f"{came} It is the fork of a session that had {before.input:,} tokens in ({before.cached:,} cached) and"
                 f" {before.output:,} out until then; they are not counted here."
-            )
+            ).strip()
         if not spent:
             return " ".join(["No provider has counted any tokens in this session yet.", came]).strip()
         rows = [
@@ -38,6 +39,16 @@ class Usage:
             rows.append(_row("**all**", "", total))
         table = "\n".join(["| for | model | in | of it cached | out |", "|---|---|---:|---:|---:|", *rows])
         return f"{table}\n\n{came}" if came else table
+
+
+def _of_plugins(spent: Mapping[str, Mapping[str, Tokens]]) -> str:
+    """What plugins have used, which is nobody's session's, as sentences."""
+    return " ".join(
+        f"Beside all sessions {code(purpose)} has used {tokens.input:,} tokens in and {tokens.output:,} out of {code(model)}"
+        " since the gateway started."
+        for purpose, by_model in spent.items()
+        for model, tokens in by_model.items()
+    )
 
 
 def _row(purpose: str, model: str, tokens: Tokens) -> str:

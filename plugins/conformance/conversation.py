@@ -75,6 +75,7 @@ class StillConversation:
         self.mode = "followup"
         self.is_verbose = False
         self.tokens: Mapping[str, Mapping[str, Usage]] = {}
+        self.of_plugins: Mapping[str, Mapping[str, Usage]] = {}
         self.before = Usage()
         self.items: tuple[ContextItem, ...] = ()
         self.pruned = PrunedReport()
@@ -135,6 +136,10 @@ class StillConversation:
     def spent(self) -> Mapping[str, Mapping[str, Usage]]:
         """What `tokens` says."""
         return self.tokens
+
+    def spent_by_plugins(self) -> Mapping[str, Mapping[str, Usage]]:
+        """What `of_plugins` says."""
+        return self.of_plugins
 
     def inherited(self) -> Usage:
         """What `before` says."""

@@ -1,0 +1,145 @@
+"""What a plugin may use of the house: a model, vectors, a log of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.provided import own_log
+from gateway.provided.own_log import PluginLog
+from plugins.conformance.clock import SetClock
+from plugins.own_log import LogEntry, LogUnusable
+from sessions.committer import Committer
+from sessions.journal import Journals
+from sessions.verifying import verify_journal
+from tests.gateway.gateways import gateway
+from tests.shelf import Shelf
+
+SCRIBE = """
+from exuvia import ProviderError, ToolDefinition, ToolFailed, ToolOutput, hookimpl
+
+class Scribe:
+    definition = ToolDefinition(name="scribe", description="Asks, embeds, writes down.", parameters={"type": "object"})
+    repeatable = False
+
+    def __init__(self, house):
+        self.house = house
+
+    async def run(self, arguments, call):
+        answered = await self.house.ask(system="Be brief.", text="What is a crab?", limit=50)
+        try:
+            vectors = [len(each) for each in await self.house.embed(["a crab"], "note")]
+        except ProviderError as error:
+            vectors = str(error)
+        seq = await self.house.log.append({"said": answered.text, "vectors": vectors})
+        return ToolOutput(text=f"{seq} {[each.entry for each in await self.house.log.entries()]}")
+
+@hookimpl
+def register_tools():
+    return [Scribe]
+"""
+
+STORY: list[dict[str, Any]] = [
+    {"text": "A shelled animal.", "purpose": "plugin:scribe"},
+    {"text": "", "calls": [{"tool": "scribe", "arguments": {}}]},
+    {"text": "Done."},
+]
+
+
+async def test_a_tool_asks_a_model_has_vectors_made_and_keeps_a_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shelf = Shelf(tmp_path / "shelf", monkeypatch)
+    shelf.install("scribing", "scribe", SCRIBE)
+    home = tmp_path / "home"
+    settings = {"plugins.allow": ["scribe"], "memory.embedding.provider": "none"}
+    told = {
+        "said": "A shelled animal.",
+        "vectors": "Nobody makes vectors here: memory.embedding.provider names none that can.",
+    }
+
+    async with gateway(home, script=STORY, settings=settings) as running:
+        client = await running.connect()
+        await client.send("Write it down.")
+        assert (await client.until_event("tool_returned"))["output"] == f"1 {[told]}"
+        await client.until_event("turn_ended")
+        usage = await client.command("/usage")
+
+    assert "Beside all sessions `plugin:scribe` has used " in usage
+    assert "out of `scripted:script` since the gateway started." in usage
+    path = home / "plugins" / "scribe" / "log.jsonl"
+    assert json.loads(path.read_text())["entry"] == told
+    assert verify_journal(path).events == 1
+
+    async with gateway(home, script=STORY, settings=settings) as running:
+        client = await running.connect()
+        await client.command("/new")
+        await client.send("Write it down.")
+        assert (await client.until_event("tool_returned"))["output"] == f"2 {[told, told]}"
+
+
+# --- the log ----------------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def opened(folder: Path) -> AsyncIterator[PluginLog]:
+    """The log in a folder."""
+    async with Committer() as committer:
+        log = PluginLog(Journals(folder / "plugin", folder / "quarantine", committer), SetClock().now)
+        yield log
+        await log.close()
+
+
+async def test_entries_come_back_numbered_and_in_order_also_after_a_restart(tmp_path: Path) -> None:
+    async with opened(tmp_path) as log:
+        assert await asyncio.gather(*(log.append({"n": number}) for number in range(300))) == list(range(1, 301))
+        assert await log.entries(298) == [
+            LogEntry(seq=seq, at="2026-11-21T12:00:00.000Z", entry={"n": seq - 1}) for seq in (299, 300)
+        ]
+        assert [each.seq for each in await log.entries(limit=2)] == [1, 2]
+    async with opened(tmp_path) as log:
+        assert await log.append(None) == 301
+        assert [each.entry for each in await log.entries(299)] == [{"n": 299}, None]
+        assert await log.entries(301) == []
+
+
+async def test_a_log_that_nobody_uses_is_not_made(tmp_path: Path) -> None:
+    async with opened(tmp_path):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("entry", [object(), {1j: 2}, "\ud800", "x" * own_log.ENTRY])
+async def test_what_cannot_be_kept_is_refused_and_changes_nothing(entry: object, tmp_path: Path) -> None:
+    async with opened(tmp_path) as log:
+        with pytest.raises(LogUnusable):
+            await log.append(entry)
+        assert await log.append("well") == 1
+
+
+async def test_a_log_without_end_is_full_one_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own_log, "FULL", 1000)
+    async with opened(tmp_path) as log:
+        for _ in range(5):
+            await log.append("x" * 100)
+        with pytest.raises(LogUnusable, match="is full"):
+            await log.append("x" * 200)
+        assert len(await log.entries()) == 5
+
+
+async def test_a_damaged_log_is_left_as_it_is_and_said(tmp_path: Path) -> None:
+    async with opened(tmp_path) as log:
+        await log.append("one")
+        await log.append("two")
+    path = tmp_path / "plugin" / "log.jsonl"
+    harmed = path.read_bytes().replace(b"one", b"won")
+    path.write_bytes(harmed)
+    async with opened(tmp_path) as log:
+        for use in (log.entries, lambda: log.append("three")):
+            with pytest.raises(LogUnusable, match="cannot be used"):
+                await use()
+    assert path.read_bytes() == harmed
