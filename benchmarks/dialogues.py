@@ -13,7 +13,7 @@ from typing import ClassVar, Self
 import msgspec
 
 from plugins.contracts import ChatRequest, Delta, ModelLimits, NoSettings, Reply
-from plugins.facts.languages import language
+from plugins.languages.language import language
 from sessions.events import FORMAT, Event, MessageReceived, ModelReplied, SessionOpened, TurnEnded, TurnStarted
 from sessions.messages import Usage
 
@@ -124,7 +124,7 @@ class PerfectModel:
 
     def _kept(self, asked: str) -> list[dict[str, object]]:
         numbered = {found[2]: int(found[1]) for line in asked.splitlines() if (found := _LINE.fullmatch(line))}
-        new = asked[asked.index(f"{language('en').new}:") :]
+        new = asked[asked.index(f"{language('en').facts.new}:") :]
         fresh = [content for content in numbered if f" {content}\n" in new]
         replaced = self._told.replaced()
         return [

@@ -98,9 +98,9 @@ class FactDistilling:
 
     async def _ask(self, model: ChosenModel, batch: Sequence[Fact], known: Sequence[Fact], session: str) -> Answered:
         from plugins.facts import answers, distilling  # noqa: PLC0415 - not at the start
-        from plugins.facts.languages import language  # noqa: PLC0415 - not at the start
+        from plugins.languages.language import language  # noqa: PLC0415 - not at the start
 
-        spoken = language(self._tongue())
+        spoken = language(self._tongue()).facts
         return await self._asking.ask(
             model,
             spoken.distillation,

@@ -203,12 +203,12 @@ class FactFinding:
     async def _extract(self, row: SessionRow, turn: EndedTurn, model: ChosenModel) -> None:
         """Look through one turn. Nothing is extracted in a group: what is said there is not one person's."""
         from plugins.facts import answers, extracting  # noqa: PLC0415 - not at the start
-        from plugins.facts.languages import language  # noqa: PLC0415 - not at the start
+        from plugins.languages.language import language  # noqa: PLC0415 - not at the start
 
         event = FactsExtracted(session=row.session, ordinal=turn.ordinal, upto=turn.end)
         found = extracting.Extracted()
         if not turn.group and extracting.may_hold_facts(turn):
-            most, spoken = self._keys().max_facts, language(self._tongue())
+            most, spoken = self._keys().max_facts, language(self._tongue()).facts
             answer = await self._asking.ask(
                 model,
                 extracting.system(spoken, most),

@@ -38,6 +38,7 @@ The built-ins:
     commands/    what a person types after a slash
     context/     what keeps the context small
     embeddings/  what turns texts into vectors
+    languages/   what models are told, in each language
     memory/      what was written down is found again; memory/backend: the contract of where its index rests
 
 For authors' own tests:

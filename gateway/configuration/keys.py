@@ -18,6 +18,7 @@ from gateway.configuration.fitting import Fitting, Seconds, Timezone
 from gateway.configuration.secret_references import References
 from gateway.configuration.sources import Sources, merge
 from gateway.errors import ConfigRefused
+from plugins.languages.language import LanguageCode
 from plugins.memory.settings import AUTO, NONE, SQLITE, MemoryKeys
 from plugins.pruning import PruningRules
 from plugins.secrets import Secret
@@ -53,7 +54,7 @@ class AgentKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     model: _Text = "auto"
     fallback_models: tuple[_Text, ...] = ()
     instructions: _Text | None = None
-    language: Literal["en", "zh"] = "en"
+    language: LanguageCode = "en"
     timezone: Timezone | None = None
     verbose: bool = False
     workspace: _Text = "workspace"

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 
 import msgspec
 
-from plugins.context.fencing import ABOUT, Entry, divided, fenced
+from plugins.context.fencing import Entry, divided, fenced
 from plugins.errors import ContextOverflow
 from plugins.summaries import Answered, Ask
 from sessions.messages import Usage
@@ -27,10 +27,11 @@ OVERHEAD = 32
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked about each piece: `system` says who is asked, `text` what is wanted, and stands behind the record.
-    `limit` is how many tokens an answer may have, `window` how many the model takes in."""
+    """What is asked about each piece: `system` says who is asked, `about` what a record is, `text`, which stands behind it,
+    what is wanted. `limit` is how many tokens an answer may have, `window` how many the model takes in."""
 
     system: str
+    about: str
     text: str
     limit: int
     window: int
@@ -38,7 +39,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def room(self) -> int:
         """Estimated tokens of the record that one request may carry."""
-        beside = self.limit + estimate(ABOUT) + estimate(self.system) + estimate(self.text) + OVERHEAD
+        beside = self.limit + estimate(self.about) + estimate(self.system) + estimate(self.text) + OVERHEAD
         return max(LEAST_ROOM, int((self.window - beside) * MARGIN))
 
 
@@ -68,4 +69,4 @@ def spent(answers: Sequence[Answered]) -> Usage | None:
 
 async def _ask(piece: Sequence[Entry], question: Question, ask: Ask) -> Answered:
     text = f"{fenced(piece)}\n\n{question.text}"
-    return await ask(system=f"{question.system}\n\n{ABOUT}", text=text, limit=question.limit)
+    return await ask(system=f"{question.system}\n\n{question.about}", text=text, limit=question.limit)

@@ -14,19 +14,8 @@ from plugins.context.asking import Question, ask_in_pieces, spent
 from plugins.context.fencing import entries, harmless, unwrapped
 from plugins.context.silent import NO_REPLY
 from plugins.errors import ProviderError
+from plugins.languages.language import CODES, language
 from plugins.summaries import Answered, Ask, Flushed, FlushRules, Leaving
-
-SYSTEM_PROMPT = {
-    "en": "Session nearing compaction. Store durable memories now.",
-    "zh": "会话即将压缩。请立即保存需要长期记住的内容。",
-}
-"""`compaction.memory_flush.system_prompt` as shipped, by language."""
-
-PROMPT = {
-    "en": "Write any lasting notes to memory/YYYY-MM-DD.md; reply with NO_REPLY if nothing to store.",
-    "zh": "把值得长期保留的内容写入 memory/YYYY-MM-DD.md；如果没有需要保存的内容，请回复 NO_REPLY。",
-}
-"""`compaction.memory_flush.prompt` as shipped, by language. `YYYY-MM-DD` becomes the day."""
 
 LIMIT = 1_500
 """Tokens that the notes on one piece may have, at most an eighth of the window."""
@@ -34,22 +23,6 @@ LIMIT = 1_500
 LARGEST = 24_000
 """Characters of an answer that are taken; a model that repeats itself has no end."""
 
-_HOW = {
-    "en": (
-        "You have no tools: what you answer is appended to that file as it is. Answer with a short Markdown list, one note a"
-        " line, each understandable by itself: decisions and their reasons, preferences and corrections of the person,"
-        " facts, promises and open ends, with every name, path, number, date and identifier exactly as it was written. A"
-        " correction replaces what it corrects. Leave out small talk, what is general knowledge, and all passwords, keys and"
-        " tokens. Write in the language of the conversation, without a preface. Where nothing is worth keeping, the whole"
-        " answer is NO_REPLY."
-    ),
-    "zh": (
-        "你没有工具：你的回答会原样追加到该文件。请用简短的 Markdown 列表回答，每行一条，单独可读：决定及其理由、"
-        "对方的偏好和更正、事实、承诺和未完成的事项；名称、路径、数字、日期和标识符必须与原文完全一致。"
-        "更正取代被更正的内容。不要写寒暄、常识，也不要写密码、密钥和令牌。使用对话所用的语言，不要前言。"
-        "如果没有值得保存的内容，整个回答就是 NO_REPLY。"
-    ),
-}
 _LIST = re.compile(r"^\s*(?:[-*+•]|\d+[.)、]) *\S", re.MULTILINE)
 
 
@@ -89,21 +62,22 @@ def notes_in(answer: str) -> str:
 
 
 def _question(leaving: Leaving, rules: FlushRules) -> Question:
-    how = _worded("", _HOW, leaving.language)
-    prompt = _worded(rules.prompt, PROMPT, leaving.language).replace("YYYY-MM-DD", leaving.day)
+    spoken = language(leaving.language)
+    shipped = [language(code).flush for code in CODES]
+    prompt = _worded(rules.prompt, spoken.flush.prompt, [texts.prompt for texts in shipped])
     return Question(
-        system=_worded(rules.system_prompt, SYSTEM_PROMPT, leaving.language),
-        text=f"{prompt}\n\n{how}",
+        system=_worded(rules.system_prompt, spoken.flush.system, [texts.system for texts in shipped]),
+        about=spoken.record,
+        text=f"{prompt.replace('YYYY-MM-DD', leaving.day)}\n\n{spoken.flush.how}",
         limit=min(LIMIT, max(1, leaving.window // 8)),
         window=leaving.window,
     )
 
 
-def _worded(text: str, shipped: dict[str, str], language: str) -> str:
-    """What the operator wrote, or else what is shipped for the language."""
-    if text.strip() and text not in shipped.values():
-        return text
-    return shipped.get(language, shipped["en"])
+def _worded(text: str, spoken: str, shipped: Sequence[str]) -> str:
+    """What the operator wrote, or else what is shipped for the language; what is shipped for another is nothing that an
+    operator wrote."""
+    return text if text.strip() and text not in shipped else spoken
 
 
 def _flushed(answers: Sequence[Answered], reason: str) -> Flushed:

@@ -15,8 +15,9 @@ from plugins.context.extract import extracted
 from plugins.context.fencing import Entry, divided, entries, harmless, unwrapped
 from plugins.context.identifiers import is_named
 from plugins.context.summary_checks import Checked, accounted, check, is_excuse
-from plugins.context.summary_prompts import SYSTEM, mending, merging, question
+from plugins.context.summary_prompts import mending, merging, question, system
 from plugins.errors import ContextOverflow, ProviderError
+from plugins.languages.language import language
 from plugins.summaries import Answered, Ask, Leaving, Summary
 from sessions.tokens import estimate
 
@@ -106,7 +107,7 @@ class _Writing:
         raise _NoSummary("The summaries of the parts are too long to be merged.")
 
     async def _mended(self, tried: _Tried) -> _Tried:
-        asked = mending(tried.asked, tried.text, tried.checked.sentences)
+        asked = mending(self._leaving, tried.asked, tried.text, tried.checked.sentences)
         latest = (await asyncio.to_thread(divided, tried.record, self._question(asked).room))[-1]
         try:
             texts = await self._asked_about(latest, asked)
@@ -130,4 +131,6 @@ class _Writing:
         return _Tried(text=text, checked=checked, record=record, asked=asked)
 
     def _question(self, asked: str) -> Question:
-        return Question(system=SYSTEM, text=asked, limit=self._leaving.limit, window=self._leaving.window)
+        leaving = self._leaving
+        about = language(leaving.language).record
+        return Question(system=system(leaving), about=about, text=asked, limit=leaving.limit, window=leaving.window)

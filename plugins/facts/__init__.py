@@ -11,7 +11,7 @@ recalling  which of them answer a message; choosing: which are worth a place beh
 upkeep     what has to leave: the old, the least important, what is there twice; pure
 exchange   facts as one JSON document
 extracting what a model is asked to find in a turn; turns: what was said in one
-distilling how daily facts become few that stay; languages: what models are told
+distilling how daily facts become few that stay
 answers    the form of a model's answer, and what of an answer has it
 tools      `write_memory`
 settings   `[memory.facts]` of the configuration

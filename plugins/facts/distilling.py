@@ -11,9 +11,9 @@ import msgspec
 from plugins.context.fencing import harmless, mark_for
 from plugins.facts.answers import draft_of, rows_of
 from plugins.facts.book import Book
-from plugins.facts.languages import Language
 from plugins.facts.scoring import saying
 from plugins.facts.values import Draft, Fact, InvalidFact
+from plugins.languages.language import FactTexts
 
 BATCH = 12_000
 """Characters of facts in one request."""
@@ -78,7 +78,7 @@ def nearest(known: Sequence[Fact], fresh: Sequence[Fact]) -> list[Fact]:
     return [fact for fact in known if fact.id in shown]
 
 
-def request(fresh: Sequence[Fact], known: Sequence[Fact], language: Language) -> str:
+def request(fresh: Sequence[Fact], known: Sequence[Fact], language: FactTexts) -> str:
     """The facts as data, those that are kept already first, each with its number, and the question behind them."""
     told = [f"{number}. ({fact.type}) {harmless(fact.content)}" for number, fact in enumerate([*known, *fresh], 1)]
     mark = mark_for("\n".join(told))

@@ -8,9 +8,9 @@ import msgspec
 
 from plugins.context.fencing import harmless, mark_for
 from plugins.facts.answers import draft_of, rows_of
-from plugins.facts.languages import Language
 from plugins.facts.turns import EndedTurn
 from plugins.facts.values import Draft, InvalidFact
+from plugins.languages.language import FactTexts
 from plugins.memory.small_talk import is_small_talk
 from sessions.attachments import head_and_tail
 
@@ -46,12 +46,12 @@ def may_hold_facts(turn: EndedTurn) -> bool:
     return len(_without_trace(text)) >= SHORTEST
 
 
-def system(language: Language, most: int) -> str:
+def system(language: FactTexts, most: int) -> str:
     """What the model is told to do."""
     return language.extraction.replace("{most}", str(most))
 
 
-def request(turn: EndedTurn, language: Language) -> str:
+def request(turn: EndedTurn, language: FactTexts) -> str:
     """The turn as data, and the question behind it."""
     asked = harmless(head_and_tail(_without_trace(turn.asked), LONGEST_ASKED))
     answered = harmless(head_and_tail(_without_trace(turn.answered), LONGEST_ANSWERED))

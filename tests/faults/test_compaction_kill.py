@@ -14,8 +14,7 @@ import pytest
 
 from plugins.conformance.faults import Fault, Json
 from plugins.conformance.openai_server import KEY, OpenAIServer, Says
-from plugins.context.memory_flush import SYSTEM_PROMPT
-from plugins.context.summary_prompts import SYSTEM
+from plugins.languages.language import language
 from tests.faults.gateway_process import GatewayProcess, gateway_process, journals, verify
 from tests.gateway.gateways import Client
 from tests.gateway.long_session import assert_one_flush_before_each_compaction, notes, summary
@@ -26,7 +25,14 @@ WORDS = "one two three four five six seven eight nine ten " * 50
 def purpose(body: Json) -> str:
     """What a request is asked for, by its instructions."""
     told = body["messages"][0]["content"]
-    return "flush" if told.startswith(SYSTEM_PROMPT["en"]) else "summary" if told.startswith(SYSTEM) else "answer"
+    english = language("en")
+    return (
+        "flush"
+        if told.startswith(english.flush.system)
+        else "summary"
+        if told.startswith(english.summary.system)
+        else "answer"
+    )
 
 
 class Condenser(OpenAIServer):

@@ -17,12 +17,12 @@ import pytest
 
 from plugins.conformance.faults import Fault, Json
 from plugins.conformance.openai_server import KEY, OpenAIServer, Says
-from plugins.facts.languages import language
+from plugins.languages.language import language
 from tests.faults.gateway_process import ROOT, gateway_process
 from tests.faults.stage import needs_strace
 
 TURNS = 4
-ENGLISH = language("en")
+ENGLISH = language("en").facts
 
 
 class FactModel(OpenAIServer):

@@ -19,10 +19,10 @@ from gateway.models.choosing import Models
 from plugins.contracts import ChatRequest, Delta, ModelLimits, Reply
 from plugins.facts.events import FactsExtracted
 from plugins.facts.facts import Facts
-from plugins.facts.languages import language
 from plugins.facts.scoring import worth
 from plugins.facts.settings import FactKeys
 from plugins.facts.values import Draft, Fact, Origin
+from plugins.languages.language import language
 from sessions.committer import Committer
 from sessions.journal import Journals
 from sessions.store import START, Log, Position
@@ -69,7 +69,7 @@ class KeepingModel:
     async def stream(self, request: ChatRequest) -> AsyncIterator[Delta | Reply]:
         self.asked += 1
         said = request.context.messages[-1].text
-        new = said[said.index(f"{language('en').new}:") :].splitlines()
+        new = said[said.index(f"{language('en').facts.new}:") :].splitlines()
         contents = [line.partition(") ")[2] for line in new if ". (" in line]
         rows = [{"content": each, "type": "fact", "importance": importance(each), "tags": []} for each in contents]
         yield Reply(text=json.dumps({"facts": rows}), calls=(), stop="end", usage=None, model="all")

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.conversations.instructions import SHIPPED, SHIPPED_ZH, standing_instructions
+from gateway.conversations.instructions import standing_instructions
 from gateway.conversations.workspace_notes import MOST_TOKENS, SHARE, TOKEN_BYTES, WorkspaceNotes
+from plugins.languages.language import language
 from sessions.events import InstructionsSet
 from tests.gateway.stage import Model, Stage, says
 
@@ -82,6 +83,8 @@ async def test_what_is_no_text_or_empty_harms_nothing(tmp_path: Path) -> None:
 def test_the_day_is_told_in_the_configured_zone_and_language() -> None:
     late = datetime(2026, 11, 21, 23, 30, tzinfo=UTC)
     east = late.astimezone(timezone(timedelta(hours=8), "CST"))
-    assert standing_instructions(None, "en", late) == f"{SHIPPED}\nToday is Saturday, 2026-11-21 (UTC).\n"
-    assert standing_instructions(None, "zh", east) == f"{SHIPPED_ZH}\n今天是 2026-11-22（CST）。\n"
+    assert (
+        standing_instructions(None, "en", late) == f"{language('en').instructions}\nToday is Saturday, 2026-11-21 (UTC).\n"
+    )
+    assert standing_instructions(None, "zh", east) == f"{language('zh').instructions}\n今天是 2026-11-22（CST）。\n"
     assert standing_instructions("Be brief.", "en", east).startswith("Be brief.\n\nToday is Sunday, 2026-11-22")

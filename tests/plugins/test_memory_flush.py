@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from plugins.context.memory_flush import PROMPT, SYSTEM_PROMPT, MemoryFlush, notes_in
+from plugins.context.memory_flush import MemoryFlush, notes_in
 from plugins.context.silent import NO_REPLY
 from plugins.errors import ContextOverflow, ProviderError, RateLimited
+from plugins.languages.language import language
 from plugins.summaries import Flushed, FlushRules, Leaving
 from sessions.messages import Usage
 from sessions.tokens import estimate
@@ -45,7 +46,7 @@ async def test_an_operators_prompts_stand_in_place_of_the_shipped_ones() -> None
     await flush(ASKED, model, FlushRules(system_prompt="Be a librarian.", prompt="File it under YYYY-MM-DD."))
     assert model.systems[0].startswith("Be a librarian.\n")
     assert "File it under 2026-11-21." in model.texts[0]
-    assert SYSTEM_PROMPT["en"] not in model.systems[0]
+    assert language("en").flush.system not in model.systems[0]
 
 
 async def test_the_shipped_prompts_are_in_the_persons_language() -> None:
@@ -55,8 +56,8 @@ async def test_the_shipped_prompts_are_in_the_persons_language() -> None:
     )
     for rules in (SEEDS, FlushRules(system_prompt="", prompt="")):
         await flush(chinese, model, rules)
-        assert model.systems[-1].startswith(SYSTEM_PROMPT["zh"])
-        assert PROMPT["zh"].replace("YYYY-MM-DD", "2026-11-21") in model.texts[-1]
+        assert model.systems[-1].startswith(language("zh").flush.system)
+        assert language("zh").flush.prompt.replace("YYYY-MM-DD", "2026-11-21") in model.texts[-1]
 
 
 @pytest.mark.parametrize(
