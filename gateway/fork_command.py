@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from itertools import chain, count
 from pathlib import Path
 from typing import TextIO
 
@@ -14,10 +13,8 @@ from gateway.home import Home
 from gateway.session_commands import WELL, print_json
 from gateway.session_files import Listing, find_journal, listings
 from sessions.beginnings import new_session_id
-from sessions.forking import CannotFork, fork
+from sessions.forking import CannotFork, fork, fork_key
 from sessions.home_lock import HomeLock
-
-LONGEST_KEY = 64
 
 
 def fork_session(folder: Path, name: str, out: TextIO, *, at: int | None, key: str | None, as_json: bool) -> int:
@@ -41,9 +38,7 @@ def fork_session(folder: Path, name: str, out: TextIO, *, at: int | None, key: s
 
 def _key(parent: Listing, wanted: str | None, used: set[str]) -> str:
     if wanted is None:
-        endings = chain(["-fork"], (f"-fork-{number}" for number in count(2)))
-        keys = (parent.key[: LONGEST_KEY - len(ending)] + ending for ending in endings)
-        return next(key for key in keys if key not in used)
+        return fork_key(parent.key, used)
     try:
         key = msgspec.convert(wanted, Key)
     except msgspec.ValidationError:

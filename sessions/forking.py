@@ -1,12 +1,13 @@
-"""Forking: a session that goes on from a past moment of another, beside it. For threads and commands; nobody else may have
-the home meanwhile.
+"""Forking: a session that goes on from a past moment of another, beside it. For threads and commands. The parent may be
+written meanwhile, behind the moment that is named; no other fork may be made in the folder.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from datetime import datetime
+from itertools import chain, count
 from pathlib import Path
 
 import msgspec
@@ -21,6 +22,9 @@ from sessions.store import START, Position
 from sessions.transcript import Transcript
 from sessions.verifying import reading, verify_lines
 from sessions.wire import InvalidLine, decode, encode
+
+LONGEST_KEY = 64
+"""Characters of the name of a conversation."""
 
 DRAFT = ".draft"
 """What the name of a fork ends in until it is whole."""
@@ -39,12 +43,19 @@ class Fork(msgspec.Struct, frozen=True, kw_only=True):
     parent_seq: int
 
 
-def fork(parent: Path, session: str, key: str, now: datetime, *, at: int | None = None) -> Fork:
+def fork_key(key: str, used: Container[str]) -> str:
+    """A key for a fork of a session, made of its own, that is not used yet."""
+    endings = chain(["-fork"], (f"-fork-{number}" for number in count(2)))
+    keys = (key[: LONGEST_KEY - len(ending)] + ending for ending in endings)
+    return next(key for key in keys if key not in used)
+
+
+def fork(parent: Path, session: str, key: str, now: datetime, *, at: int | None = None, exactly: bool = True) -> Fork:
     """Copy a journal up to event `at`, which must stand where nothing is left to do (by default the last such event), into
-    that of a new session beside it; returns once it is durable. Raises CannotFork, UnknownSession, StorageFailed,
-    JournalDamaged."""
+    that of a new session beside it; returns once it is durable. With `exactly` false it is the last such event up to `at`.
+    Raises CannotFork, UnknownSession, StorageFailed, JournalDamaged."""
     with reading(parent) as descriptor:
-        last = _place(descriptor, parent, at)
+        last = _place(descriptor, parent, at, exactly=exactly)
         made = Fork(session=session, key=key, parent=parent.stem, parent_seq=last.seq)
         event = SessionForked(session=session, key=key, parent=parent.stem, parent_seq=last.seq)
         line, _ = encode(Recorded(seq=last.seq + 1, at=stamp(now), turn=None, event=event), last.sum)
@@ -75,14 +86,15 @@ class _Places:
         self._transcript = Transcript()
 
     def __call__(self, line: bytes) -> None:
-        self._transcript = evolve(self._transcript, decode(line), len(line))
         here = self.here
+        if self._at is None or here.seq < self._at:
+            self._transcript = evolve(self._transcript, decode(line), len(line))
         self.here = Position(seq=here.seq + 1, offset=here.offset + len(line), sum=line[-19:-3])
-        if self._transcript.finished and (self._at is None or self.here.seq <= self._at):
+        if (self._at is None or self.here.seq <= self._at) and self._transcript.finished:
             self.last = self.here
 
 
-def _place(descriptor: int, path: Path, at: int | None) -> Position:
+def _place(descriptor: int, path: Path, at: int | None, *, exactly: bool) -> Position:
     places = _Places(at)
     try:
         verify_lines(descriptor, path, START, os.fstat(descriptor).st_size, places)
@@ -93,7 +105,7 @@ def _place(descriptor: int, path: Path, at: int | None) -> Position:
             raise
     if at is not None and at > places.here.seq:
         raise CannotFork(f"{path.stem} has no event {at}; its last is {places.here.seq}.")
-    if at is not None and at != places.last.seq:
+    if at is not None and at != places.last.seq and exactly:
         before = f"the last place before is {places.last.seq}" if places.last.seq else "nor does any before it"
         raise CannotFork(f"Event {at} of {path.stem} does not stand between turns; {before}.")
     if not places.last.seq:

@@ -19,7 +19,8 @@ class SessionRow(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """What is known of one session without opening it.
 
     `head` is its last durable seq and `at` that event's time. `size` (bytes) and `mtime_ns` are the journal's when this was
-    known to be true; an `mtime_ns` of 0 says that nobody has verified it. `settled`: nothing is left to finish.
+    known to be true; an `mtime_ns` of 0 says that nobody has verified it. `settled`: nothing is left to finish. `title` is
+    what its person calls it, if anything.
     """
 
     session: str
@@ -33,6 +34,7 @@ class SessionRow(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     mtime_ns: int
     settled: bool
     closed: bool
+    title: str = ""
 
     @property
     def name(self) -> Name:

@@ -42,7 +42,7 @@ def survey(folder: Path, known: Mapping[str, SessionRow]) -> Survey:
         try:
             now = entry.stat(follow_symlinks=False)
             if row is None or (row.size, row.mtime_ns) != (now.st_size, now.st_mtime_ns):
-                found.changed.append(_read_row(Path(entry.path), now))
+                found.changed.append(read_row(Path(entry.path), now))
         except (InvalidLine, OSError) as error:
             found.unreadable[Path(entry.path)] = str(error)
             if row is not None:
@@ -61,7 +61,9 @@ def _journals(folder: Path) -> list[os.DirEntry[str]]:
         return []
 
 
-def _read_row(path: Path, found: os.stat_result) -> SessionRow:
+def read_row(path: Path, found: os.stat_result) -> SessionRow:
+    """What a journal's first and last lines say of a session that nobody has opened. Blocks; InvalidLine, OSError,
+    UnknownSession."""
     if not stat.S_ISREG(found.st_mode):
         raise InvalidLine("it is not a regular file")  # opening a pipe would wait for ever
     descriptor = open_to_read(path)

@@ -1,6 +1,7 @@
 """Conversations and their turns.
 
 switchboard, chat      which conversation a message belongs to; one key of one person
+forks                  sessions beside another, which go on from a past moment of it
 standings              how each session stands, told to the catalog: rows and checkpoints
 conversation           the two coroutines that own one session
 makings                what each is made of, and what the configuration says to it

@@ -18,12 +18,13 @@ from gateway.commands.parsing import Typed, parse_command
 from gateway.conversations.compacting import Compacting
 from gateway.conversations.inbox import Inbox
 from gateway.conversations.live import Live
+from gateway.conversations.standings import TITLE
 from gateway.conversations.turn import Turn
 from gateway.conversations.typed_commands import TypedCommands
 from plugins.command_contract import Command
 from plugins.contracts import Clock
 from sessions.errors import StorageFailed
-from sessions.events import MessageReceived, SessionClosed
+from sessions.events import MessageReceived, SessionClosed, SettingChanged
 from sessions.recorder import Recorder
 from sessions.transcript import OpenTurn, Waiting
 
@@ -99,6 +100,15 @@ class Conversation:
         """Whether clients are to show what happens beside the conversation: what the session chose, or is configured."""
         chosen = self.recorder.transcript.settings.get(VERBOSE)
         return self._verbose() if chosen is None else chosen == "on"
+
+    @property
+    def title(self) -> str:
+        """What the session's person calls it; empty for nothing."""
+        return self.recorder.transcript.settings.get(TITLE, "")
+
+    async def rename(self, title: str, person: str) -> None:
+        """Call the session so, durably; an empty title takes it away. StorageFailed."""
+        await self.recorder.record(SettingChanged(name=TITLE, value=title or None, by=person))
 
     @property
     def resting(self) -> bool:

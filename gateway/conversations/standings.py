@@ -8,6 +8,9 @@ from sessions.journal import Journals
 from sessions.receipts import Receipts
 from sessions.recorder import Recorder
 
+TITLE = "title"
+"""The session's setting that says what its person calls it."""
+
 CHECKPOINT_EVERY = 256
 """Events after which a checkpoint spares a restart from folding them again."""
 
@@ -57,6 +60,7 @@ class Standings:
                 mtime_ns=stat.st_mtime_ns,
                 settled=settled and transcript.finished and stat.st_size == recorder.position.offset,
                 closed=transcript.closed is not None,
+                title=transcript.settings.get(TITLE, ""),
             )
         )
 

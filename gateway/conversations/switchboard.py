@@ -16,12 +16,14 @@ import structlog
 
 from gateway.conversations.chat import Chat
 from gateway.conversations.conversation import Conversation
-from gateway.conversations.standings import Standings
+from gateway.conversations.forks import Forks
+from gateway.conversations.standings import TITLE, Standings
 from plugins.contracts import Clock
 from sessions.beginnings import new_session_id
 from sessions.catalog import Catalog, SessionRow
 from sessions.errors import JournalDamaged, SessionsError
-from sessions.events import FORMAT, SessionOpened, Succession
+from sessions.events import FORMAT, SessionOpened, SettingChanged, Succession
+from sessions.forking import Fork
 from sessions.journal import Journals
 from sessions.opening import open_session
 from sessions.recorder import Recorder
@@ -75,6 +77,7 @@ class Switchboard:
         self._last_news: dict[tuple[str, str], float] = {}
         self._failures: dict[tuple[str, str], int] = {}
         self._standings = Standings(catalog, journals)
+        self._forks = Forks(catalog, journals, clock)
         self._pausing = False
         self._stopping = False
         self._background: set[asyncio.Task[Any]] = set()
@@ -159,13 +162,19 @@ class Switchboard:
         """A person's keys, each with its current session, as far as it is durable."""
         return [self._as_of_now(row) for row in self._catalog.sessions(person)]
 
+    async def fork(self, person: str, parent: str, key: str | None, upto: int | None) -> Fork:
+        """Begin a session under a key of its own, which goes on from a past moment of another, as `Forks.make` says."""
+        # Whoever asked may be gone before it is done; the catalog must know it all the same.
+        return await asyncio.shield(self._spawn(self._forks.make(person, parent, key, upto)))
+
     def _as_of_now(self, row: SessionRow) -> SessionRow:
         chat = self._chats.get((row.person, row.key))
         conversation = chat.conversation(row.session) if chat else None
         if conversation is None:
             return row
         recorder = conversation.recorder
-        return msgspec.structs.replace(row, head=recorder.durable, at=recorder.durable_transcript.at)
+        at = recorder.durable_transcript.at
+        return msgspec.structs.replace(row, head=recorder.durable, at=at, title=conversation.title)
 
     async def _restore(self, name: tuple[str, str]) -> Chat:
         """Open what of a chat is not in memory: its current session, and older ones with something to finish."""
@@ -261,6 +270,8 @@ class Switchboard:
             else:
                 self._forget_empty(session)
             raise
+        if chat.current and (title := chat.current.title):
+            recorder.note(SettingChanged(name=TITLE, value=title, by=chat.person))
         conversation = self._build(chat, recorder)
         self._standings.put(recorder)
         self._own(chat, conversation)

@@ -6,7 +6,7 @@ token, people        the gateway's own token; who there is, and which token name
 listening            where it is, and whom it lets in there
 passes, callers      what a browser shows instead of a token: cookies and one-time links; who sends a request
 greeting, websocket  how a connection says who is there; what its frames do
-frames               what may be said on either side
+frames, refused      what may be said on either side; why a frame was not done
 uploads              HTTP: files on their way in and out
 outbox, subscribers  everything that goes to one client, at its own pace: cursors, not queues
 history              pages of earlier events

@@ -21,6 +21,7 @@ GREETING_LIMIT = 64 * 1024
 """Bytes of the largest frame before authentication."""
 ATTACHMENTS = 20
 """Files that one message may have."""
+TITLE_CHARACTERS = 100
 
 _KEY, _SESSION_ID, _SHA256 = r"\A[A-Za-z0-9._:-]{1,64}\Z", r"\A[A-Za-z0-9-]{1,64}\Z", r"\A[0-9a-f]{64}\Z"
 
@@ -95,11 +96,25 @@ class Sessions(_Frame, frozen=True, kw_only=True, tag="sessions"):
     id: FrameId
 
 
+class Fork(_Frame, frozen=True, kw_only=True, tag="fork"):
+    id: FrameId
+    session: Key
+    session_id: SessionId | None = None
+    upto: Seq | None = None
+    key: Key | None = None
+
+
+class Rename(_Frame, frozen=True, kw_only=True, tag="rename"):
+    id: FrameId
+    session: Key
+    title: Annotated[str, msgspec.Meta(max_length=TITLE_CHARACTERS)]
+
+
 class Ping(_Frame, frozen=True, kw_only=True, tag="ping"):
     id: FrameId | None = None
 
 
-ClientFrame: TypeAlias = Hello | Send | Subscribe | Unsubscribe | Cancel | History | Sessions | Ping
+ClientFrame: TypeAlias = Hello | Send | Subscribe | Unsubscribe | Cancel | History | Sessions | Fork | Rename | Ping
 
 _decode: Callable[[str], ClientFrame] = msgspec.json.Decoder(ClientFrame).decode
 _encode = msgspec.json.Encoder().encode

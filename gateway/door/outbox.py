@@ -72,7 +72,7 @@ class Outbox:
     def tell_settings(self, chat: Chat, frame_id: str | None = None) -> None:
         """Say how a chat's current session is set, as an answer to the frame with this id if one asked."""
         if (current := chat.current) is not None:
-            settings = {"queue": current.inbox.mode, "verbose": current.verbose}
+            settings = {"queue": current.inbox.mode, "verbose": current.verbose, "title": current.title}
             ids = {"id": frame_id} if frame_id is not None else {}
             self.answer(frames.frame("settings", **ids, session=chat.key, session_id=current.session, **settings))
 

@@ -20,10 +20,13 @@ from gateway.door.greeting import UNAUTHORIZED, GreetingBound, Uninvited, greete
 from gateway.door.history import page_before
 from gateway.door.outbox import Outbox
 from gateway.door.people import Admission
+from gateway.door.refused import Refused, error_frame
 from gateway.door.uploads import UnknownAttachment, Uploads
 from gateway.errors import Busy, Conflict, DamagedSession, sentence_of
+from gateway.terminal.printable import one_line
 from plugins.command_contract import CommandHelp
 from sessions.errors import SessionsError, StorageFailed
+from sessions.forking import CannotFork
 from sessions.messages import Attachment
 
 STRANGERS = 64
@@ -249,7 +252,7 @@ class Connection:
         try:
             await self._do(frame)
         except (Refused, SessionsError, Busy, Conflict, DamagedSession, UnknownAttachment) as error:
-            self._outbox.answer(_error_frame(error, frame.id if not isinstance(frame, frames.Hello) else None))
+            self._outbox.answer(error_frame(error, frame.id if not isinstance(frame, frames.Hello) else None))
 
     async def _do(self, frame: frames.ClientFrame) -> None:
         match frame:
@@ -267,6 +270,10 @@ class Connection:
                 await self._history(frame)
             case frames.Sessions():
                 self._sessions(frame)
+            case frames.Fork():
+                await self._fork(frame)
+            case frames.Rename():
+                await self._rename(frame)
             case frames.Ping():
                 self._outbox.answer(frames.frame("pong", id=frame.id))
             case frames.Hello():
@@ -318,7 +325,7 @@ class Connection:
         try:
             await chat.until_durable(received)
         except SessionsError as error:
-            self._outbox.withdraw(received.session, received.seq, accepted, _error_frame(error, frame_id))
+            self._outbox.withdraw(received.session, received.seq, accepted, error_frame(error, frame_id))
         else:
             self._outbox.settle(received.session, received.seq, accepted)
             if attachments:
@@ -326,11 +333,7 @@ class Connection:
 
     async def _subscribe(self, frame: frames.Subscribe) -> None:
         chat = await self._known(frame.session)
-        current = chat.current.session if chat.current is not None else chat.damaged_session
-        session = frame.session_id or current
-        head = chat.head(session)
-        if head is None:
-            raise Refused("unknown_session", f"{frame.session} has no session {session}.")
+        session, head = self._session(chat, frame.session_id)
         after = head if frame.after is None else frame.after
         if after > head:
             raise Refused("bad_request", f"{session} ends at {head}.", head=head)
@@ -340,11 +343,7 @@ class Connection:
 
     async def _history(self, frame: frames.History) -> None:
         chat = await self._known(frame.session)
-        current = chat.current.session if chat.current is not None else chat.damaged_session
-        session = frame.session_id or current
-        head = chat.head(session)
-        if head is None:
-            raise Refused("unknown_session", f"{frame.session} has no session {session}.")
+        session, head = self._session(chat, frame.session_id)
         before = min(head + 1, frame.before if frame.before is not None else head + 1)
         lines = await page_before(chat, session, before, frame.limit)
         first = before - len(lines)
@@ -352,10 +351,34 @@ class Connection:
 
     def _sessions(self, frame: frames.Sessions) -> None:
         rows = [
-            {"session": row.key, "session_id": row.session, "head": row.head, "at": row.at}
+            {"session": row.key, "session_id": row.session, "head": row.head, "at": row.at, "title": row.title}
             for row in self._door.switchboard.sessions(self._person)
         ]
         self._outbox.answer(frames.frame("sessions", id=frame.id, sessions=rows))
+
+    async def _fork(self, frame: frames.Fork) -> None:
+        chat = await self._known(frame.session)
+        session, _ = self._session(chat, frame.session_id)
+        try:
+            made = await self._door.switchboard.fork(self._person, session, frame.key, frame.upto)
+        except CannotFork as error:
+            raise Refused("bad_request", str(error)) from error
+        forked = frames.frame(
+            "forked",
+            id=frame.id,
+            session=made.key,
+            session_id=made.session,
+            parent=made.parent,
+            parent_seq=made.parent_seq,
+        )
+        self._outbox.answer(forked)
+
+    async def _rename(self, frame: frames.Rename) -> None:
+        chat = await self._known(frame.session)
+        if chat.current is None:
+            raise Refused("bad_request", "The log of this session is damaged; /new goes on.")
+        await chat.current.rename(one_line(frame.title, frames.TITLE_CHARACTERS), self._person)
+        self._outbox.tell_settings(chat, frame.id)
 
     async def _known(self, key: str) -> Chat:
         chat = await self._door.switchboard.chat(self._person, key, create=False)
@@ -363,30 +386,14 @@ class Connection:
             raise Refused("unknown_session", f"There is no session {key}; a message to it makes it.")
         return chat
 
+    def _session(self, chat: Chat, wanted: str | None) -> tuple[str, int]:
+        """A session of a chat, the current one by default, and its last seq."""
+        session = wanted or (chat.current.session if chat.current is not None else chat.damaged_session)
+        if (head := chat.head(session)) is None:
+            raise Refused("unknown_session", f"{chat.key} has no session {session}.")
+        return session, head
+
     def _spawn(self, work: Awaitable[None]) -> None:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-class Refused(Exception):
-    """A frame asks what cannot be done; `code` and fields go into the `error` frame."""
-
-    def __init__(self, code: str, sentence: str, **fields: int) -> None:
-        super().__init__(sentence)
-        self.code = code
-        self.fields = fields
-
-
-def _error_frame(error: Exception, frame_id: str | None) -> bytes:
-    match error:
-        case Refused():
-            return frames.error(error.code, str(error), frame_id, **error.fields)
-        case UnknownAttachment():
-            return frames.error("bad_request", str(error), frame_id)
-        case Conflict():
-            return frames.error("conflict", str(error), frame_id)
-        case Busy():
-            return frames.error("busy", str(error), frame_id, retry_after=1)
-        case _:
-            return frames.error("storage_failed", sentence_of(error), frame_id)

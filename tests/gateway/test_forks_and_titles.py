@@ -1,0 +1,119 @@
+"""Over the websocket: sessions that go on from a past moment of another, and what sessions are called."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from tests.gateway.gateways import Client, Frame, gateway
+from tests.gateway.test_people import ANA
+
+
+async def fork(client: Client, **fields: Any) -> Frame:
+    """What a `fork` is answered with."""
+    await client.say("fork", id="f", session=fields.pop("session", "main"), **fields)
+    return await client.until(lambda frame: frame.get("id") == "f")
+
+
+async def listed(client: Client) -> dict[str, Frame]:
+    """The sessions by their keys."""
+    await client.say("sessions", id="s")
+    frame = await client.until_type("sessions", id="s")
+    return {row["session"]: row for row in frame["sessions"]}
+
+
+async def test_a_fork_goes_on_from_a_past_moment_while_its_parent_goes_on_too(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as running:
+        client = await running.connect()
+        for text in ("one", "two"):
+            await client.chat(text)
+        second = next(e for _, e in client.events() if e["kind"] == "message_received" and e["text"] == "two")
+        made = await fork(client, upto=second["seq"] - 1)
+        assert (made["type"], made["session"], made["parent_seq"]) == ("forked", "main-fork", second["seq"] - 1)
+        assert await client.chat("another two", session="main-fork") == "another two"
+        assert await client.chat("three") == "three"
+        said = {
+            key: [e["text"] for e in events if e["kind"] == "message_received"] for key, events in running.journals().items()
+        }
+        assert said == {made["parent"]: ["one", "two", "three"], made["session_id"]: ["one", "another two"]}
+
+
+async def test_a_fork_in_the_middle_of_a_turn_ends_before_it(tmp_path: Path) -> None:
+    async with gateway(tmp_path, script=[{"text": "first"}, {"text": "a b c d e f", "delay_ms": 100}]) as running:
+        client = await running.connect()
+        await client.chat("one")
+        end = client.events()[-1][1]["seq"]
+        await client.send("two")
+        await client.until_type("delta")
+        made = await fork(client)
+        assert made["parent_seq"] == end
+        assert running.journals()[made["session_id"]][-1]["kind"] == "session_forked"
+        await client.until_event("turn_ended")
+
+
+async def test_a_fork_survives_a_restart_and_forks_have_keys_of_their_own(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as running:
+        client = await running.connect()
+        await client.chat("one")
+        made = [await fork(client) for _ in range(2)] + [await fork(client, key="elsewhere")]
+        assert [frame["session"] for frame in made] == ["main-fork", "main-fork-2", "elsewhere"]
+        again = await fork(client, key="elsewhere")
+        assert (again["type"], again["code"]) == ("error", "bad_request")
+        assert (await fork(client, session="nobody"))["code"] == "unknown_session"
+        assert (await fork(client, session_id="20261121-000000-aaaaaa"))["code"] == "unknown_session"
+    async with gateway(tmp_path) as running:
+        client = await running.connect()
+        assert list(await listed(client)) == ["elsewhere", "main", "main-fork", "main-fork-2"]
+        assert await client.chat("two", session="main-fork-2") == "two"
+
+
+async def test_forks_that_are_made_at_once_are_all_whole(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as running:
+        client = await running.connect()
+        await client.chat("one")
+        for number in range(8):
+            await client.say("fork", id=f"f{number}", session="main")
+        made = [await client.until(lambda frame: frame["type"] == "forked") for _ in range(8)]
+        assert len({frame["session"] for frame in made}) == 8
+        assert await asyncio.gather(*(client_of(running, frame["session"]) for frame in made)) == ["two"] * 8
+
+
+async def client_of(running: Any, key: str) -> str:
+    client: Client = await running.connect()
+    return await client.chat("two", session=key)
+
+
+async def test_nobody_forks_or_renames_what_is_anothers(tmp_path: Path) -> None:
+    async with gateway(tmp_path, settings={"people.ana.token": ANA}) as running:
+        owner, ana = await running.connect(), await running.connect(ANA)
+        await owner.chat("one")
+        await ana.chat("hers")
+        parent = next(s for s, events in running.journals().items() if events[0]["person"] == "owner")
+        assert (await fork(ana, session_id=parent))["code"] == "unknown_session"
+        await ana.say("rename", id="r", session="main", title="Hers")
+        await ana.until_type("settings", id="r")
+        assert (await listed(owner))["main"]["title"] == ""
+
+
+async def test_a_title_is_told_to_everybody_who_follows_and_outlives_a_restart_and_new(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as running:
+        client, other = await running.connect(), await running.connect()
+        await client.chat("one")
+        await other.say("subscribe", id="s", session="main")
+        assert (await other.until_type("settings", id="s"))["title"] == ""
+        await client.say("rename", id="r", session="main", title="The \n garden\u202e ")
+        assert (await client.until_type("settings", id="r"))["title"] == "The garden"
+        assert (await other.until_type("settings"))["title"] == "The garden"
+        assert (await listed(client))["main"]["title"] == "The garden"
+        await client.command("/new")
+        assert (await listed(client))["main"]["title"] == "The garden"
+    (tmp_path / "catalog.sqlite").unlink()
+    async with gateway(tmp_path) as running:
+        client = await running.connect()
+        async with asyncio.timeout(10):  # a lost catalog is made again behind the start
+            while (await listed(client))["main"]["title"] != "The garden":
+                await asyncio.sleep(0.02)
+        await client.say("rename", id="r", session="main", title="")
+        assert (await client.until_type("settings", id="r"))["title"] == ""
+        assert (await listed(client))["main"]["title"] == ""
