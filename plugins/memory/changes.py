@@ -13,7 +13,8 @@ from plugins.memory.backend import Document, MemoryBackend
 from plugins.memory.sources import Source
 
 
-class Due(msgspec.Struct, frozen=True, kw_only=True):
+# There may be tens of thousands, which the garbage collector need not look through: none can be part of a cycle.
+class Due(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A document that the index does not know as it is now. `state` is the source's, from the last reading."""
 
     source: Source

@@ -28,7 +28,7 @@ _MARK = re.compile(r"\s*<!--.*?-->\s*")
 _DAY = re.compile(r"(?:^|/)(\d{4}-\d{2}-\d{2})[^/]*\.md$")
 
 
-class Chunk(msgspec.Struct, frozen=True, kw_only=True):
+class Chunk(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A piece of a note or of another document: its lines from `first` to `last`, counted from 1, and the headings it stands
     under, outermost first. `text` is what stands there. `day`, YYYY-MM-DD, is empty for what is of no day, `owner` for what
     is everybody's; `senders` are those who speak in it. What is `private` is for private chats alone. `source` is the name

@@ -21,7 +21,7 @@ from plugins.memory.remarks import nothing_found, remarks_on
 from plugins.memory.scope import Scope
 from plugins.memory.settings import NONE, MemoryKeys
 from plugins.memory.sources import Source
-from plugins.memory.upkeep import Upkeep, Upkept
+from plugins.memory.upkeep import Upkeep, Upkept, imported
 from plugins.memory.watching import Places, Watching
 
 if TYPE_CHECKING:
@@ -156,6 +156,7 @@ class Memory:
         changed, never for the rest of what is not indexed yet, but says so; one that is not `eager` leaves it to the
         watching to notice that. The vector of the text is to be there `within` so many seconds (None: whenever it is, 0: not
         at all), or its words alone count. Raises IndexUnusable."""
+        await imported()
         from plugins.memory.searching import Question, rules_of, search  # noqa: PLC0415 - not at the start
 
         await self._look(patience, eager=eager)

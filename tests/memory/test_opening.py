@@ -1,0 +1,45 @@
+"""The index is opened beside the event loop, with no more than it needs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+SEARCH = """
+import asyncio, sys, threading
+from datetime import date
+from pathlib import Path
+from plugins.memory.memory import Memory
+from plugins.memory.notes import Notes
+from plugins.memory.scope import EVERYTHING
+from plugins.memory.settings import EmbeddingKeys, MemoryKeys
+
+on_the_loop = []
+
+def heard(event, arguments):
+    if event == "import" and threading.current_thread() is threading.main_thread():
+        on_the_loop.append(arguments[0])
+
+async def search(place):
+    keys = MemoryKeys(embedding=EmbeddingKeys(provider="none"))
+    about = {"keys": lambda: keys, "providers": {}, "today": lambda: date(2026, 11, 21)}
+    async with Memory(place / "memory.sqlite", [Notes(place)], **about) as memory:
+        await asyncio.to_thread(int)  # which threads themselves need
+        sys.addaudithook(heard)
+        watching = asyncio.create_task(memory.watch())
+        await asyncio.sleep(0)
+        found = await memory.search("door", EVERYTHING)
+        while memory._watching.fault:
+            await asyncio.sleep(0.01)
+        watching.cancel()
+    return [hit.citation for hit in found.hits]
+
+print(asyncio.run(search(Path(sys.argv[1]))), on_the_loop, "numpy" in sys.modules)
+"""
+
+
+def test_the_first_search_imports_nothing_on_the_event_loop_and_no_numpy(tmp_path: Path) -> None:
+    (tmp_path / "MEMORY.md").write_text("the door code is 4711\n")
+    done = subprocess.run([sys.executable, "-c", SEARCH, tmp_path], capture_output=True, text=True, check=True)
+    assert done.stdout == "['MEMORY.md#L1-L1'] [] False\n"
