@@ -2,6 +2,9 @@
 
 Only this process's writer and other `exuvia` processes have any business in the file. So what it is on disk is compared with
 what the writer left: a difference that SQLite does not tell of either is harm, though every page may look well.
+
+What SQLite shares with other processes beside it (`-shm`) it has mapped: to touch what was cut off of that would end this
+process (SIGBUS). So its length is looked at before; what is missing is put back as zeros, and SQLite makes it anew of these.
 """
 
 from __future__ import annotations
@@ -9,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +23,7 @@ from plugins.memory.backend import Identity
 from plugins.memory.errors import IndexRenewed, IndexUnusable
 from plugins.memory.index import MemoryIndex
 from plugins.memory.soundness import saved_vectors, seal
-from plugins.memory.tables import BESIDE, remove_tables
+from plugins.memory.tables import BESIDE, SHARED, remove_tables
 from sessions.sqlite import Error
 
 T = TypeVar("T")
@@ -111,9 +115,9 @@ class IndexFile:
 
     def _read(self, work: Callable[[MemoryIndex], T]) -> T:
         with self._reading.lock:
-            index = self._reading.index
+            index, now = self._reading.index, self._stamps()
             # Deleted or replaced files are seen here; what is in the same files only the writer can tell from its own work.
-            if index is not None and self._inodes(self._stamps()) == self._inodes(self._left):
+            if index is not None and self._inodes(now) == self._inodes(self._left) and not self._is_cut(now):
                 try:
                     return work(index)
                 except Error as error:
@@ -144,13 +148,15 @@ class IndexFile:
     def _was_touched(self, index: MemoryIndex) -> bool:
         """Whether somebody was in the files who was not SQLite."""
         now = self._stamps()
-        return now != self._left and (self._inodes(now) != self._inodes(self._left) or index.version() == self._version)
+        if now == self._left:
+            return False
+        # The last only then: it looks at what is shared.
+        return self._inodes(now) != self._inodes(self._left) or self._is_cut(now) or index.version() == self._version
 
     def _open_again(self) -> None:
         """What is known of the files is not what is in them."""
         with self._reading.lock:
-            self._reading.close()
-            self._writing.close()
+            self._close_both()
         self._opened()
         self._believed = False
 
@@ -158,12 +164,11 @@ class IndexFile:
         """Have the file made anew from nothing but the vectors in it that are well."""
         harmed = self._path.with_name(self._path.name + "-harmed")
         with self._reading.lock:
-            self._reading.close()
-            self._writing.close()
+            self._close_both()
             remove_tables(harmed)
             for suffix in ("", BESIDE):
                 with contextlib.suppress(FileNotFoundError):
-                    self._path.with_name(self._path.name + suffix).rename(harmed.with_name(harmed.name + suffix))
+                    self._beside(suffix).rename(harmed.with_name(harmed.name + suffix))
             remove_tables(self._path)
         index = self._opened()
         saved = saved_vectors(harmed)
@@ -176,16 +181,38 @@ class IndexFile:
         self.renewals += 1
         return IndexRenewed()
 
+    def _close_both(self) -> None:
+        """Close the index, whoever holds both locks."""
+        if self._is_cut(self._stamps()):
+            # By its name: whoever opens and closes it loses SQLite's locks on it. All of it, since half may look whole.
+            shared, size = self._beside(SHARED), self._shared_size(self._left)
+            os.truncate(shared, 0)
+            os.truncate(shared, size)
+        self._reading.close()
+        self._writing.close()
+
     def _stamps(self) -> _Stamps:
-        """Inode, size and time of the database and of its journal."""
+        """Inode, size and time of the database and of its journal, and of what is shared, whose time tells nothing."""
         found: list[tuple[int, int, int] | None] = []
-        for suffix in ("", BESIDE):
+        for suffix in ("", BESIDE, SHARED):
             try:
-                there = self._path.with_name(self._path.name + suffix).stat()
-                found.append((there.st_ino, there.st_size, there.st_mtime_ns))
+                there = self._beside(suffix).stat()
+                found.append((there.st_ino, there.st_size, 0 if suffix == SHARED else there.st_mtime_ns))
             except FileNotFoundError:
                 found.append(None)
         return tuple(found)
+
+    def _beside(self, suffix: str) -> Path:
+        return self._path.with_name(self._path.name + suffix)
+
+    @staticmethod
+    def _shared_size(stamps: _Stamps) -> int:
+        shared = stamps[-1] if stamps else None
+        return shared[1] if shared else 0
+
+    def _is_cut(self, now: _Stamps) -> bool:
+        """Whether what is shared is there and shorter than it was."""
+        return bool(now[-1]) and self._shared_size(now) < self._shared_size(self._left)
 
     @staticmethod
     def _inodes(stamps: _Stamps) -> tuple[int | None, ...]:
@@ -198,7 +225,6 @@ class IndexFile:
                 at = index.say_closed() if index and self._believed and not self._was_touched(index) else None
             except Error:
                 at = None
-            self._reading.close()
-            self._writing.close()
+            self._close_both()
             if at is not None:
                 seal(self._path, at)

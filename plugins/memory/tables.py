@@ -27,6 +27,9 @@ PATIENCE = 5.0
 BESIDE = "-wal"
 """What SQLite appends to the name of the file in which the newest writing stands."""
 
+SHARED = "-shm"
+"""The same for what processes share that have it open."""
+
 _TABLES = f"""
 BEGIN;
 CREATE TABLE documents (
@@ -70,7 +73,7 @@ def open_tables(path: Path) -> tuple[Any, bool]:
 
 def remove_tables(path: Path) -> None:
     """Delete the file with all that SQLite keeps beside it. Nobody may have it open any more."""
-    for suffix in ("", "-journal", BESIDE, "-shm"):
+    for suffix in ("", "-journal", BESIDE, SHARED):
         path.with_name(path.name + suffix).unlink(missing_ok=True)
 
 

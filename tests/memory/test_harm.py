@@ -7,6 +7,8 @@ import hashlib
 import os
 import random
 import sqlite3
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -30,6 +32,7 @@ HARMS = (
     "delete",
     "delete all",
     "delete journal",
+    "truncate journal",
     "truncate",
     "garbage",
     "garbage in the middle",
@@ -48,6 +51,9 @@ def harm(file: Path, how: str, chance: random.Random) -> None:
                 each.unlink()
     elif how == "delete journal":
         journal.unlink(missing_ok=True)
+    elif how == "truncate journal":
+        if journal.exists():
+            os.truncate(journal, chance.randrange(journal.stat().st_size + 1))
     elif not file.is_file():
         return
     elif how == "delete":
@@ -178,3 +184,50 @@ async def test_two_processes_may_write_to_one_index(tmp_path: Path) -> None:
         assert isinstance(one._opened._opened, IndexFile)
         assert one._opened._opened.renewals == 0
         assert len(place.provider.texts) == 11, "neither embeds what the other has, nor takes the other for harm"
+
+
+CUT = """
+import asyncio, os, sys
+from pathlib import Path
+from plugins.conformance.memory_backend import document
+from plugins.memory.errors import IndexRenewed
+from plugins.memory.index_file import IndexFile
+
+async def asked(file):
+    for _ in range(3):
+        try:
+            return await file.read(lambda index: len(index.keywords(["lisbon"], 5)))
+        except IndexRenewed:
+            try:
+                await file.write(lambda index: index.take([document("memory/a.md", "We fly to Lisbon.")]))
+            except IndexRenewed:
+                pass
+
+async def main(path):
+    shared = path.with_name(path.name + "-shm")
+    file = IndexFile(path)
+    assert await asked(file) == 1
+    for harm in (
+        lambda: os.truncate(shared, 0),
+        lambda: os.truncate(shared, 100),
+        lambda: os.truncate(shared, 5000),
+        lambda: shared.write_bytes(b"nothing"),
+        lambda: shared.unlink(),
+        lambda: os.pwrite(os.open(shared, os.O_WRONLY), bytes(range(256)), 0),
+    ):
+        harm()
+        assert await asked(file) == 1
+    os.truncate(shared, 0)
+    await file.close()
+    assert file.renewals == 0
+    print("well")
+
+asyncio.run(main(Path(sys.argv[1])))
+"""
+
+
+def test_what_is_cut_off_of_the_memory_that_processes_share_ends_no_process(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", CUT, tmp_path / "memory.sqlite"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "well\n"), done.stderr
