@@ -39,6 +39,8 @@ from gateway.provided.developing import Developing
 from gateway.provided.lifecycle import Lifecycle
 from gateway.provided.means import Means
 from gateway.provided.opened import Opened
+from gateway.provided.watchdog import Watchdog, last_held_up
+from plugins import strays
 from plugins.command_contract import Command
 from plugins.contracts import ChatProvider, Clock, House
 from plugins.embedding import EmbeddingProvider
@@ -104,6 +106,7 @@ class Assembling:
         committer, journals, catalog = await self._storage()
         hooks = self._plugins()
         check(self.config, hooks)
+        watchdog = self._watched(hooks)
         house = functools.partial(self._house, transport=await opened(Transport()), told=told_before(self.home.models))
         providers = await opened(open_chats(hooks.chat_providers(), house))
         embeddings = await opened(open_embeddings(hooks.embedding_providers(), house))
@@ -122,7 +125,7 @@ class Assembling:
 
         def unopened() -> list[str]:
             told = [each for part in (providers, embeddings, memory, facts, finding) for each in part.troubles()]
-            return told + [each for part in developing for each in part.troubles()]
+            return watchdog.troubles() + told + [each for part in developing for each in part.troubles()]
 
         troubles = Troubles(
             catalog,
@@ -184,12 +187,23 @@ class Assembling:
         )
 
     def _plugins(self) -> Hooks:
-        hooks = allowed_plugins(self.config, self.folders)
+        held = last_held_up(self.home.held_up)
+        hooks = allowed_plugins(self.config, self.folders, but=held.plugin if held else "")
+        if held is not None:
+            hooks.refuse(held.plugin, "", f"it made the gateway end: {held.sentence()} The next restart tries it again")
         for warning in unread_tables(self.config, hooks):
             log.warning("configuration", warning=warning)
         for refusal in hooks.refused:
             log.error("plugin_refused", plugin=refusal.plugin, reason=refusal.sentence)
         return hooks
+
+    def _watched(self, hooks: Hooks) -> Watchdog:
+        """Where there are strangers' plugins, the event loop is watched, and what they leave behind is noticed."""
+        watchdog = Watchdog(hooks.strangers, limit=self.config.plugins.hold_limit, file=self.home.held_up)
+        if hooks.strangers():
+            asyncio.get_running_loop().set_task_factory(strays.made)
+            self.stack.enter_context(watchdog.awake())
+        return watchdog
 
     def _developing(
         self,

@@ -40,6 +40,7 @@ from gateway.measuring.instruments import Instruments
 from gateway.measuring.readiness import Readiness
 from gateway.models.choosing import Models
 from gateway.openai_api.mounting import openai_endpoints
+from gateway.provided.ending import end_in_time
 from gateway.supervision import Supervisor, passed_socket
 from plugins.contracts import Clock
 from plugins.folders import PluginFolder
@@ -86,7 +87,10 @@ async def _run(
     async with contextlib.AsyncExitStack() as stack:
         stack.enter_context(HomeLock(home.lock))
         daemon = Daemon(home, config, passed=passed, folders=folders)
-        return await daemon.serve(stack)
+        code = await daemon.serve(stack)
+    if daemon.has_strangers:
+        end_in_time(code)
+    return code
 
 
 def _collect_garbage() -> None:
@@ -114,6 +118,8 @@ class Daemon:
         self.clock = clock or SystemClock()
         self.readiness = Readiness()
         self.address: tuple[str, int] | None = None
+        self.has_strangers = False
+        """Whether code runs here that is not ours."""
         self._began = self.clock.monotonic()
         self._figures = Figures()
         self._passed = passed
@@ -146,6 +152,7 @@ class Daemon:
             folders=self._folders,
         )
         gateway = await assembling.assembled()
+        self.has_strangers = bool(gateway.hooks.strangers())
         await gateway.parts.lifecycle.started()
         async with self._door(gateway, people) as door:
             with contextlib.suppress(TimeoutError):  # so that the first message knows the models of this machine

@@ -25,6 +25,7 @@ _OURS = frozenset(
         "catalog.sqlite",
         "models.json",
         "facts.jsonl",
+        "held_up.json",
     ]
 )
 _INDEX = "memory."
@@ -101,6 +102,11 @@ class Home(msgspec.Struct, frozen=True):
     def plugins(self) -> Path:
         """Above the folders that plugins keep for themselves."""
         return self.root / "plugins"
+
+    @property
+    def held_up(self) -> Path:
+        """Which plugin made the process end, for the next start to know."""
+        return self.root / "held_up.json"
 
     def workspace(self, named: str) -> Path:
         """The assistant's folder as `agent.workspace` names it: below the home unless absolute (or `~`)."""

@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
+from time import monotonic
 from typing import IO, Any, Literal, TypeAlias
 
 import structlog
@@ -29,6 +30,8 @@ _LONGEST = 8192
 _DEEPEST = 4
 _MOST = 64
 """Entries of one list or table."""
+_WHILE, _OURS_MOST, _OTHERS_MOST = 10.0, 5000, 200
+"""Seconds, and how many lines a logger of the house and one of anybody else may say in them."""
 _SHORTEST_HIDDEN = 8
 """Characters; a shorter secret is hidden where it is the whole value: inside other words it would hide those."""
 
@@ -41,6 +44,7 @@ def configure(level: Level, form: Format, stream: IO[str] | None = None) -> None
     text = form == "text" or (form == "auto" and stream.isatty())
     structlog.configure(
         processors=[
+            Floods(),
             structlog.processors.add_log_level,
             structlog.processors.format_exc_info,
             _harmless,
@@ -65,6 +69,31 @@ def hide_keys_of(environment: Mapping[str, str]) -> None:
     for name, value in environment.items():
         if name.endswith(("_API_KEY", "_TOKEN", "_SECRET", "_PASSWORD")):
             hide(Secret(value.strip()))
+
+
+class Floods:
+    """Lets so many lines of one logger through in a while; what is more is counted and not written. Ours say much where much
+    happens; a stranger that says more than that is of no use to anybody."""
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._said: dict[str, tuple[float, int]] = {}
+        """Of each logger, when the present while began and how many lines it has said in it."""
+
+    def __call__(self, logger: WrappedLogger, _method: str, entry: EventDict) -> EventDict:
+        name, now = logger.name, self._clock()
+        began, count = self._said.get(name, (now, 0))
+        most = _OURS_MOST if name.partition(".")[0] == "exuvia" else _OTHERS_MOST
+        if now - began >= _WHILE:
+            if count > most:
+                entry["dropped_before"] = count - most
+            began, count = now, 0
+        self._said[name] = began, count + 1
+        if count > most:
+            raise structlog.DropEvent
+        if count == most:
+            entry = {"event": "log_flooded", "reason": f"more than {most} lines in {_WHILE:g} s; the rest is dropped"}
+        return entry
 
 
 class _Lines:

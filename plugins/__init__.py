@@ -23,7 +23,7 @@ How plugins come in:
     hooks        `Hooks`, the only code that touches pluggy; offers: what plugins provide
     deciding     asking them to decide something inside a turn; telling: telling them what happens
     implementations  who implements a hook, and who of them is let be
-    strangers    calling code that may raise anything
+    strangers    calling code that may raise anything; strays: what it leaves running
 
 The way out of the house:
 

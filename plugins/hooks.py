@@ -143,6 +143,16 @@ class Hooks:
         """The plugin that offered a thing through a registration hook."""
         return self._offers.owner(hook, name)
 
+    def strangers(self) -> dict[str, str]:
+        """The names of the plugins that are not built in, by the outermost package or module that each one's code is in."""
+        found = {}
+        for name in self.plugins:
+            if name not in self._ours:
+                plugin = self._pluggy.get_plugin(name)
+                module = getattr(plugin, "__name__", "") if inspect.ismodule(plugin) else type(plugin).__module__
+                found[str(module).partition(".")[0]] = name
+        return found
+
     def is_ours(self, plugin: str) -> bool:
         """Whether it is one of the built-ins."""
         return plugin in self._ours
@@ -247,7 +257,8 @@ class Hooks:
 
     def _notice(self, hook: str) -> Notice:
         if hook not in self._notices:
-            self._notices[hook] = Notice(self._implementing(hook), seconds=self._notice_seconds)
+            lasting = hook == "gateway_started"
+            self._notices[hook] = Notice(self._implementing(hook), seconds=self._notice_seconds, lasting=lasting)
         return self._notices[hook]
 
     def _implementing(self, hook: str) -> Implementations:

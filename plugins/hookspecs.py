@@ -8,8 +8,8 @@ nothing. A stranger's runs in a thread; one that has not returned in two seconds
 three times in a row.
 
 Notices are async functions, called one by one. They are told what happens and return nothing. Each has five seconds, then
-it is stopped and counts as failed; one that fails three times in a row is told nothing more. One that blocks instead of
-awaiting holds up everybody.
+it is stopped and counts as failed; one that fails three times in a row is told nothing more. Tasks that one leaves behind
+are cancelled and count as a failure. One that blocks instead of awaiting holds up everybody.
 """
 
 from __future__ import annotations
@@ -117,7 +117,8 @@ async def after_compaction(compaction: AfterCompaction) -> None:
 @hookspec
 async def gateway_started(house: House) -> None:
     """Hear that the gateway is about to serve: everything is open, and nothing has come in. `house` is the plugin's own; its
-    `settings` are what `[plugins.NAME]` says. A plugin that is loaded again while its author works on it hears it again."""
+    `settings` are what `[plugins.NAME]` says. Tasks that are begun here may go on; whoever begins one ends it in
+    `gateway_stopping`. A plugin that is loaded again while its author works on it hears it again."""
     raise AssertionError
 
 

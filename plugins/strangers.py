@@ -25,6 +25,14 @@ class Lost(StrangerFailed):
     """A stranger's function has not returned in time, and nobody can stop it."""
 
 
+_FLOORS = ("gateway", "plugins", "sessions")
+
+
+def is_ours(thing: object) -> bool:
+    """Whether an object's class is one of the house's own."""
+    return type(thing).__module__.partition(".")[0] in _FLOORS
+
+
 def attempt(call: Callable[[], T]) -> T:
     """Return what `call` returns; StrangerFailed when it raises anything at all, `SystemExit` and KeyboardInterrupt too. A
     StrangerFailed that was raised further in stays as it is."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 
 import structlog
 
+from plugins import strays
 from plugins.implementations import Implementation, Implementations
 from plugins.strangers import StrangerFailed, failure_of
 from sessions.events import PluginFailed
@@ -21,11 +23,13 @@ log = structlog.get_logger("exuvia.plugins")
 
 
 class Notice:
-    """One hook that tells, and everybody who implements it; `seconds` is how long each may take."""
+    """One hook that tells, and everybody who implements it; `seconds` is how long each may take. `lasting`: tasks that are
+    begun there may go on."""
 
-    def __init__(self, implementations: Implementations, *, seconds: float = SECONDS) -> None:
+    def __init__(self, implementations: Implementations, *, seconds: float = SECONDS, lasting: bool = False) -> None:
         self._implementations = implementations
         self._seconds = seconds
+        self._lasting = lasting
         self._stopping: set[asyncio.Task[StrangerFailed | None]] = set()
 
     async def tell(self, given: Callable[[str], Mapping[str, object]], *, only: str = "") -> tuple[PluginFailed, ...]:
@@ -42,7 +46,7 @@ class Notice:
         return tuple(failures)
 
     async def _told(self, told: Implementation, given: Mapping[str, object]) -> StrangerFailed | None:
-        running = asyncio.create_task(_run(told, given))
+        running = asyncio.create_task(self._run(told, given))
         try:
             await asyncio.wait([running], timeout=self._seconds)
         except asyncio.CancelledError:
@@ -52,6 +56,14 @@ class Notice:
             return running.result()
         await self._stop(running, told.plugin)
         return StrangerFailed(f"it did not return within {self._seconds:g} seconds")
+
+    async def _run(self, told: Implementation, given: Mapping[str, object]) -> StrangerFailed | None:
+        def left(sentence: str) -> None:
+            self._implementations.failed(told, StrangerFailed(sentence))
+            log.error("plugin_failed", plugin=told.plugin, reason=sentence)
+
+        with strays.gathered(told.plugin, left) if not (self._lasting or told.ours) else nullcontext():
+            return await _run(told, given)
 
     async def _stop(self, running: asyncio.Task[StrangerFailed | None], plugin: str) -> None:
         """Stop one. Who does not end is left behind, and keeps nobody waiting."""

@@ -18,11 +18,11 @@ from plugins.loading import Fit, load_one, load_plugins
 log = structlog.get_logger("exuvia.config")
 
 
-def allowed_plugins(config: Config, folders: Sequence[PluginFolder] = ()) -> Hooks:
-    """The built-ins, what is in these folders, and what `plugins.allow` names besides. One whose table does not fit its own
-    form is refused, with the path of the key; the others are there."""
+def allowed_plugins(config: Config, folders: Sequence[PluginFolder] = (), *, but: str = "") -> Hooks:
+    """The built-ins, what is in these folders, and what `plugins.allow` names besides, `but` one. One whose table does not
+    fit its own form is refused, with the path of the key; the others are there."""
     fit = plugin_tables(config)
-    ours = {folder.name for folder in folders}
+    ours = {but, *(folder.name for folder in folders)}
     hooks = load_plugins([name for name in config.plugins.allow if name not in ours], fit)
     for folder in folders:
         load_one(hooks, folder.name, str(folder.path), folder.load, fit)

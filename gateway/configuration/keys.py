@@ -114,10 +114,12 @@ class CompactionKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class PluginsKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[plugins]`: the installed plugins that may be loaded, by the names of their entry points. `tables` holds
-    `[plugins.NAME]`, to which the plugin gives its form."""
+    """`[plugins]`: the installed plugins that may be loaded, by the names of their entry points. After
+    `hold_limit` of holding everything up one has the gateway ended; 0 is never. `tables` holds `[plugins.NAME]`, to which
+    the plugin gives its form."""
 
     allow: tuple[_Text, ...] = ()
+    hold_limit: Seconds = Seconds(60)
     tables: dict[str, dict[str, Any]] = {}
 
 

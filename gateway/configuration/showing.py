@@ -12,7 +12,7 @@ import tomli_w
 
 from gateway import logs
 from gateway.configuration.fitting import Seconds
-from gateway.configuration.keys import Config, Sections
+from gateway.configuration.keys import Config, PluginsKeys, Sections
 from gateway.configuration.secret_references import is_reference
 from gateway.configuration.sources import Given, Sources
 from gateway.terminal.printable import one_line
@@ -32,7 +32,8 @@ def shown(config: Config, providers: Mapping[str, Any], plugins: Mapping[str, An
     """The values in force, `providers` and `plugins` with the settings of each as its own Struct. Keys without a value are
     left out."""
     sections = {name: getattr(config, name) for name in Sections.__struct_fields__}
-    sections |= {"providers": providers, "plugins": {"allow": config.plugins.allow, **plugins}}
+    keys = {field: getattr(config.plugins, field) for field in PluginsKeys.__struct_fields__ if field != "tables"}
+    sections |= {"providers": providers, "plugins": {**keys, **plugins}}
     return {name: _plain(value, config.sources, name) for name, value in sections.items()}
 
 

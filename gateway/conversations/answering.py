@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
+from copy import deepcopy
 
 import msgspec
 
@@ -18,7 +19,7 @@ from gateway.models.fallback import Line
 from plugins.context.silent import SilenceFilter, is_silent
 from plugins.contracts import ChatRequest, Reply
 from plugins.errors import BadAnswer, BadRequest, ContextOverflow, ProviderError, StreamCut
-from plugins.strangers import ANYTHING
+from plugins.strangers import ANYTHING, is_ours
 from sessions.context import Context, Gauge, assemble
 from sessions.events import AttachmentsWithheld, ModelReplied, RequestedCall, RequestSent
 from sessions.messages import Usage
@@ -159,7 +160,7 @@ class Answering:
         self._live.begin(ordinal, self._open().replies, self._recorder.durable)
         request = ChatRequest(
             model=model.model,
-            context=shown.context,
+            context=shown.context if is_ours(model.provider) else with_own_tools(shown.context),
             purpose="answer",
             session=transcript.session,
             pictures=shown.pictures,
@@ -254,6 +255,12 @@ class Answering:
 def _unless_same(model: ChosenModel, turn: OpenTurn) -> str:
     """The provider as `model_replied` names it: not at all where the turn started with it."""
     return "" if model.provider.name == turn.provider else model.provider.name
+
+
+def with_own_tools(context: Context) -> Context:
+    """The context with copies of what could be changed in it: a stranger's provider may fit schemas to its service in
+    place."""
+    return msgspec.structs.replace(context, tools=deepcopy(context.tools), parameters=deepcopy(context.parameters))
 
 
 def sound(reply: Reply) -> Reply:

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 
 import msgspec
 import structlog
 
 from gateway.errors import sentence_of
+from plugins import strays
 from plugins.contracts import Tool, ToolContext
 from plugins.errors import ToolFailed
-from plugins.strangers import ANYTHING
+from plugins.strangers import ANYTHING, is_ours
 from sessions.attachments import Attachments, head_and_tail
+from sessions.errors import SessionsError
 from sessions.events import Outcome, PluginFailed, ToolCalled, ToolReturned
 from sessions.recorder import Recorder
 from sessions.transcript import OpenCall, open_turn
 from sessions.wire import carriable
+
+MOST = 16 * 1024 * 1024
+"""Characters of a tool's output that are kept at all."""
 
 OUTPUT_LIMIT = 256 * 1024
 """Bytes of a tool's output that stand in the log; more is kept as an attachment."""
@@ -74,7 +80,7 @@ class ToolCalls:
             call=f"{transcript.session}/{call.ref.of}/{call.ref.index}",
             group=open_turn(transcript).group,
         )
-        running = asyncio.create_task(_run_tool(tool, arguments, context))
+        running = asyncio.create_task(self._run_tool(tool, arguments, context, call.tool))
         try:
             await asyncio.wait([running], timeout=TOOL_SECONDS)
             if not running.done():
@@ -91,6 +97,19 @@ class ToolCalls:
                 return "failed", f"The tool failed: {sentence_of(error)}"
             case output:
                 return "returned", output
+
+    async def _run_tool(
+        self, tool: Tool, arguments: dict[str, object], context: ToolContext, name: str
+    ) -> str | BaseException:
+        if is_ours(tool):
+            return await _run_tool(tool, arguments, context)
+
+        def told(sentence: str) -> None:
+            with suppress(SessionsError):  # the conversation may be gone by now
+                self._recorder.note(PluginFailed(plugin=name, hook="run", sentence=sentence))
+
+        with strays.gathered(name, told):
+            return await _run_tool(tool, arguments, context)
 
     async def _stop(self, running: asyncio.Task[str | BaseException], tool: str) -> None:
         """Stop a tool. One that does not end is left behind: it keeps nobody waiting, and its result counts no more."""
@@ -136,7 +155,10 @@ class ToolCalls:
 async def _run_tool(tool: Tool, arguments: dict[str, object], context: ToolContext) -> str | BaseException:
     """What a tool returned or raised: as a task's own exception, SystemExit would end the process."""
     try:
-        return carriable((await tool.run(arguments, context)).text)
+        text = (await tool.run(arguments, context)).text
+        if len(text) > MOST:
+            text = f"{text[:MOST]}\n[cut: the tool returned {len(text):,} characters]"
+        return carriable(text)
     except ANYTHING as error:
         return error
 

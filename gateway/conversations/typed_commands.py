@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
+from functools import partial
 
 from gateway.commands.parsing import Typed, parse_command
 from gateway.errors import sentence_of
+from plugins import strays
 from plugins.command_contract import Command, CommandFailed
-from plugins.strangers import ANYTHING
+from plugins.strangers import ANYTHING, is_ours
 from sessions.attachments import head_and_tail
 from sessions.errors import SessionsError, StorageFailed
 from sessions.events import CommandAnswered, PluginFailed
@@ -24,6 +26,9 @@ from sessions.wire import carriable
 
 NOW_SECONDS = 30.0
 """After this time a command that runs `now` and has not answered is stopped."""
+
+BETWEEN_SECONDS = 900.0
+"""The same for one that runs between turns: a compaction asks a model twice, and models are slow."""
 
 PATIENCE = 0.25
 """Seconds after which a command no longer waits for another one that came before it."""
@@ -85,7 +90,7 @@ class TypedCommands:
         """Answer a command whose turn has come; StorageFailed if that cannot be recorded."""
         await self._recorder.until_durable(waiting.seq)
         self._stopped = False
-        self._between = asyncio.create_task(self._result(waiting, self._run))
+        self._between = asyncio.create_task(self._result(waiting, self._in_its_time))
         try:
             answer, failed = await self._between
         except asyncio.CancelledError:
@@ -118,7 +123,8 @@ class TypedCommands:
         if command is None:
             return f"There is no command /{typed.name}; /help lists them.", True
         try:
-            answer = await run(command, typed, waiting)
+            with nullcontext() if is_ours(command) else strays.gathered(command.name, partial(self._left, command)):
+                answer = await run(command, typed, waiting)
             if not isinstance(answer, str):
                 raise TypeError(f"it answered {type(answer).__name__} where a text was promised")
             return answer, False
@@ -139,7 +145,12 @@ class TypedCommands:
 
     async def _within_time(self, command: Command, typed: Typed, waiting: Waiting) -> str:
         # A session that is being opened is not left half open because the disk is slow.
-        seconds = None if typed.opens_session else NOW_SECONDS
+        return await self._bounded(None if typed.opens_session else NOW_SECONDS, command, typed, waiting)
+
+    async def _in_its_time(self, command: Command, typed: Typed, waiting: Waiting) -> str:
+        return await self._bounded(BETWEEN_SECONDS, command, typed, waiting)
+
+    async def _bounded(self, seconds: float | None, command: Command, typed: Typed, waiting: Waiting) -> str:
         try:
             async with asyncio.timeout(seconds) as limit:
                 return await self._run(command, typed, waiting)
@@ -147,6 +158,11 @@ class TypedCommands:
             if limit.expired():
                 raise TimeoutError(f"it did not answer within {seconds:.0f} seconds and was stopped") from error
             raise
+
+    def _left(self, command: Command, sentence: str) -> None:
+        """Note that a command left tasks behind."""
+        with suppress(SessionsError):  # the conversation may be gone by now
+            self._recorder.note(PluginFailed(plugin=command.name, hook="run", sentence=sentence))
 
     def _failed(self, command: Command, error: BaseException) -> tuple[str, bool]:
         sentence = f"{type(error).__name__}: {sentence_of(error)}"

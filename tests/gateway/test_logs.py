@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import logging
@@ -201,3 +202,23 @@ def test_by_default_the_standard_error_is_used() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert (done.stdout, json.loads(done.stderr)["event"]) == ("", "b")
+
+
+def test_a_logger_that_floods_is_cut_off_once_and_heard_again_later() -> None:
+    now = [0.0]
+    floods = logs.Floods(lambda: now[0])
+    logger = type("Logger", (), {"name": "noisy"})()
+
+    def said(count: int) -> list[dict[str, Any]]:
+        kept = []
+        for number in range(count):
+            with contextlib.suppress(structlog.DropEvent):
+                kept.append(dict(floods(logger, "info", {"event": f"line {number}"})))
+        return kept
+
+    lines = said(1000)
+    assert len(lines) == 201
+    assert lines[-1] == {"event": "log_flooded", "reason": "more than 200 lines in 10 s; the rest is dropped"}
+
+    now[0] = 11.0
+    assert said(1) == [{"event": "line 0", "dropped_before": 800}]

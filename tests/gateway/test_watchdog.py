@@ -1,0 +1,177 @@
+"""A plugin that holds up the event loop is named, ended, and left out of the next start; one that keeps the process is cut
+off."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import msgspec
+import pytest
+
+from gateway.provided import watchdog as module
+from gateway.provided.watchdog import HeldUp, Watchdog, last_held_up
+from tests.gateway.gateways import TOKEN, gateway
+from tests.shelf import Shelf
+
+BLOCKING = """
+import time
+
+def block(seconds):
+    time.sleep(seconds)
+"""
+
+
+@pytest.fixture
+def blocking(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """A plugin's module with a function that blocks."""
+    plugin = ModuleType("blocking_plugin")
+    exec(compile(BLOCKING, "blocking_plugin.py", "exec"), plugin.__dict__)
+    for name, seconds in (("TICK", 0.02), ("NOTED", 0.1)):
+        monkeypatch.setattr(module, name, seconds)
+    return plugin
+
+
+def watching(tmp_path: Path, limit: float, end: Callable[[int], object] = os._exit) -> Watchdog:
+    return Watchdog(lambda: {"blocking_plugin": "block"}, limit=limit, file=tmp_path / "held_up.json", end=end)
+
+
+async def test_who_held_everything_up_is_named_with_the_place(tmp_path: Path, blocking: ModuleType) -> None:
+    watchdog = watching(tmp_path, limit=60)
+
+    with watchdog.awake():
+        await asyncio.sleep(0.05)
+        blocking.block(0.5)
+        await asyncio.sleep(0.2)
+        (sentence,) = watchdog.troubles()
+
+    assert sentence.startswith("The plugin 'block' held everything up for 0.")
+    assert sentence.endswith("s, in blocking_plugin.py, line 5 (block).")
+    assert last_held_up(tmp_path / "held_up.json") is None, "it was not for long"
+
+
+async def test_one_that_takes_too_long_has_the_gateway_ended_and_the_next_start_knows_who(
+    tmp_path: Path, blocking: ModuleType
+) -> None:
+    ended: list[int] = []
+
+    with watching(tmp_path, limit=0.3, end=ended.append).awake():
+        await asyncio.sleep(0.05)
+        blocking.block(1.0)
+
+    held = last_held_up(tmp_path / "held_up.json")
+    assert ended == [1]
+    assert held is not None
+    assert (held.plugin, held.where) == ("block", "blocking_plugin.py, line 5 (block)")
+    assert last_held_up(tmp_path / "held_up.json") is None, "one start goes by it"
+
+
+async def test_a_limit_of_nothing_ends_nobody(tmp_path: Path, blocking: ModuleType) -> None:
+    ended: list[int] = []
+
+    with watching(tmp_path, limit=0, end=ended.append).awake():
+        await asyncio.sleep(0.05)
+        blocking.block(0.5)
+        await asyncio.sleep(0.1)
+
+    assert ended == []
+
+
+async def test_a_loop_that_goes_on_is_held_up_by_nobody(tmp_path: Path, blocking: ModuleType) -> None:
+    watchdog = watching(tmp_path, limit=0.5, end=lambda _: None)
+
+    with watchdog.awake():
+        for _ in range(10):
+            await asyncio.sleep(0.05)
+
+    assert watchdog.troubles() == []
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"plugin": 3}', "\udcff"])
+def test_word_that_cannot_be_read_is_no_word(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "held_up.json"
+    file.write_text(text, errors="surrogateescape")
+
+    assert last_held_up(file) is None
+    assert not file.exists()
+
+
+async def test_the_start_after_it_leaves_the_plugin_out_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shelf, home = Shelf(tmp_path / "shelf", monkeypatch), tmp_path / "home"
+    shelf.install("exuvia_stalls", "stalls", "raise SystemExit('imported')")
+    home.mkdir(mode=0o700)
+    held = HeldUp(plugin="stalls", seconds=60.2, where="stalls.py, line 3 (run)")
+    (home / "held_up.json").write_bytes(msgspec.json.encode(held))
+
+    async with gateway(home, settings={"plugins.allow": ["stalls"]}) as g:
+        status = await (await g.connect()).command("/status")
+
+    assert (
+        "The plugin 'stalls' is not used: it made the gateway end: The plugin 'stalls' held everything up for 60.2 s, in"
+        " stalls.py, line 3 (run). The next restart tries it again."
+    ) in status
+
+
+STALLING = """
+import time
+from exuvia import hookimpl
+
+@hookimpl
+async def gateway_started(house):
+    {act}
+"""
+
+
+def process(tmp_path: Path, act: str, **settings: str) -> subprocess.Popen[str]:
+    """`exuvia run` with a plugin that does this at the start."""
+    shelf = tmp_path / "shelf"
+    shelf.mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        Shelf(shelf, patch).install("exuvia_stalls", "stalls", STALLING.format(act=act))
+    root = Path(__file__).parents[2]
+    named = {f"EXUVIA__{key.upper()}": value for key, value in settings.items()}
+    return subprocess.Popen(
+        [sys.executable, "-m", "exuvia", "run", "--home", tmp_path / "home", "--port", "0"],
+        env={
+            **os.environ,
+            "PYTHONPATH": f"{root}:{shelf}",
+            "EXUVIA_TOKEN": TOKEN,
+            "EXUVIA__AGENT__MODEL": "scripted:echo",
+            "EXUVIA__PLUGINS__ALLOW": '["stalls"]',
+            **named,
+        },
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_a_process_that_a_plugin_holds_up_ends_with_1_and_is_told_why(tmp_path: Path) -> None:
+    with process(tmp_path, "time.sleep(60)", plugins__hold_limit="1s") as running:
+        _, told = running.communicate(timeout=30)
+
+    assert running.returncode == 1
+    assert '"plugin": "stalls"' in told
+    assert "exuvia_stalls.py, line 7 (gateway_started)" in told
+    assert last_held_up(tmp_path / "home" / "held_up.json") is not None
+
+
+def test_a_thread_that_a_plugin_left_keeps_no_process(tmp_path: Path) -> None:
+    act = "import threading; threading.Thread(target=time.sleep, args=(600,), name='lingerer').start()"
+    with process(tmp_path, act) as running:
+        assert running.stderr is not None
+        while '"ready"' not in (line := running.stderr.readline()):
+            assert line, "it ended"
+        began = time.monotonic()
+        running.send_signal(signal.SIGTERM)
+        _, told = running.communicate(timeout=30)
+
+    assert running.returncode == 0
+    assert "a plugin kept the process for 3 s (threads lingerer)" in told
+    assert time.monotonic() - began < 25

@@ -1,0 +1,85 @@
+"""Tasks that a plugin leaves behind are cancelled and named; those of the house are nobody's."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from plugins import strays
+
+
+@pytest.fixture(autouse=True)
+async def factory(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
+    monkeypatch.setattr(strays, "GRACE", 0.05)
+    loop = asyncio.get_running_loop()
+    loop.set_task_factory(strays.made)
+    yield
+    loop.set_task_factory(None)
+
+
+async def forever() -> None:
+    await asyncio.sleep(3600)
+
+
+async def test_what_goes_on_after_the_call_and_the_grace_is_cancelled_and_named() -> None:
+    told: list[str] = []
+
+    with strays.gathered("leaky", told.append):
+        tasks = [asyncio.create_task(forever()) for _ in range(5)]
+    await asyncio.sleep(0.15)
+
+    assert all(task.cancelled() for task in tasks)
+    assert told == ["it left tasks running after its call, which were cancelled: " + "forever, " * 2 + "forever and 2 more"]
+
+
+async def test_tasks_of_tasks_are_found_too() -> None:
+    told: list[str] = []
+    begun: list[asyncio.Task[None]] = []
+
+    async def begins() -> None:
+        begun.append(asyncio.create_task(forever()))
+
+    with strays.gathered("leaky", told.append):
+        await asyncio.create_task(begins())
+    await asyncio.sleep(0.15)
+
+    assert [task.cancelled() for task in begun] == [True]
+    assert len(told) == 1
+
+
+async def test_what_ends_within_the_grace_is_no_stray() -> None:
+    told: list[str] = []
+
+    with strays.gathered("quick", told.append):
+        task = asyncio.create_task(asyncio.sleep(0.01))
+    await asyncio.sleep(0.15)
+
+    assert (told, task.cancelled()) == ([], False)
+
+
+async def test_what_was_begun_before_or_elsewhere_is_left_alone() -> None:
+    told: list[str] = []
+    before = asyncio.create_task(forever())
+
+    with strays.gathered("leaky", told.append):
+        pass
+    after = asyncio.create_task(forever())
+    await asyncio.sleep(0.15)
+
+    assert (told, before.done(), after.done()) == ([], False, False)
+    for task in (before, after):
+        task.cancel()
+
+
+async def test_what_the_house_begins_for_a_plugin_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(strays, "_HOUSE", (__file__,))
+
+    with strays.gathered("caller", told.append):
+        task = asyncio.create_task(forever())
+    await asyncio.sleep(0.15)
+
+    assert (told, task.done()) == ([], False)
+    task.cancel()
