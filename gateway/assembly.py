@@ -112,7 +112,8 @@ class Assembling:
         embeddings = await opened(open_embeddings(hooks.embedding_providers(), house))
         await asyncio.gather(providers.fit(self.config), embeddings.fit(self.config))
         models = Models(providers, now=self.clock.monotonic, **wishes(self.config))
-        memory = await opened(open_memory(self.home, self.settings, embeddings, hooks.memory_backends, self.clock))
+        counted, backends = self.figures.embed, hooks.memory_backends
+        memory = await opened(open_memory(self.home, self.settings, embeddings, backends, self.clock, counted=counted))
         facts = await opened(facts_of(self.home, self.settings, committer, self.clock))
         finding = self._finding(facts, catalog, models)
         means = await opened(self._means(models, providers, embeddings, committer))

@@ -12,7 +12,7 @@ from gateway.configuration.settings import Settings
 from gateway.home import Home
 from gateway.models.open_providers import OpenProviders
 from plugins.contracts import Clock
-from plugins.embedding import EmbeddingProvider
+from plugins.embedding import EmbeddingProvider, Purpose
 from plugins.memory.backend import MemoryBackend
 from plugins.memory.extra_notes import ExtraNotes
 from plugins.memory.memory import Memory
@@ -28,9 +28,11 @@ async def open_memory(
     embeddings: OpenProviders[EmbeddingProvider],
     backends: Callable[[], Mapping[str, type[MemoryBackend]]],
     clock: Clock,
+    *,
+    counted: Callable[[Purpose, str, int], None] = lambda *_: None,
 ) -> AsyncIterator[Memory]:
     """The memory of the home's workspace, which follows the settings as they change; its vectors are made by one of the
-    providers that are open."""
+    providers that are open. `counted` is told for what which model was given texts of how many estimated tokens."""
 
     def today() -> date:
         return clock.now().astimezone(_zone(settings)).date()
@@ -43,6 +45,7 @@ async def open_memory(
         in_use=embeddings.in_use,
         backends=backends,
         today=today,
+        counted=counted,
     ) as memory:
         yield memory
 

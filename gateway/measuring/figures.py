@@ -32,6 +32,7 @@ class Figures:
         self.tokens = Counter("model", "direction", most=100)  # fifty models, each with two directions
         self.cached_tokens = Counter("model")
         self.spent = Counter("purpose", "model", "direction", most=200)
+        self.embedded = Counter("purpose", "model")
         self.api_requests = Counter("path", "status")
         self.provider_errors = Counter("provider", "kind")
         self.plugin_failures = Counter("plugin", "hook")
@@ -46,6 +47,10 @@ class Figures:
         self.spent.add(purpose, model, "input", by=usage.input)
         self.spent.add(purpose, model, "output", by=usage.output)
         self.spent.add(purpose, model, "cached", by=usage.cached)
+
+    def embed(self, purpose: str, model: str, tokens: int) -> None:
+        """Count texts that were embedded, to be found (`note`) or to find (`query`): estimated, since few services tell."""
+        self.embedded.add(purpose, model, by=tokens)
 
     def tokens_of(self, direction: Literal["input", "output"]) -> int:
         """The tokens of all models together."""
@@ -74,6 +79,7 @@ class Figures:
         yield counter("exuvia_tokens_total", "Tokens that providers counted; input includes cached.", self.tokens)
         yield counter("exuvia_cached_tokens_total", "Input tokens read from the provider's cache.", self.cached_tokens)
         yield counter("exuvia_spent_tokens_total", "Tokens by what they were spent on; input includes cached.", self.spent)
+        yield counter("exuvia_embedded_tokens_total", "Estimated tokens that vectors were made of.", self.embedded)
         yield counter("exuvia_api_requests_total", "Requests to the OpenAI endpoint, by path and status.", self.api_requests)
         yield counter("exuvia_provider_errors_total", "Failed requests to model providers, by kind.", self.provider_errors)
         yield counter("exuvia_plugin_failures_total", "Faults in the code of plugins.", self.plugin_failures)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 import msgspec
 
-from plugins.embedding import EmbeddingProvider
+from plugins.embedding import EmbeddingProvider, Purpose
 from plugins.errors import ProviderError
 from plugins.memory.errors import IndexRenewed, IndexUnusable
 from plugins.memory.remarks import nothing_found, remarks_on
@@ -51,7 +51,8 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 class Memory:
     """Use as an async context manager; the configuration says which of the sources count now. The index is opened by whoever
     first asks something of it; a file that was harmed or taken away is made anew. `today` is the day in the person's time
-    zone; while `in_use`, no provider is closed. The index rests in one of `backends` or in SQLite, in the file `path`."""
+    zone; while `in_use`, no provider is closed. The index rests in one of `backends` or in SQLite, in the file `path`.
+    `counted` is told for what which model was given texts of how many estimated tokens."""
 
     def __init__(
         self,
@@ -63,6 +64,7 @@ class Memory:
         today: Callable[[], date],
         in_use: Callable[[], AbstractContextManager[None]] = nullcontext,
         backends: Callable[[], Kinds] = dict,
+        counted: Callable[[Purpose, str, int], None] = lambda *_: None,
     ) -> None:
         self._path = path
         self._sources = sources
@@ -71,7 +73,9 @@ class Memory:
         self._today = today
         self._backends = backends
         self._opened: Resting | None = None
-        self._upkeep = Upkeep(self._file, self._chosen, self.provider, in_use, lambda: keys().embedding.cache)
+        self._upkeep = Upkeep(
+            self._file, self._chosen, self.provider, in_use, cache=lambda: keys().embedding.cache, counted=counted
+        )
         self._watching = Watching(self._places, self.wake)
         self._stack = AsyncExitStack()
 

@@ -22,6 +22,7 @@ from plugins.errors import BadAnswer, BadRequest, ProviderError, Unreachable
 from plugins.memory.errors import IndexRenewed, IndexUnusable
 from plugins.memory.sources import Source
 from plugins.memory.unembeddable import PLAIN, Unembeddable
+from sessions.tokens import estimate
 
 if TYPE_CHECKING:
     from plugins.memory.backend import Identity, MemoryBackend
@@ -73,7 +74,8 @@ class Upkept(msgspec.Struct, frozen=True, kw_only=True):
 
 class Upkeep:
     """The upkeep of one index. `provider` is who makes vectors now; while `in_use`, no provider is closed. `cache`
-    is how many vectors are kept that no chunk needs."""
+    is how many vectors are kept that no chunk needs. `counted` is told for what which model was given texts of how many
+    estimated tokens."""
 
     def __init__(
         self,
@@ -81,13 +83,16 @@ class Upkeep:
         sources: Callable[[], list[Source]],
         provider: Callable[[], EmbeddingProvider | None],
         in_use: Callable[[], AbstractContextManager[None]],
+        *,
         cache: Callable[[], int],
+        counted: Callable[[Purpose, str, int], None],
     ) -> None:
         self._file = file
         self._sources = sources
         self._provider = provider
         self._in_use = in_use
         self._cache = cache
+        self._counted = counted
         self._wanted = asyncio.Event()
         self._more = asyncio.Event()
         self._looking = asyncio.Lock()
@@ -265,7 +270,9 @@ class Upkeep:
                 self._tell(str(error))
                 raise
             self._tell("")
-            return identity_of(provider), vectors
+            identity = identity_of(provider)
+            self._counted(purpose, identity.model, sum(map(estimate, texts)))
+            return identity, vectors
 
     def _tell(self, failing: str) -> None:
         """Say in the log that no vectors come, and that they come again; each once."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import date
 from pathlib import Path
 from types import TracebackType
-from typing import ClassVar, Self
+from typing import ClassVar, Self, TypeAlias
 
 from exuvia import House, Purpose, Unreachable
 from plugins.memory.memory import Memory
@@ -17,6 +17,12 @@ from plugins.memory.settings import EmbeddingKeys, MemoryKeys, SearchKeys
 from plugins.memory.sources import Source
 
 TODAY = date(2026, 11, 21)
+
+Counts: TypeAlias = Callable[[Purpose, str, int], None]
+
+
+def _nobody(purpose: Purpose, model: str, tokens: int) -> None:
+    """Is told what was embedded."""
 
 
 class Counted:
@@ -65,13 +71,16 @@ class Place:
     def put(self, path: str, text: str) -> None:
         (self.workspace / path).write_text(text)
 
-    def memory(self, provider: str = "none", *others: Source, keywords: bool = True) -> Memory:
+    def memory(
+        self, provider: str = "none", *others: Source, keywords: bool = True, cache: int = 50_000, counted: Counts = _nobody
+    ) -> Memory:
         """Its memory, with this provider and these sources beside the notes."""
-        keys = MemoryKeys(embedding=EmbeddingKeys(provider=provider), search=SearchKeys(keywords=keywords))
+        keys = MemoryKeys(embedding=EmbeddingKeys(provider=provider, cache=cache), search=SearchKeys(keywords=keywords))
         sources = [Notes(self.workspace), *others]
         for each in others:
             each.name = "notes"  # as if it were chosen
-        return Memory(self.file, sources, keys=lambda: keys, providers={"counted": self.provider}, today=lambda: TODAY)
+        there = {"counted": self.provider}
+        return Memory(self.file, sources, keys=lambda: keys, providers=there, today=lambda: TODAY, counted=counted)
 
 
 async def citations(memory: Memory, question: str) -> list[str]:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from exuvia import ToolFailed
+from gateway.measuring.figures import Figures
 from plugins.memory.backend import Identity
 from plugins.memory.changes import refresh
 from plugins.memory.index import MemoryIndex
 from plugins.memory.notes import Notes
 from plugins.memory.scope import EVERYTHING
 from plugins.memory.tools import MemoryGet, MemorySearch
-from sessions.sqlite import in_memory, load_vectors
+from sessions.sqlite import in_memory, load_vectors, reading
 from tests.memory.places import Place, citations
 from tests.plugins.workspaces import call, house
 
@@ -95,6 +97,40 @@ def test_sqlite_vec_itself_is_used_where_it_can_be_loaded() -> None:
     assert load_vectors(connection), "on this platform it can"
     assert connection.execute("SELECT vec_version()").fetchone()[0].startswith("v0.")
     connection.close()
+
+
+async def test_of_vectors_that_no_note_needs_the_last_are_kept_and_no_more(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = iter(range(1_000_000))
+    monkeypatch.setattr("plugins.memory.index.time.time", lambda: next(seconds))
+
+    async def write(*texts: str) -> list[str]:
+        """What is embedded when a note says one thing after the other."""
+        place.provider.texts.clear()
+        for text in texts:
+            place.put("memory/a.md", text)
+            await memory.update(lambda _: None)
+        return [text.removeprefix("memory/a\n") for text in place.provider.texts]
+
+    async with place.memory("counted", cache=2) as memory:
+        assert await write("one", "two", "three", "four") == ["one", "two", "three", "four"]
+        assert await write("three", "four", "two") == [], "the last two, and what the note says"
+        assert await write("one") == ["one"], "used longest ago, and too many"
+        assert await citations(memory, "one") == ["memory/a.md#L1-L1"]
+    with contextlib.closing(reading(place.file)) as db:
+        assert db.execute("SELECT count(*) FROM embeddings").fetchone() == (3,)
+
+
+async def test_what_vectors_are_made_of_is_counted_by_what_it_is_for(place: Place) -> None:
+    figures = Figures()
+    place.put("memory/a.md", "the door code is 4711\n")
+    async with place.memory("counted", counted=figures.embed) as memory:
+        await memory.update(lambda _: None)
+        assert await citations(memory, "door code")
+        counts = dict(figures.embedded.counts)
+        assert counts.keys() == {("note", "letters"), ("query", "letters")}
+        assert counts["note", "letters"] > counts["query", "letters"] > 0
 
 
 async def test_what_was_embedded_is_not_embedded_again(place: Place) -> None:
