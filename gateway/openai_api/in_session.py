@@ -143,7 +143,6 @@ class InSession:
 
 async def _tell(cursor: Cursor, telling: Telling, news: asyncio.Event, saying: Saying) -> None:
     """Say what answers the message until its end, at the client's own pace."""
-    begun = ""
     while telling.stop is None:
         news.clear()
         if not cursor.has_news:
@@ -153,9 +152,8 @@ async def _tell(cursor: Cursor, telling: Telling, news: asyncio.Event, saying: S
             continue
         for outgoing in await cursor.take():
             text = telling.hear(outgoing.data)
-            if telling.model != begun:
-                begun = telling.model
-                saying.begin(begun)
+            if telling.model:
+                saying.name(telling.model)
             if text:
                 await saying.text(text)
     await saying.end((), telling.stop, telling.usage)

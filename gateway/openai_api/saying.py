@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from typing import Protocol
 
 from aiohttp import web
@@ -41,6 +41,10 @@ class Saying(Protocol):
         """The question is kept, and is going to be answered whatever happens here; the answer has these headers."""
         ...
 
+    def name(self, model: str) -> None:
+        """It is a `provider:model` that answers."""
+        ...
+
     def begin(self, model: str) -> None:
         """A `provider:model` begins to answer; what was not heard of one before is forgotten."""
         ...
@@ -69,9 +73,13 @@ class Whole:
         """See `Saying`."""
         self._headers = headers
 
-    def begin(self, model: str) -> None:
+    def name(self, model: str) -> None:
         """See `Saying`."""
         self._head.model = model
+
+    def begin(self, model: str) -> None:
+        """See `Saying`."""
+        self.name(model)
         self._text.clear()
 
     async def text(self, text: str) -> None:
@@ -99,16 +107,21 @@ class Streamed:
         self._admitted = admitted
         self._writing = asyncio.Lock()
         self._spoke = asyncio.Event()
+        self._ended = False
 
     async def accepted(self, headers: Mapping[str, str]) -> None:
         """See `Saying`. From here on a failure is told inside of the stream."""
         self._headers = headers
-        async with self._writing:
-            await self._prepared()
+        async with self._reaching():
+            pass
+
+    def name(self, model: str) -> None:
+        """See `Saying`."""
+        self._head.model = model
 
     def begin(self, model: str) -> None:
         """See `Saying`."""
-        self._head.model = model
+        self.name(model)
 
     async def text(self, text: str) -> None:
         """See `Saying`. Raises ClientGone, and Refused if the client may not speak any more."""
@@ -120,46 +133,44 @@ class Streamed:
     async def end(self, calls: Sequence[CallDraft], stop: StopReason, usage: Usage | None) -> None:
         """See `Saying`."""
         self.heard = True
-        await self._write(self._chunks.end(calls, stop, usage))
-        await self._close()
+        await self._write(self._chunks.end(calls, stop, usage), last=True)
 
     async def fail(self, refused: Refused) -> None:
         """End a stream that began, with what went wrong; OpenAI's clients raise it as an error."""
         with suppress(ClientGone):
-            await self._write(event(refused.body))
-            await self._close()
+            await self._write(event(refused.body), last=True)
 
     async def keep_alive(self) -> None:
-        """Say that something is being done whenever nothing is said for a while, until cancelled."""
-        while True:
-            self._spoke.clear()
-            try:
-                async with asyncio.timeout(PATIENCE):
-                    await self._spoke.wait()
-            except TimeoutError:
-                await self._write(ALIVE)
+        """Say that something is being done whenever nothing is said for a while, until cancelled or nobody is there."""
+        with suppress(ClientGone):
+            while not self._ended:
+                self._spoke.clear()
+                try:
+                    async with asyncio.timeout(PATIENCE):
+                        await self._spoke.wait()
+                except TimeoutError:
+                    await self._write(ALIVE)
 
-    async def _prepared(self) -> web.StreamResponse:
-        if self.response is None:
-            headers = {**HEADERS, "Content-Type": "text/event-stream; charset=utf-8", **self._headers}
-            response = web.StreamResponse(headers=headers)
-            await response.prepare(self._request)
-            self.response = response
-        return self.response
+    async def _write(self, data: bytes, *, last: bool = False) -> None:
+        async with self._reaching() as response:
+            if not self._ended:
+                self._ended = last
+                await response.write(data)
+                if last:
+                    await response.write_eof()
+        self._spoke.set()
 
-    async def _write(self, data: bytes) -> None:
+    @asynccontextmanager
+    async def _reaching(self) -> AsyncIterator[web.StreamResponse]:
+        """The stream, begun; one at a time writes to it. Raises ClientGone."""
         async with self._writing:
             try:
                 async with asyncio.timeout(UNREAD):
-                    await (await self._prepared()).write(data)
+                    if self.response is None:
+                        headers = {**HEADERS, "Content-Type": "text/event-stream; charset=utf-8", **self._headers}
+                        response = web.StreamResponse(headers=headers)
+                        await response.prepare(self._request)
+                        self.response = response
+                    yield self.response
             except (ConnectionError, TimeoutError) as error:
                 raise ClientGone from error
-        self._spoke.set()
-
-    async def _close(self) -> None:
-        assert self.response is not None
-        try:
-            async with asyncio.timeout(UNREAD):
-                await self.response.write_eof()
-        except (ConnectionError, TimeoutError) as error:
-            raise ClientGone from error

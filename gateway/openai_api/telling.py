@@ -129,6 +129,8 @@ class Telling:
         told = ""
         if mine:
             self._last = event.stop
+            if event.provider:  # another one than the turn began with
+                self.model = f"{event.provider}:{event.model}"
             if event.usage is not None:
                 self.usage = event.usage if self.usage is None else self.usage + event.usage
             told = self._tell(event.text)

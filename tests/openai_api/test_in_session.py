@@ -308,6 +308,13 @@ def test_a_message_that_joins_a_turn_is_answered_by_the_rest_of_it() -> None:
     assert told(*before, *mine) == ("Both.", "end")
 
 
+def test_the_model_that_stepped_in_is_the_one_that_is_named() -> None:
+    telling = Telling(5)
+    for frame in (STARTED, event("model_replied", turn=1, reply=1, text="Hello", provider="second", model="spare"), ENDED):
+        telling.hear(frame)
+    assert (telling.model, telling.stop) == ("second:spare", "end")
+
+
 def test_a_turn_that_was_given_up_is_an_error_with_its_sentence() -> None:
     failed = event("turn_ended", turn=1, outcome="abandoned", error={"code": "abandoned", "sentence": "It is over."})
     with pytest.raises(Refused, match="It is over"):
