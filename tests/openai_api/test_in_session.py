@@ -289,8 +289,9 @@ def test_a_text_that_is_begun_anew_stands_apart() -> None:
 
 
 def test_pieces_that_come_before_the_turn_is_known_to_be_ours_are_said_once_it_is() -> None:
+    telling = Telling(5)
     frames = delta(1, 0, "Hel"), STARTED, delta(1, 3, "lo"), event("model_replied", turn=1, reply=1, text="Hello"), ENDED
-    assert told(*frames) == ("Hello", "end")
+    assert [telling.hear(frame) for frame in frames] == ["", "Hel", "lo", "", ""]
 
 
 def test_other_turns_and_their_pieces_are_nobodys_answer() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from base64 import b64encode
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.models.choosing import Models
 from gateway.openai_api import saying
+from gateway.openai_api.listening import heard
 from gateway.openai_api.stop_words import StopWords
 from plugins.conformance.faults import Fault, Raw
 from plugins.conformance.openai_server import Says, refusal
+from plugins.contracts import ChatRequest, Delta, Reply
+from plugins.errors import BadAnswer, RateLimited, StreamCut
+from sessions.context import Context
+from sessions.messages import UserMessage
 from tests.gateway.gateways import TOKEN, gateway
+from tests.gateway.stage import Answer, Model, breaks, says
 from tests.openai_api.asking import MODEL, SAID, client_of, vendor_behind
 from tests.pictures import png
 
@@ -109,6 +117,39 @@ async def test_a_service_that_ends_without_its_end_is_no_whole_answer(tmp_path: 
         with pytest.raises(openai.InternalServerError) as caught:
             await client.chat.completions.create(model="exuvia", messages=SAID)
         assert (caught.value.status_code, caught.value.code) == (502, "stream_cut")
+
+
+def ends_without_a_reply(_: ChatRequest) -> AsyncIterator[Delta | Reply]:
+    async def parts() -> AsyncIterator[Delta | Reply]:
+        yield Delta("Hal")
+
+    return parts()
+
+
+def says_no_text(_: ChatRequest) -> AsyncIterator[Delta | Reply]:
+    async def parts() -> AsyncIterator[Delta | Reply]:
+        yield Delta(5)  # type: ignore[arg-type]
+
+    return parts()
+
+
+@pytest.mark.parametrize(
+    ("answer", "known"),
+    [
+        (ends_without_a_reply, StreamCut),
+        (says_no_text, BadAnswer),
+        (breaks(ValueError("odd")), BadAnswer),
+        (breaks(SystemExit(), "Hal"), BadAnswer),
+        (breaks(RateLimited("Slow down.")), RateLimited),
+        (says("", *["tool"] * 200), BadAnswer),
+    ],
+)
+async def test_whatever_a_strangers_provider_does_is_an_error_that_is_known(answer: Answer, known: type[Exception]) -> None:
+    model = Models({"staged": Model(answer)}, configured="auto", window=None).choose()
+    context = Context(instructions="", tools=(), parameters={}, messages=[UserMessage(text="Hello?")])
+    request = ChatRequest(model="model", context=context, purpose="api", session="s")
+    with pytest.raises(known):
+        _ = [part async for part in heard(model, request)]
 
 
 # --- who goes away ----------------------------------------------------------------------------------------------------
