@@ -1,58 +1,91 @@
-"""All that the console asks for, each under its path."""
+"""All that the console asks for, each under its path. What answers is imported by the first who asks: the start is for those
+who wait for it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from aiohttp import web
 
 from gateway.assembly import Assembly
-from gateway.console.context_endpoints import ContextEndpoints
-from gateway.console.health_endpoints import HealthEndpoints
-from gateway.console.memory_endpoints import MemoryEndpoints
 from gateway.door.answers import refusal
 from gateway.door.people import OWNER, Admission
 from gateway.door.web import Admitted, Endpoint
 from gateway.measuring.figures import Figures
 from gateway.measuring.overview import Overview
 
+if TYPE_CHECKING:
+    from gateway.console.context_endpoints import ContextEndpoints
+    from gateway.console.health_endpoints import HealthEndpoints
+    from gateway.console.memory_endpoints import MemoryEndpoints
+
+CONTEXT = "/api/context/{key}"
+TURN = CONTEXT + r"/turns/{turn:\d{1,9}}"
+COMPACTION = CONTEXT + r"/compactions/{number:\d{1,9}}"
+NOTE = r"/api/notes/{path:.{1,4096}}"
+FACT = "/api/facts/{id:[^/]{1,200}}"
+
+
+class _Answering:
+    """Those who answer, each made when it is first asked."""
+
+    def __init__(self, gateway: Assembly, figures: Figures, overview: Callable[[], Overview]) -> None:
+        self._gateway = gateway
+        self._figures = figures
+        self._overview = overview
+
+    @cached_property
+    def context(self) -> ContextEndpoints:
+        from gateway.console.context_endpoints import ContextEndpoints  # noqa: PLC0415 - not at the start
+
+        return ContextEndpoints(self._gateway.switchboard)
+
+    @cached_property
+    def memory(self) -> MemoryEndpoints:
+        from gateway.console.memory_endpoints import MemoryEndpoints  # noqa: PLC0415 - not at the start
+
+        parts = self._gateway.parts
+        return MemoryEndpoints(parts.around, parts.notes.folder)
+
+    @cached_property
+    def health(self) -> HealthEndpoints:
+        from gateway.console.health_endpoints import HealthEndpoints  # noqa: PLC0415 - not at the start
+
+        gateway = self._gateway
+        return HealthEndpoints(self._overview, gateway.last_hour, self._figures, gateway.hooks)
+
 
 def console_endpoints(gateway: Assembly, figures: Figures, overview: Callable[[], Overview]) -> list[Endpoint]:
     """The endpoints of a gateway's console, to be served; `overview` is how the gateway is now."""
-    health = HealthEndpoints(overview, gateway.last_hour, figures, gateway.hooks)
-    parts = gateway.parts
+    of = _Answering(gateway, figures, overview)
     return [
-        *_of_the_context(ContextEndpoints(gateway.switchboard)),
-        *_of_the_memory(MemoryEndpoints(parts.around, parts.notes.folder)),
-        Endpoint("GET", "/api/health", _of_the_owner(health.health)),
+        Endpoint("GET", CONTEXT, _later(lambda: of.context.sizes)),
+        Endpoint("GET", TURN, _later(lambda: of.context.turn)),
+        Endpoint("GET", TURN + r"/messages/{at:\d{1,9}}", _later(lambda: of.context.message)),
+        Endpoint("GET", TURN + "/request.json", _later(lambda: of.context.request)),
+        Endpoint("GET", COMPACTION, _later(lambda: of.context.compaction)),
+        Endpoint("GET", "/api/memory", _later(lambda: of.memory.search)),
+        Endpoint("GET", "/api/notes", _of_the_owner(_later(lambda: of.memory.notes))),
+        Endpoint("GET", NOTE, _of_the_owner(_later(lambda: of.memory.note))),
+        Endpoint("PUT", NOTE, _of_the_owner(_later(lambda: of.memory.write))),
+        Endpoint("GET", "/api/facts", _later(lambda: of.memory.facts)),
+        Endpoint("GET", FACT, _later(lambda: of.memory.fact)),
+        Endpoint("POST", FACT + "/pin", _later(lambda: of.memory.pin)),
+        Endpoint("POST", FACT + "/unpin", _later(lambda: of.memory.unpin)),
+        Endpoint("DELETE", FACT, _later(lambda: of.memory.forget)),
+        Endpoint("GET", "/api/health", _of_the_owner(_later(lambda: of.health.health))),
     ]
 
 
-def _of_the_context(context: ContextEndpoints) -> list[Endpoint]:
-    session = "/api/context/{key}"
-    turn = session + r"/turns/{turn:\d{1,9}}"
-    return [
-        Endpoint("GET", session, context.sizes),
-        Endpoint("GET", turn, context.turn),
-        Endpoint("GET", turn + r"/messages/{at:\d{1,9}}", context.message),
-        Endpoint("GET", turn + "/request.json", context.request),
-        Endpoint("GET", session + r"/compactions/{number:\d{1,9}}", context.compaction),
-    ]
+def _later(method: Callable[[], Admitted]) -> Admitted:
+    """What answers as the method does that is looked for when somebody asks."""
 
+    async def give(request: web.Request, admission: Admission) -> web.StreamResponse:
+        return await method()(request, admission)
 
-def _of_the_memory(memory: MemoryEndpoints) -> list[Endpoint]:
-    note, fact = r"/api/notes/{path:.{1,4096}}", r"/api/facts/{id:[^/]{1,200}}"
-    return [
-        Endpoint("GET", "/api/memory", memory.search),
-        Endpoint("GET", "/api/notes", _of_the_owner(memory.notes)),
-        Endpoint("GET", note, _of_the_owner(memory.note)),
-        Endpoint("PUT", note, _of_the_owner(memory.write)),
-        Endpoint("GET", "/api/facts", memory.facts),
-        Endpoint("GET", fact, memory.fact),
-        Endpoint("POST", fact + "/pin", memory.pin),
-        Endpoint("POST", fact + "/unpin", memory.unpin),
-        Endpoint("DELETE", fact, memory.forget),
-    ]
+    return give
 
 
 def _of_the_owner(give: Admitted) -> Admitted:
