@@ -35,7 +35,13 @@ async def test_a_click_on_the_plot_shows_that_turns_exact_request(tmp_path: Path
         given = Path(await (await download.value).path()).read_bytes()
         assert f"sha256 {hashlib.sha256(given).hexdigest()}" == await page.locator(".hash").inner_text()
         await page.get_by_text("Instructions", exact=True).click()
-        await expect(page.locator(".request-row pre").first).to_contain_text("Be brief.")
+        await expect(page.locator(".request-row .whole").first).to_contain_text("Be brief.")
+        cut = page.locator(".request-row.tool").filter(has_text="trimmed from").first
+        await cut.locator("summary").click()
+        await cut.get_by_role("button", name="As the log has it").click()
+        await expect(cut.locator("pre")).to_have_count(2)
+        shown, kept = await cut.locator("pre").all_inner_texts()
+        assert len(kept) > len(shown) > 3000
         await plot.press("ArrowRight")
         await expect(page.get_by_role("heading", name=f"Turn {chosen + 1}", exact=True)).to_be_visible()
         await expect(plot).to_have_attribute("aria-valuetext", re.compile(f"Turn {chosen + 1}, .* tokens"))

@@ -4,10 +4,10 @@
 //   shell         what stands around every page: places, sessions, theme, signing out; sessions.js is their list
 //   sign_in       the form, and the one-time link
 //   chat          a conversation: its page; see there for its parts
-//   context       what a session's requests held: context_plot, context_turn
+//   context       what a session's requests held: context_plot, context_turn; in_log: what the log has of a message
 //   memory        what is remembered: memory_search, memory_notes (with line_changes), memory_facts
 //   health        how the gateway is, with a small_plot of each thing
-//   typed, button, quantities   a command typed from a page; buttons; numbers in words
+//   typed, prose, button, quantities   a command typed from a page; Markdown; buttons; numbers in words
 //   api, socket   the gateway over HTTP and over the websocket
 //   elements, icons, theme, moments   the document's parts
 //

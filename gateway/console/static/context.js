@@ -4,6 +4,7 @@ import { button } from "./button.js";
 import { ContextPlot, legend } from "./context_plot.js";
 import { CompactionPanel, TurnPanel } from "./context_turn.js";
 import { fill, h } from "./elements.js";
+import { textInLog } from "./in_log.js";
 import { count, counted, sentence } from "./quantities.js";
 import { typed } from "./typed.js";
 
@@ -154,6 +155,14 @@ class ContextPage {
     this.load();
   }
 
+  /** What a panel needs to ask for more. */
+  at() {
+    const { key, place } = this;
+    const { api, socket } = this.app;
+    const { session } = this.page;
+    return { api, place, session, inLog: (seq) => textInLog(socket, key, session, seq) };
+  }
+
   choose(number) {
     this.plot.mark(number);
     const turn = this.page.turns.find((each) => each.turn === number);
@@ -162,7 +171,7 @@ class ContextPage {
     clearTimeout(this.soon);
     // Walking along by keys asks for the turn where it stops, not for each on the way.
     this.soon = setTimeout(() => {
-      const panel = new TurnPanel(this.app.api, this.place, this.page.session, turn, this.page.parts, marks, look);
+      const panel = new TurnPanel(this.at(), turn, this.page.parts, marks, look);
       fill(this.panel, panel.element);
     }, 120);
   }
@@ -176,8 +185,7 @@ class ContextPage {
       return answered;
     };
     const above = this.page.in_force.filter((other) => other > number).length;
-    const render = this.app.markdown ?? ((text) => h("pre", { class: "whole", tabIndex: 0 }, text));
-    const panel = new CompactionPanel(this.app.api, this.place, this.page.session, number, { revert, render, above });
+    const panel = new CompactionPanel(this.at(), number, { revert, above });
     fill(this.panel, panel.element);
     panel.element.querySelector("h2").focus();
   }

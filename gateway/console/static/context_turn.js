@@ -3,6 +3,8 @@
 import { button, guarded } from "./button.js";
 import { NAMES } from "./context_plot.js";
 import { fill, h } from "./elements.js";
+import { LongText } from "./long_text.js";
+import { prose } from "./prose.js";
 import { when } from "./moments.js";
 import { count, counted, sentence } from "./quantities.js";
 
@@ -39,12 +41,12 @@ function looking(mark, look) {
   return button("Before and after", () => look(mark.compaction), { class: "worded" });
 }
 
-/** The panel of a turn. `place` is the address of its session's context, with what is asked behind it. */
+/** The panel of a turn. `at` is where it stands: the `api`, the `place` that the session's context is asked at, the `session`,
+ * and `inLog(seq)`, the text that the log has at a seq. `look(number)` shows a compaction. */
 export class TurnPanel {
-  constructor(api, place, session, turn, parts, marks, look) {
-    this.api = api;
-    this.address = `${place}/turns/${turn.turn}`;
-    this.session = session;
+  constructor(at, turn, parts, marks, look) {
+    this.at = at;
+    this.address = `${at.place}/turns/${turn.turn}`;
     this.turn = turn;
     this.messages = h("ol", { class: "request-rows" });
     this.requests = h("div", { class: "requests" });
@@ -62,13 +64,13 @@ export class TurnPanel {
   }
 
   query(more) {
-    return new URLSearchParams({ session: this.session, ...more }).toString();
+    return new URLSearchParams({ session: this.at.session, ...more }).toString();
   }
 
   async load(call) {
     fill(this.requests, h("p", { class: "waiting", role: "status" }, "Rebuilding the request from the log…"));
     try {
-      const shown = await this.api.get(`${this.address}?${this.query(call ? { call } : {})}`);
+      const shown = await this.at.api.get(`${this.address}?${this.query(call ? { call } : {})}`);
       this.show(shown);
     } catch (error) {
       fill(this.requests, h("p", { role: "alert" }, sentence(error)));
@@ -104,7 +106,7 @@ export class TurnPanel {
       button(`${call.call}: ${count(call.tokens)} tokens`, () => this.load(call.call), {
         "aria-pressed": String(call.call === shown.shown),
       });
-    return h("div", { class: "choices", role: "group", "aria-label": "Requests of this turn" }, shown.calls.map(choice));
+    return h("div", { class: "calls-of-turn", role: "group", "aria-label": "Requests of this turn" }, shown.calls.map(choice));
   }
 
   standing(shown) {
@@ -122,7 +124,7 @@ export class TurnPanel {
     const item = h("li", { class: "earlier" });
     const more = async () => {
       try {
-        const before = await this.api.get(`${this.address}?${this.query({ call: shown.shown, before: shown.first })}`);
+        const before = await this.at.api.get(`${this.address}?${this.query({ call: shown.shown, before: shown.first })}`);
         item.replaceWith(...[this.earlier(before)].filter(Boolean), ...before.rows.map((row) => this.row(row, shown.shown)));
       } catch (error) {
         fill(item, h("p", { role: "alert" }, sentence(error)));
@@ -134,20 +136,21 @@ export class TurnPanel {
   row(row, call) {
     const whole = async () => {
       if (row.chars <= row.text.length) return row.text;
-      return (await this.api.get(`${this.address}/messages/${row.index}?${this.query({ call })}`)).text;
+      return (await this.at.api.get(`${this.address}/messages/${row.index}?${this.query({ call })}`)).text;
     };
-    return messageRow(row, whole);
+    return messageRow(row, whole, this.at.inLog);
   }
 }
 
-/** A message that unfolds. `whole` gives all of its text. */
-export function messageRow(row, whole) {
+/** A message that unfolds. `whole` gives all of its text, `inLog(seq)` what stands in the log, where that is more. */
+export function messageRow(row, whole, inLog) {
   const who = `${WHO[row.who] ?? row.who}${row.tool ? `: ${row.tool}` : ""}`;
   const calls = (row.calls ?? []).map((call) => `→ ${call}`);
   const beginning = [row.text, ...calls].filter(Boolean).join(" ") || (row.files ? counted(row.files, "file") : "(empty)");
   const notes = [edited(row), row.failed ? "failed" : "", row.files ? counted(row.files, "file") : ""].filter(Boolean);
   const text = async () => [await whole(), ...calls].filter(Boolean).join("\n");
-  return unfolding(who, beginning, row.chars, text, notes, row.who);
+  const original = row.edit ? () => inLog(row.source) : null;
+  return unfolding(who, beginning, row.chars, text, { notes, kind: row.who, original });
 }
 
 function edited(row) {
@@ -156,16 +159,26 @@ function edited(row) {
   return `${how} from ${count(row.size)} by ${row.edit.by || "a plugin"}`;
 }
 
-function unfolding(who, beginning, chars, whole, notes = [], kind = "standing") {
-  const text = h("pre", { class: "whole", tabIndex: 0 });
+function unfolding(who, beginning, chars, whole, { notes = [], kind = "standing", original = null } = {}) {
+  const place = h("div", { class: "whole" });
   const open = async (event) => {
-    if (!event.target.open || text.dataset.full) return;
+    if (!event.target.open || place.childElementCount) return;
     try {
-      text.textContent = "…";
-      text.textContent = await whole();
-      text.dataset.full = "yes";
+      const text = await whole();
+      if (place.childElementCount) return;
+      new LongText(place).show(text);
+      if (original) place.append(button("As the log has it", (click) => uncut(click.target), { class: "worded" }));
     } catch (error) {
-      text.textContent = sentence(error);
+      place.textContent = sentence(error);
+    }
+  };
+  const uncut = async (asked) => {
+    const found = h("div", {});
+    asked.replaceWith(found);
+    try {
+      new LongText(found).show(await original());
+    } catch (error) {
+      found.textContent = sentence(error);
     }
   };
   return h(
@@ -182,7 +195,7 @@ function unfolding(who, beginning, chars, whole, notes = [], kind = "standing") 
         notes.map((note) => h("span", { class: "row-note" }, note)),
         h("span", { class: "chars" }, `${count(chars)} chars`),
       ),
-      text,
+      place,
     ),
   );
 }
@@ -216,13 +229,12 @@ function shares(turn, parts) {
 }
 
 /** The panel of a compaction. `revert(number)` takes it back and resolves with what the gateway answered, `above` is how many
- * in force were made on top of it, `render` makes an element of Markdown. */
+ * in force were made on top of it. */
 export class CompactionPanel {
-  constructor(api, place, session, number, { revert, render, above }) {
-    this.api = api;
+  constructor(at, number, { revert, above }) {
+    this.at = at;
     this.above = above;
     this.revert = revert;
-    this.render = render;
     this.number = number;
     this.element = h(
       "section",
@@ -231,14 +243,12 @@ export class CompactionPanel {
     );
     this.body = h("div", {}, h("p", { class: "waiting", role: "status" }, "Reading the log…"));
     this.element.append(this.body);
-    this.place = place;
-    this.session = session;
     this.load();
   }
 
   async load() {
     try {
-      this.show(await this.api.get(`${this.place}/compactions/${this.number}?session=${encodeURIComponent(this.session)}`));
+      this.show(await this.at.api.get(`${this.at.place}/compactions/${this.number}?session=${encodeURIComponent(this.at.session)}`));
     } catch (error) {
       fill(this.body, h("p", { role: "alert" }, sentence(error)));
     }
@@ -246,7 +256,7 @@ export class CompactionPanel {
 
   show(shown) {
     const entry = shown.entry;
-    this.answer = h("p", { class: "answer", role: "status" });
+    this.answer = h("p", { class: "revert-answer", role: "status" });
     fill(
       this.body,
       h("p", { class: "about" }, told(shown)),
@@ -260,17 +270,24 @@ export class CompactionPanel {
           "div",
           {},
           h("h3", {}, `Before: ${counted(shown.left, "message")}`),
-          h("ol", { class: "request-rows" }, omitted(shown), shown.rows.map((row) => messageRow(row, () => cut(row)))),
+          h("ol", { class: "request-rows" }, omitted(shown), shown.rows.map((row) => this.row(row))),
         ),
         h(
           "div",
           {},
           h("h3", {}, "After: one summary"),
-          h("div", { class: "summary-text" }, this.render(entry.summary)),
+          prose("summary-text", entry.summary),
           lost(entry),
         ),
       ),
     );
+  }
+
+  /** A message that left: what it was shown as may be less than what the log has, which is asked for. */
+  row(row) {
+    const isWhole = row.chars <= row.text.length;
+    const whole = async () => (isWhole || !row.source || row.edit ? beginning(row) : this.at.inLog(row.source));
+    return messageRow(row, whole, this.at.inLog);
   }
 
   /** The button that takes it back, which asks once more. */
@@ -321,8 +338,8 @@ function omitted(shown) {
   return more > 0 ? h("li", { class: "earlier" }, `${counted(more, "message")} before these`) : null;
 }
 
-function cut(row) {
-  return row.chars > row.text.length ? `${row.text}\n… (${count(row.chars)} characters in all; the log has them at ${row.source})` : row.text;
+function beginning(row) {
+  return row.chars > row.text.length ? `${row.text}\n… (of ${count(row.chars)} characters)` : row.text;
 }
 
 function lost(entry) {

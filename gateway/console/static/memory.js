@@ -13,7 +13,7 @@ export async function mount(element, app) {
   const isOwner = app.person.id === OWNER;
   const tabs = [
     ["search", "Search", (go) => new SearchView(app.api, (path, first, last) => go("notes", path, first, last))],
-    ...(isOwner ? [["notes", "Notes", () => new NotesView(app.api, app.markdown)]] : []),
+    ...(isOwner ? [["notes", "Notes", () => new NotesView(app.api)]] : []),
     ["facts", "Facts", () => new FactsView(app.api)],
   ];
   return new MemoryPage(element, tabs).mounted();

@@ -5,16 +5,15 @@ import { button } from "./button.js";
 import { fill, h } from "./elements.js";
 import { lineChanges } from "./line_changes.js";
 import { when } from "./moments.js";
+import { prose } from "./prose.js";
 import { brief, counted, sentence } from "./quantities.js";
 
 const CONFLICT = 409;
 const DRAFTS = "exuvia.note.";
 
-/** `markdown(text)` is a text rendered; without it notes are shown as they stand. */
 export class NotesView {
-  constructor(api, markdown) {
+  constructor(api) {
     this.api = api;
-    this.markdown = markdown ?? ((text) => h("pre", { class: "plain", tabIndex: 0 }, text));
     this.note = null;
     this.told = h("p", { class: "told", role: "status" });
     this.list = h("ul", { class: "note-list" });
@@ -113,7 +112,7 @@ export class NotesView {
         editable ? button("Edit", () => this.edit(text, this.note.digest)) : h("p", {}, "It is not UTF-8 text, and not edited here."),
       ),
       lines,
-      h("div", { class: "rendered" }, text.trim() ? this.markdown(text) : h("p", { class: "nothing" }, "It is empty.")),
+      text.trim() ? prose("rendered", text) : h("p", { class: "rendered nothing" }, "It is empty."),
     );
     lines?.scrollIntoView({ block: "nearest" });
   }
