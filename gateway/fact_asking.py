@@ -57,6 +57,15 @@ class FactAsking:
         except GatewayError:
             return self._choose(None)  # the one that answered then is no longer there
 
+    def why_not(self, used: str | None) -> str:
+        """Why no turn is looked through in a session that uses this model, in a few words; empty where they are."""
+        if not self._keys().auto_extract:
+            return "memory.facts.auto_extract is false"
+        try:
+            return "" if self.able(used) is not None else "a small model finds none; memory.facts.model may name another"
+        except GatewayError:
+            return "no model can be asked"
+
     async def ask(
         self, model: ChosenModel, system: str, text: str, *, purpose: str, session: str, limit: int, form: AnswerForm
     ) -> Answered:

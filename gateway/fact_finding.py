@@ -113,6 +113,10 @@ class FactFinding:
         """What is wrong, each in a sentence."""
         return [self._trouble] if self._trouble else []
 
+    def why_not(self, used: str | None) -> str:
+        """Why turns are not looked through where this model answers; see `FactAsking`."""
+        return self._asking.why_not(used)
+
     def heard(self, session: str, seq: int = 0) -> None:
         """A turn of this session has ended, with the event that has this seq."""
         now = self._clock.monotonic()

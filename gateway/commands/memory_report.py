@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 from gateway.commands.status import count_of, span
 from plugins.command_contract import MemoryFound, MemoryReport, NoteEntry
+from plugins.facts.facts import Facts
 from plugins.memory.memory import Memory
 from plugins.memory.notes import MAIN, Notes
 from plugins.memory.remarks import remarks_on
@@ -44,6 +45,16 @@ def memory_in_short(memory: Memory) -> str:
         return f"{what} in {chunks}, found by their words"
     some = f"{state.chunks - state.unembedded:,} of " if state.unembedded else ""
     return f"{what} in {some}{chunks} with vectors by {provider.name}:{provider.model()}"
+
+
+def facts_in_short(facts: Facts, owner: str, why_not: str) -> str:
+    """How many facts there are for this person, and why no more are looked for, in one line."""
+    told = facts.told_now(owner)
+    if told is None:
+        return "not looked at yet"
+    daily, pins = sum(fact.layer == "daily" for fact in told), sum(fact.pinned for fact in told)
+    counts = f"{daily:,} in the daily log, {len(told) - daily:,} kept for long, {pins:,} pinned" if told else "none yet"
+    return f"{counts}; turns are not looked through: {why_not}" if why_not else counts
 
 
 async def memory_found(memory: Memory, query: str, scope: Scope) -> MemoryFound:

@@ -13,8 +13,9 @@ from sessions.messages import Usage
 class SessionStatus(msgspec.Struct, frozen=True, kw_only=True):
     """What `/status` shows. `uptime` and `age` are seconds, `window` and `context` tokens, None where unknown.
     `answers` is the `provider:model` that answers, None if none can. `last_error` is that of the newest turn,
-    `flush` the last one in words, `memory` what can be found and how, `notes_owed` how many sections the notes still lack
-    and `notes_trouble` why, `troubles` what is wrong with the gateway, `refused` what plugins may not do."""
+    `flush` the last one in words, `memory` what can be found and how, `facts` how many there are, `notes_owed` how many
+    sections the notes still lack and `notes_trouble` why, `troubles` what is wrong with the gateway, `refused` what plugins
+    may not do."""
 
     version: str
     uptime: float
@@ -37,6 +38,7 @@ class SessionStatus(msgspec.Struct, frozen=True, kw_only=True):
     taken_back: int = 0
     flush: str = "none yet"
     memory: str = ""
+    facts: str = ""
     notes_owed: int = 0
     notes_trouble: str = ""
     refused: Sequence[str] = ()
@@ -56,6 +58,7 @@ def describe(status: SessionStatus) -> str:
         f"- Last flush: {status.flush}",
         *_owed(status),
         *([f"- Memory: {status.memory}"] if status.memory else []),
+        *([f"- Facts: {status.facts}"] if status.facts else []),
         f"- Session: `{status.key}` ({status.session}), {span(status.age)} old, {count_of(status.turns, 'turn')},"
         f" {count_of(status.events, 'event')}",
         f"- Queue: {status.mode}, {status.waiting} waiting of {status.queue_limit}"

@@ -10,7 +10,7 @@ from functools import partial
 
 from gateway.commands.compactions import entry_of_cut, in_force
 from gateway.commands.context_report import parts, pruned
-from gateway.commands.memory_report import memory_in_short
+from gateway.commands.memory_report import facts_in_short, memory_in_short
 from gateway.commands.memory_view import MemoryView
 from gateway.commands.parsing import listed, parse_command
 from gateway.commands.status import SessionStatus, describe, span
@@ -126,6 +126,7 @@ class View(MemoryView):
                 taken_back=transcript.cycle.compactions - len(in_force(transcript)),
                 flush=self._flush(),
                 memory=memory_in_short(around.memory),
+                facts=facts_in_short(around.facts, self.facts.owner, around.finding.why_not(name)),
                 notes_owed=len(transcript.cycle.owed),
                 notes_trouble=self._conversation.compacting.notes.trouble,
                 mode=self._conversation.inbox.mode,

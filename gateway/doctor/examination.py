@@ -29,6 +29,7 @@ CHECKS: Mapping[str, Check] = {
     "token": home_checks.token,
     "journals": home_checks.damage,
     "quarantine": home_checks.quarantine,
+    "facts": home_checks.facts,
     "memory index": home_checks.memory_index,
     "memory backend": memory_checks.backend,
     "clock": home_checks.clock,

@@ -12,6 +12,7 @@ from gateway.configuration.secret_references import read_secret_file
 from gateway.doctor.findings import Finding, Patient
 from gateway.door.token import token_weakness
 from gateway.errors import ConfigRefused
+from gateway.facts import read_facts
 from gateway.memory import chosen_sources
 from gateway.session_files import journals, listings
 from plugins.memory.holdings import behind
@@ -21,6 +22,7 @@ from sessions.errors import JournalDamaged, SessionsError
 from sessions.sqlite import Error
 from sessions.survey import survey
 from sessions.verifying import verify_journal
+from sessions.wire import InvalidLine
 
 CLOCK_SECONDS = 300.0
 """How far behind the newest event the clock may be: steps of a corrected clock are smaller."""
@@ -123,6 +125,18 @@ def quarantine(patient: Patient) -> Iterator[Finding]:
             level="note",
             what=f"The quarantine holds {_named(entries)}.",
             mend=f"Read what they say, then delete them: nothing else needs {patient.home.quarantine}.",
+        )
+
+
+def facts(patient: Patient) -> Iterator[Finding]:
+    """Whether the facts can be read."""
+    try:
+        read_facts(patient.home)
+    except (SessionsError, InvalidLine) as error:
+        yield Finding(
+            what=f"The facts cannot be read: {error}.".replace("..", "."),
+            mend="They are left as they are, and the gateway serves without them; bring back a copy of the file, or move it"
+            " away and begin anew.",
         )
 
 

@@ -105,6 +105,13 @@ class Facts:
         """Whether there surely are no facts, as far as that is known without opening their log."""
         return not self._exists() if self._log is None else not self._log.book.facts
 
+    def told_now(self, owner: str) -> list[Fact] | None:
+        """What may be told to this person here, without opening the log for it; None as long as nobody has."""
+        if self._log is None:
+            return None if self._exists() else []
+        here = self.workspace_tag()
+        return [fact for fact in self._log.book.facts.values() if fact.is_of(owner) and fact.is_known_in(here)]
+
     def spent(self, session: str) -> Mapping[str, Mapping[str, Usage]]:
         """What looking through a session and distilling has cost, by purpose and model, as far as that is known without
         opening the log."""

@@ -12,6 +12,7 @@ import pytest
 from plugins.facts.errors import FactsUnavailable, NoSuchFact
 from plugins.facts.events import FactForgotten, FactsDistilled, FactsDropped, FactsExtracted
 from plugins.facts.facts import Facts
+from plugins.facts.persons import PersonsFacts
 from plugins.facts.settings import FactKeys
 from plugins.facts.values import Draft, Origin
 from sessions.committer import Committer
@@ -87,6 +88,16 @@ async def test_nobody_is_told_another_persons_facts(home: Home) -> None:
                 await asked
         with pytest.raises(NoSuchFact):
             await facts.story(anns.id, "bob")
+
+
+async def test_a_group_is_told_nobodys_own_facts(home: Home) -> None:
+    async with home.facts() as facts:
+        await facts.write([RUST], "ann", owner="ann")
+        (all_,) = await facts.write([PORT], "operator")
+        (there,) = await PersonsFacts(facts, "ann", group=True).listed()
+        assert there.id == all_.id
+        assert len(await PersonsFacts(facts, "ann", group=False).listed()) == 2
+        assert [each.fact.id for each in await facts.recall("language port", "")] == [all_.id]
 
 
 async def test_another_workspace_hides_the_facts_of_this_one_and_coming_back_shows_them(home: Home) -> None:

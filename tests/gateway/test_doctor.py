@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
+import io
 import json
 import os
 import resource
@@ -28,6 +29,7 @@ from gateway.configuration.checking import check
 from gateway.doctor.examination import CHECKS, examined
 from gateway.doctor.findings import Finding, Patient
 from gateway.doctor.machine_checks import mount_findings
+from gateway.facts_commands import import_facts
 from gateway.home import Home
 from plugins.memory.changes import refresh
 from plugins.memory.index import MemoryIndex
@@ -192,6 +194,18 @@ async def test_a_damaged_journal_is_found_with_its_line(tmp_path: Path) -> None:
     finding = wrong("journals", patient(tmp_path))
     assert finding.what.startswith(f"{journal}, line {line} is damaged: ")
     assert "/new" in finding.mend
+
+
+async def test_a_damaged_log_of_facts_is_found_with_its_line(tmp_path: Path) -> None:
+    await talked(tmp_path)
+    home, document = Home(tmp_path), tmp_path / "brought.json"
+    document.write_text('[{"content": "The port is 3000"}]')
+    await asyncio.to_thread(import_facts, home, None, os.environ, document, io.StringIO())
+    assert found("facts", patient(tmp_path)) == []
+    home.facts.write_bytes(home.facts.read_bytes().replace(b"3000", b"4000"))
+    finding = wrong("facts", patient(tmp_path))
+    assert "facts.jsonl" in finding.what
+    assert "line 2" in finding.what
 
 
 async def test_a_journal_under_another_name_and_one_that_is_no_file_are_found(tmp_path: Path) -> None:
