@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from datetime import date, timedelta
@@ -10,22 +11,32 @@ from typing import Any
 
 import msgspec
 import pytest
+from click.testing import CliRunner
 
-from gateway.configuration.keys import AgentKeys, CompactionKeys
+from gateway.cli import cli
+from gateway.configuration.keys import AgentKeys, CompactionKeys, load_config
 from gateway.conversations.compaction_rules import compaction_rules
+from gateway.home import Home as GatewayHome
+from gateway.memory import chosen_sources
 from plugins.conformance.clock import NOON
+from plugins.conformance.memory_backend import document
 from plugins.facts.events import FactsExtracted
 from plugins.facts.settings import FactKeys
 from plugins.facts.values import draft
 from plugins.memory.candidates import Candidate
+from plugins.memory.index import MemoryIndex
+from plugins.memory.memory import Memory
+from plugins.memory.notes import Notes
 from plugins.memory.ranking import rank
-from plugins.memory.searching import rules_of
-from plugins.memory.settings import SearchKeys
+from plugins.memory.searching import Question, found_for, rules_of
+from plugins.memory.settings import EmbeddingKeys, MemoryKeys, SearchKeys
 from sessions.compaction import Rules, Sizes, budget, due, plan
 from sessions.messages import AssistantMessage, UserMessage
 from tests.facts.test_facts import Home
 from tests.gateway.gateways import gateway
 from tests.gateway.test_fact_finding import of_kind, until
+from tests.memory.places import Place
+from tests.shelf import Shelf
 from tests.stories import view_of
 
 # --- [compaction] -----------------------------------------------------------------------------------------------------
@@ -132,6 +143,84 @@ def test_each_key_of_the_ranking_changes_what_is_found_first(keys: dict[str, Any
     assert order(**keys) == expected
 
 
+@pytest.mark.parametrize(("multiplier", "looked_at"), [(1, 2), (5, 10)])
+def test_so_many_candidates_are_looked_at_for_each_result(multiplier: int, looked_at: int, tmp_path: Path) -> None:
+    keys = SearchKeys(candidate_multiplier=multiplier)
+    with MemoryIndex(tmp_path / "memory.sqlite") as index:
+        index.take(document(f"memory/{number}.md", f"tea number {number}") for number in range(30))
+        asked = Question(text="tea")
+        _, candidates = found_for(index, asked, results=2, multiplier=keys.candidate_multiplier, today=TODAY)
+        assert len(candidates) == looked_at
+
+
+# --- the rest of [memory] ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sources", [["notes"], ["sessions"], ["notes", "sessions"]])
+def test_what_is_searched_is_what_the_sources_name(sources: list[str], tmp_path: Path) -> None:
+    config = load_config(None, environment={}, overrides={"memory": {"sources": sources}})
+    assert [source.name for source in chosen_sources(GatewayHome(tmp_path), config)] == sources
+
+
+@pytest.mark.parametrize(("cache", "embedded"), [(50_000, 2), (0, 3)])
+async def test_vectors_of_what_no_note_says_are_kept_up_to_the_size_of_the_cache(
+    cache: int, embedded: int, tmp_path: Path
+) -> None:
+    place = Place(tmp_path)
+    keys = MemoryKeys(embedding=EmbeddingKeys(provider="counted", cache=cache))
+    async with Memory(
+        place.file,
+        [Notes(place.workspace)],
+        keys=lambda: keys,
+        providers={"counted": place.provider},
+        today=lambda: TODAY,
+    ) as memory:
+        for text in ("We fly to Lisbon.", "We fly to Porto.", "We fly to Lisbon."):
+            place.put("memory/a.md", text)
+            await memory.update(lambda _: None)
+    assert len(place.provider.texts) == embedded
+
+
+ALIKE = """
+from exuvia import hookimpl
+
+class Alike:
+    name = "alike"
+    def __init__(self, house): pass
+    async def __aenter__(self): return self
+    async def __aexit__(self, *_): pass
+    def model(self): return "one"
+    def why(self): return "it is always there"
+    def dimensions(self): return 2
+    async def embed(self, texts, purpose): return [[1.0, 0.0] for _ in texts]
+
+@hookimpl
+def register_embedding_providers():
+    return [Alike]
+"""
+
+
+@pytest.mark.parametrize(("said", "recalled"), [({}, False), ({"memory.recall.min_cosine": 0.9}, True)])
+async def test_from_which_cosine_on_a_note_bears_on_a_message(
+    said: dict[str, Any], recalled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Shelf(tmp_path / "shelf", monkeypatch).install("aliking", "alike", ALIKE)
+    home = tmp_path / "home"
+    file = '[plugins]\nallow = ["alike"]\n[memory.embedding]\nprovider = "alike"\n'
+    (home / "workspace" / "memory").mkdir(parents=True)
+    (home / "workspace" / "memory" / "garden.md").write_text("The crocuses stand behind the shed.\n")
+    (home / "config.toml").write_text(file)
+    indexed = await asyncio.to_thread(CliRunner().invoke, cli, ["memory", "index", "--home", str(home)])
+    assert indexed.exit_code == 0, indexed.output
+    settings = {"plugins.allow": ["alike"], "memory.embedding.provider": "alike", **said}
+    async with gateway(home, settings=settings) as running:
+        client = await running.connect()
+        await client.command("/memory crocuses")  # the index is open from here on
+        await client.chat("Which flowers do we have?")
+        (session,) = running.journals().values()
+    assert any(event["kind"] == "memory_recalled" for event in session) == recalled
+
+
 # --- [memory.facts] ---------------------------------------------------------------------------------------------------
 
 
@@ -179,3 +268,27 @@ async def test_a_turn_leaves_no_more_facts_than_are_wanted_by_the_model_that_is_
         (event,) = of_kind(running, "facts_extracted")
     assert len(event["entries"]) == most
     assert event["model"] == "scripted:script"
+
+
+# --- [agent] ----------------------------------------------------------------------------------------------------------
+
+
+async def test_the_models_instructions_are_those_that_are_configured(tmp_path: Path) -> None:
+    settings = {"agent.instructions": "You are a patient teacher.", "agent.temperature": 0.25}
+    async with gateway(tmp_path, settings=settings) as running:
+        client = await running.connect()
+        await client.chat("hello")
+        (session,) = running.journals().values()
+    (told,) = [event for event in session if event["kind"] == "instructions_set"]
+    assert told["text"].startswith("You are a patient teacher.\n")
+    assert told["parameters"] == {"temperature": 0.25}
+
+
+async def test_people_see_times_as_their_clocks_show_them(tmp_path: Path) -> None:
+    shown = []
+    for number, timezone in enumerate(("Pacific/Kiritimati", "Pacific/Pago_Pago")):
+        async with gateway(tmp_path / str(number), settings={"agent.timezone": timezone}) as running:
+            client = await running.connect()
+            await client.chat("hello")
+            shown.append(await client.command("/history"))
+    assert shown[0] != shown[1]

@@ -1,0 +1,90 @@
+"""Another value, another behaviour: the keys of providers that no other test turns."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from plugins.chat import local_answer
+from plugins.chat.local import LocalProvider
+from plugins.chat.ollama import Ollama
+from plugins.chat.openai import OpenAI
+from plugins.chat.servers_nearby import LlamaServer, LMStudio
+from plugins.conformance import openai_server
+from plugins.conformance.faults import Fault
+from plugins.conformance.openai_server import OpenAIServer
+from plugins.contracts import ChatProvider
+from plugins.errors import ProviderError, StreamCut, Unreachable
+from plugins.secrets import Secret
+from plugins.transport import Patience
+from tests.plugins.asking import opened
+from tests.plugins.embedding_vendors import OPENAI
+from tests.plugins.test_local import house, request
+
+ONCE = Patience(attempts=1)
+
+
+async def test_openai_is_told_whose_bill_it_is_and_what_a_proxy_wants_to_hear() -> None:
+    more: dict[str, Any] = {"organization": "org-one", "project": "proj-two", "headers": {"X-Team": Secret("blue")}}
+    async with (
+        OpenAIServer().serving() as server,
+        opened(OpenAI, model="gpt-test", base_url=server.url, api_key=Secret(openai_server.KEY), **more) as client,
+    ):
+        await client.ask()
+        told = server.headers[0]
+        assert (told["OpenAI-Organization"], told["OpenAI-Project"], told["X-Team"]) == ("org-one", "proj-two", "blue")
+
+
+async def test_more_headers_go_to_the_service_of_the_vectors_too() -> None:
+    async with OPENAI.serving(headers={"X-Team": Secret("blue")}) as (client, server):
+        await client.embed()
+        assert server.headers[0]["X-Team"] == "blue"
+
+
+@pytest.mark.parametrize("kind", [OpenAI, Ollama, LlamaServer, LMStudio])
+@pytest.mark.parametrize("pictures", [True, False])
+async def test_whether_a_model_sees_can_be_said(kind: type[ChatProvider], pictures: bool) -> None:
+    async with opened(kind, model="m", base_url="http://127.0.0.1:9", pictures=pictures) as client:
+        assert (client.provider.limits("gemma-of-my-own").sight is not None) == pictures
+
+
+@pytest.mark.parametrize("kind", [LlamaServer, LMStudio])
+@pytest.mark.parametrize(
+    ("key", "fault", "error"),
+    [("first_seconds", Fault(end="silence"), Unreachable), ("between_seconds", Fault(end="hang"), StreamCut)],
+)
+async def test_a_server_nearby_is_waited_for_as_long_as_is_said(
+    kind: type[ChatProvider], key: str, fault: Fault, error: type[ProviderError], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, settings = OpenAIServer(fault), {key: 0.1}
+    monkeypatch.setattr(server, "key_refused", lambda _: None)
+    async with server.serving(), opened(kind, model="gpt-test", base_url=server.url, **cast(Any, settings)) as client:
+        with pytest.raises(error):
+            await client.ask()
+
+
+STANDING_IN = """
+import sys
+open({told!r}, "w").write(sys.stdin.readline())
+print('{{"kind":"ready"}}', flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize("threads", [None, 3])
+async def test_a_local_model_answers_on_as_many_threads_as_are_given(
+    threads: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told, model = tmp_path / "told.json", tmp_path / "model.gguf"
+    model.write_bytes(b"GGUF")
+    program = STANDING_IN.format(told=str(told))
+    monkeypatch.setattr(local_answer, "COMMAND", (sys.executable, "-c", program))
+    settings: dict[str, Any] = {"model_path": str(model), "threads": threads}
+    async with LocalProvider(house(**settings)) as provider:
+        with pytest.raises(ProviderError):  # what stands in for the model's process says nothing
+            await anext(provider.stream(request("Hello!", model="model")))
+    assert json.loads(told.read_text())["threads"] == threads
