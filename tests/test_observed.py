@@ -51,7 +51,7 @@ def all_tests() -> str:
 
 def is_named(name: str, text: str) -> bool:
     """Whether a name stands in a text as a word of its own."""
-    return re.search(rf"(?<!{WORD}){re.escape(name)}(?!{WORD})", text) is not None
+    return re.search(rf"(?<![A-Za-z0-9]){re.escape(name)}(?!{WORD})", text) is not None
 
 
 # --- configuration ----------------------------------------------------------------------------------------------------
