@@ -108,7 +108,7 @@ def test_each_frame_of_a_client_is_sent_by_a_test(frame: str) -> None:
     assert f'"{frame}"' in all_tests()
 
 
-FIGURES = {"event_loop_lag_seconds": "LoopLag"}
+FIGURES = {"event_loop_lag_seconds": "LoopLag", "embedded_tokens": "figures.embedded"}
 """What observes a figure, where that is called otherwise."""
 
 
