@@ -38,6 +38,9 @@ NOTES, SESSIONS = ("notes", "extra"), "sessions"
 """The sources of what is recalled. As long as there is no note a question has no vector made of it: each turn would pay for
 that from the first conversation on, and what was said is mostly found by its words."""
 
+EVERYBODYS = frozenset({"extra", SESSIONS})
+"""Where what comes by itself to those comes from whose the notes are not: what the operator names is for all."""
+
 WITHIN = 0.5
 """Seconds that it may take. Words are found in a few milliseconds; an index that is opened for the first message takes
 longer."""
@@ -149,7 +152,7 @@ class Recalling:
         scope = Scope(
             owners=frozenset({transcript.person}),
             private=not open_turn(transcript).group,
-            sources=None if self._notes() else frozenset({SESSIONS}),
+            sources=None if self._notes() else EVERYBODYS,
             shown=(document_of(transcript.session), transcript.view.begins or 1),
         )
         # Some of what is found may stand in the request already, or have nothing to do with the question.

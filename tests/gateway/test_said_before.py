@@ -94,3 +94,19 @@ async def test_the_memory_looks_soon_after_something_left_the_view_and_a_while_a
     assert looks[1] - began >= 0.12, "the second when nothing was said for a while"
     await asyncio.sleep(0.2)
     assert len(looks) == 2
+
+
+async def test_what_the_operator_adds_is_recalled_for_everybody_and_the_notes_for_the_owner_alone(tmp_path: Path) -> None:
+    handbook, notes = tmp_path / "handbook", tmp_path / "home" / "workspace" / "memory"
+    for folder in (handbook, notes):
+        folder.mkdir(parents=True)
+    (handbook / "house.md").write_text(FACT + "\n")
+    (notes / "keys.md").write_text("Where the spare key of the boathouse hangs is nobody's business.\n")
+    both = {"memory.sources": ["notes", "sessions"], "memory.extra_paths": [str(handbook)]}
+    async with gateway(tmp_path / "home", settings=SETTINGS | both) as running:
+        stranger = await running.connect(BO)
+        assert (await ask_until_recalled(stranger))["path"] == str(handbook / "house.md")
+        assert {hit["path"] for hit in recalled(stranger)} == {str(handbook / "house.md")}
+        owner = await running.connect()
+        await owner.chat(QUESTION)
+        assert "memory/keys.md" in {hit["path"] for hit in recalled(owner)}
