@@ -84,6 +84,7 @@ class ContextEndpoints:
         body = {
             "key": row.key,
             "session": row.session,
+            "before": row.succeeds.session if row.succeeds else None,
             "head": row.head,
             "read": sizes.transcript.head,
             "parts": PARTS,

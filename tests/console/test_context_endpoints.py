@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from gateway.console.context_sizes import PARTS, ContextSizes
+from gateway.conversations import recalling
 from gateway.past_requests import requests_of_turn, transcript_before
 from sessions.events import Foreign
 from sessions.view import View
@@ -140,6 +141,31 @@ async def test_a_compaction_tells_what_left_what_stands_for_it_and_whether_it_is
     assert number not in again["in_force"]
     assert again["marks"][-1]["kind"] == "reverted"
     assert missing.status == 404
+
+
+async def test_what_was_recalled_is_a_part_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recalling, "WITHIN", 30.0)  # a busy machine changes nothing
+    async with gateway(tmp_path, settings={"memory.embedding.provider": "none"}) as running:
+        client = await running.connect()
+        await client.chat("Good evening")
+        await client.command("/remember my preferred language is Rust")
+        await client.chat("What is my favourite language?")
+        page = (await ask(running, f"/api/context/{KEY}")).json
+        turn = (await ask(running, f"/api/context/{KEY}/turns/2")).json
+    recalled = page["parts"].index("recalled")
+    assert [turn["parts"][recalled] > 0 for turn in page["turns"]] == [False, True]
+    assert [row["who"] for row in turn["rows"]] == ["user", "assistant", "user", "recalled"]
+
+
+async def test_the_session_before_this_one_is_named_and_told_too(tmp_path: Path) -> None:
+    async with looked_at(tmp_path, 3) as running:
+        client = await running.connect()
+        await client.command("/new")
+        await client.chat("Good evening")
+        now = (await ask(running, f"/api/context/{KEY}")).json
+        before = (await ask(running, f"/api/context/{KEY}?session={now['before']}")).json
+    assert len(now["turns"]) == 1
+    assert (before["session"], before["before"], len(before["turns"])) == (now["before"], None, 3)
 
 
 async def test_nobody_sees_the_sessions_of_somebody_else(tmp_path: Path) -> None:

@@ -13,6 +13,8 @@ from tests.console.test_memory_endpoints import MEMORY, PORT, TEA, home, remembe
 
 __all__ = ["home"]
 
+HOSTILE = "# Alps\n\n<img src=x onerror=alert(1)> [x](javascript:alert(1)) ![p](http://elsewhere.example/p.png)\n"
+
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
@@ -75,18 +77,20 @@ async def test_a_draft_outlives_a_reload_of_the_page(home: Path, browser: Browse
         await page.get_by_role("tab", name="Notes").click()
         await page.get_by_label("New note").fill("memory/alps.md")
         await page.get_by_role("button", name="Begin").click()
-        await page.get_by_label("Text of memory/alps.md").fill("# Alps\n")
+        await page.get_by_label("Text of memory/alps.md").fill(HOSTILE)
         await page.get_by_role("button", name="Save").click()
         await page.get_by_role("button", name="Edit", exact=True).click()
-        await page.get_by_label("Text of memory/alps.md").fill("# Alps\n\nSnow.\n")
+        await page.get_by_label("Text of memory/alps.md").fill(f"{HOSTILE}\nSnow.\n")
         assert await faults(page) == []
         await page.reload()
         await page.get_by_role("tab", name="Notes").click()
         await page.get_by_role("button", name="memory/alps.md").click()
-        await expect(page.get_by_label("Text of memory/alps.md")).to_have_value("# Alps\n\nSnow.\n")
+        await expect(page.get_by_label("Text of memory/alps.md")).to_have_value(f"{HOSTILE}\nSnow.\n")
         await page.get_by_role("button", name="Cancel").click()
-        await expect(page.locator(".rendered")).to_contain_text("Alps")
-        assert (home / "workspace/memory/alps.md").read_text() == "# Alps\n"
+        await expect(page.locator(".rendered")).to_contain_text("<img src=x onerror=alert(1)>")
+        await expect(page.locator(".rendered img, .rendered a[href^=javascript]")).to_have_count(0)
+        assert (home / "workspace/memory/alps.md").read_text() == HOSTILE
+        assert (visit.errors, visit.elsewhere) == ([], [])
         assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 

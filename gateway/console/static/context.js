@@ -22,8 +22,9 @@ const AGAIN = 150;
 /** Show the context of the route's session in an element; returns what takes the page down again. */
 export async function mount(element, app, route) {
   await app.styles("context.css");
-  app.head(`Context of ${route.key}`);
-  const page = new ContextPage(element, app, route.key);
+  const [session = ""] = route.rest;
+  app.head(session ? `Context of ${route.key}, earlier` : `Context of ${route.key}`);
+  const page = new ContextPage(element, app, route.key, session);
   page.load();
   return () => page.end();
 }
@@ -51,9 +52,11 @@ function compactions(page, look) {
 }
 
 class ContextPage {
-  constructor(element, app, key) {
+  /** `session` is an earlier one of the key; empty for the current. */
+  constructor(element, app, key, session) {
     this.app = app;
     this.key = key;
+    this.session = session;
     this.place = `/api/context/${encodeURIComponent(key)}`;
     this.span = globalThis.innerWidth < 700 ? SPANS[0] : SPANS[1];
     this.before = null;
@@ -61,6 +64,7 @@ class ContextPage {
     this.plot = new ContextPlot((turn) => this.choose(turn));
     this.state = h("p", { class: "progress", role: "status" });
     this.controls = h("div", { class: "controls" });
+    this.others = h("p", { class: "about" });
     this.deaf = this.listen();
     this.panel = h("div", { class: "turn-place" });
     this.shown = h("div", { class: "plot-place" });
@@ -71,6 +75,7 @@ class ContextPage {
         { class: "context-page" },
         h("p", { class: "about" }, "What each request held, in tokens. Choose a turn to see exactly what was sent."),
         this.controls,
+        this.others,
         this.state,
         this.shown,
         this.panel,
@@ -82,7 +87,7 @@ class ContextPage {
   listen() {
     this.app.socket.say({ type: "subscribe", session: this.key });
     return this.app.socket.on("event", ({ session, event }) => {
-      if (session !== this.key || this.before || !CHANGING.includes(event.kind)) return;
+      if (session !== this.key || this.session || this.before || !CHANGING.includes(event.kind)) return;
       clearTimeout(this.again);
       this.again = setTimeout(() => this.ended || this.load(), AGAIN);
     });
@@ -95,7 +100,9 @@ class ContextPage {
   }
 
   async load() {
-    const query = new URLSearchParams({ limit: this.span, ...(this.before ? { before: this.before } : {}) });
+    const query = new URLSearchParams({ limit: this.span });
+    if (this.before) query.set("before", this.before);
+    if (this.session) query.set("session", this.session);
     this.state.textContent ||= "Reading the log…";
     try {
       const page = await this.app.api.get(`${this.place}?${query}`);
@@ -112,6 +119,7 @@ class ContextPage {
     if (isReading) page.turns.pop(); // of which not all is read
     this.page = page;
     this.state.textContent = isReading ? `Reading the log: ${Math.floor((100 * page.read) / page.head)} %` : "";
+    fill(this.others, this.elsewhere(page));
     if (!page.turns.length) {
       fill(this.shown, h("p", { class: "nothing" }, isReading ? "" : "No model was asked in this session yet."));
       return;
@@ -120,6 +128,14 @@ class ContextPage {
     this.plot.show(page);
     this.control(page);
     if (!this.plot.chosen) fill(this.panel, isReading ? null : compactions(page, (number) => this.look(number)));
+  }
+
+  /** The ways to the session before this one, and back to the current. */
+  elsewhere(page) {
+    const place = `#/context/${encodeURIComponent(this.key)}`;
+    const before = page.before && h("a", { href: `${place}/${page.before}` }, "The session before this one");
+    const now = this.session && h("a", { href: place }, "The current session");
+    return [before || null, before && now ? " · " : null, now || null];
   }
 
   control(page) {
@@ -185,7 +201,7 @@ class ContextPage {
       return answered;
     };
     const above = this.page.in_force.filter((other) => other > number).length;
-    const panel = new CompactionPanel(this.at(), number, { revert, above });
+    const panel = new CompactionPanel(this.at(), number, { revert: this.session ? null : revert, above });
     fill(this.panel, panel.element);
     panel.element.querySelector("h2").focus();
   }

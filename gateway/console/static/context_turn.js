@@ -228,7 +228,7 @@ function shares(turn, parts) {
   );
 }
 
-/** The panel of a compaction. `revert(number)` takes it back and resolves with what the gateway answered, `above` is how many
+/** The panel of a compaction. `revert(number)` takes it back and resolves with what the gateway answered (null where it cannot), `above` is how many
  * in force were made on top of it. */
 export class CompactionPanel {
   constructor(at, number, { revert, above }) {
@@ -292,6 +292,7 @@ export class CompactionPanel {
 
   /** The button that takes it back, which asks once more. */
   taking(entry) {
+    if (!this.revert) return null;
     if (!entry.in_force) return h("p", { class: "progress" }, "It was taken back: the model sees those messages again.");
     const those = this.above ? ` The ${counted(this.above, "compaction")} made on top of it go too.` : "";
     const question = `Show the model those messages again, in place of the summary?${those}`;
