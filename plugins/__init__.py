@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from plugins.compactions import CompactionContext as CompactionContext
     from plugins.conformance.chat_provider import ChatProviderConformance as ChatProviderConformance
     from plugins.conformance.chat_provider import HostedChatConformance as HostedChatConformance
+    from plugins.conformance.checks import check as check
     from plugins.conformance.command import CommandConformance as CommandConformance
     from plugins.conformance.compaction_policy import CompactionPolicyConformance as CompactionPolicyConformance
     from plugins.conformance.condensers import FlushConformance as FlushConformance
@@ -167,6 +168,7 @@ _NAMES = {
     "plugins.conformance.faults": "Fault FaultyServer",
     "plugins.conformance.furnishing": "furnished",
     "plugins.conformance.memory_backend": "MemoryBackendConformance",
+    "plugins.conformance.checks": "check",
     "plugins.conformance.command": "CommandConformance",
     "plugins.conformance.compaction_policy": "CompactionPolicyConformance",
     "plugins.conformance.condensers": "FlushConformance SummarizerConformance",

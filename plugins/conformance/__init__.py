@@ -17,6 +17,7 @@ What stands in for the world:
     openai_server        OpenAI's chat completions
     embedding_server     a service that makes vectors, by itself one like OpenAI's
     conversation         a conversation in which a command is typed
+    recording            a service's real answers, recorded once and replayed
 
 What the checks are made of:
 

@@ -70,7 +70,7 @@ def _definition(name: str) -> list[ast.stmt]:
     """The statement that defines a public name, and the docstring behind it."""
     body = ast.parse(inspect.getsource(importlib.import_module(plugins.PUBLIC[name]))).body
     for index, statement in enumerate(body):
-        if isinstance(statement, ast.ClassDef | ast.AsyncFunctionDef) and statement.name == name:
+        if isinstance(statement, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and statement.name == name:
             return [statement]
         targets = statement.targets if isinstance(statement, ast.Assign) else [getattr(statement, "target", None)]
         if any(isinstance(target, ast.Name) and target.id == name for target in targets):
@@ -105,7 +105,7 @@ def _kit(name: str) -> str:
     """A class of the kit: what is to be set in it, and the names of its checks."""
     (kind,) = _definition(name)
     if not isinstance(kind, ast.ClassDef):
-        assert isinstance(kind, ast.AsyncFunctionDef)
+        assert isinstance(kind, ast.FunctionDef | ast.AsyncFunctionDef)
         return f"```python\n{_signature(kind)}\n```\n\n{_prose(kind)}\n"
     bases = f"({', '.join(map(ast.unparse, kind.bases))})" if kind.bases else ""
     module = importlib.import_module(plugins.PUBLIC[name])
