@@ -124,7 +124,7 @@ class ContextPage {
       fill(this.shown, h("p", { class: "nothing" }, isReading ? "" : "No model was asked in this session yet."));
       return;
     }
-    if (!this.plot.element.isConnected) fill(this.shown, this.plot.element, this.plot.readout, legend(page.parts));
+    if (!this.plot.element.isConnected) fill(this.shown, this.plot.element, this.plot.readout, this.plot.beyond, legend(page.parts));
     this.plot.show(page);
     this.control(page);
     if (!this.plot.chosen) fill(this.panel, isReading ? null : compactions(page, (number) => this.look(number)));

@@ -27,6 +27,9 @@ const BELOW = 22;
 /** Above this share of the window the whole window is drawn; below, the plot is as high as what it shows. */
 const NEAR_WINDOW = 0.2;
 
+/** Pixels that a turn takes at most. */
+const WIDEST = 48;
+
 /** Keys that move the chosen turn, and by how many. */
 const STEPS = { ArrowLeft: -1, ArrowRight: 1, ArrowDown: -1, ArrowUp: 1, PageDown: -10, PageUp: 10 };
 
@@ -40,6 +43,7 @@ export class ContextPlot {
     this.marker = svg("rect", { class: "chosen", visibility: "hidden" });
     this.picture = svg("svg", { "aria-hidden": "true" });
     this.readout = h("p", { class: "readout" });
+    this.beyond = h("p", { class: "beyond" });
     this.element = h(
       "div",
       {
@@ -91,7 +95,7 @@ export class ContextPlot {
     const most = Math.max(1, ...turns.map((turn) => turn.tokens));
     const window = Math.max(0, ...turns.map((turn) => turn.window ?? 0));
     this.top = window && most > NEAR_WINDOW * window ? Math.max(most, window) * 1.04 : most * 1.15;
-    this.step = (this.width - LEFT - RIGHT) / Math.max(1, turns.length);
+    this.step = Math.min(WIDEST, (this.width - LEFT - RIGHT) / Math.max(1, turns.length));
     picture.replaceChildren(
       this.axis(),
       ...page.parts.map((part, index) => this.layer(part, index)),
@@ -102,7 +106,7 @@ export class ContextPlot {
       this.marker,
       this.cursor,
     );
-    this.windowIsShown = window > 0 && window <= this.top;
+    this.beyond.textContent = window > this.top ? `The window, ${count(window)} tokens, lies far above what is drawn.` : "";
     this.place();
   }
 
@@ -174,7 +178,7 @@ export class ContextPlot {
   turnAxis(height) {
     const turns = this.page.turns;
     if (!turns.length) return svg("g");
-    const every = nice((turns.length * 70) / (this.width - LEFT - RIGHT));
+    const every = nice(70 / this.step); // turns between two labels
     const label = (turn, index) => {
       const x = Math.min(this.x(index) + this.step / 2, this.width - 16); // the last one stays whole
       return svg("text", { class: "tick", x, y: height - 6, "text-anchor": "middle" }, String(turn.turn));
