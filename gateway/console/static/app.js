@@ -9,7 +9,7 @@
 //   health        how the gateway is, with a small_plot of each thing
 //   typed, prose, button, quantities   a command typed from a page; Markdown; buttons; numbers in words
 //   api, socket   the gateway over HTTP and over the websocket
-//   elements, icons, theme, moments   the document's parts
+//   elements, icons, theme, moments, dialogs   the document's parts
 //
 // A page is a module that exports `mount(element, app, route)`: it fills `element` (an empty <main>) and returns what is to
 // be called when it is left, if anything. `route` is `{page, key, rest}`; a page is mounted anew for another key. `app` has:

@@ -7,12 +7,15 @@
 import { Announcer } from "./announcer.js";
 import { Composer } from "./composer.js";
 import { Conversation, Unsent } from "./conversation.js";
+import { askLine } from "./dialogs.js";
 import { h } from "./elements.js";
 import { icon } from "./icons.js";
 import { Timeline } from "./timeline.js";
 
 const FRESH = "~"; // no key: a session that has none yet
 const LONGEST_KEY = 40;
+const LONGEST_TITLE = 100;
+const carried = new Map(); // what is to be edited in a session that was just forked, by its key
 
 export function mount(element, app, route) {
   return route.key === FRESH ? mountFresh(element, app) : mountKey(element, app, route.key);
@@ -41,7 +44,7 @@ function mountKey(element, app, key) {
     },
     stop: () => conversation.stop(),
   });
-  const timeline = new Timeline(conversation, {});
+  const timeline = new Timeline(conversation, actsOf(app, conversation));
   const announcer = new Announcer((sentence) => app.announce(sentence));
   const empty = welcome();
   element.append(timeline.element, timeline.newest, composer.element);
@@ -54,7 +57,8 @@ function mountKey(element, app, key) {
     else if (app.socket.state === "open") timeline.element.before(empty);
     head();
   };
-  const head = () => app.head(conversation.current?.name || key, contextLink(key));
+  const head = () => app.head(conversation.title || key, ...(conversation.current ? tools(app, conversation) : []));
+  conversation.addEventListener("settings", head);
   conversation.addEventListener("change", ({ detail }) => {
     draw();
     if (detail?.kind === "model_replied") announce(detail);
@@ -70,6 +74,9 @@ function mountKey(element, app, key) {
     composer.insert(detail.text, detail.attachments);
   });
   draw();
+  const message = carried.get(key);
+  carried.delete(key);
+  if (message) composer.insert(message.text, message.attachments);
   if (matchMedia("(pointer: fine)").matches) composer.focus();
 
   function announce(event) {
@@ -89,9 +96,47 @@ function welcome() {
     h("p", {}, "Everything that is said here is kept, on this gateway alone."));
 }
 
-function contextLink(key) {
-  return h("a", { class: "go", href: `#/context/${encodeURIComponent(key)}`, title: "What the model is shown", "aria-label": "What the model is shown" },
-    icon("context"));
+/** What a person may do with an entry. Nothing that was said is changed: a fork goes on beside it. */
+function actsOf(app, conversation) {
+  const forked = (act) => async (entry) => {
+    try {
+      await act(entry);
+    } catch (error) {
+      app.notice(error.message);
+    }
+  };
+  const go = (key) => app.go(`#/chat/${encodeURIComponent(key)}`);
+  return {
+    edit: forked(async (entry) => {
+      const key = await conversation.fork(entry.session, entry.seq - 1);
+      carried.set(key, entry);
+      go(key);
+    }),
+    again: forked(async (entry) => {
+      const messages = conversation.of(entry.session).takenBy(entry.turn);
+      if (!messages.length) throw new Error("The message of this answer is further up; load it first.");
+      const key = await conversation.fork(entry.session, Math.min(...messages.map(({ seq }) => seq)) - 1);
+      const unsent = new Unsent(key);
+      for (const { text, attachments } of messages) unsent.add(text, attachments);
+      go(key);
+    }),
+    fork: forked(async (entry) => go(await conversation.fork(entry.session, conversation.of(entry.session).ends.get(entry.turn) ?? entry.seq))),
+  };
+}
+
+/** What stands beside the title. */
+function tools(app, conversation) {
+  const { key } = conversation;
+  const rename = async () => {
+    const wanted = { label: `What “${key}” is called`, value: conversation.title, action: "Rename", limit: LONGEST_TITLE };
+    const title = await askLine("Rename the session", wanted);
+    if (title !== null) await conversation.rename(title).catch((error) => app.notice(error.message));
+  };
+  const words = "What the model is shown";
+  return [
+    h("button", { class: "quiet", type: "button", title: "Rename", "aria-label": "Rename", on: { click: rename } }, icon("edit")),
+    h("a", { class: "go", href: `#/context/${encodeURIComponent(key)}`, title: words, "aria-label": words }, icon("context")),
+  ];
 }
 
 function dropInto(element, composer) {
@@ -112,7 +157,7 @@ function dropInto(element, composer) {
 
 /** A key that tells what a session began with, where its letters allow it: "plan-the-garden-x7f2". */
 function keyFor(text) {
-  const plain = text.normalize("NFKD").toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-+|-+$/g, "");
+  const plain = text.normalize("NFKD").replace(/\p{M}/gu, "").toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-+|-+$/g, "");
   const words = plain.slice(0, LONGEST_KEY).replace(/-[^-]*$/, (cut) => (plain.length > LONGEST_KEY ? "" : cut));
   const mark = Array.from(crypto.getRandomValues(new Uint8Array(4)), (byte) => (byte % 36).toString(36)).join("");
   return `${words || `chat-${new Date().toISOString().slice(0, 10)}`}-${mark}`;

@@ -10,7 +10,8 @@ const LOOK = 2000; // milliseconds, between looks for a session that is not ther
 const AGAIN = 1500; // milliseconds, where the gateway does not say
 
 /** Dispatches `change` (entries came or changed), `piece` (the entry that is being written grew, as `detail`), `earlier` (a
- * page was put before the others), `settings` and `fault` (a sentence). */
+ * page was put before the others), `settings` `refused` (a message that is not sent, and its
+ * `sentence`) and `fault` (a sentence). */
 export class Conversation extends EventTarget {
   constructor(app, key) {
     super();
@@ -18,6 +19,7 @@ export class Conversation extends EventTarget {
     this.key = key;
     this.transcripts = []; // by session, oldest first
     this.more = false;
+    this.title = "";
     this.unsent = new Unsent(key);
     this.loading = null;
     const mine = (act) => (frame) => frame.session === key && act(frame);
@@ -25,7 +27,7 @@ export class Conversation extends EventTarget {
       app.socket.on("welcome", () => this.resume()),
       app.socket.on("event", mine((frame) => this.take(frame))),
       app.socket.on("delta", mine((frame) => this.piece(frame))),
-      app.socket.on("settings", mine((frame) => this.tell("settings", frame))),
+      app.socket.on("settings", mine((frame) => this.told(frame))),
       app.socket.on("accepted", mine((frame) => this.accepted(frame))),
       app.socket.on("error", (frame) => this.refused(frame)),
     ];
@@ -133,6 +135,24 @@ export class Conversation extends EventTarget {
     transcript.piece(frame);
     const entry = transcript.entries.get(transcript.replyId(frame.turn, frame.reply));
     if (entry?.live) this.tell(known === transcript.entries.size ? "piece" : "change", entry);
+  }
+
+  told({ title }) {
+    this.title = title;
+    this.tell("settings");
+  }
+
+  /** Fork the session that an entry stands in, up to an event of it; resolves to the key of the fork. Throws FrameError. */
+  async fork(session, upto) {
+    const { socket } = this.app;
+    const made = await socket.ask({ type: "fork", session: this.key, session_id: session, upto });
+    if (this.title) await socket.ask({ type: "rename", session: made.session, title: `${this.title.slice(0, 90)} (fork)` });
+    return made.session;
+  }
+
+  /** Call the session so; an empty title takes it away. Throws FrameError. */
+  rename(title) {
+    return this.app.socket.ask({ type: "rename", session: this.key, title });
   }
 
   // --- writing ---------------------------------------------------------------------------------------------------------

@@ -22,6 +22,8 @@ export class Sessions {
       this.list);
     app.socket.on("welcome", () => this.refresh());
     app.socket.on("accepted", (frame) => this.rows.some((row) => row.session === frame.session) || this.refresh());
+    app.socket.on("forked", () => this.refresh());
+    app.socket.on("settings", (frame) => this.called(frame));
     app.socket.on("event", (frame) => this.heard(frame));
     setInterval(() => document.visibilityState === "visible" && this.refresh(), REFRESH);
   }
@@ -44,6 +46,14 @@ export class Sessions {
     if (this.rows[0] !== row) this.draw();
   }
 
+  /** A session has, or got, a title. */
+  called({ session, title }) {
+    const row = this.rows.find((each) => each.session === session);
+    if (!row || row.title === title) return;
+    row.title = title;
+    this.draw();
+  }
+
   /** Mark the session of a route as the open one. */
   mark(route) {
     this.open = route.key;
@@ -54,7 +64,7 @@ export class Sessions {
   draw() {
     const wanted = this.input.value.trim().toLowerCase();
     this.rows.sort((one, other) => other.at.localeCompare(one.at));
-    const found = this.rows.filter((row) => `${row.name ?? ""} ${row.session}`.toLowerCase().includes(wanted));
+    const found = this.rows.filter((row) => `${row.title} ${row.session}`.toLowerCase().includes(wanted));
     fill(this.list, found.slice(0, SHOWN).map((row) => this.row(row)),
       found.length ? null : h("li", { class: "faint" }, wanted ? "No session is called so." : "No sessions yet."),
       found.length > SHOWN ? h("li", { class: "faint" }, `${found.length - SHOWN} more: search for them.`) : null);
@@ -63,7 +73,7 @@ export class Sessions {
   row(row) {
     const current = row.session === this.open ? "page" : null;
     const link = h("a", { href: `#/${this.page}/${encodeURIComponent(row.session)}`, "aria-current": current },
-      h("span", { class: "name" }, row.name || row.session),
+      h("span", { class: "name" }, row.title || row.session),
       h("time", { class: "faint", dateTime: row.at }, ago(row.at)));
     return h("li", {}, link);
   }

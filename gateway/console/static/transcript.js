@@ -1,6 +1,6 @@
 // The transcript: what a session's events are to a reader, as entries in the order in which they are shown.
 //
-// An entry is `{id, kind, seq, at, place, …}`, changed in place as later events bear on it; `place` is what the order is by. Kinds:
+// An entry is `{id, session, kind, seq, at, place, …}`, changed in place as later events bear on it; `place` is what the order is by. Kinds:
 //   person     text, attachments, state (waiting, taken), command (whether it is one)
 //   assistant  turn, reply, text, model, calls [{tool, arguments, state, output}], usage, live (still being written)
 //   answer     of a command: text, failed
@@ -25,8 +25,7 @@ export class Transcript {
     this.turn = null; // the one that runs
     this.succeeds = null;
     this.closed = false;
-    this.name = "";
-    this.key = "";
+    this.ends = new Map(); // of turns, by their ordinals: the seq of their end
   }
 
   get first() {
@@ -58,6 +57,11 @@ export class Transcript {
   /** The entries in the order in which they are shown: what waits for its turn is last. */
   sorted() {
     return [...this.entries.values()].sort((one, other) => one.place - other.place);
+  }
+
+  /** The messages that a turn took, in their order. */
+  takenBy(turn) {
+    return this.sorted().filter((entry) => entry.kind === "person" && entry.turn === turn && !entry.command);
   }
 
   /** A piece of an answer that is being written. */
@@ -93,7 +97,7 @@ export class Transcript {
   }
 
   put(event, kind, fields) {
-    const entry = { id: `${this.session}:${event.seq}`, kind, seq: event.seq, at: event.at, place: event.seq, ...fields };
+    const entry = { id: `${this.session}:${event.seq}`, session: this.session, kind, seq: event.seq, at: event.at, place: event.seq, ...fields };
     this.entries.set(entry.id, entry);
     return entry;
   }
@@ -165,7 +169,7 @@ const FOLDS = {
     const calls = (event.calls ?? []).map((call) => ({ ...call, state: "asked", output: "" }));
     const id = this.replyId(event.turn, event.reply);
     const fields = { turn: event.turn, reply: event.reply, text: event.text, model: event.model, calls, usage: event.usage };
-    const entry = { id, kind: "assistant", seq: event.seq, at: event.at, place: event.seq, live: false, stop: event.stop, ...fields };
+    const entry = { id, session: this.session, kind: "assistant", seq: event.seq, at: event.at, place: event.seq, live: false, stop: event.stop, ...fields };
     this.entries.set(id, entry);
     this.replies.set(event.seq, entry);
   },
@@ -177,6 +181,7 @@ const FOLDS = {
   },
   turn_ended(event) {
     this.turn = null;
+    this.ends.set(event.turn, event.seq);
     this.forgetLive();
     const sentence = event.error?.sentence ?? ENDINGS[event.outcome];
     this.aside(event, sentence, { tone: event.outcome === "cancelled" ? "plain" : "fault" });
@@ -200,9 +205,6 @@ const FOLDS = {
   },
   plugin_failed(event) {
     this.aside(event, event.sentence, { tone: "fault" });
-  },
-  setting_changed(event) {
-    if (event.name === "name") this.name = event.value ?? "";
   },
 };
 

@@ -1,0 +1,20 @@
+// Dialogs: a question that stands before everything until it is answered.
+import { h } from "./elements.js";
+
+/** Ask for a line of text; resolves to it, or to null where nothing is to be done. */
+export function askLine(title, { label, value = "", action, limit }) {
+  const input = h("input", { id: "asked", value, maxLength: limit, autocomplete: "off" });
+  const form = h("form", { method: "dialog" }, h("h2", {}, title), h("label", { for: "asked", class: "small faint" }, label), input,
+    h("div", { class: "choices" }, h("button", { type: "button", on: { click: () => dialog.close("") } }, "Cancel"),
+      h("button", { class: "primary", type: "submit", value: "done" }, action)));
+  const dialog = h("dialog", { "aria-label": title }, form);
+  document.body.append(dialog);
+  dialog.showModal();
+  input.select();
+  return new Promise((resolve) => {
+    dialog.addEventListener("close", () => {
+      dialog.remove();
+      resolve(dialog.returnValue === "done" ? input.value.trim() : null);
+    });
+  });
+}
