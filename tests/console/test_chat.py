@@ -140,7 +140,7 @@ async def test_a_session_begins_with_its_first_message_and_what_was_written_stay
 
 
 async def test_an_answer_is_stopped_and_what_waits_is_seen(tmp_path: Path, browser: Browser) -> None:
-    script = [{**SLOW, "delay_ms": 300}, {"text": "And now this."}]
+    script: list[dict[str, Any]] = [{**SLOW, "delay_ms": 300}, {"text": "And now this."}]
     async with gateway(tmp_path, script=script) as running, visiting(browser, running) as visit:
         page = visit.page
         await visit.sign_in()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import aiohttp
 import pytest
 from playwright.async_api import Browser
 
+from gateway.console.pages import FOLDER
 from gateway.door.access import NotAdmitted
 from gateway.door.passes import COOKIE_SECONDS, LINK_SECONDS, Pass, Passes, signing_key
 from tests.console.browser import visiting
@@ -253,6 +255,14 @@ async def test_no_path_leads_out_of_the_consoles_folder(tmp_path: Path) -> None:
         for path in ("../pages.py", "..%2fpages.py", "vendor/../../pages.py", "", "nothing.js", "/etc/passwd"):
             assert await status(running, "GET", f"/console/{digest}/{path}") == 404
         assert await status(running, "GET", "/console/0123456789abcdef/app.js") == 404
+
+
+def test_what_is_not_ours_is_as_its_makers_published_it() -> None:
+    vendor = FOLDER / "vendor"
+    rows = re.findall(r"^\| `([^`]+)` \|.*\| `([0-9a-f]{64})` \|$", (vendor / "README.md").read_text(), re.MULTILINE)
+    assert dict(rows) == {path.name: sha256(path.read_bytes()).hexdigest() for path in vendor.glob("*.js")}
+    for name, _ in rows:
+        assert (vendor / name).with_suffix(".LICENSE").is_file()
 
 
 # --- in a browser -----------------------------------------------------------------------------------------------------

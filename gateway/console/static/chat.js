@@ -53,8 +53,8 @@ function mountKey(element, app, key) {
   const draw = () => {
     timeline.draw();
     composer.running(conversation.running);
-    if (conversation.entries().length) empty.remove();
-    else if (app.socket.state === "open") timeline.element.before(empty);
+    if (conversation.absent && !conversation.entries().length) timeline.element.before(empty);
+    else empty.remove();
     head();
   };
   const head = () => app.head(conversation.title || key, ...(conversation.current ? tools(app, conversation) : []));

@@ -5,7 +5,7 @@
 import { Transcript } from "./transcript.js";
 
 const PAGE = 100;
-const OLDER = 300;
+const OLDER = 500;
 const LOOK = 2000; // milliseconds, between looks for a session that is not there yet
 const AGAIN = 1500; // milliseconds, where the gateway does not say
 
@@ -20,6 +20,7 @@ export class Conversation extends EventTarget {
     this.transcripts = []; // by session, oldest first
     this.more = false;
     this.title = "";
+    this.absent = false; // whether the gateway says that there is no such session
     this.unsent = new Unsent(key);
     this.loading = null;
     const mine = (act) => (frame) => frame.session === key && act(frame);
@@ -62,10 +63,12 @@ export class Conversation extends EventTarget {
     clearTimeout(this.looking);
     try {
       if (!this.current) await this.load();
+      this.absent = false;
       if (this.current) await this.follow();
     } catch (error) {
       if (error.code === "closed") return;
-      if (error.code !== "unknown_session") this.tell("fault", error.message);
+      this.absent = error.code === "unknown_session" && !this.current;
+      if (!this.absent) this.tell("fault", error.message);
       else this.looking = setTimeout(() => this.current || this.look(), LOOK); // another program may begin it
     }
     this.tell("change");
@@ -84,6 +87,7 @@ export class Conversation extends EventTarget {
     if (this.current) return; // an event of a message that was sent meanwhile came first
     for (const event of page.events) this.of(page.session_id).add(event);
     this.more = this.hasEarlier(page.more);
+    this.tell("earlier");
   }
 
   /** Follow from the last event of the oldest session that has something left to do. */

@@ -7,6 +7,7 @@ import { exactly, when } from "./moments.js";
 import { stampOf } from "./transcript.js";
 
 const NEAR = 120; // pixels above the end that count as being at the end
+const STRETCH = 100; // events, of which a message and its answer have four
 const AHEAD = "1500px"; // how far above the window earlier pages are asked for
 const PICTURES = /^image\/(png|jpeg|gif|webp)$/;
 
@@ -16,6 +17,7 @@ export class Timeline {
     this.conversation = conversation;
     this.acts = acts;
     this.drawn = new Map();
+    this.stretches = new Map(); // by name; a browser lays out and paints only those that are near
     this.top = h("div", { class: "top" });
     this.list = h("div", { class: "entries" });
     this.doing = h("p", { class: "doing", hidden: true }, h("span", { class: "pulse" }), h("span", {}));
@@ -50,14 +52,36 @@ export class Timeline {
         this.drawn.delete(id);
       }
     }
-    let next = this.list.firstChild;
-    for (const entry of entries) {
-      const element = this.drawnOf(entry).element;
-      if (element === next) next = next.nextSibling;
-      else this.list.insertBefore(element, next);
-    }
+    this.place(entries);
     this.tellDoing(entries);
     if (this.atEnd) this.toEnd();
+  }
+
+  /** Put the entries' elements into their stretches, and those into the list; what stands there already is not touched. */
+  place(entries) {
+    const left = new Map(this.stretches);
+    let nextStretch = this.list.firstChild;
+    let name = null;
+    let stretch = null;
+    let next = null;
+    for (const entry of entries) {
+      if (stretchOf(entry) !== name) {
+        name = stretchOf(entry);
+        stretch = this.stretches.get(name) ?? h("div", { class: "stretch" });
+        this.stretches.set(name, stretch);
+        left.delete(name);
+        if (stretch === nextStretch) nextStretch = nextStretch.nextSibling;
+        else this.list.insertBefore(stretch, nextStretch);
+        next = stretch.firstChild;
+      }
+      const { element } = this.drawnOf(entry);
+      if (element === next) next = next.nextSibling;
+      else stretch.insertBefore(element, next);
+    }
+    for (const [gone, element] of left) {
+      element.remove();
+      this.stretches.delete(gone);
+    }
   }
 
   /** An earlier page came: what is seen stays where it is. */
@@ -238,6 +262,12 @@ class Aside extends Entry {
   }
 
   update() {}
+}
+
+/** The name of the stretch in which an entry stands: about fifty messages, or what is on its way. */
+function stretchOf(entry) {
+  if (entry.seq === null || entry.state === "waiting") return "end";
+  return `${entry.session}:${Math.floor(entry.place / STRETCH)}`;
 }
 
 const KINDS = { person: Person, assistant: Assistant, answer: Answer, aside: Aside };

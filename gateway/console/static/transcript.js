@@ -23,6 +23,7 @@ export class Transcript {
     this.entries = new Map();
     this.replies = new Map(); // by seq of model_replied
     this.turn = null; // the one that runs
+    this.live = null; // the id of the entry that is being written
     this.succeeds = null;
     this.closed = false;
     this.ends = new Map(); // of turns, by their ordinals: the seq of their end
@@ -47,11 +48,11 @@ export class Transcript {
   /** Take in a page of earlier events: all is folded again, since an event may bear on one before it. */
   prepend(events) {
     const first = this.first;
-    const live = [...this.entries.values()].find((entry) => entry.live);
+    const live = this.entries.get(this.live);
     this.events = [...events.filter((event) => event.seq < first), ...this.events];
     this.reset();
     for (const event of this.events) this.fold(event);
-    if (live) this.entries.set(live.id, live);
+    if (live) this.entries.set((this.live = live.id), live);
   }
 
   /** The entries in the order in which they are shown: what waits for its turn is last. */
@@ -71,8 +72,8 @@ export class Transcript {
     if (entry && !entry.live) return; // confirmed before
     this.forgetLive(id);
     if (!entry) {
-      entry = { id, kind: "assistant", seq: null, place: this.last + 0.5, turn, reply, text: "", points: 0, calls: [], live: true, at: "" };
-      this.entries.set(id, entry);
+      entry = { id, session: this.session, kind: "assistant", seq: null, place: this.last + 0.5, turn, reply, text: "", points: 0, calls: [], live: true, at: "" };
+      this.entries.set((this.live = id), entry);
     }
     const points = countOf(text);
     if (offset === entry.points) {
@@ -85,7 +86,9 @@ export class Transcript {
   }
 
   forgetLive(but = "") {
-    for (const entry of this.entries.values()) if (entry.live && entry.id !== but) this.entries.delete(entry.id);
+    if (this.live === null || this.live === but) return;
+    this.entries.delete(this.live);
+    this.live = null;
   }
 
   replyId(turn, reply) {
@@ -171,6 +174,7 @@ const FOLDS = {
     const fields = { turn: event.turn, reply: event.reply, text: event.text, model: event.model, calls, usage: event.usage };
     const entry = { id, session: this.session, kind: "assistant", seq: event.seq, at: event.at, place: event.seq, live: false, stop: event.stop, ...fields };
     this.entries.set(id, entry);
+    this.live = null;
     this.replies.set(event.seq, entry);
   },
   tool_called(event) {

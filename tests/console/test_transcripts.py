@@ -1,0 +1,136 @@
+"""What the console makes of transcripts that are hostile, or long."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Browser, Locator, Page, expect
+
+from sessions.events import Event, MessageReceived, ModelReplied, Recorded, SessionOpened, TurnEnded, TurnStarted
+from sessions.recorder import LONGEST_LINE
+from sessions.wire import FIRST, encode
+from tests.console.accessible import faults
+from tests.console.browser import NARROW, WIDE, visiting
+from tests.gateway.gateways import gateway
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+SESSION = "20261121-090000-aaaaaa"
+
+HOSTILE = [
+    "<script>window.hit = 1</script><img src=x onerror='window.hit = 2'><b>not bold</b>",
+    "![a picture](http://evil.example/a.png) ![](//evil.example/b.png) ![x](data:image/svg+xml,<svg onload=alert(1)>)",
+    "[a](javascript:window.hit=3) [b](JaVaScRiPt&colon;window.hit=4) [c](data:text/html,<script>window.hit=5</script>)",
+    '<https://evil.example/"onmouseover="window.hit=6> [d](/api/sign-out) [e](vbscript:x) [f]( javascript:window.hit=7 )',
+    "<style>* { display: none }</style><link rel=stylesheet href=http://evil.example/c.css><iframe src=//evil.example>",
+    '```html\n<script>window.hit = 8</script>\n```\n```"><script>window.hit = 9</script>\nx\n```',
+    "| <img src=http://evil.example/d.png> | [g](javascript:1) |\n|---|---|\n| `<b>` | <svg onload=window.hit=10> |",
+    "[h]: http://evil.example/e.png\n![h] <form action=http://evil.example><button>go</button></form><base href=http://evil.example>",
+    "> " * 500 + "deep",
+    "*a **b " * 5000,
+    "[" * 20_000,
+    "\u202etxt.exe\u202c \x00\x07 \ufeff \U0001f600" + "\u0301" * 200,
+    "x" * (LONGEST_LINE - 1000),
+    "`" * 30_000 + "\n" + "<b>" * 10_000,
+]
+
+
+def told(texts: Iterable[str]) -> list[tuple[int | None, Event]]:
+    """The events of a session in which a person says each text, and the model says it back."""
+    events: list[tuple[int | None, Event]] = [(None, SessionOpened(format=1, session=SESSION, key="main", person="owner"))]
+    for turn, text in enumerate(texts, start=1):
+        said = MessageReceived(
+            id=str(turn), client="x", sender="owner", channel="websocket", chat="private", text=text, attachments=()
+        )
+        events += [
+            (None, said),
+            (turn, TurnStarted(takes=(len(events) + 1,), provider="scripted", model="echo", window=None, reserve=0)),
+            (turn, ModelReplied(reply=1, model="echo", text=text, calls=(), stop="end", usage=None)),
+            (turn, TurnEnded(outcome="replied", millis=1)),
+        ]
+    return events
+
+
+def write(home: Path, events: Iterable[tuple[int | None, Event]]) -> None:
+    """The journal of them."""
+    lines, previous = [], FIRST
+    for seq, (turn, event) in enumerate(events, start=1):
+        at = f"2026-11-20T{seq // 3600 % 24:02d}:{seq // 60 % 60:02d}:{seq % 60:02d}.000Z"
+        recorded = Recorded(seq=seq, at=at, turn=turn, event=event)
+        line, previous = encode(recorded, previous)
+        lines.append(line)
+    (home / "sessions").mkdir(parents=True)
+    (home / "sessions" / f"{SESSION}.jsonl").write_bytes(b"".join(lines))
+
+
+async def scroll_to(page: Page, place: Locator) -> None:
+    """Scroll up, page by page, until a place is there."""
+    async with asyncio.timeout(30):
+        while await place.count() == 0:
+            await page.evaluate("document.querySelector('.timeline').scrollTop = 0")
+            await page.wait_for_timeout(50)
+    await page.evaluate("document.querySelector('.timeline').scrollTop = 0")
+
+
+async def test_a_hostile_transcript_is_shown_as_text_and_neither_runs_nor_loads_anything(
+    tmp_path: Path, browser: Browser
+) -> None:
+    write(tmp_path, told(HOSTILE))
+    async with gateway(tmp_path) as running, visiting(browser, running) as visit:
+        page = visit.page
+        await visit.sign_in()
+        await scroll_to(page, page.get_by_text("bold", exact=False).first)
+        await expect(page.locator("article.assistant")).to_have_count(len(HOSTILE))
+        answers = page.locator("article.assistant .prose")
+        await expect(answers.first).to_have_text(HOSTILE[0])
+        await expect(answers.nth(4)).to_have_text(HOSTILE[4])
+        await expect(page.locator("article.person .said").first).to_have_text(HOSTILE[0])
+        await expect(page.get_by_text("Picture: a picture")).to_have_count(1)
+        inside = page.locator("article :is(script, style, link, iframe, form, img, base, object, embed)")
+        await expect(inside).to_have_count(0)
+        links = await page.locator("article a").evaluate_all("links => links.map(link => link.protocol)")
+        assert set(links) <= {"http:", "https:"}
+        own = f"a[href^='{visit.url}'], a[href^='/']"
+        await expect(page.locator("article").locator(own)).to_have_count(0)
+        long = page.locator("article.assistant", has=page.locator("pre.long")).first
+        await long.get_by_role("button", name="Show more").click()
+        assert await page.evaluate("window.hit") is None
+        await page.get_by_role("textbox", name="Message").fill("still here")
+        await page.keyboard.press("Enter")
+        await expect(answers.last).to_have_text("still here")
+        assert (visit.errors, visit.elsewhere) == ([], [])
+
+
+async def test_thousands_of_messages_are_reached_by_scrolling(tmp_path: Path, browser: Browser) -> None:
+    write(tmp_path, told(f"message **{number}** of many" for number in range(1500)))
+    async with gateway(tmp_path) as running, visiting(browser, running) as visit:
+        page = visit.page
+        await visit.sign_in()
+        await expect(page.get_by_text("message **1499** of many")).to_be_visible(timeout=20_000)
+        await scroll_to(page, page.get_by_text("message **0** of many"))
+        await expect(page.get_by_text("message **0** of many")).to_be_visible()
+        await expect(page.locator("article")).to_have_count(3_000)
+        await page.get_by_role("button", name="To the newest message").click()
+        await expect(page.get_by_text("message **1499** of many")).to_be_visible()
+        assert (visit.errors, visit.elsewhere) == ([], [])
+
+
+@pytest.mark.parametrize("dark", [False, True])
+async def test_nothing_serious_is_in_the_way_of_anybody(tmp_path: Path, browser: Browser, dark: bool) -> None:
+    rich = (
+        "# Title\n\ntext `code` [link](https://example.org)\n\n```python\nx = 1 # one\n```\n\n|a|b|\n|-|-|\n|1|2|\n\n> said"
+    )
+    write(tmp_path, told([rich]))
+    size = NARROW if dark else WIDE
+    async with gateway(tmp_path) as running, visiting(browser, running, dark=dark, size=size) as visit:
+        await visit.page.goto(visit.url)
+        await visit.page.get_by_label("Token").wait_for()
+        assert await faults(visit.page) == []
+        await visit.sign_in()
+        await visit.page.get_by_role("textbox", name="Message").fill("/co")
+        await expect(visit.page.get_by_role("option").first).to_be_visible()
+        await expect(visit.page.locator("code.coloured")).to_have_count(1)
+        assert await faults(visit.page) == []
