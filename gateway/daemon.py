@@ -39,6 +39,7 @@ from gateway.measuring.figures import Figures
 from gateway.measuring.instruments import Instruments
 from gateway.measuring.readiness import Readiness
 from gateway.models.choosing import Models
+from gateway.openai_api.in_hand import InHand
 from gateway.openai_api.mounting import openai_endpoints
 from gateway.provided.ending import end_in_time
 from gateway.supervision import Supervisor, passed_socket
@@ -120,6 +121,7 @@ class Daemon:
         self.address: tuple[str, int] | None = None
         self.has_strangers = False
         """Whether code runs here that is not ours."""
+        self._in_hand = InHand()
         self._began = self.clock.monotonic()
         self._figures = Figures()
         self._passed = passed
@@ -232,7 +234,7 @@ class Daemon:
             instruments,
             endpoints=[
                 *console_endpoints(gateway, self._figures, lambda: instruments.overview(doors[0].connections)),
-                *openai_endpoints(gateway, lambda: doors[0], lambda: self.readiness.refuses),
+                *openai_endpoints(gateway, lambda: doors[0], lambda: self.readiness.refuses, self._in_hand),
             ],
             routes=console_routes(lambda: doors[0].access, server),
         )
@@ -317,8 +319,8 @@ class Daemon:
         seconds = self.config.gateway.stop_within
         log.info("stopping", seconds=seconds)
         self._supervisor.stopping(seconds)
-        finished = asyncio.create_task(switchboard.let_finish(seconds))
-        hurried = asyncio.create_task(self._hurry.wait())
+        finished: asyncio.Future[Any] = asyncio.gather(switchboard.let_finish(seconds), self._in_hand.until_none(seconds))
+        hurried: asyncio.Future[Any] = asyncio.create_task(self._hurry.wait())
         await asyncio.wait({finished, hurried}, return_when=asyncio.FIRST_COMPLETED)
         for task in (finished, hurried):
             task.cancel()

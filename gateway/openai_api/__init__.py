@@ -6,6 +6,7 @@ bodies        a request's body, within bounds; places: how many are answered at 
 forms         what may stand in a body; asked: the same in the house's own values
 picture_urls  pictures as `data:` addresses
 stateless     an answer without a session; listening: a provider's stream, relied on
+in_hand       how many of those are being given, which a stop lets end
 in_session    an answer by a session; telling: what of its events answers a message
 embeddings    vectors, by whoever makes the memory's
 stop_words    where a client wants an answer to end

@@ -21,6 +21,7 @@ from gateway.openai_api.asked import asked
 from gateway.openai_api.bodies import read_in_bounds
 from gateway.openai_api.embeddings import EmbeddingBody, Embeddings
 from gateway.openai_api.forms import ChatBody, read_body
+from gateway.openai_api.in_hand import InHand
 from gateway.openai_api.in_session import SESSION, InSession, new_message
 from gateway.openai_api.model_names import DEFAULT, ModelNames
 from gateway.openai_api.places import Places
@@ -68,6 +69,7 @@ class Api:
         refuses: Callable[[], Busy | StorageFailed | None],
         hold: Callable[[], AbstractContextManager[None]],
         embeddings: Embeddings,
+        in_hand: InHand,
         figures: Figures,
         clock: Clock,
     ) -> None:
@@ -78,7 +80,7 @@ class Api:
         self._places = Places()
         self._embeddings = embeddings
         self._names = ModelNames(models, providers, created=self._now(), now=clock.monotonic)
-        self._stateless = Stateless(self._names, hold=hold, figures=figures)
+        self._stateless = Stateless(self._names, hold=hold, in_hand=in_hand, figures=figures)
         self._in_session = InSession(switchboard, uploads, self._names)
         self._serving: dict[str, tuple[str, Serve]] = {
             "chat/completions": ("POST", self._chat),

@@ -13,6 +13,7 @@ from gateway.door.people import Admission
 from gateway.door.web import Endpoint
 from gateway.door.websocket import WebsocketDoor
 from gateway.errors import Busy
+from gateway.openai_api.in_hand import InHand
 from sessions.errors import StorageFailed
 
 if TYPE_CHECKING:
@@ -21,10 +22,13 @@ if TYPE_CHECKING:
 
 
 def openai_endpoints(
-    gateway: Assembly, door: Callable[[], WebsocketDoor], refuses: Callable[[], Busy | StorageFailed | None]
+    gateway: Assembly,
+    door: Callable[[], WebsocketDoor],
+    refuses: Callable[[], Busy | StorageFailed | None],
+    in_hand: InHand,
 ) -> list[Endpoint]:
     """Everything below `/v1`. `door` is asked when a request has come, since it stands only once the gateway listens;
-    `refuses` says why nothing is taken, or None."""
+    `refuses` says why nothing is taken, or None; `in_hand` counts what a stop is to let end."""
 
     @cache
     def api() -> Api:
@@ -41,6 +45,7 @@ def openai_endpoints(
             refuses=refuses,
             hold=parts.providers.in_use,
             embeddings=Embeddings(gateway.memory, gateway.embeddings.in_use),
+            in_hand=in_hand,
             figures=parts.figures,
             clock=parts.clock,
         )

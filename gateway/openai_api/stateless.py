@@ -18,6 +18,7 @@ from gateway.measuring.figures import Figures
 from gateway.models.choosing import ChosenModel
 from gateway.models.fallback import Line
 from gateway.openai_api.asked import Asked
+from gateway.openai_api.in_hand import InHand
 from gateway.openai_api.listening import heard
 from gateway.openai_api.model_names import ModelNames
 from gateway.openai_api.refusals import bad_request
@@ -36,9 +37,12 @@ PURPOSE = "api"
 class Stateless:
     """Answers for one gateway. `hold` keeps the providers open while the block runs."""
 
-    def __init__(self, names: ModelNames, *, hold: Callable[[], AbstractContextManager[None]], figures: Figures) -> None:
+    def __init__(
+        self, names: ModelNames, *, hold: Callable[[], AbstractContextManager[None]], in_hand: InHand, figures: Figures
+    ) -> None:
         self._names = names
         self._hold = hold
+        self._in_hand = in_hand
         self._figures = figures
 
     async def answer(self, asked: Asked, person: str, saying: Saying) -> None:
@@ -59,7 +63,7 @@ class Stateless:
                         raise
                 await asyncio.sleep(0.5 * 2**attempt)
 
-        with self._hold():
+        with self._hold(), self._in_hand.one():
             await line.answer(ask, lambda _: _tokens(asked))
 
     async def _ask(self, model: ChosenModel, asked: Asked, session: str, saying: Saying, line: Line) -> None:

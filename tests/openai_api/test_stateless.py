@@ -11,9 +11,11 @@ from typing import Any
 
 import openai
 import pytest
+from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.door import listening
 from gateway.models.choosing import Models
 from gateway.openai_api import saying
 from gateway.openai_api.listening import heard
@@ -168,6 +170,19 @@ async def test_a_client_that_goes_away_ends_the_request_with_the_service(tmp_pat
         async with g.http.get(f"{g.url}/metrics", headers={"Authorization": f"Bearer {TOKEN}"}) as response:
             page = await response.text()
     assert 'exuvia_api_requests_total{path="chat/completions",status="499"} 1' in page
+
+
+async def test_an_answer_is_given_to_its_end_while_the_gateway_stops(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listening, "runner_of", lambda app: web.AppRunner(app, access_log=None, shutdown_timeout=0.01))
+    async with vendor_behind(tmp_path, Says("word " * 30, delay=0.03)) as (g, _, client):
+        stream = await client.chat.completions.create(model="exuvia", messages=SAID, stream=True)
+        first = (await anext(stream)).choices[0].delta.content
+        g.daemon.stop()
+        rest = [chunk.choices[0] for chunk in await rest_of(stream)]
+    assert first + "".join(choice.delta.content or "" for choice in rest) == "word " * 30
+    assert rest[-1].finish_reason == "stop"
 
 
 async def test_a_token_that_is_taken_back_ends_its_streams(tmp_path: Path) -> None:
