@@ -118,7 +118,7 @@ class FactFinding:
         return self._asking.why_not(used)
 
     def heard(self, session: str, seq: int = 0) -> None:
-        """A turn of this session has ended, with the event that has this seq."""
+        """A turn of this session has ended with the event that has this seq, or it says what to remember."""
         now = self._clock.monotonic()
         self._ends[session] = seq
         _, latest = self._due.get(session, (now, now + AT_MOST))
@@ -190,7 +190,7 @@ class FactFinding:
             return
         book = await self._facts.book()
         for turn in turns:
-            if book.has_extracted(session, turn.ordinal):
+            if book.has_read(session, turn.end):
                 continue
             model = self._asking.able(turn.model)
             if model is None:
@@ -209,7 +209,7 @@ class FactFinding:
         from plugins.facts import answers, extracting  # noqa: PLC0415 - not at the start
         from plugins.languages.language import language  # noqa: PLC0415 - not at the start
 
-        event = FactsExtracted(session=row.session, ordinal=turn.ordinal, upto=turn.end)
+        event = FactsExtracted(session=row.session, ordinal=turn.ordinal, typed=turn.typed, upto=turn.end)
         found = extracting.Extracted()
         if not turn.group and extracting.may_hold_facts(turn):
             most, spoken = self._keys().max_facts, language(self._tongue()).facts

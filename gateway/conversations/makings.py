@@ -41,10 +41,11 @@ from gateway.models.open_providers import OpenProviders
 from gateway.provided.lifecycle import Lifecycle
 from plugins.command_contract import Command
 from plugins.contracts import ChatProvider, Clock, Tool
+from plugins.facts.turns import is_order
 from plugins.hooks import Hooks
 from plugins.summaries import Flush, Summarizer
 from sessions.attachments import Attachments
-from sessions.events import Recorded, TurnEnded
+from sessions.events import MessageReceived, Recorded, TurnEnded
 from sessions.recorder import Recorder
 from sessions.sight import Sight
 from sessions.transcript import Waiting
@@ -147,8 +148,9 @@ class Conversations:
         )
 
     def _looked_through(self, recorder: Recorder, recorded: Recorded) -> None:
-        """Have a turn that ended looked through for facts, in time."""
-        if isinstance(recorded.event, TurnEnded):
+        """Have a turn that ended looked through for facts, in time, and what somebody told to be remembered."""
+        event = recorded.event
+        if isinstance(event, TurnEnded) or (isinstance(event, MessageReceived) and is_order(event.text)):
             self._parts.around.finding.heard(recorder.transcript.session, recorded.seq)
 
     def _compaction_rules(self) -> CompactionRules:

@@ -160,7 +160,7 @@ def sentence_of_event(happened: Happened, story: Story) -> str:  # noqa: PLR0911
     fact = story.fact
     match happened.event:
         case FactsExtracted() as event:
-            return f"Extracted from turn {event.ordinal}."
+            return f"Extracted from {'what was to be remembered' if event.typed else f'turn {event.ordinal}'}."
         case FactsWritten() as event:
             return f"Written by {one_line(event.by, 100)}."
         case FactsDistilled() as event if any(entry.id == fact.id for entry in event.entries):

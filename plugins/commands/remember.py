@@ -58,12 +58,14 @@ def _shown(report: MemoryReport) -> str:
 
 
 async def _facts(conversation: ConversationView) -> list[str]:
-    """The facts of the daily log, the newest first, then of those that stay the pins and the most important."""
+    """The facts of the daily log, the newest first, but for those that one of the others stands for; then of those that stay
+    the pins and the most important."""
     try:
         found = await conversation.facts.listed()
     except FactsError as error:
         return ["", str(error)]
-    daily = [fact for fact in reversed(found) if fact.layer == "daily"]
+    kept_of = {each for fact in found for each in fact.made_of}
+    daily = [fact for fact in reversed(found) if fact.layer == "daily" and fact.id not in kept_of]
     kept = sorted((fact for fact in found if fact.layer == "longterm"), key=lambda fact: (not fact.pinned, -fact.importance))
     parts = [("The daily log", daily), ("Kept for long", kept)]
     return [line for name, facts in parts if facts for line in _listed(name, facts)]

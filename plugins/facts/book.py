@@ -40,6 +40,8 @@ class Book:
         self._taken: set[str] = set()
         self._stand_for: defaultdict[str, set[str]] = defaultdict(set)
         """Of each daily fact those that were made of it and are there."""
+        self._newer: dict[str, str] = {}
+        """Of each fact that is superseded the one that says otherwise."""
         self._used_to: dict[str, int] = {}
         self.revision = 0
         """Grows whenever facts come or leave."""
@@ -63,6 +65,16 @@ class Book:
         """Whether this turn was looked through, or a later one of its session."""
         return ordinal <= self._extracted.get(session, (0, 0))[0]
 
+    def has_looked_at(self, what: FactsExtracted) -> bool:
+        """Whether the turn that this says something of was looked through before."""
+        if what.upto:
+            return self.has_read(what.session, what.upto)
+        return self.has_extracted(what.session, what.ordinal)
+
+    def has_read(self, session: str, end: int) -> bool:
+        """Whether what ended with the event that has this seq was looked through."""
+        return end <= self.read_to(session)
+
     def read_to(self, session: str) -> int:
         """The seq up to which a session's journal was looked through; 0 for not at all."""
         return self._extracted.get(session, (0, 0))[1]
@@ -74,6 +86,10 @@ class Book:
     def made_of(self, fact: str) -> list[Fact]:
         """The facts that stay and that were made of this daily one: they are told in its place."""
         return [self._facts[each] for each in self._stand_for.get(fact, ())]
+
+    def newer(self, fact: str) -> str | None:
+        """The fact that supersedes this one."""
+        return self._newer.get(fact)
 
     def has_used(self, session: str, seq: int) -> bool:
         """Whether this recall is counted, or a later one of its session."""
@@ -116,6 +132,7 @@ class Book:
                 self._pay("distillation", event)
                 self._add(event.entries)
                 for old in event.superseded:
+                    self._newer[old.id] = old.newer
                     self._change(old.id, importance=old.importance)
             case FactPinned():
                 self._change(event.id, pinned=event.pinned)

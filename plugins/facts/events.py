@@ -28,12 +28,14 @@ class FactsOpened(_Kind, tag="facts_opened", frozen=True, kw_only=True):
 
 
 class FactsExtracted(_Kind, tag="facts_extracted", frozen=True, kw_only=True):
-    """What the turn with this `ordinal` of a session left behind, mostly nothing. One for each turn: whoever stands here is
-    not asked again. `upto` is the seq of the turn's end in the session's journal, `failed` says why nothing was found where
-    it was looked for in vain, `usage` what it cost with which `model` (`provider:model`)."""
+    """What the turn with this `ordinal` of a session left behind, mostly nothing; with `typed`, what was told to be
+    remembered behind it. One for each: whoever stands here is not asked again. `upto` is the seq of its end in the session's
+    journal, `failed` says why nothing was found where it was looked for in vain, `usage` what it cost with which `model`
+    (`provider:model`)."""
 
     session: str
     ordinal: int
+    typed: bool = False
     upto: int = 0
     entries: tuple[Fact, ...] = ()
     failed: str = ""

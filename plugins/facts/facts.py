@@ -130,11 +130,11 @@ class Facts:
     async def recall(self, message: str, owner: str, *, least: float = 0.0) -> list[Recalled]:
         """What may be told to this person, in this workspace, and has a word of the message, at least this part of it; best
         first. A daily fact
-        is left to what was made of it. Raises FactsUnavailable."""
+        is left to what was made of it, a superseded one to the newer. Raises FactsUnavailable."""
         book = (await self._open()).book
         assert self._recaller is not None
         here, keys = self.workspace_tag(), self._keys()
-        return self._recaller.recall(
+        found = self._recaller.recall(
             message,
             self._now(),
             lambda fact: fact.is_of(owner) and fact.is_known_in(here) and not book.made_of(fact.id),
@@ -142,6 +142,8 @@ class Facts:
             stale_after_days=keys.stale_after_days,
             least=least,
         )
+        there = {each.fact.id for each in found}
+        return [each for each in found if book.newer(each.fact.id) not in there]
 
     async def listed(self, owner: str | None, layer: Layer | None = None) -> list[Fact]:
         """The facts that this person may be told here, oldest first; None is the operator, who may be told all."""
@@ -195,7 +197,7 @@ class Facts:
     ) -> tuple[Fact, ...]:
         """A turn was looked through; what it left, often nothing, goes into the daily log. A second time changes nothing."""
         log = await self._open()
-        if log.book.has_extracted(found.session, found.ordinal):
+        if log.book.has_looked_at(found):
             return ()
         entries = self._made(drafts, owner=owner, source="auto-extracted", origin=origin, layer="daily")
         await self._record(msgspec.structs.replace(found, entries=entries))

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from sessions.events import (
+    CommandAnswered,
     MessageReceived,
     ModelReplied,
     Recorded,
@@ -18,14 +19,19 @@ from sessions.events import (
 )
 
 TELLING = frozenset(
-    kind_of(kind) for kind in (SessionForked, MessageReceived, TurnStarted, TurnJoined, ModelReplied, TurnEnded)
+    kind_of(kind)
+    for kind in (SessionForked, MessageReceived, CommandAnswered, TurnStarted, TurnJoined, ModelReplied, TurnEnded)
 )
 """The kinds of events that are looked at."""
 
 
+ORDER = "/remember "
+
+
 class EndedTurn(msgspec.Struct, frozen=True, kw_only=True):
     """A turn: its `ordinal`, the seqs of its first message and of its end, what the person wrote and the assistant answered,
-    whether others read along, whether it was answered at all, and by which model (`provider:model`)."""
+    whether others read along, whether it was answered at all, and by which model (`provider:model`). `typed`: it is no turn
+    but what was told to be remembered behind the one with this ordinal."""
 
     ordinal: int
     first: int
@@ -35,6 +41,12 @@ class EndedTurn(msgspec.Struct, frozen=True, kw_only=True):
     group: bool
     replied: bool
     model: str
+    typed: bool = False
+
+
+def is_order(text: str) -> bool:
+    """Whether a message is `/remember` with something behind it."""
+    return text.startswith(ORDER) and bool(text[len(ORDER) :].strip())
 
 
 def ended_turns(events: Iterable[Recorded]) -> list[EndedTurn]:
@@ -59,6 +71,8 @@ def ended_turns(events: Iterable[Recorded]) -> list[EndedTurn]:
                 taken |= {seq: waiting.pop(seq) for seq in takes if seq in waiting}
             case ModelReplied(text=text) if text.strip():
                 answers.append(text)
+            case CommandAnswered(answers=seq, failed=False) if seq in waiting and is_order(waiting[seq].text):
+                turns.append(_remembered(waiting.pop(seq), seq, recorded.seq, turns[-1] if turns else None))
             case TurnEnded(outcome=outcome) if running is not None and running == recorded.turn:
                 turns.append(
                     EndedTurn(
@@ -76,3 +90,18 @@ def ended_turns(events: Iterable[Recorded]) -> list[EndedTurn]:
             case _:
                 pass
     return turns
+
+
+def _remembered(message: MessageReceived, seq: int, end: int, before: EndedTurn | None) -> EndedTurn:
+    """What a person told to be remembered, behind a turn."""
+    return EndedTurn(
+        ordinal=before.ordinal if before else 0,
+        first=seq,
+        end=end,
+        asked=message.text[len(ORDER) :].strip(),
+        answered="",
+        group=message.chat == "group",
+        replied=True,
+        model=before.model if before else "",
+        typed=True,
+    )

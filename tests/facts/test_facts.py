@@ -210,6 +210,9 @@ async def test_what_is_superseded_is_so_with_the_daily_facts_behind_it(home: Hom
         book = await facts.book()
         assert (book.facts[old.id].importance, book.facts[daily[0].id].importance) == (0.25, 0.4)
         assert [each.fact.id for each in await facts.recall("favourite language", "ann")] == [new.id]
+        assert [each.fact.id for each in await facts.recall("Does Ann like a language best?", "ann")] == [new.id]
+        await facts.forget(new.id, "ann", owner="ann")
+        assert [each.fact.id for each in await facts.recall("Does Ann like Java best?", "ann")] == [old.id]
 
 
 async def test_use_keeps_a_fact_from_going_stale_and_counts_once_for_each_recall(home: Home) -> None:

@@ -270,3 +270,23 @@ async def test_what_waits_is_distilled_after_a_day_though_nobody_says_anything(t
     async with scripted(tmp_path, distilled("Tea is green")) as on:
         await until(lambda: of_kind(on, "facts_distilled"))
     assert of_kind(on, "facts_distilled")[0]["entries"][0]["owner"] == "owner"
+
+
+async def test_what_is_told_to_be_remembered_becomes_a_note_at_once_and_a_fact_once(tmp_path: Path) -> None:
+    lines = [{"text": "Noted."}, answer("Ann drinks oolong tea"), answer("Ann has a dog")]
+    async with scripted(tmp_path, *lines) as on:
+        client = await on.connect()
+        assert "Remembered" in await client.command("/remember I drink oolong tea, please")
+        await until(lambda: of_kind(on, "facts_extracted"))
+        await client.command("/remember")  # refused: nothing stands behind it
+        await client.chat("By the way, I have a dog.")
+        await until(lambda: len(of_kind(on, "facts_extracted")) == 2)
+        (tea,) = of_kind(on, "facts_extracted")[0]["entries"]
+        why = await client.command(f"/why {tea['id'][:8]}")
+    async with scripted(tmp_path, *lines, answer("Something else")) as on:
+        await asyncio.sleep(0.5)
+    first, second = of_kind(on, "facts_extracted")
+    assert (first["ordinal"], first["typed"], second["ordinal"]) == (0, True, 1)
+    assert "/remember I drink oolong tea" in why
+    assert "Extracted from what was to be remembered." in why
+    assert "oolong" in "".join(path.read_text() for path in (tmp_path / "workspace").rglob("*.md"))
