@@ -23,6 +23,7 @@ come back through the door.
 Its rooms, each with a map of its own:
 
     door/            who comes in, and everything that goes to and from a client
+    channels/        ways in and out that plugins bring
     conversations/   sessions that are open, and their turns
     openai_api/      programs that speak OpenAI's API
     models/          which model answers, and who answers when it cannot

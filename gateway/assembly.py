@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import functools
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -14,6 +14,9 @@ from zoneinfo import ZoneInfo
 
 import structlog
 
+from gateway.channels.delivering import Delivering
+from gateway.channels.desk import ChannelDesk
+from gateway.channels.running import Channels
 from gateway.commands.surroundings import Surroundings
 from gateway.configuration.allowed_plugins import allowed_plugins, plugin_tables, unread_tables
 from gateway.configuration.keys import Config, check_backend, check_condensers, check_embedding, check_providers
@@ -77,6 +80,7 @@ class Assembly:
     switchboard: Switchboard
     last_hour: LastHour
     developing: tuple[Developing, ...]
+    channels: Channels
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,6 +130,7 @@ class Assembling:
 
         def unopened() -> list[str]:
             told = [each for part in (providers, embeddings, memory, facts, finding) for each in part.troubles()]
+            told += channels.troubles()
             return watchdog.troubles() + told + [each for part in developing for each in part.troubles()]
 
         troubles = Troubles(
@@ -139,8 +144,13 @@ class Assembling:
         around = self._surroundings(
             hooks, models, provided.commands, troubles=troubles, memory=memory, facts=facts, finding=finding, means=means
         )
-        parts = self._parts(hooks, models, providers, provided=provided, around=around, lifecycle=lifecycle)
+        channels = self._channels(hooks, furnished, lambda: switchboard)
+        delivering = Delivering(channels.opened)
+        parts = self._parts(
+            hooks, models, providers, provided=provided, around=around, lifecycle=lifecycle, delivering=delivering
+        )
         switchboard = await opened(self._switchboard(journals, catalog, parts))
+        self.stack.push_async_callback(delivering.close)
         return Assembly(
             hooks=hooks,
             committer=committer,
@@ -156,6 +166,7 @@ class Assembling:
             switchboard=switchboard,
             last_hour=LastHour(self.figures, lag, switchboard.load, self.clock),
             developing=developing,
+            channels=channels,
         )
 
     async def _storage(self) -> tuple[Committer, Journals, Catalog]:
@@ -255,6 +266,7 @@ class Assembling:
         provided: Opened,
         around: Surroundings,
         lifecycle: Lifecycle,
+        delivering: Delivering,
     ) -> Parts:
         workspace = self.home.workspace(self.config.agent.workspace)
         return Parts(
@@ -273,7 +285,25 @@ class Assembling:
             figures=self.figures,
             around=around,
             lifecycle=lifecycle,
+            delivering=delivering,
         )
+
+    def _channels(
+        self, hooks: Hooks, furnished: Callable[[str, Any], House], switchboard: Callable[[], Switchboard]
+    ) -> Channels:
+        def house(channel: str) -> House:
+            owner = hooks.owner("register_channels", channel)
+            return furnished(owner, hooks.settings(owner))
+
+        def desk(channel: str) -> ChannelDesk:
+            return ChannelDesk(
+                channel,
+                switchboard(),
+                senders=lambda: self.config.plugins.senders,
+                people=lambda: self.config.people,
+            )
+
+        return Channels(hooks.channels(), house, desk)
 
     def _switchboard(self, journals: Journals, catalog: Catalog, parts: Parts) -> Switchboard:
         return Switchboard(

@@ -180,6 +180,7 @@ class Daemon:
             asyncio.create_task(gateway.finding.run()),
             asyncio.create_task(gateway.last_hour.run()),
             asyncio.create_task(gateway.parts.lifecycle.run()),
+            asyncio.create_task(gateway.channels.run()),
             asyncio.create_task(gateway.switchboard.resume_all()),
             *(asyncio.create_task(each.run()) for each in gateway.developing),
             asyncio.create_task(door.uploads.sweep(self.home.sessions)),

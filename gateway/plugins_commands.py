@@ -25,6 +25,7 @@ WORDS = {
     "register_embedding_providers": "embedding provider",
     "register_tools": "tool",
     "register_commands": "command",
+    "register_channels": "channel",
     "register_summarizers": "summarizer",
     "register_flushes": "flush",
     "register_memory_backends": "memory backend",

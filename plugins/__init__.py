@@ -7,7 +7,7 @@ What an author meets:
 
     contracts    what a plugin may provide, and the `House` it is given; summaries: the same for compactions;
                  command_contract: the same for commands, and what they see of a conversation;
-                 embedding: the same for what makes vectors; own_log: a log of a plugin's own
+                 embedding: the same for what makes vectors; channel: for ways in and out; own_log: a log of a plugin's own
     errors       what a plugin may raise
     hookspecs    the hooks, each with its promise
     pruning      what a decision about pruning is given; compactions: the same, and what notices of them say;
@@ -54,6 +54,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from plugins.channel import Arrival as Arrival
+    from plugins.channel import Channel as Channel
+    from plugins.channel import Delivery as Delivery
+    from plugins.channel import Desk as Desk
+    from plugins.channel import NotTaken as NotTaken
     from plugins.command_contract import Command as Command
     from plugins.command_contract import CommandFailed as CommandFailed
     from plugins.command_contract import CommandHelp as CommandHelp
@@ -160,6 +165,7 @@ API_VERSION = 1
 
 _NAMES = {
     "plugins.compactions": "AfterCompaction BeforeCompaction CompactionBudget CompactionContext",
+    "plugins.channel": "Arrival Channel Delivery Desk NotTaken",
     "plugins.command_contract": "Command CommandFailed CommandHelp CommandTime CompactionEntry ConversationView "
     "HistoryEntry",
     "plugins.conformance.chat_provider": "ChatProviderConformance HostedChatConformance",

@@ -16,6 +16,7 @@ import msgspec
 import pluggy
 
 from plugins import deciding, hookspecs, telling
+from plugins.channel import Channel
 from plugins.command_contract import Command
 from plugins.compactions import AfterCompaction, BeforeCompaction, CompactionBudget, CompactionContext
 from plugins.contracts import ChatProvider, House, NoSettings, Tool
@@ -191,6 +192,10 @@ class Hooks:
     def commands(self) -> Mapping[str, type[Command]]:
         """The chat commands by name."""
         return self._offers.of_hook("register_commands")
+
+    def channels(self) -> Mapping[str, type[Channel]]:
+        """The channels by name."""
+        return self._offers.of_hook("register_channels")
 
     def summarizers(self) -> Mapping[str, type[Summarizer]]:
         """The summarizers by name."""

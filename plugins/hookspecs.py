@@ -19,6 +19,7 @@ from datetime import datetime
 
 import pluggy
 
+from plugins.channel import Channel
 from plugins.command_contract import Command
 from plugins.compactions import AfterCompaction, BeforeCompaction, CompactionBudget, CompactionContext
 from plugins.contracts import ChatProvider, House, Tool
@@ -66,6 +67,13 @@ def register_tools() -> Sequence[type[Tool]]:
 @hookspec
 def register_commands() -> Sequence[type[Command]]:
     """Return the classes of the chat commands that this plugin adds. Their names must be new."""
+    raise AssertionError
+
+
+@hookspec
+def register_channels() -> Sequence[type[Channel]]:
+    """Return the classes of the channels that this plugin adds. Their names must be new; `plugins.senders` says who speaks
+    on them."""
     raise AssertionError
 
 

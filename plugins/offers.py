@@ -21,6 +21,7 @@ CHECKS: Mapping[str, Callable[[object], str]] = {
     "register_embedding_providers": validation.embedding_provider,
     "register_tools": validation.tool,
     "register_commands": validation.command,
+    "register_channels": validation.channel,
     "register_summarizers": validation.summarizer,
     "register_flushes": validation.flush,
     "register_memory_backends": validation.memory_backend,

@@ -10,6 +10,7 @@ from typing import get_args
 
 import msgspec
 
+from plugins.channel import Channel
 from plugins.command_contract import Command, CommandTime
 from plugins.contracts import ChatProvider, Tool
 from plugins.embedding import EmbeddingProvider
@@ -118,6 +119,13 @@ def command(offered: object) -> str:
         raise Unfit(f"{kind.__name__}.when is neither 'now' nor 'between_turns'")
     _coroutine(kind, "run")
     return name
+
+
+def channel(offered: object) -> str:
+    """The name of a channel's class."""
+    kind = _class(offered, Channel, ("__aenter__", "__aexit__", "run", "deliver"))
+    _coroutine(kind, "__aenter__", "__aexit__", "run", "deliver")
+    return _text(kind, "name", _WORD)
 
 
 def summarizer(offered: object) -> str:

@@ -9,7 +9,8 @@ Values and pure functions:
     events       the vocabulary of the log
     wire         one event ⇄ one line, chained by sums
     growing      an immutable sequence that grows in O(1)
-    transcript   what a journal amounts to; folding: how each event changes it; with view (what the model is shown of it)
+    transcript   what a journal amounts to; folding: how each event changes it; deliveries: answers that
+                 channels are owed; with view (what the model is shown of it)
                  and cycle (its compactions)
     recalled     what the memory gave for a message, as the model is shown it
     compaction   when a conversation must be shortened, and where it is cut

@@ -69,7 +69,8 @@ class SessionOpened(_Kind, tag="session_opened", frozen=True, kw_only=True):
 
 
 class MessageReceived(_Kind, tag="message_received", frozen=True, kw_only=True):
-    """A person's message or command arrived. `id` is the client's own; `sender` was decided by the gateway."""
+    """A person's message or command arrived. `id` is the client's own; `sender` was decided by the gateway. `reply_to` is
+    where the answer is to be delivered on a plugin's `channel`; empty where clients read the log."""
 
     id: str
     client: str
@@ -78,6 +79,7 @@ class MessageReceived(_Kind, tag="message_received", frozen=True, kw_only=True):
     chat: Literal["private", "group"]
     text: str
     attachments: tuple[Attachment, ...]
+    reply_to: str = ""
 
 
 class LoadedNote(msgspec.Struct, frozen=True, kw_only=True):
@@ -320,6 +322,16 @@ class SessionForked(_Kind, tag="session_forked", frozen=True, kw_only=True):
     parent_seq: int
 
 
+class ReplyDelivered(_Kind, tag="reply_delivered", frozen=True, kw_only=True):
+    """The answer `of` (a `model_replied`, a `turn_ended` that failed, or a `command_answered`) was delivered on a plugin's
+    channel; `receipt` is what that calls it. With `failed`, a sentence, it was given up."""
+
+    of: int
+    channel: str
+    receipt: str = ""
+    failed: str = ""
+
+
 class SettingChanged(_Kind, tag="setting_changed", frozen=True, kw_only=True):
     """A setting of this session got a value; null returns to the configured one."""
 
@@ -385,6 +397,7 @@ Event: TypeAlias = (
     | CompactionAbandoned
     | CompactionReverted
     | SessionForked
+    | ReplyDelivered
 )
 
 

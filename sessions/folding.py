@@ -13,6 +13,7 @@ import msgspec
 from sessions.calibration import Calibration
 from sessions.counts import Counts
 from sessions.cycle import Cut, abandoned, appended, began, closed, compacted, flushed
+from sessions.deliveries import Owed, address_of, owed_by
 from sessions.events import (
     AttachmentsWithheld,
     CallRef,
@@ -32,6 +33,7 @@ from sessions.events import (
     NoteAppended,
     PluginFailed,
     Recorded,
+    ReplyDelivered,
     RequestSent,
     SessionClosed,
     SessionForked,
@@ -87,7 +89,11 @@ def _changes(  # noqa: PLR0911, PLR0912 - one arm for each kind
             return _started(t, recorded, event)
         case TurnJoined():
             taken = _taken(t, recorded.seq, event.takes)
-            return {**taken, **_in_turn(t, lambda turn: {"takes": (*turn.takes, *event.takes)})}
+            to = address_of(w.message for w in t.waiting if w.seq in event.takes)
+            return {
+                **taken,
+                **_in_turn(t, lambda turn: {"takes": (*turn.takes, *event.takes), "reply_to": to or turn.reply_to}),
+            }
         case TurnResumed():
             return _in_turn(t, lambda turn: _resumed(turn, event))
         case TurnInterrupted():
@@ -103,12 +109,18 @@ def _changes(  # noqa: PLR0911, PLR0912 - one arm for each kind
         case ToolReturned():
             return _returned(t, recorded, event)
         case TurnEnded():
-            return {"open_turn": None}
+            turn = t.open_turn
+            owed = owed_by(event, recorded.seq, turn.said, turn.reply_to) if turn else ()
+            return {"open_turn": None, **({"owed": (*t.owed, *owed)} if owed else {})}
+        case ReplyDelivered():
+            return {"owed": tuple(owed for owed in t.owed if owed.of != event.of)}
         case SettingChanged():
             others = {name: value for name, value in t.settings.items() if name != event.name}
             return {"settings": others if event.value is None else {**others, event.name: event.value}}
         case CommandAnswered():
-            return {"waiting": tuple(w for w in t.waiting if w.seq != event.answers)}
+            to = address_of(w.message for w in t.waiting if w.seq == event.answers)
+            answered = tuple(w for w in t.waiting if w.seq != event.answers)
+            return {"waiting": answered, **({"owed": (*t.owed, Owed(of=recorded.seq, to=to))} if to else {})}
         case SessionClosed():
             return {"closed": event.reason, "cycle": closed(t.cycle)}
         case ContextPruned():
@@ -132,6 +144,7 @@ def _changes(  # noqa: PLR0911, PLR0912 - one arm for each kind
                 "opened_at": recorded.at,
                 "succeeds": None,
                 "closed": None,
+                "owed": (),  # the parent delivers what it owes
                 "usage": Usage(),
                 "spent": {},
                 "inherited": t.inherited + t.usage,
@@ -184,6 +197,7 @@ def _started(t: Transcript, recorded: Recorded, event: TurnStarted) -> dict[str,
         reserve=event.reserve,
         started=recorded.seq,
         group=any(w.message.chat == "group" for w in t.waiting if w.seq in event.takes),
+        reply_to=address_of(w.message for w in t.waiting if w.seq in event.takes),
     )
     return {"turn": ordinal, "open_turn": turn, **_taken(t, recorded.seq, event.takes)}
 
@@ -218,7 +232,8 @@ def _replied(t: Transcript, recorded: Recorded, event: ModelReplied) -> dict[str
     opened = tuple(
         OpenCall(ref=ref, tool=call.tool, arguments=call.arguments) for ref, call in zip(refs, event.calls, strict=True)
     )
-    return {**changes, **_in_turn(t, lambda _: {"calls": opened, "finished": not opened})}
+    answer = {"said": recorded.seq} if event.text and not opened and event.stop != "cancelled" else {}
+    return {**changes, **_in_turn(t, lambda _: {"calls": opened, "finished": not opened, **answer})}
 
 
 def replied_as(t: Transcript, event: ModelReplied) -> str:

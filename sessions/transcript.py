@@ -12,6 +12,7 @@ import msgspec
 
 from sessions.counts import Counts
 from sessions.cycle import Cut, Cycle
+from sessions.deliveries import Address, Owed
 from sessions.errors import SessionsError
 from sessions.events import (
     CallRef,
@@ -23,7 +24,7 @@ from sessions.growing import Growing, plain
 from sessions.messages import Message, Usage
 from sessions.view import View
 
-FOLD = 13
+FOLD = 14
 """The version of this fold. A checkpoint of another version is not used."""
 
 
@@ -59,6 +60,10 @@ class OpenTurn(msgspec.Struct, frozen=True, kw_only=True):
     """The seq of its `turn_started`."""
     group: bool = False
     """Others read along."""
+    reply_to: Address | None = None
+    """Where its answer is to be delivered on a plugin's channel."""
+    said: int = 0
+    """The seq of its last answer with a text and without calls."""
 
     @property
     def asked(self) -> bool:
@@ -133,6 +138,8 @@ class Transcript(msgspec.Struct, frozen=True, kw_only=True):
     asked_at: str = ""
     """When a model was last asked for an answer; empty if never."""
     closed: str | None = None
+    owed: tuple[Owed, ...] = ()
+    """Answers that are to be delivered on channels of plugins, oldest first."""
 
     @property
     def messages(self) -> Growing[Message]:
@@ -146,8 +153,9 @@ class Transcript(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def finished(self) -> bool:
-        """Whether the next start has nothing to do here either: no compaction or flush to close, no section to append."""
-        return self.settled and not self.cycle.open and not self.cycle.owed
+        """Whether the next start has nothing to do here either: no compaction or flush to close, no section to append,
+        no answer to deliver."""
+        return self.settled and not self.cycle.open and not self.cycle.owed and not self.owed
 
 
 def open_turn(transcript: Transcript) -> OpenTurn:

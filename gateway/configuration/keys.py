@@ -114,12 +114,14 @@ class CompactionKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class PluginsKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[plugins]`: the installed plugins that may be loaded, by the names of their entry points. After
-    `hold_limit` of holding everything up one has the gateway ended; 0 is never. `tables` holds `[plugins.NAME]`, to which
-    the plugin gives its form."""
+    """`[plugins]`: the installed plugins that may be loaded, by the names of their entry points. After `hold_limit` of
+    holding everything up one has the gateway ended; 0 is never. `senders` says by `channel:sender` which person speaks on
+    the channels of plugins, `*` standing for anybody there. `tables` holds `[plugins.NAME]`, to which the plugin gives its
+    form."""
 
     allow: tuple[_Text, ...] = ()
     hold_limit: Seconds = Seconds(60)
+    senders: dict[str, str] = {}
     tables: dict[str, dict[str, Any]] = {}
 
 
@@ -188,7 +190,7 @@ def _with_plugin_tables(tree: dict[str, Any]) -> dict[str, Any]:
     plugins = tree.get("plugins")
     if not isinstance(plugins, dict):
         return tree
-    tables = {name: inner for name, inner in plugins.items() if isinstance(inner, dict) and name != "allow"}
+    tables = {name: inner for name, inner in plugins.items() if isinstance(inner, dict) and name not in ("allow", "senders")}
     others = {name: inner for name, inner in plugins.items() if name not in tables}
     return {**tree, "plugins": {**others, "tables": tables} if tables else others}
 

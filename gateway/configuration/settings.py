@@ -15,7 +15,9 @@ AFTER_RESTART = (
     "gateway.allowed_hosts",
     "gateway.allowed_origins",
     "agent.workspace",
-    "plugins",
+    "plugins.allow",
+    "plugins.hold_limit",
+    "plugins.tables",
 )
 """The keys that take effect only when the gateway starts: sockets, folders and modules are opened once. A whole section may
 stand here too."""

@@ -34,7 +34,8 @@ COMMANDS_WAITING = 100
 
 
 class Incoming(msgspec.Struct, frozen=True, kw_only=True):
-    """A message on its way in; the gateway decided `sender` and `channel`."""
+    """A message on its way in; the gateway decided `sender` and `channel`. `reply_to` is where an answer goes on a plugin's
+    channel; others read along in a `group`."""
 
     id: str
     client: str
@@ -42,6 +43,8 @@ class Incoming(msgspec.Struct, frozen=True, kw_only=True):
     channel: str
     text: str
     attachments: tuple[Attachment, ...] = ()
+    reply_to: str = ""
+    group: bool = False
 
 
 class Received(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,9 +160,10 @@ class Chat:
             client=incoming.client,
             sender=incoming.sender,
             channel=incoming.channel,
-            chat="private",
+            chat="group" if incoming.group else "private",
             text=incoming.text,
             attachments=incoming.attachments,
+            reply_to=incoming.reply_to,
         )
         seq = current.receive(message)
         self.receipts.add(current.session, seq, message)

@@ -92,8 +92,8 @@ class Conversation:
 
     @property
     def idle(self) -> bool:
-        """Nothing runs and nothing waits."""
-        return self.recorder.transcript.settled
+        """Nothing runs, nothing waits, and nothing is to be delivered."""
+        return self.recorder.transcript.settled and not self.recorder.transcript.owed
 
     @property
     def verbose(self) -> bool:

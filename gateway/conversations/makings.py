@@ -8,6 +8,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
+from gateway.channels.delivering import Delivering
 from gateway.commands.parsing import Typed
 from gateway.commands.surroundings import Surroundings
 from gateway.commands.view import View
@@ -69,6 +70,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     figures: Figures
     around: Surroundings
     lifecycle: Lifecycle
+    delivering: Delivering
 
 
 class Conversations:
@@ -85,6 +87,7 @@ class Conversations:
         recorder.read_along(self._news.read)
         recorder.read_along(lambda recorded: self._looked_through(recorder, recorded))
         recorder.read_along(lambda recorded: parts.lifecycle.heard(recorder, recorded))
+        parts.delivering.opened(recorder)
         meter = SessionMeter(recorder, parts.figures)
         live = Live(meter.listening(chat.news))
         compacting = self._compacting(recorder)

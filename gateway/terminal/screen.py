@@ -27,6 +27,7 @@ from sessions.events import (
     ModelReplied,
     NoteAppended,
     PluginFailed,
+    ReplyDelivered,
     RequestSent,
     SessionClosed,
     SessionForked,
@@ -196,6 +197,7 @@ class Screen:
                 | ToolCalled()
                 | SettingChanged()
                 | PluginFailed()
+                | ReplyDelivered()
                 | Foreign()
             ):
                 # Nothing that a person reads while talking; `exuvia sessions export` has it all.

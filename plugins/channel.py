@@ -1,0 +1,75 @@
+"""What brings messages from elsewhere and answers back there: the contract of channels."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import ClassVar, Protocol, Self, runtime_checkable
+
+import msgspec
+
+from plugins.contracts import House
+from plugins.errors import PluginError
+
+
+class Arrival(msgspec.Struct, frozen=True, kw_only=True):
+    """A message that came over a channel. `id` is unique on the channel: the same one again is the same message. `sender`
+    and `chat` are the channel's own names for who wrote it and where; answers go to that chat. Others read along in a
+    `group`."""
+
+    id: str
+    sender: str
+    chat: str
+    text: str
+    group: bool = False
+
+
+class Delivery(msgspec.Struct, frozen=True, kw_only=True):
+    """An answer for a chat. After a crash it may come a second time, with the same `id`: a service that takes ids is given
+    this one, so that it shows the answer once."""
+
+    id: str
+    chat: str
+    text: str
+
+
+class NotTaken(PluginError):
+    """A message that arrived was not taken; the sentence says why. Where it is worth a try `later`, nothing is lost."""
+
+    def __init__(self, sentence: str, *, later: bool = False) -> None:
+        super().__init__(sentence)
+        self.later = later
+
+
+class Desk(Protocol):
+    """Where a channel hands in what arrives."""
+
+    async def receive(self, arrival: Arrival) -> bool:
+        """Take a message. It is on the disk when this returns, True for a new one and False for a repeated one: only then is
+        it acknowledged to whoever sent it. Raises NotTaken, also for a sender that `plugins.senders` does not name."""
+        ...
+
+
+@runtime_checkable
+class Channel(Protocol):
+    """A way in and out. One instance serves the whole gateway."""
+
+    name: ClassVar[str]
+    """How it stands in the log and in `plugins.senders`."""
+
+    def __init__(self, house: House) -> None: ...
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    async def run(self, desk: Desk) -> None:
+        """Listen, for as long as the gateway serves. Where it returns or raises, the channel is closed and opened anew after
+        a while. It is cancelled at the end."""
+        ...
+
+    async def deliver(self, delivery: Delivery) -> str:
+        """Send an answer; returns what the service calls it, or "". Whatever it raises, it is tried again for a day; within
+        a minute it must be done. Answers of one chat come one after the other, those of several at once."""
+        ...

@@ -1,0 +1,238 @@
+"""A channel of a plugin, over a real socket: a line is a message, and answers come back as lines."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.channels import delivering, running
+from tests.gateway.gateways import Gateway, gateway
+from tests.shelf import Shelf
+
+LINES = '''
+import asyncio, json, msgspec
+from exuvia import Arrival, Channel, Delivery, Desk, House, NotTaken, hookimpl
+
+class Settings(msgspec.Struct, frozen=True):
+    port: int = 0
+
+class Lines:
+    """Lines of JSON: {"id", "from", "room", "text"} in, {"id", "room", "text"} out, {"ok"} or {"no"} for what came in."""
+
+    name = "lines"
+
+    def __init__(self, house):
+        self._port = house.settings.port
+
+    async def __aenter__(self):
+        self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)
+        return self
+
+    async def __aexit__(self, *_):
+        self._writer.close()
+
+    async def run(self, desk):
+        while line := await self._reader.readline():
+            said = json.loads(line)
+            arrival = Arrival(id=said["id"], sender=said["from"], chat=said["room"], text=said["text"])
+            try:
+                self._say({"ok": said["id"], "new": await desk.receive(arrival)})
+            except NotTaken as error:
+                self._say({"no": said["id"], "why": str(error), "later": error.later})
+
+    async def deliver(self, delivery):
+        self._say({"id": delivery.id, "room": delivery.chat, "text": delivery.text})
+        await self._writer.drain()
+        return "seen " + delivery.id
+
+    def _say(self, value):
+        self._writer.write(json.dumps(value).encode() + b"\\n")
+
+@hookimpl
+def register_channels():
+    return [Lines]
+'''
+
+
+class Elsewhere:
+    """The service that the channel speaks to: it takes one connection after the other."""
+
+    def __init__(self) -> None:
+        self.heard: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self.connections = 0
+        self.port = 0
+        self._server: asyncio.Server
+        self._writer: asyncio.StreamWriter
+        self._connected = asyncio.Event()
+
+    async def open(self) -> None:
+        """Listen, again at the same place."""
+        self._server = await asyncio.start_server(self.connected, "127.0.0.1", self.port)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    def close(self) -> None:
+        """Be gone."""
+        self._server.close()
+
+    async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writer, self.connections = writer, self.connections + 1
+        self._connected.set()
+        while line := await reader.readline():
+            self.heard.put_nowait(json.loads(line))
+        writer.close()
+
+    async def say(self, text: str, *, id_: str = "1", sender: str = "ana", room: str = "kitchen") -> None:
+        async with asyncio.timeout(10):
+            await self._connected.wait()
+        self._writer.write(json.dumps({"id": id_, "from": sender, "room": room, "text": text}).encode() + b"\n")
+
+    async def hear(self) -> dict[str, Any]:
+        async with asyncio.timeout(10):
+            return await self.heard.get()
+
+    def hang_up(self) -> None:
+        self._connected.clear()
+        self._writer.close()
+
+
+@pytest.fixture
+async def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Elsewhere]:
+    Shelf(tmp_path / "shelf", monkeypatch).install("exuvia_lines", "lines", LINES)
+    monkeypatch.setattr(running, "PAUSES", (0.05,))
+    monkeypatch.setattr(delivering, "PAUSES", (0.05,))
+    service = Elsewhere()
+    await service.open()
+    yield service
+    service.close()
+
+
+@asynccontextmanager
+async def serving(
+    home: Path, service: Elsewhere, *, senders: str = '"lines:ana" = "owner"', settings: dict[str, Any] | None = None
+) -> AsyncIterator[Gateway]:
+    file = f'[plugins]\nallow = ["lines"]\nsenders = {{ {senders} }}\n[plugins.lines]\nport = {service.port}\n'
+    async with gateway(home, file=file, settings={"agent.model": "scripted:echo", **(settings or {})}) as g:
+        yield g
+
+
+def lines_of(g: Gateway) -> list[dict[str, Any]]:
+    return [line for lines in g.journals().values() for line in lines]
+
+
+async def until_noted(g: Gateway, kind: str, count: int = 1) -> list[dict[str, Any]]:
+    async with asyncio.timeout(10):
+        while len(found := [line for line in lines_of(g) if line["kind"] == kind]) < count:
+            await asyncio.sleep(0.02)
+    return found
+
+
+async def test_a_message_comes_in_and_its_answer_goes_back_to_its_room(tmp_path: Path, elsewhere: Elsewhere) -> None:
+    async with serving(tmp_path / "home", elsewhere) as g:
+        await elsewhere.say("hello")
+        taken, answer = await elsewhere.hear(), await elsewhere.hear()
+        (delivered,) = await until_noted(g, "reply_delivered")
+
+    assert taken == {"ok": "1", "new": True}
+    assert (answer["room"], answer["text"]) == ("kitchen", "hello")
+    (received,) = [line for line in lines_of(g) if line["kind"] == "message_received"]
+    assert {name: received[name] for name in ("id", "sender", "channel", "chat", "client", "reply_to")} == {
+        "id": "lines:1",
+        "sender": "owner",
+        "channel": "lines",
+        "chat": "private",
+        "client": "ana",
+        "reply_to": "kitchen",
+    }
+    assert lines_of(g)[0]["key"] == "lines:kitchen"
+    (replied,) = [line for line in lines_of(g) if line["kind"] == "model_replied"]
+    assert (delivered["of"], delivered["channel"]) == (replied["seq"], "lines")
+    assert delivered["receipt"] == f"seen {answer['id']}"
+
+
+async def test_the_same_id_again_is_one_message(tmp_path: Path, elsewhere: Elsewhere) -> None:
+    async with serving(tmp_path / "home", elsewhere) as g:
+        await elsewhere.say("hello")
+        await elsewhere.hear(), await elsewhere.hear()
+        await elsewhere.say("hello")
+        assert await elsewhere.hear() == {"ok": "1", "new": False}
+        await elsewhere.say("something else")
+        refused = await elsewhere.hear()
+
+    assert refused["no"] == "1"
+    assert refused["later"] is False
+    assert len([line for line in lines_of(g) if line["kind"] == "message_received"]) == 1
+
+
+@pytest.mark.parametrize("senders", ["", '"lines:bob" = "owner"', '"lines:ana" = "nobody"', '"other:*" = "owner"'])
+async def test_nobody_is_heard_who_is_not_named(tmp_path: Path, elsewhere: Elsewhere, senders: str) -> None:
+    async with serving(tmp_path / "home", elsewhere, senders=senders) as g:
+        await elsewhere.say("/status")
+        refused = await elsewhere.hear()
+
+    assert (refused["no"], refused["why"].partition(";")[0]) == ("1", "Nobody here listens to you")
+    assert g.journals() == {}
+
+
+async def test_a_star_lets_everybody_of_the_channel_speak_as_that_person(tmp_path: Path, elsewhere: Elsewhere) -> None:
+    async with serving(tmp_path / "home", elsewhere, senders='"lines:*" = "owner"'):
+        await elsewhere.say("hi", sender="anybody", room="a room with spaces")
+        await elsewhere.hear()
+        assert (await elsewhere.hear())["room"] == "a room with spaces"
+
+
+async def test_commands_and_failed_turns_are_answered_too(tmp_path: Path, elsewhere: Elsewhere) -> None:
+    async with serving(tmp_path / "home", elsewhere, settings={"agent.model": "scripted:gone"}):
+        await elsewhere.say("/whoami")
+        await elsewhere.hear()
+        assert "owner" in (await elsewhere.hear())["text"]
+        await elsewhere.say("hello", id_="2")
+        await elsewhere.hear()
+        assert "gone" in (await elsewhere.hear())["text"]
+
+
+async def test_what_was_not_delivered_when_the_gateway_ended_is_delivered_after_the_next_start(
+    tmp_path: Path, elsewhere: Elsewhere
+) -> None:
+    home = tmp_path / "home"
+    async with serving(home, elsewhere, settings={"providers.scripted.delay_ms": 300.0}) as g:
+        await elsewhere.say("hello")
+        await elsewhere.hear()
+        elsewhere.close()
+        elsewhere.hang_up()
+        await until_noted(g, "turn_ended")
+    assert elsewhere.heard.empty()
+    assert [line["kind"] for line in lines_of(g)][-1] == "turn_ended"
+
+    await elsewhere.open()
+    async with serving(home, elsewhere) as g:
+        answer = await elsewhere.hear()
+        (delivered,) = await until_noted(g, "reply_delivered")
+
+    (replied,) = [line for line in lines_of(g) if line["kind"] == "model_replied"]
+    assert (answer["text"], delivered["of"]) == ("hello", replied["seq"])
+    assert answer["id"].endswith(f"/{replied['seq']}"), "by which a service that got it before knows it"
+
+
+async def test_a_channel_that_ends_is_opened_again_and_said_meanwhile(
+    tmp_path: Path, elsewhere: Elsewhere, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with serving(tmp_path / "home", elsewhere) as g:
+        await elsewhere.say("one")
+        await elsewhere.hear(), await elsewhere.hear()
+        monkeypatch.setattr(running, "PAUSES", (0.5,))
+        elsewhere.hang_up()
+        status, client = "", await g.connect()
+        async with asyncio.timeout(10):
+            while "The channel 'lines' is closed and will be opened again: it stopped listening." not in status:
+                status = await client.command("/status")
+        await elsewhere.say("two", id_="2")
+        await elsewhere.hear()
+        assert (await elsewhere.hear())["text"] == "two"
+        assert elsewhere.connections == 2
+        assert "channel" not in (await client.command("/status")).lower()
