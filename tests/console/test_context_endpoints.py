@@ -211,3 +211,17 @@ async def test_any_past_turn_is_rebuilt_from_near_by_as_from_the_beginning(tmp_p
         begin = sizes.before(seq=cut.seq)
         assert begin.head < cut.seq
         assert transcript_before(journal, cut.seq, begin) == transcript_before(journal, cut.seq)
+
+
+async def test_a_damaged_journal_is_named_and_nothing_of_it_is_made_up(tmp_path: Path) -> None:
+    async with looked_at(tmp_path, 3) as running:
+        await ask(running, f"/api/context/{KEY}")
+    journal = next((tmp_path / "home" / "sessions").glob("*.jsonl"))
+    lines = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join([*lines[:5], lines[5].replace(b"a", b"b", 1), *lines[6:]]))
+    async with gateway(tmp_path / "home") as running:
+        sizes = await ask(running, f"/api/context/{KEY}")
+        turn = await ask(running, f"/api/context/{KEY}/turns/2")
+    assert {sizes.status, turn.status} == {409}
+    assert sizes.json["code"] == "damaged_session"
+    assert journal.name in sizes.json["message"]

@@ -57,6 +57,7 @@ class HealthPage {
       h("h2", {}, "The last hour"),
       h("div", { class: "plots" }, this.plots.map((plot) => plot.element)),
       this.tables,
+      h("p", { class: "nothing" }, "For programs: ", ...["/status.json", "/metrics"].flatMap((path) => [h("a", { href: path }, path), " "])),
     );
     fill(element, this.page);
     this.look = () => document.visibilityState === "visible" && this.load();
