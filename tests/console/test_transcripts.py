@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -118,19 +119,61 @@ async def test_thousands_of_messages_are_reached_by_scrolling(tmp_path: Path, br
         assert (visit.errors, visit.elsewhere) == ([], [])
 
 
-@pytest.mark.parametrize("dark", [False, True])
-async def test_nothing_serious_is_in_the_way_of_anybody(tmp_path: Path, browser: Browser, dark: bool) -> None:
-    rich = (
-        "# Title\n\ntext `code` [link](https://example.org)\n\n```python\nx = 1 # one\n```\n\n|a|b|\n|-|-|\n|1|2|\n\n> said"
-    )
-    write(tmp_path, told([rich]))
-    size = NARROW if dark else WIDE
-    async with gateway(tmp_path) as running, visiting(browser, running, dark=dark, size=size) as visit:
-        await visit.page.goto(visit.url)
-        await visit.page.get_by_label("Token").wait_for()
-        assert await faults(visit.page) == []
+GARDEN = """Beans and tomatoes, then. Here is a **plan**, with what you noted in `MEMORY.md`:
+
+| bed | crop | when |
+|---|---|---:|
+| north | beans | May |
+| south | tomatoes | June |
+
+1. Loosen the soil, and sow *Phacelia* where nothing grows
+2. Count what fits:
+
+```python
+def plants(width: float, length: float, each: float = 0.4) -> int:
+    # both in metres
+    return int(width / each) * int(length / each)
+```
+
+> Water in the morning. See <https://example.org/beans>."""
+
+PICTURES = os.environ.get("EXUVIA_PICTURES")
+"""A folder that is given the pictures of the documentation; without it, none are taken: they differ from font to font."""
+
+
+@pytest.mark.parametrize(("name", "size", "dark"), [("console-chat", WIDE, False), ("console-phone", NARROW, True)])
+async def test_nothing_serious_is_in_the_way_of_anybody(
+    tmp_path: Path, browser: Browser, name: str, size: tuple[int, int], dark: bool
+) -> None:
+    look = {"text": "Let me look at your notes.", "calls": [{"tool": "read", "arguments": {"path": "MEMORY.md"}}]}
+    async with (
+        gateway(tmp_path, script=[look, {"text": GARDEN}]) as running,
+        visiting(browser, running, size=size, dark=dark) as visit,
+    ):
+        page = visit.page
+        (tmp_path / "workspace" / "MEMORY.md").write_text("Ana likes beans and tomatoes.\n")
+        client = await running.connect()
+        for key, title in (("taxes-2026-k2v9", "Taxes"), ("main", "The garden")):
+            await client.command("/whoami", session="main" if key == "main" else key)
+            await client.say("rename", id=key, session=key, title=title)
+            await client.until_type("settings", id=key)
+        await client.command("/new")
+        await page.goto(visit.url)
+        await page.get_by_label("Token").wait_for()
+        assert await faults(page) == []
         await visit.sign_in()
-        await visit.page.get_by_role("textbox", name="Message").fill("/co")
-        await expect(visit.page.get_by_role("option").first).to_be_visible()
-        await expect(visit.page.locator("code.coloured")).to_have_count(1)
-        assert await faults(visit.page) == []
+        await page.get_by_role("textbox", name="Message").fill("What shall we plant in the two beds this year?")
+        await page.keyboard.press("Enter")
+        await expect(page.locator("code.coloured")).to_have_count(1)
+        await expect(page.locator("details.call.returned")).to_have_count(1)
+        if PICTURES:
+            await page.screenshot(path=Path(PICTURES) / f"{name}.png")
+        await page.locator("details.call summary").click()
+        await expect(page.get_by_text("Ana likes beans and tomatoes.")).to_be_visible()
+        await page.get_by_role("textbox", name="Message").fill("/co")
+        await expect(page.get_by_role("option").first).to_be_visible()
+        assert await faults(page) == []
+        await page.get_by_role("textbox", name="Message").fill("")
+        await page.get_by_role("button", name="Rename").click()
+        assert await faults(page) == []
+        assert (visit.errors, visit.elsewhere) == ([], [])

@@ -12,7 +12,7 @@ export class Composer {
     this.send = send;
     this.files = [];
     this.chips = h("ul", { class: "chips", hidden: true, "aria-label": "Files of this message" });
-    this.commands = new Commands(app, (text) => this.complete(text));
+    this.commands = new Commands(app, { choose: (text) => this.complete(text), mark: (id) => this.mark(id) });
     this.area = h("textarea", { rows: 1, placeholder: "Write a message, or / for commands", "aria-label": "Message",
       "aria-controls": "commands", "aria-autocomplete": "list", value: localStorage.getItem(this.place) ?? "",
       on: { input: () => this.changed(), keydown: (event) => this.pressed(event), paste: (event) => this.pasted(event),
@@ -55,7 +55,6 @@ export class Composer {
     if (this.area.value) localStorage.setItem(this.place, this.area.value);
     else localStorage.removeItem(this.place);
     this.commands.show(this.area.value);
-    this.area.setAttribute("aria-activedescendant", this.commands.activeId);
     this.fit();
     this.enable();
   }
@@ -71,13 +70,17 @@ export class Composer {
 
   pressed(event) {
     if (event.isComposing) return;
-    if (this.commands.pressed(event)) {
-      this.area.setAttribute("aria-activedescendant", this.commands.activeId);
-      event.preventDefault();
-    } else if (event.key === "Enter" && !event.shiftKey && (!COARSE.matches || event.ctrlKey || event.metaKey)) {
+    if (this.commands.pressed(event)) event.preventDefault();
+    else if (event.key === "Enter" && !event.shiftKey && (!COARSE.matches || event.ctrlKey || event.metaKey)) {
       event.preventDefault();
       this.submit();
     }
+  }
+
+  /** Tell those who listen which command is marked; none for an empty id. */
+  mark(id) {
+    if (id) this.area.setAttribute("aria-activedescendant", id);
+    else this.area.removeAttribute("aria-activedescendant");
   }
 
   complete(text) {
@@ -149,18 +152,15 @@ export class Composer {
   }
 }
 
-/** The commands that fit what is typed after a slash. */
+/** The commands that fit what is typed after a slash. `choose(text)` puts one in, `mark(id)` tells which is marked. */
 class Commands {
-  constructor(app, choose) {
+  constructor(app, { choose, mark }) {
     this.app = app;
     this.choose = choose;
+    this.mark = mark;
     this.found = [];
     this.at = 0;
     this.element = h("ul", { id: "commands", class: "commands", role: "listbox", "aria-label": "Commands", hidden: true });
-  }
-
-  get activeId() {
-    return this.found.length ? `command-${this.at}` : "";
   }
 
   show(text) {
@@ -201,10 +201,11 @@ class Commands {
 
   draw() {
     this.element.hidden = !this.found.length;
+    this.mark(this.found.length ? `command-${this.at}` : "");
     fill(this.element, this.found.map((command, at) =>
       h("li", { id: `command-${at}`, role: "option", "aria-selected": String(at === this.at),
         on: { mousedown: (event) => { event.preventDefault(); this.at = at; this.take("Tab"); } } },
-        h("code", {}, command.usage), h("span", { class: "faint" }, command.summary))));
+        h("code", {}, command.usage), h("span", { class: "faint" }, command.summary.replaceAll("`", "")))));
     this.element.querySelector('[aria-selected="true"]')?.scrollIntoView({ block: "nearest" });
   }
 }
