@@ -35,6 +35,7 @@ MERGED = 500
 MANY = 1000
 """So many chunks are many to rank for one search."""
 
+_HEADINGS = msgspec.json.Decoder(tuple[str, ...])
 _LISTED = "(SELECT value FROM json_each(?))"
 _COLUMNS = ("path", "source", "first", "last", "headings", "text", "day", "owner", "senders", "private")
 _INSERT = f"INSERT INTO chunks ({', '.join(_COLUMNS)}, digest, sum) VALUES ({', '.join('?' * len(_COLUMNS))}, ?, ?)"  # noqa: S608
@@ -376,7 +377,7 @@ def _chunk(row: Sequence[Any]) -> Chunk:
         source=source,
         first=first,
         last=last,
-        headings=msgspec.json.decode(headings, type=tuple[str, ...]),
+        headings=_HEADINGS.decode(headings),
         text=text,
         day=day,
         owner=owner,
