@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from plugins.compactions import BeforeCompaction as BeforeCompaction
     from plugins.compactions import CompactionBudget as CompactionBudget
     from plugins.compactions import CompactionContext as CompactionContext
+    from plugins.conformance.channel import ChannelConformance as ChannelConformance
     from plugins.conformance.chat_provider import ChatProviderConformance as ChatProviderConformance
     from plugins.conformance.chat_provider import HostedChatConformance as HostedChatConformance
     from plugins.conformance.checks import check as check
@@ -164,8 +165,9 @@ API_VERSION = 1
 """What is promised to plugins; docs/plugins.md says what that is, and when it is raised."""
 
 _NAMES = {
-    "plugins.compactions": "AfterCompaction BeforeCompaction CompactionBudget CompactionContext",
     "plugins.channel": "Arrival Channel Delivery Desk NotTaken",
+    "plugins.conformance.channel": "ChannelConformance",
+    "plugins.compactions": "AfterCompaction BeforeCompaction CompactionBudget CompactionContext",
     "plugins.command_contract": "Command CommandFailed CommandHelp CommandTime CompactionEntry ConversationView "
     "HistoryEntry",
     "plugins.conformance.chat_provider": "ChatProviderConformance HostedChatConformance",

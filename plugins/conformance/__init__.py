@@ -6,7 +6,7 @@ What is inherited:
 
     chat_provider        a `ChatProvider`, in this process or behind a service; embedding_provider: the same for an
                          `EmbeddingProvider`
-    tool, command        a `Tool`, a `Command`
+    tool, command        a `Tool`, a `Command`; channel: a `Channel`
     memory_backend       a `MemoryBackend`
     pruning_policy       a plugin with `propose_prunes`; compaction_policy: one with `plan_compaction`
     condensers           a `Summarizer`, a `Flush`
@@ -29,6 +29,7 @@ What the checks are made of:
 import sys
 
 KINDS = (
+    "channel",
     "chat_provider",
     "command",
     "compaction_policy",

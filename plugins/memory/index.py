@@ -29,9 +29,6 @@ PART = 3
 REMEMBERED = 10_000
 """Words whose counts are kept at most."""
 
-MERGED = 500
-"""Pages of the index of words that are made one in a step."""
-
 MANY = 1000
 """So many chunks are many to rank for one search."""
 
@@ -161,13 +158,8 @@ class MemoryIndex:
             raise
 
     def settle(self) -> None:
-        """See `MemoryBackend`. FTS5 leaves what came in several parts, all of which each search looks through; they are made
-        one in steps, between which others may write (https://www.sqlite.org/fts5.html#the_merge_command)."""
-        pages, before = -MERGED, -2
-        while self._db.total_changes - before >= 2:
-            before = self._db.total_changes
-            self._db.execute("INSERT INTO words (words, rank) VALUES ('merge', ?)", (pages,))
-            pages = MERGED
+        """See `MemoryBackend`. FTS5 leaves what came in several parts, all of which each search looks through."""
+        self._db.execute("INSERT INTO words (words) VALUES ('optimize')")
 
     def chunks(self, keys: Collection[int], scope: Scope = EVERYTHING) -> dict[int, Chunk]:
         """The chunks with these ids, of those that exist and are in the scope."""

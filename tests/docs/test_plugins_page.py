@@ -14,13 +14,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
 import exuvia
 import plugins
 from exuvia import (
+    ChannelConformance,
     CommandConformance,
     CompactionPolicyConformance,
     PruningPolicyConformance,
@@ -191,8 +192,44 @@ def test_a_recipe_is_a_plugin_that_passes_the_kit(name: str, tmp_path: Path) -> 
         test(**({"tmp_path": tmp_path / check} if "tmp_path" in test.__wrapped__.__annotations__ else {}))
 
 
+class Folders:
+    """What the channel of the recipe speaks to: two folders."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._said = 0
+
+    @asynccontextmanager
+    async def there(self) -> AsyncIterator[Self]:
+        yield self
+
+    async def say(self, sender: str, chat: str, text: str) -> None:
+        self._said += 1
+        part = self._folder / "part"
+        part.write_text(text)
+        part.rename(self._folder / "in" / f"{sender}-{chat}-{self._said}.txt")
+
+    async def hear(self) -> tuple[str, str]:
+        while not (files := sorted((self._folder / "out").glob("*.txt"))):
+            await asyncio.sleep(0.01)
+        text = files[0].read_text()
+        files[0].unlink()
+        return files[0].name.partition("-")[0], text
+
+
+@pytest.mark.parametrize("check", sorted(checks_of(ChannelConformance)))
+def test_the_channel_of_the_recipe_passes_the_kit(check: str, tmp_path: Path) -> None:
+    module = recipe("channel")
+    hooks = Hooks()
+    assert hooks.register("recipe", module), hooks.refused
+    assert hooks.refused == []
+    given = {"channel": module.Folder, "elsewhere": lambda _: Folders(tmp_path / "plugin").there()}
+    test = getattr(type("Case", (ChannelConformance,), given)(), check)
+    test(**({"tmp_path": tmp_path} if "tmp_path" in test.__wrapped__.__annotations__ else {}))
+
+
 def test_every_recipe_is_tried() -> None:
-    assert set(re.findall(r"^# recipe: (.*)$", PAGE, re.MULTILINE)) == set(RECIPES)
+    assert set(re.findall(r"^# recipe: (.*)$", PAGE, re.MULTILINE)) == {*RECIPES, "channel"}
 
 
 # --- the reference ----------------------------------------------------------------------------------------------------

@@ -1,0 +1,186 @@
+"""The kit for channels: a sound one passes, and a channel that is broken in one way fails the check for it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import msgspec
+import pytest
+
+from exuvia import Arrival, ChannelConformance, Delivery, Desk, House, NotTaken
+from plugins.conformance import channel as kit
+from tests.conformance.biting import bites, checks_of
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """Where the service is."""
+
+    port: int = 0
+
+
+class Lines:
+    """A channel in which nothing is wrong: lines of JSON over a socket."""
+
+    name: ClassVar[str] = "lines"
+
+    def __init__(self, house: House) -> None:
+        self._port = house.settings.port
+
+    async def __aenter__(self) -> Self:
+        self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._writer.close()
+        await self._writer.wait_closed()
+
+    async def run(self, desk: Desk) -> None:
+        while line := await self._reader.readline():
+            try:
+                await desk.receive(self.arrival(json.loads(line)))
+            except NotTaken as error:
+                self.tell({"why": str(error)})
+
+    def arrival(self, said: Any) -> Arrival:
+        return Arrival(id=said["id"], sender=said["from"], chat=said["room"], text=said["text"])
+
+    async def deliver(self, delivery: Delivery) -> str:
+        self.tell({"room": delivery.chat, "text": delivery.text})
+        await self._writer.drain()
+        return f"seen {delivery.id}"
+
+    def tell(self, value: Any) -> None:
+        self._writer.write(json.dumps(value).encode() + b"\n")
+
+
+class Service:
+    """What the lines go to and come from; one connection at a time."""
+
+    def __init__(self) -> None:
+        self.port = 0
+        self.heard: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
+        self._number = 0
+        self._connected: asyncio.Future[asyncio.StreamWriter] = asyncio.get_running_loop().create_future()
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[Service]:
+        server = await asyncio.start_server(self._listen, "127.0.0.1", 0, limit=1024 * 1024)
+        self.port = server.sockets[0].getsockname()[1]
+        try:
+            yield self
+        finally:
+            server.close()
+            if self._connected.done():
+                self._connected.result().close()
+            await asyncio.sleep(0.02)  # the stream's own task ends
+
+    async def say(self, sender: str, chat: str, text: str) -> None:
+        writer, self._number = await self._connected, self._number + 1
+        writer.write(json.dumps({"id": str(self._number), "from": sender, "room": chat, "text": text}).encode() + b"\n")
+
+    async def hear(self) -> tuple[str, str]:
+        return await self.heard.get()
+
+    async def _listen(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._connected.set_result(writer)
+        while line := await reader.readline():
+            told = json.loads(line)
+            if "room" in told:
+                self.heard.put_nowait((told["room"], told["text"]))
+        writer.close()
+
+
+class Case(ChannelConformance):
+    """Not collected: its name does not begin with Test."""
+
+    def elsewhere(self) -> Any:
+        return Service().serving()
+
+    def settings(self, elsewhere: Any) -> Settings:
+        return Settings(port=elsewhere.port)
+
+
+class TestLines(Case):
+    channel = Lines
+
+
+class Misnamed(Lines):
+    name: ClassVar[str] = "Lines of JSON"
+
+
+class Leaking(Lines):
+    async def __aenter__(self) -> Self:
+        self.beating = asyncio.create_task(asyncio.sleep(60), name="heartbeat")
+        return await super().__aenter__()
+
+
+class Anonymous(Lines):
+    def arrival(self, said: Any) -> Arrival:
+        return Arrival(id=said["id"], sender="somebody", chat=said["room"], text=said["text"])
+
+
+class Numberless(Lines):
+    def arrival(self, said: Any) -> Arrival:
+        return Arrival(id=f"{said['from']}-{said['text']}", sender=said["from"], chat=said["room"], text=said["text"])
+
+
+class Offended(Lines):
+    async def run(self, desk: Desk) -> None:
+        while line := await self._reader.readline():
+            await desk.receive(self.arrival(json.loads(line)))
+
+
+class Shouting(Lines):
+    async def deliver(self, delivery: Delivery) -> str:
+        return await super().deliver(msgspec.structs.replace(delivery, chat="everybody"))
+
+
+class Mixing(Lines):
+    async def deliver(self, delivery: Delivery) -> str:
+        self.now = delivery
+        await asyncio.sleep(0.01)
+        return await super().deliver(self.now)
+
+
+class Fragile(Lines):
+    async def deliver(self, delivery: Delivery) -> str:
+        if not delivery.text.isprintable():
+            self._writer.close()
+        return await super().deliver(delivery)
+
+
+class Sleepy(Lines):
+    async def deliver(self, delivery: Delivery) -> str:
+        time.sleep(0.6)  # noqa: ASYNC251 - what is wrong with it
+        return await super().deliver(delivery)
+
+
+BROKEN: dict[str, type[Lines]] = {
+    "test_the_house_takes_its_class": Misnamed,
+    "test_it_is_closed_as_it_was_opened": Leaking,
+    "test_what_is_said_arrives_with_who_said_it_and_where": Anonymous,
+    "test_each_message_has_an_id_of_its_own": Numberless,
+    "test_a_message_that_is_not_taken_ends_nothing": Offended,
+    "test_an_answer_goes_to_the_chat_that_it_is_for": Shouting,
+    "test_answers_of_two_chats_at_once_are_not_mixed_up": Mixing,
+    "test_odd_answers_are_sent_or_refused": Fragile,
+    "test_it_holds_nobody_up": Sleepy,
+}
+
+
+def test_every_check_has_a_channel_that_fails_it() -> None:
+    assert set(BROKEN) == checks_of(ChannelConformance)
+
+
+@pytest.mark.parametrize("check", BROKEN)
+def test_a_broken_channel_fails_the_check_for_it_and_a_sound_one_does_not(
+    check: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kit, "PATIENCE", 1.0)
+    bites(Case, check, {"channel": Lines}, {"channel": BROKEN[check]}, tmp_path)
