@@ -18,6 +18,7 @@ that are kept (`kept_vectors`), and by weights that were fitted to the other con
 `searching` asks as fast as it can among thousands of notes.
 
 `facts` has turns of `dialogues` looked through with a model that knows what they hold, and recalls among full stores.
+`strangers` has plugins sleep, raise, leak tasks and flood the log, and measures how late the event loop is meanwhile.
 
 `languages` is no measurement: it makes what is taken out of the multilingual model's vectors.
 

@@ -25,6 +25,7 @@ from benchmarks import (
     retrieval,
     searching,
     start,
+    strangers,
     throughput,
     tokens,
 )
@@ -48,6 +49,7 @@ BENCHMARKS: dict[str, Callable[[Setting], list[Figure]]] = {
     "retrieval": retrieval.run,
     "searching": searching.run,
     "facts": facts.run,
+    "strangers": strangers.run,
 }
 
 

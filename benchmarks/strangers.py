@@ -1,0 +1,138 @@
+"""How late the event loop is while strangers' plugins do what they should not: sleep, raise, leak tasks, flood the log.
+
+The promise: under 50 ms. A timer of this loop that should run every millisecond says by how much it did not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from types import MappingProxyType
+
+import structlog
+
+from benchmarks.figures import Figure, figure
+from benchmarks.setting import Setting
+from exuvia import EndedTurn, PruningBudget, PruningContext, PruningRules, hookimpl
+from gateway import logs
+from plugins import strays
+from plugins.hooks import Hooks
+from sessions.pruning import Edit
+from sessions.view import View
+
+PROMISED = 50.0
+"""Milliseconds."""
+
+CALLS = 5
+"""How often each is called in one run."""
+
+LINES = 2000
+"""Lines that one flood says."""
+
+TURN = EndedTurn(session="s", person="owner", key="main", turn=1, outcome="replied", millis=1)
+
+CONTEXT = PruningContext(messages=(), sources=(), sizes=(), characters=0, edited=MappingProxyType({}))
+
+BUDGET = PruningBudget(window=10_000, reserve=1000, rules=PruningRules())
+
+
+class Sleeps:
+    """A decision that takes a tenth of a second, in its thread."""
+
+    @hookimpl
+    def propose_prunes(self, context: PruningContext) -> Sequence[Edit]:
+        time.sleep(0.1)
+        return []
+
+
+class Raises:
+    """A decision and a notice that fail."""
+
+    @hookimpl
+    def propose_prunes(self, context: PruningContext) -> Sequence[Edit]:
+        raise SystemExit(context)
+
+    @hookimpl
+    async def turn_ended(self, turn: EndedTurn) -> None:
+        raise KeyboardInterrupt(turn)
+
+
+class Leaks:
+    """A notice that leaves a hundred tasks behind."""
+
+    def __init__(self) -> None:
+        self.tasks: list[asyncio.Task[None]] = []
+
+    @hookimpl
+    async def turn_ended(self, turn: EndedTurn) -> None:
+        self.tasks = [asyncio.create_task(asyncio.sleep(3600)) for _ in range(100)]
+
+
+class Floods:
+    """A decision that says thousands of lines to the log."""
+
+    @hookimpl
+    def propose_prunes(self, context: PruningContext) -> Sequence[Edit]:
+        for number in range(LINES):
+            logging.getLogger("a_stranger").error("line %s", number)
+        return []
+
+
+def run(setting: Setting) -> list[Figure]:
+    """The longest delay of each run."""
+    logs.configure("error", "text", io.StringIO())
+    try:
+        return asyncio.run(_measure(setting.runs))
+    finally:
+        structlog.reset_defaults()
+
+
+async def _measure(runs: int) -> list[Figure]:
+    asyncio.get_running_loop().set_task_factory(strays.made)
+    kinds: dict[str, Callable[[], object]] = {"sleeps": Sleeps, "raises": Raises, "leaks tasks": Leaks, "floods": Floods}
+    measured = {"nobody does anything": [await _longest(Hooks()) for _ in range(runs)]}
+    for what, kind in kinds.items():
+        measured[f"one {what}"] = [await _longest(_with([kind()])) for _ in range(runs)]
+    measured["all four together"] = [await _longest(_with(kind() for kind in kinds.values())) for _ in range(runs)]
+    return [
+        figure("strangers", f"longest delay of the loop, {what}", "ms", delays, against="promised", reference=PROMISED)
+        for what, delays in measured.items()
+    ]
+
+
+def _with(plugins: Iterable[object]) -> Hooks:
+    hooks = Hooks()
+    for number, plugin in enumerate(plugins):
+        hooks.register(f"stranger_{number}", plugin)
+    return hooks
+
+
+async def _longest(hooks: Hooks) -> float:
+    """Milliseconds by which the timer was late at most while everything was asked and told."""
+    late, done = [0.0], asyncio.Event()
+
+    async def tick() -> None:
+        while not done.is_set():
+            before = time.perf_counter()
+            await asyncio.sleep(0.001)
+            late.append((time.perf_counter() - before - 0.001) * 1000)
+
+    ticking = asyncio.create_task(tick())
+    for _ in range(CALLS):
+        await _once(hooks)
+    await asyncio.sleep(strays.GRACE + 0.1)  # what was left behind is cancelled meanwhile
+    done.set()
+    await ticking
+    return max(late)
+
+
+async def _once(hooks: Hooks) -> None:
+    asked: list[Awaitable[object]] = [
+        hooks.propose_prunes(View(), CONTEXT, BUDGET, datetime.now(UTC)),
+        hooks.turn_ended(TURN),
+    ]
+    await asyncio.gather(*asked)
