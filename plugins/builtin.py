@@ -64,8 +64,9 @@ def register_memory_backends() -> Sequence[type[MemoryBackend]]:
     """Where the index may rest besides SQLite."""
     from plugins.memory.backends.chroma import ChromaBackend  # noqa: PLC0415 - as above
     from plugins.memory.backends.local import LocalBackend  # noqa: PLC0415 - as above
+    from plugins.memory.backends.qmd import QmdBackend  # noqa: PLC0415 - as above
 
-    return [LocalBackend, ChromaBackend]
+    return [LocalBackend, ChromaBackend, QmdBackend]
 
 
 @hookimpl

@@ -207,7 +207,7 @@ def test_no_start_pays_for_backends_that_nobody_names() -> None:
         " assert 'plugins.memory.backends.local' not in sys.modules; print(*hooks.memory_backends())"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout == "local chroma\n"
+    assert done.stdout == "local chroma qmd\n"
 
 
 class Plugin:
@@ -225,7 +225,7 @@ def test_a_plugin_brings_a_backend_and_what_is_none_is_refused_with_a_sentence()
     hooks = load_plugins(())
     taken = type("Taken", (LocalBackend,), {"name": "sqlite"})
     assert hooks.register("theirs", Plugin(Fragile, taken, LocalBackend, Place, "fragile"))
-    assert list(hooks.memory_backends()) == ["local", "chroma", "fragile"]
+    assert list(hooks.memory_backends()) == ["local", "chroma", "qmd", "fragile"]
     begin, end = "Something of the plugin 'theirs' (register_memory_backends) is not used: ", "."
     reasons = [refusal.sentence.removeprefix(begin).removesuffix(end) for refusal in hooks.refused]
     assert reasons[:2] == ["'sqlite' is taken", "the name 'local' is taken already, by 'builtin'"]

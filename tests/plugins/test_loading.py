@@ -56,7 +56,7 @@ def test_the_built_ins_are_all_there_and_nothing_is_refused() -> None:
     ], "the order in which auto asks them"
     assert list(hooks.tools()) == ["read", "write", "edit", "memory_search", "memory_get", "write_memory"]
     assert list(hooks.embedding_providers()) == ["local", "openai", "gemini", "voyage", "mistral", "ollama"]
-    assert list(hooks.memory_backends()) == ["local", "chroma"]
+    assert list(hooks.memory_backends()) == ["local", "chroma", "qmd"]
     assert (list(hooks.summarizers()), list(hooks.flushes())) == (["model_summary", "extract"], ["memory_flush"])
     assert set(hooks.commands()) == {
         "clear",

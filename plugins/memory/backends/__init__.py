@@ -5,4 +5,7 @@ record_file    that file: checked records, one after the other
 postings       the words of texts, ranked as SQLite ranks them
 vectors        vectors by what was embedded, compared one by one
 chroma         `local` with its vectors in Chroma
+qmd            `local` with its words searched by qmd
+qmd_words      the words of texts, given to qmd as files and ranked by it
+qmd_process    qmd in a process of its own: where it is, how it is asked (qmd.mjs answers)
 """
