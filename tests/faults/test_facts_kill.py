@@ -116,10 +116,10 @@ async def test_killed_in_an_extraction_each_turn_is_looked_through_once(tmp_path
             "before": lambda: True,
         }
         given = settings(server, MEMORY__FACTS__QUIET_SECONDS=quiet)
-        await run(tmp_path, given, range(TURNS - 1), conditions[moment], kill=True)
+        await run(tmp_path, given, range(TURNS), conditions[moment], kill=True)
         server.silent_to = ""
         all_found = lambda: len(told(tmp_path, "facts_extracted")) == TURNS  # noqa: E731 - said once
-        await run(tmp_path, settings(server), range(TURNS - 1, TURNS), all_found, kill=False)
+        await run(tmp_path, settings(server), range(0), all_found, kill=False)
     found = told(tmp_path, "facts_extracted")
     assert [event["ordinal"] for event in found] == list(range(1, TURNS + 1))
     assert contents(found) == ALL
