@@ -78,7 +78,7 @@ class FactDistilling:
         async with self._one_at_a_time:
             model, looked, made = self._asking.chosen(used), 0, 0
             while batch := next(distilling.batches(await self._fresh(owner)), None):
-                known = distilling.nearest(await self._kept(owner), batch)
+                known = distilling.nearest(await self._kept(batch[0]), batch)
                 answer = await self._ask(model, batch, known, session)
                 if await self._have_left([*batch, *known]):
                     continue  # somebody forgot one meanwhile: it must not come back in other words
@@ -87,10 +87,14 @@ class FactDistilling:
             return looked, made
 
     async def _fresh(self, owner: str) -> list[Fact]:
-        return [fact for fact in (await self._facts.book()).undistilled() if fact.owner == owner]
+        """The new facts of this person in one workspace, whichever is in use now: what is made of them stays there."""
+        fresh = [fact for fact in (await self._facts.book()).undistilled() if fact.owner == owner]
+        return [fact for fact in fresh if fact.workspaces() == fresh[0].workspaces()]
 
-    async def _kept(self, owner: str) -> list[Fact]:
-        return [fact for fact in await self._facts.listed(owner, "longterm") if fact.owner == owner]
+    async def _kept(self, fresh: Fact) -> list[Fact]:
+        """The facts that stay where this one is."""
+        kept, there = (await self._facts.book()).layer("longterm"), fresh.workspaces()
+        return [fact for fact in kept if fact.owner == fresh.owner and fact.workspaces() <= there]
 
     async def _have_left(self, facts: Sequence[Fact]) -> bool:
         there = (await self._facts.book()).facts

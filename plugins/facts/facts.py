@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
@@ -32,18 +32,15 @@ from plugins.facts.scoring import superseded as worth_superseded
 from plugins.facts.settings import FactKeys
 from plugins.facts.upkeep import Limits, beyond_cap, may_pin, outdated, repeated
 from plugins.facts.values import Draft, Fact, FactSource, Layer, Origin, new_id, workspace_tag
-from plugins.facts.writing import FactLog
+from plugins.facts.writing import FactLog, portions
 from sessions.errors import JournalDamaged, SessionsError
 from sessions.messages import Usage
-from sessions.recorder import LONGEST_LINE, stamp
+from sessions.recorder import stamp
 from sessions.store import Log, Position
 from sessions.wire import InvalidLine
 
 AGAIN = timedelta(minutes=1)
 """After a log could not be opened it is not read again for so long: every turn asks."""
-
-PORTION = LONGEST_LINE // 2
-"""Bytes of facts in one event."""
 
 DOCUMENT = "facts.jsonl"
 """The document that recalled facts stand in; the line is that of the event which wrote them."""
@@ -187,7 +184,7 @@ class Facts:
 
     async def bring(self, entries: Sequence[Fact], by: str) -> None:
         """Keep facts as they are, from elsewhere: all in one event, or a few, where one line could not hold them."""
-        for portion in _portions(entries):
+        for portion in portions(entries):
             await self._record(FactsWritten(entries=portion, by=by))
         if entries:
             await self._keep_house()
@@ -215,12 +212,14 @@ class Facts:
         model: str = "",
         usage: Usage | None = None,
     ) -> tuple[Fact, ...]:
-        """A batch of one person's daily facts became these for long, in one event, at the cost of a `session`. `superseded`
-        are ids of facts with the index of the draft that says otherwise: what they and the daily facts that they were made
-        of are worth falls, but for pins. A fact has the origin of the last one that it was made of."""
+        """A batch of one person's daily facts of one workspace became these for long, in one event, at the cost of a
+        `session`. `superseded` are ids of facts with the index of the draft that says otherwise: what they and the daily
+        facts that they were made of are worth falls, but for pins. A fact has the origin of the last that it was made of,
+        and their workspace."""
         log = await self._open()
         owner = taken[0].owner if taken else ""
         entries = self._made(drafts, owner=owner, source="distilled", origin=None, layer="longterm")
+        entries = tuple(entry.tied_to(taken[0].workspaces()) for entry in entries) if taken else entries
         there = log.book.facts
         sources = [[there[each] for each in entry.made_of if each in there] for entry in entries]
         origins = [next((each.origin for each in reversed(made) if each.origin), None) for made in sources]
@@ -370,21 +369,6 @@ class Facts:
         if fact is None or not (owner is None or fact.is_of(owner)):
             raise NoSuchFact(f"There is no fact {named}.")
         return fact
-
-
-def _portions(entries: Iterable[Fact]) -> Iterator[tuple[Fact, ...]]:
-    """The facts in portions of which each fits well into a line."""
-    portion: list[Fact] = []
-    size = 0
-    for fact in entries:
-        length = len(msgspec.json.encode(fact))
-        if portion and size + length > PORTION:
-            yield tuple(portion)
-            portion, size = [], 0
-        portion.append(fact)
-        size += length
-    if portion:
-        yield tuple(portion)
 
 
 def _said(error: Exception) -> str:

@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, Self, TypeAlias, get_args
 
 import msgspec
 
@@ -73,6 +73,11 @@ class Fact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def is_known_in(self, workspace: str) -> bool:
         """Whether it may be told in the workspace with this tag."""
         return not (tied := self.workspaces()) or workspace in tied
+
+    def tied_to(self, workspaces: frozenset[str]) -> Self:
+        """The same fact, tied to these workspaces and no others."""
+        words = [tag for tag in self.tags if not tag.startswith(WORKSPACE)]
+        return msgspec.structs.replace(self, tags=(*words, *sorted(workspaces)))
 
     def is_of(self, owner: str) -> bool:
         """Whether it may be told to this person."""

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
+
+import msgspec
 
 from plugins.facts.book import Book
 from plugins.facts.events import FactEvent, Happened
 from plugins.facts.lines import decode, encode
+from plugins.facts.values import Fact
 from sessions.errors import StorageFailed
-from sessions.recorder import stamp
+from sessions.recorder import LONGEST_LINE, stamp
 from sessions.store import Log, Position
+
+PORTION = LONGEST_LINE // 2
+"""Bytes of facts in one event."""
 
 
 class FactLog:
@@ -47,13 +53,12 @@ class FactLog:
     async def record(self, event: FactEvent) -> Happened:
         """Note an event and return once it is durable. A cancelled wait does not take it back."""
         happened = self.note(event, urgent=True)
-        durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((self._log.end, durable))
-        await durable
+        await self._all_durable()
         return happened
 
     async def events(self, seqs: Iterable[int]) -> list[Happened]:
-        """The durable events with these seqs."""
+        """The events with these seqs, once they are durable."""
+        await self._all_durable()
         found = []
         for seq in seqs:
             lines = await self._log.lines(seq, limit=1)
@@ -63,6 +68,15 @@ class FactLog:
     async def close(self) -> None:
         """Commit what was noted and let go of the log."""
         await self._log.close()
+
+    async def _all_durable(self) -> None:
+        """Wait until what was noted so far is on the disk. Raises StorageFailed."""
+        if self.failure is not None:
+            raise self.failure
+        if self._log.durable < self._log.end:
+            durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append((self._log.end, durable))
+            await durable
 
     def _settle(self, durable: int) -> None:
         while self._waiting and self._waiting[0][0] <= durable:
@@ -76,3 +90,18 @@ class FactLog:
             _, waiter = self._waiting.popleft()
             if not waiter.done():
                 waiter.set_exception(failure)
+
+
+def portions(entries: Iterable[Fact]) -> Iterator[tuple[Fact, ...]]:
+    """The facts in portions of which each fits well into a line."""
+    portion: list[Fact] = []
+    size = 0
+    for fact in entries:
+        length = len(msgspec.json.encode(fact))
+        if portion and size + length > PORTION:
+            yield tuple(portion)
+            portion, size = [], 0
+        portion.append(fact)
+        size += length
+    if portion:
+        yield tuple(portion)

@@ -215,6 +215,16 @@ async def test_what_is_superseded_is_so_with_the_daily_facts_behind_it(home: Hom
         assert [each.fact.id for each in await facts.recall("Does Ann like Java best?", "ann")] == [old.id]
 
 
+async def test_what_is_distilled_elsewhere_stays_tied_to_the_workspace_that_it_was_said_in(home: Home) -> None:
+    async with home.facts() as facts:
+        here = facts.workspace_tag()
+        daily = await facts.extracted(FactsExtracted(session="s", ordinal=1), [PORT], owner="ann", origin=FROM)
+        home.workspace = home.root / "elsewhere"
+        (made,) = await facts.distilled(daily, [Draft(content=PORT.content, tags=("api",), made_of=(daily[0].id,))])
+        assert made.tags == ("api", here)
+        assert await facts.recall("port", "ann") == []
+
+
 async def test_use_keeps_a_fact_from_going_stale_and_counts_once_for_each_recall(home: Home) -> None:
     async with home.facts() as facts:
         (kept,) = await facts.write([PORT], "ann")

@@ -264,12 +264,14 @@ async def test_what_is_forgotten_while_a_model_distils_does_not_come_back_in_its
 async def test_what_waits_is_distilled_after_a_day_though_nobody_says_anything(tmp_path: Path) -> None:
     home, document = Home(tmp_path), tmp_path / "facts.json"
     home.make()
-    row = {"content": "Tea is green", "layer": "daily", "owner": "owner", "createdAt": "2026-01-01T00:00:00Z"}
-    document.write_text(json.dumps([row]))
+    usual = {"layer": "daily", "owner": "owner", "createdAt": "2026-01-01T00:00:00Z"}
+    rows = [{"content": "Tea is green", **usual}, {"content": "Tea is black", "tags": ["ws:elsewhere"], **usual}]
+    document.write_text(json.dumps(rows))
     await asyncio.to_thread(import_facts, home, None, os.environ, document, io.StringIO())
-    async with scripted(tmp_path, distilled("Tea is green")) as on:
-        await until(lambda: of_kind(on, "facts_distilled"))
-    assert of_kind(on, "facts_distilled")[0]["entries"][0]["owner"] == "owner"
+    async with scripted(tmp_path, distilled("Tea is green"), distilled("Tea is black")) as on:
+        await until(lambda: len(of_kind(on, "facts_distilled")) == 2)
+    made = [event["entries"][0] for event in of_kind(on, "facts_distilled")]
+    assert [(entry["owner"], entry.get("tags", [])) for entry in made] == [("owner", []), ("owner", ["ws:elsewhere"])]
 
 
 async def test_what_is_told_to_be_remembered_becomes_a_note_at_once_and_a_fact_once(tmp_path: Path) -> None:
