@@ -140,7 +140,7 @@ function code(text, language) {
     setTimeout(() => (copy.textContent = "Copy"), 1500);
   });
   const block = h("pre", { tabIndex: 0 }, place);
-  return h("div", { class: "code" }, h("div", { class: "code-head" }, h("span", {}, language || "text"), copy), block);
+  return h("div", { class: "code" }, h("div", { class: "code-head" }, h("span", {}, language || "text"), navigator.clipboard ? copy : null), block);
 }
 
 async function colour(element) {

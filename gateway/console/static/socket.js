@@ -88,7 +88,10 @@ export class Socket extends EventTarget {
 
   take(frame) {
     this.guard(QUIET);
-    if (frame.type === "welcome") this.greeted(frame);
+    if (frame.type === "welcome") {
+      if (this.state === "open") return; // the cookie was greeted before; this answers our `hello`
+      this.greeted(frame);
+    }
     if (frame.id !== undefined && this.waiting.has(frame.id)) this.settle(frame);
     this.dispatchEvent(new CustomEvent(frame.type, { detail: frame }));
   }

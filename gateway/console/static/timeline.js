@@ -211,7 +211,9 @@ class Assistant extends Entry {
       this.act("fork", "Fork behind this", "fork"));
   }
 
+  /** None where the page came over plain HTTP from another machine: a browser has no clipboard for it then. */
   copying() {
+    if (!navigator.clipboard) return null;
     const button = h("button", { class: "quiet", type: "button", title: "Copy", "aria-label": "Copy" }, icon("copy"));
     button.addEventListener("click", async () => {
       await navigator.clipboard.writeText(this.entry.text);
