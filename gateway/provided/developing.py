@@ -70,9 +70,9 @@ class Developing:
     async def _load_again(self) -> None:
         """Load what stands there now beside the other plugins, and take it if nothing of it is refused."""
         tried = await asyncio.to_thread(self._try)
-        own = [refusal.sentence for refusal in tried.refused if refusal.plugin == self._folder.name]
+        own = [refusal for refusal in tried.refused if refusal.plugin == self._folder.name]
         if own:
-            self._keep(" ".join(own))
+            self._keep("; ".join(refusal.sentence.partition(" is not used: ")[2].rstrip(".") for refusal in own) + ".")
             return
         self._fault = ""
         self._hooks.adopt(tried)

@@ -1,0 +1,88 @@
+"""Which answers a session owes to the channels of plugins, by its events alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from sessions.deliveries import Address, Owed
+from sessions.events import (
+    CommandAnswered,
+    Event,
+    Failure,
+    MessageReceived,
+    ModelReplied,
+    Recorded,
+    ReplyDelivered,
+    SessionForked,
+    TurnEnded,
+    TurnOutcome,
+    TurnStarted,
+)
+from sessions.folding import evolve
+from sessions.transcript import Transcript, from_checkpoint, to_checkpoint
+
+KITCHEN = Address(channel="irc", chat="#kitchen")
+
+
+def message(text: str = "hi", reply_to: str = "#kitchen") -> MessageReceived:
+    return MessageReceived(
+        id="1", client="ana", sender="owner", channel="irc", chat="private", text=text, attachments=(), reply_to=reply_to
+    )
+
+
+def told(*events: Event) -> Transcript:
+    transcript = Transcript()
+    for seq, event in enumerate(events, 1):
+        transcript = evolve(transcript, Recorded(seq=seq, at="", turn=1, event=event))
+    return transcript
+
+
+def started(*takes: int) -> TurnStarted:
+    return TurnStarted(takes=takes, provider="p", model="m", window=None, reserve=0)
+
+
+def replied(text: str) -> ModelReplied:
+    return ModelReplied(reply=1, model="m", text=text, calls=(), stop="end", usage=None)
+
+
+def ended(outcome: TurnOutcome, error: Failure | None = None) -> TurnEnded:
+    return TurnEnded(outcome=outcome, millis=1, error=error)
+
+
+def test_the_last_answer_of_a_turn_is_owed_to_where_its_message_came_from_until_it_is_delivered() -> None:
+    turn = (message(), started(1), replied("hello"), ended("replied"))
+
+    owing = told(*turn)
+    paid = told(*turn, ReplyDelivered(of=3, channel="irc"))
+
+    assert owing.owed == (Owed(of=3, to=KITCHEN),)
+    assert not owing.finished, "the next start has something to do here"
+    assert from_checkpoint(to_checkpoint(owing)).owed == owing.owed
+    assert (paid.owed, paid.finished) == ((), True)
+
+
+def test_of_a_turn_that_failed_the_reason_is_owed() -> None:
+    failed = told(message(), started(1), ended("failed", Failure(code="unreachable", sentence="Nobody there.")))
+
+    assert failed.owed == (Owed(of=3, to=KITCHEN),)
+
+
+@pytest.mark.parametrize("outcome", ["silent", "cancelled"])
+def test_a_turn_that_was_stopped_or_has_nothing_to_say_owes_nothing(outcome: TurnOutcome) -> None:
+    assert told(message(), started(1), replied("half"), ended(outcome)).owed == ()
+
+
+def test_a_message_of_a_client_that_reads_the_log_is_owed_nothing() -> None:
+    assert told(message(reply_to=""), started(1), replied("hello"), ended("replied")).owed == ()
+
+
+def test_the_answer_to_a_command_is_owed() -> None:
+    answered = told(message("/whoami"), CommandAnswered(answers=1, answer="You are owner.", failed=False))
+
+    assert answered.owed == (Owed(of=2, to=KITCHEN),)
+
+
+def test_a_fork_owes_nothing_of_what_its_parent_owes() -> None:
+    forked = SessionForked(session="fork", key="fork", parent="s", parent_seq=4)
+
+    assert told(message(), started(1), replied("hello"), ended("replied"), forked).owed == ()
