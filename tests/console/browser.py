@@ -6,11 +6,15 @@ import contextlib
 import shutil
 from collections.abc import AsyncIterator
 
-from playwright.async_api import Browser, BrowserContext, Page, async_playwright
+from playwright.async_api import Browser, BrowserContext, Page, async_playwright, expect
 
 from tests.gateway.gateways import TOKEN, Gateway
 
 CHROMIUM = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
+
+# How long a page may take for what is expected of it: a machine that runs many tests at once is slow.
+PATIENCE = 20_000  # milliseconds
+expect.set_options(timeout=PATIENCE)
 
 WIDE, NARROW = (1280, 800), (390, 844)
 
@@ -73,7 +77,7 @@ async def visiting(
     context = await browser.new_context(
         viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light", locale="en-GB"
     )
-    context.set_default_timeout(10_000)
+    context.set_default_timeout(PATIENCE)
     try:
         yield Visit(context, await context.new_page(), url)
     finally:
