@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yarl
 
 from gateway import logs
 from gateway.door import uploads
@@ -50,7 +51,8 @@ async def begun(
 
 
 async def fetch(g: Gateway, digest: str, **headers: str) -> tuple[int, bytes]:
-    async with g.http.get(f"{g.url}/attachments/{digest}", headers=BEARER | headers) as response:
+    url = yarl.URL(f"{g.url}/attachments/{digest}", encoded=True)  # sent as it stands here, points and all
+    async with g.http.get(url, headers=BEARER | headers) as response:
         return response.status, await response.read()
 
 

@@ -45,7 +45,7 @@ async def test_once_says_why_there_is_no_answer(tmp_path: Path) -> None:
 
 
 async def test_once_prints_the_answer_of_the_turn_that_its_message_joined(tmp_path: Path) -> None:
-    looking = {"text": "Let me look first.", "delay_ms": 300, "calls": [{"tool": "read", "arguments": {"path": "."}}]}
+    looking = {"text": "Let me look first.", "delay_ms": 600, "calls": [{"tool": "read", "arguments": {"path": "."}}]}
     settings = {"sessions.queue": "steer"}
     async with gateway(tmp_path, script=[looking, {"text": "All of that."}], settings=settings) as g:
         other = await g.connect()

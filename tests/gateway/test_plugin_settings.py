@@ -103,5 +103,7 @@ def test_what_is_in_force_is_shown_without_secrets(tmp_path: Path, file: str) ->
 
     assert json.loads(out.getvalue())["plugins"] == {
         "allow": ["weather"],
+        "hold_limit": "1m",
+        "senders": {},
         "weather": {"city": "Lisbon", "key": "env:WEATHER_KEY"},
     }
