@@ -27,9 +27,6 @@ Their names are found as words are, so nobody may ask for them."""
 PATIENCE = 1800.0
 """Seconds for qmd to read what changed: some milliseconds for each chunk. Nobody waits for it."""
 
-AT_ONCE = 4096
-"""Bytes of a request, at most: what fits into a pipe that nobody reads yet."""
-
 Found = list[tuple[str, float]]
 """The names of texts with their bm25, larger is better, best first."""
 
@@ -97,14 +94,12 @@ class QmdProcess:
         self._send({"update": list(shards)}, PATIENCE)
 
     def search(self, words: Sequence[str], limit: int, seconds: float) -> list[Found]:
-        """For each word the texts that have it, at most so many, the best."""
-        found: list[Found] = []
-        for some in _some(words):
-            self._send({"words": some, "limit": limit}, seconds)
-            answer = self.answer(seconds)
-            if answer is None or len(answer) != len(some):
-                raise QmdFailed(f"qmd gave no answer in {seconds:.0f} s")
-            found += answer
+        """For each word the texts that have it, at most so many, the best. The words must fit into a pipe that nobody reads:
+        some 60,000 bytes."""
+        self._send({"words": list(words), "limit": limit}, seconds)
+        found = self.answer(seconds)
+        if found is None or len(found) != len(words):
+            raise QmdFailed(f"qmd gave no answer in {seconds:.0f} s")
         return found
 
     def answer(self, seconds: float) -> list[Found] | None:
@@ -150,19 +145,6 @@ def _environment(node: str, folder: Path) -> dict[str, str]:
     """No more than it needs: no keys, and none of the folders in which it keeps what is a person's."""
     own = dict.fromkeys(("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "TMPDIR"), str(folder))
     return {"PATH": os.pathsep.join((str(Path(node).parent), os.defpath)), **own}
-
-
-def _some(words: Sequence[str]) -> list[list[str]]:
-    """The words, in portions that can be sent at once."""
-    portions: list[list[str]] = []
-    size = AT_ONCE
-    for word in words:
-        size += len(word.encode()) + len('"",')
-        if size > AT_ONCE - len('{"words":[],"limit":1000000000}\n'):
-            portions.append([])
-            size = len(word.encode()) + len('"",')
-        portions[-1].append(word)
-    return portions
 
 
 def _understood(line: bytes) -> list[Found]:

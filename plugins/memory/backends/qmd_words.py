@@ -15,6 +15,9 @@ from plugins.memory.backends.qmd_process import SHARDS, Found, QmdFailed, QmdPro
 DEPTH = 100
 """How many texts qmd is asked for by each word, at least: it takes about half a millisecond for one."""
 
+WORDS = 24
+"""How many words qmd is asked for: each takes it milliseconds, and a message may have thousands."""
+
 SECONDS = 10.0
 """How long an answer may take."""
 
@@ -91,7 +94,7 @@ class QmdWords(Postings):
     def _from_qmd(self, words: Sequence[str], depth: int) -> list[Found] | None:
         """What has each word, at most so many; None where qmd cannot say it now."""
         try:
-            if not self._caught_up():
+            if not self._caught_up() or len(words) > WORDS:
                 return None
             assert self._process is not None
             having = self._process.search([_coded(word) for word in words], depth, SECONDS)
