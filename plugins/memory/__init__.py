@@ -16,7 +16,7 @@ resting         where it rests now
 changes         what the index is to be told of the sources
 tables          the index's file; derived from the notes
 vectors         the chunks' vectors, searched by sqlite-vec or by numpy
-index           the backend `sqlite`: the chunks in it, found by words and by vectors
+index           the backend `sqlite`: the chunks in it; keywords: found by their words, which FTS5 holds
 candidates      what is ranked, and by which rules
 fusions         words and vectors put together, each way by its name; pure
 measured        the way that is used: also what stands around a chunk, and what the question names; pure

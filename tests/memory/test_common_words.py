@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from plugins.memory import index as memory_index
+from plugins.memory import keywords
 from plugins.memory.changes import refresh
 from plugins.memory.index import MemoryIndex
 from plugins.memory.notes import Notes
@@ -31,13 +31,13 @@ def test_the_best_are_the_same_with_the_same_scores(notes: Notes, tmp_path: Path
     with MemoryIndex(tmp_path / "memory.sqlite") as index:
         refresh(index, [notes])
         whole = index.keywords(question, 12)
-        monkeypatch.setattr(memory_index, "MANY", 15)
+        monkeypatch.setattr(keywords, "MANY", 15)
         assert index.keywords(question, 12) == pytest.approx(whole)
         assert list(index.keywords(question, 12)) == list(whole)
 
 
 def test_words_that_only_others_have_hide_nothing(notes: Notes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory_index, "MANY", 16)
+    monkeypatch.setattr(keywords, "MANY", 16)
     with MemoryIndex(tmp_path / "memory.sqlite") as index:
         refresh(index, [notes])
         first = Scope(owners=None, private=True, since=date(2026, 1, 2), until=date(2026, 1, 5))
