@@ -44,7 +44,9 @@ class EmbeddingProvider(Protocol):
 
     async def embed(self, texts: Sequence[str], purpose: Purpose) -> Sequence[Sequence[float]]:
         """As many vectors as there are texts, in their order, of finite numbers and not all zero. Whatever a server does,
-        none is missing, guessed, or made of a part of its text. Raises a ProviderError."""
+        none is missing, guessed, or made of a part of its text. Raises a ProviderError. After
+        a ContextOverflow the memory asks for fewer texts, and for one that is too long in pieces, whose vectors it puts
+        together. It heeds `batch_size` and `max_input_length` too: a provider need not."""
         ...
 
 

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from plugins.embeddings.pieces import FEWEST, batches, halves, pieces, together
 from plugins.embeddings.refused import may_be_too_much
 from plugins.embeddings.vectors import Vector
-from plugins.errors import BadRequest, ContextOverflow
+from plugins.errors import BadRequest, ContextOverflow, ProviderError
 from sessions.tokens import estimate
 
 Ask: TypeAlias = Callable[[Sequence[str]], Awaitable[list[Vector]]]
@@ -22,10 +22,19 @@ where they are refused in other words."""
 
 class Portions:
     """`most` is how many texts a request holds, `total` how many tokens, `tokens` and `characters` how many of them one text
-    has at most; 0 is unknown."""
+    has at most; 0 is unknown. `too_much` says after which refusals of several texts fewer are tried."""
 
-    def __init__(self, *, most: int, total: int = 0, tokens: int = 0, characters: int = 0) -> None:
+    def __init__(
+        self,
+        *,
+        most: int,
+        total: int = 0,
+        tokens: int = 0,
+        characters: int = 0,
+        too_much: Callable[[ProviderError], bool] = may_be_too_much,
+    ) -> None:
         self.most = most
+        self._too_much = too_much
         self._total = total
         self._tokens = tokens
         self._characters = characters
@@ -55,7 +64,7 @@ class Portions:
         try:
             return await ask(texts)
         except (ContextOverflow, BadRequest) as error:
-            if len(texts) > 1 and may_be_too_much(error):
+            if len(texts) > 1 and self._too_much(error):
                 return await self._halved(texts, ask)
             if not isinstance(error, ContextOverflow):
                 raise

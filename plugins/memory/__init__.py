@@ -33,6 +33,7 @@ soundness       whether the file is as it was written, and what can be saved of 
 index_file      the index's file, open to write and to read, made anew where it was harmed
 holdings        what is in the file, counted from outside
 upkeep          what changed is read and embedded behind everything else
+portioned       texts as many at once and as long as whoever makes vectors takes them
 unembeddable    texts of which no vector can be made, set aside
 watching        notices that notes changed
 remarks         what a search says besides what it found; pure

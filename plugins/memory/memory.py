@@ -74,7 +74,7 @@ class Memory:
         self._backends = backends
         self._opened: Resting | None = None
         self._upkeep = Upkeep(
-            self._file, self._chosen, self.provider, in_use, cache=lambda: keys().embedding.cache, counted=counted
+            self._file, self._chosen, self.provider, in_use, keys=lambda: keys().embedding, counted=counted
         )
         self._watching = Watching(self._places, self.wake)
         self._stack = AsyncExitStack()

@@ -6,11 +6,15 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
+import structlog
+
 from plugins.embedding import Purpose
 from plugins.errors import BadAnswer, BadRequest
 
 if TYPE_CHECKING:
     from plugins.memory.backend import Identity
+
+log = structlog.get_logger("exuvia.memory")
 
 Vectors: TypeAlias = Sequence[Sequence[float]]
 
@@ -51,4 +55,5 @@ class Unembeddable:
                 made_by, (found[digest],) = await self._embedded([text], "note")
             except (BadRequest, BadAnswer) as error:
                 self._set_aside[made_by, digest] = str(error)
+                log.warning("text_without_vector", text=text.partition("\n")[0], reason=str(error))
         return made_by, found

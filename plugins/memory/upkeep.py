@@ -20,6 +20,7 @@ import structlog
 from plugins.embedding import EmbeddingProvider, Purpose
 from plugins.errors import BadAnswer, BadRequest, ProviderError, Unreachable
 from plugins.memory.errors import IndexRenewed, IndexUnusable
+from plugins.memory.portioned import Portioned
 from plugins.memory.sources import Source
 from plugins.memory.unembeddable import PLAIN, Unembeddable
 from sessions.tokens import estimate
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from plugins.memory.backend import Identity, MemoryBackend
     from plugins.memory.changes import Changes, Due, TakenIn
     from plugins.memory.resting import Opened
+    from plugins.memory.settings import EmbeddingKeys
 
 AT_ONCE = 50
 """Changed documents that a search waits for; it waits for none if there are more."""
@@ -73,9 +75,9 @@ class Upkept(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Upkeep:
-    """The upkeep of one index. `provider` is who makes vectors now; while `in_use`, no provider is closed. `cache`
-    is how many vectors are kept that no chunk needs. `counted` is told for what which model was given texts of how many
-    estimated tokens."""
+    """The upkeep of one index. `provider` is who makes vectors now; while `in_use`, no provider is closed. `keys` say how
+    much it is given at once, and how many vectors are kept that no chunk needs. `counted` is told for what which model was
+    given texts of how many estimated tokens."""
 
     def __init__(
         self,
@@ -84,14 +86,15 @@ class Upkeep:
         provider: Callable[[], EmbeddingProvider | None],
         in_use: Callable[[], AbstractContextManager[None]],
         *,
-        cache: Callable[[], int],
+        keys: Callable[[], EmbeddingKeys],
         counted: Callable[[Purpose, str, int], None],
     ) -> None:
         self._file = file
         self._sources = sources
         self._provider = provider
         self._in_use = in_use
-        self._cache = cache
+        self._keys = keys
+        self._portioned = Portioned(keys)
         self._counted = counted
         self._wanted = asyncio.Event()
         self._more = asyncio.Event()
@@ -236,7 +239,7 @@ class Upkeep:
 
     async def _bound(self) -> None:
         """Forget vectors that are no longer needed and too many."""
-        provider, most = self._provider(), self._cache()
+        provider, most = self._provider(), self._keys().cache
         identity = identity_of(provider) if provider else None
         await self._file().write(lambda index: index.bound(identity, most))
 
@@ -263,7 +266,7 @@ class Upkeep:
             if (provider := self._provider()) is None:
                 raise Unreachable("Nobody makes vectors any more.")
             try:
-                vectors = await provider.embed(texts, purpose)
+                vectors = await self._portioned.embedded(provider, texts, purpose)
             except (BadRequest, BadAnswer):
                 raise  # perhaps for what stands in these texts
             except ProviderError as error:

@@ -9,7 +9,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Self, TypeAlias
 
-from exuvia import House, Purpose, Unreachable
+import msgspec
+
+from exuvia import ContextOverflow, House, Purpose, Unreachable
 from plugins.memory.memory import Memory
 from plugins.memory.notes import Notes
 from plugins.memory.scope import EVERYTHING
@@ -34,6 +36,8 @@ class Counted:
         self.texts: list[str] = []
         self.fails = False
         self.letters = 1
+        self.longest = 0
+        self.at_once: list[int] = []
         self.named = "letters"
 
     async def __aenter__(self) -> Self:
@@ -55,6 +59,9 @@ class Counted:
     async def embed(self, texts: Sequence[str], purpose: Purpose) -> Sequence[Sequence[float]]:
         if self.fails:
             raise Unreachable("The server is away.")
+        if self.longest and any(len(text) > self.longest for text in texts):
+            raise ContextOverflow("That is too long.")
+        self.at_once.append(len(texts))
         self.texts += texts if purpose == "note" else []
         return [[byte / 255 for byte in hashlib.sha256(text[-self.letters :].encode()).digest()] for text in texts]
 
@@ -72,10 +79,11 @@ class Place:
         (self.workspace / path).write_text(text)
 
     def memory(
-        self, provider: str = "none", *others: Source, keywords: bool = True, cache: int = 50_000, counted: Counts = _nobody
+        self, provider: str = "none", *others: Source, keywords: bool = True, counted: Counts = _nobody, **embedding: int
     ) -> Memory:
-        """Its memory, with this provider and these sources beside the notes."""
-        keys = MemoryKeys(embedding=EmbeddingKeys(provider=provider, cache=cache), search=SearchKeys(keywords=keywords))
+        """Its memory, with this provider and these sources beside the notes; `embedding` are further keys of that name."""
+        said = {"provider": provider, **embedding}
+        keys = MemoryKeys(embedding=msgspec.convert(said, EmbeddingKeys), search=SearchKeys(keywords=keywords))
         sources = [Notes(self.workspace), *others]
         for each in others:
             each.name = "notes"  # as if it were chosen

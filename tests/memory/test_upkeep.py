@@ -127,6 +127,39 @@ async def test_a_provider_that_failed_is_asked_again_and_its_reason_is_said(plac
         assert (await memory.search("door", EVERYTHING)).remarks == ()
 
 
+async def test_a_text_that_is_too_long_is_embedded_in_pieces_and_keeps_no_other_from_having_a_vector(place: Place) -> None:
+    for number in range(4):
+        place.put(f"memory/{number}.md", f"note number {number}\n")
+    place.put("memory/long.md", "a long line of many words " * 30 + "\n")
+    place.provider.longest = 400
+    async with place.memory("counted") as memory:
+        await memory.update(lambda _: None)
+        assert (memory.state.chunks, memory.state.unembedded, memory.state.unmade) == (5, 0, "")
+    assert max(map(len, place.provider.texts)) <= 400
+    assert "".join(place.provider.texts).count("many words") == 30
+
+
+async def test_a_text_that_is_too_long_in_any_piece_is_left_aside_and_the_reason_is_said(place: Place) -> None:
+    place.put("memory/short.md", "tea\n")
+    place.put("memory/long.md", "a long line of many words " * 30 + "\n")
+    place.provider.longest = 30
+    async with place.memory("counted") as memory:
+        await memory.update(lambda _: None)
+        assert (memory.state.chunks, memory.state.unembedded) == (2, 1)
+        assert memory.state.unmade.startswith("No vector can be made of 1, and of the last because: A text of ")
+
+
+async def test_no_provider_is_given_more_or_longer_texts_than_the_configuration_says(place: Place) -> None:
+    for number in range(5):
+        place.put(f"memory/{number}.md", f"note number {number}\n")
+    place.put("memory/long.md", "a long line of many words " * 30 + "\n")
+    async with place.memory("counted", batch_size=2, max_input_length=100) as memory:
+        await memory.update(lambda _: None)
+        assert memory.state.unembedded == 0
+    assert max(place.provider.at_once) == 2
+    assert max(map(len, place.provider.texts)) <= 100
+
+
 # --- watching ---------------------------------------------------------------------------------------------------------
 
 
