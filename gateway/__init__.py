@@ -5,7 +5,7 @@ come back through the door.
     daemon           one gateway: start, serve, reload, stop in order
     assembly         what it consists of: the only place where things are put together
     home             its folder; whereabouts: where the gateway of a home listens
-    logs, clock      how it speaks to operators; what time it is
+    logs, clock      how it speaks to operators; what time it is; version: which Exuvia it is
     next_steps       what `make run` says to type next
     supervision      systemd: ready, watchdog, a socket that was opened before; systemd_units: `exuvia service`
     session_commands `exuvia sessions`; session_files: the journals of a home, read as files

@@ -43,6 +43,7 @@ from gateway.provided.lifecycle import Lifecycle
 from gateway.provided.means import Means
 from gateway.provided.opened import Opened
 from gateway.provided.watchdog import Watchdog, last_held_up
+from gateway.version import VERSION
 from plugins import strays
 from plugins.command_contract import Command
 from plugins.contracts import ChatProvider, Clock, House
@@ -56,8 +57,6 @@ from sessions.attachments import Attachments
 from sessions.catalog import Catalog
 from sessions.committer import Committer
 from sessions.journal import Journals
-
-VERSION = "0.1.0"
 
 log = structlog.get_logger("exuvia")
 

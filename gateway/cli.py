@@ -19,6 +19,7 @@ import click
 from gateway.command_line import end, home_at, home_option, journals_folder, json_option, person_option
 from gateway.memory_cli import memory
 from gateway.plugins_cli import plugins
+from gateway.version import VERSION
 
 if TYPE_CHECKING:
     from plugins.folders import PluginFolder
@@ -27,6 +28,7 @@ _Command = Callable[..., Any]
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(VERSION, prog_name="exuvia", message="%(prog)s %(version)s")
 def cli() -> None:
     """Exuvia, a chat gateway that never loses what it acknowledged."""
 

@@ -16,7 +16,7 @@ from typing import Any
 import structlog
 
 from gateway import logs, whereabouts
-from gateway.assembly import VERSION, Assembling, Assembly, check, wishes
+from gateway.assembly import Assembling, Assembly, check, wishes
 from gateway.clock import SystemClock
 from gateway.commands.parsing import listed
 from gateway.configuration.keys import Config, load_config
@@ -43,6 +43,7 @@ from gateway.openai_api.in_hand import InHand
 from gateway.openai_api.mounting import openai_endpoints
 from gateway.provided.ending import end_in_time
 from gateway.supervision import Supervisor, passed_socket
+from gateway.version import VERSION
 from plugins.contracts import Clock
 from plugins.folders import PluginFolder
 from sessions.committer import Committer

@@ -6,6 +6,7 @@ import asyncio
 import json
 import subprocess
 import sys
+import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -306,6 +307,11 @@ def test_a_reader_who_has_enough_ends_an_export_quietly(home: Path) -> None:
     command = f"{sys.executable} -m exuvia sessions export work --home {home} | head -c 10"
     result = subprocess.run(command, shell=True, capture_output=True, check=False, text=True)
     assert (result.stdout, result.stderr) == ('{"seq":1,"', "")
+
+
+def test_the_command_line_says_which_version_it_is() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    assert CliRunner().invoke(cli, ["--version"]).output == f"exuvia {project['version']}\n"
 
 
 def test_help_imports_nothing_but_the_command_line() -> None:

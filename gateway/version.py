@@ -1,0 +1,3 @@
+"""Which Exuvia this is."""
+
+VERSION = "0.1.0"
