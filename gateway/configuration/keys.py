@@ -217,9 +217,9 @@ def check_providers(config: Config, kinds: Mapping[str, type[ChatProvider]]) -> 
     for name in config.providers:
         if name not in known:
             key = f"providers.{name}"
+            there = f"{', '.join(known)}{_lying_there(config, name)}"
             raise ConfigRefused(
-                f"{config.sources.place(key)}: {key} is for a provider that does not exist; there are {', '.join(known)}.",
-                key=key,
+                f"{config.sources.place(key)}: {key} is for a provider that does not exist; there are {there}.", key=key
             )
     for name, kind in kinds.items():
         fit_provider(config, name, kind.Settings)
@@ -233,27 +233,39 @@ def check_condensers(config: Config, summarizers: Collection[str], flushes: Coll
         ("compaction.memory_flush.by", compaction.memory_flush.by, flushes),
     ):
         if name not in known:
-            there = ", ".join(sorted(known))
-            raise ConfigRefused(
-                f"{config.sources.place(key)}: {key} is {name!r}, which does not exist; there are {there}.", key=key
-            )
+            raise _nobody(config, key, name, sorted(known))
 
 
 def check_backend(config: Config, known: Callable[[], Collection[str]]) -> None:
     """ConfigRefused if `memory.backend` names one that no plugin provides."""
     name, key = config.memory.backend, "memory.backend"
     if name not in (AUTO, SQLITE) and name not in known():
-        there = ", ".join((AUTO, SQLITE, *known()))
-        raise ConfigRefused(
-            f"{config.sources.place(key)}: {key} is {name!r}, which does not exist; there are {there}.", key=key
-        )
+        raise _nobody(config, key, name, (AUTO, SQLITE, *known()))
 
 
 def check_embedding(config: Config, known: Collection[str]) -> None:
     """ConfigRefused if `[memory.embedding]` names a provider that no plugin provides."""
     name, key = config.memory.embedding.provider, "memory.embedding.provider"
     if name not in (AUTO, NONE, *known):
-        there = ", ".join((AUTO, *known, NONE))
-        raise ConfigRefused(
-            f"{config.sources.place(key)}: {key} is {name!r}, which does not exist; there are {there}.", key=key
-        )
+        raise _nobody(config, key, name, (AUTO, *known, NONE))
+
+
+def _nobody(config: Config, key: str, name: str, known: Collection[str]) -> ConfigRefused:
+    there = f"{', '.join(known)}{_lying_there(config, name)}"
+    return ConfigRefused(
+        f"{config.sources.place(key)}: {key} is {name!r}, which does not exist; there are {there}.", key=key
+    )
+
+
+def _lying_there(config: Config, name: str) -> str:
+    """That a plugin of that name is installed and not allowed, as the end of a sentence; nothing of it is imported."""
+    from plugins.loading import installed_plugins  # noqa: PLC0415 - only where something is missing
+    from plugins.strangers import StrangerFailed  # noqa: PLC0415 - as above
+
+    try:
+        installed = {entry.name for entry in installed_plugins()}
+    except StrangerFailed:
+        return ""
+    if name not in installed or name in config.plugins.allow:
+        return ""
+    return f". A plugin {name!r} is installed, which plugins.allow does not list"

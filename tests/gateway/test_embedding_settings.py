@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from plugins.loading import load_plugins
 from plugins.memory.settings import EmbeddingKeys
 from plugins.secrets import Secret
 from tests.plugins.workspaces import house as plain_house
+from tests.shelf import Shelf
 
 KEY = {"EMBEDDING_API_KEY": "sk-of-the-seed"}
 
@@ -98,6 +100,19 @@ def test_a_provider_that_does_not_exist_is_refused_with_those_that_do(tmp_path: 
         check_embedding(loaded(tmp_path, 'provider = "opneai"'), known)
     check_embedding(loaded(tmp_path), known)
     check_embedding(loaded(tmp_path, 'provider = "none"'), known)
+
+
+def test_a_provider_whose_plugin_is_installed_and_not_allowed_is_refused_with_what_to_allow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Shelf(tmp_path / "shelf", monkeypatch).install("exuvia_lumen", "lumen", "raise SystemExit('imported')")
+    with pytest.raises(ConfigRefused) as refused:
+        check_embedding(loaded(tmp_path, 'provider = "lumen"'), ["local"])
+    assert str(refused.value).endswith(
+        "is 'lumen', which does not exist; there are auto, local, none."
+        " A plugin 'lumen' is installed, which plugins.allow does not list."
+    )
+    assert "exuvia_lumen" not in sys.modules
 
 
 def test_nobody_is_told_of_an_account_that_is_not_theirs() -> None:
