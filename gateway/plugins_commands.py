@@ -33,6 +33,15 @@ WORDS = {
 """What is offered through each registration hook."""
 
 
+HOOKS = {
+    "provider": "register_chat_providers",
+    "embedding": "register_embedding_providers",
+    "tool": "register_tools",
+    "command": "register_commands",
+}
+"""Through which of them a new package offers what it provides."""
+
+
 class ListedPlugin(msgspec.Struct, frozen=True, kw_only=True):
     """A plugin as it is listed. `state` is `built in`, `loaded`, `refused` or `not allowed`; `provides` are names by what
     the things are."""
@@ -72,11 +81,17 @@ def check_plugin(name: str, file: Path, environment: Mapping[str, str], out: Tex
         print_json(checked, out)
     else:
         out.writelines(f"{one_line(line, 600)}\n" for line in _report(checked))
+        if _state(config, hooks, name) == "loaded" and name not in config.plugins.allow:
+            out.write("It is not allowed yet: plugins.allow does not list it.\n")
     return WRONG if hooks.refused else WELL
 
 
 def new_plugin(kind: str, name: str, into: Path | None, out: TextIO) -> int:
-    """Write a package, and say what to do with it."""
+    """Write a package, and say what to do with it. The name must be none of what is built in."""
+    hooks = load_plugins(())
+    ours = {known for plugin in hooks.plugins for known in hooks.provided(plugin).get(HOOKS.get(kind, ""), ())}
+    if name in ours or name in hooks.plugins:
+        raise click.ClickException(f"{name!r} is built in; what is new needs another name.")
     folder = into or Path(f"exuvia-{name.replace('_', '-')}")
     try:
         files = write_package(kind, name, folder)

@@ -52,7 +52,9 @@ def test_every_package_can_be_loaded_from_its_folder_and_says_how_it_is_used(
     checked = CliRunner().invoke(cli, ["plugins", "check", str(folder), "--home", str(tmp_path)])
 
     assert written.exit_code == 0, written.output
-    assert (checked.exit_code, checked.output.splitlines()[-1]) == (0, f"The plugin {name!r} can be used.")
+    can, yet = checked.output.splitlines()[-2:]
+    assert (checked.exit_code, can) == (0, f"The plugin {name!r} can be used.")
+    assert yet == "It is not allowed yet: plugins.allow does not list it."
     assert "__" not in (folder / "README.md").read_text()
     project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
     assert project["entry-points"]["exuvia"] == {name: f"exuvia_{name}"}
@@ -63,6 +65,23 @@ def test_every_package_can_be_loaded_from_its_folder_and_says_how_it_is_used(
 def test_a_name_that_nothing_could_have_is_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(NotWritten, match="cannot be its name"):
         write_package("tool", name, tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("embedding", "openai"),
+        ("provider", "anthropic"),
+        ("tool", "read"),
+        ("command", "status"),
+        ("policy", "builtin"),
+    ],
+)
+def test_the_name_of_what_is_built_in_is_refused(kind: str, name: str, tmp_path: Path) -> None:
+    answer = CliRunner().invoke(cli, ["plugins", "new", kind, name, "--into", str(tmp_path / "new")])
+
+    assert (answer.exit_code, answer.output) == (2, f"exuvia: '{name}' is built in; what is new needs another name.\n")
     assert not (tmp_path / "new").exists()
 
 
