@@ -9,7 +9,7 @@ from typing import ClassVar, Literal, Protocol, Self, TypeAlias, runtime_checkab
 from plugins.contracts import House
 
 Purpose: TypeAlias = Literal["note", "query"]
-"""What a text is: something to be found, or what is looked for. Some models treat them differently."""
+"""What a text is: something to be found, or what is looked for. Some models differ; send what the service calls them."""
 
 
 @runtime_checkable

@@ -64,6 +64,16 @@ def cosine(one: Sequence[float], other: Sequence[float]) -> float:
     return float(sum(map(mul, one, other)) / lengths)
 
 
+def _turned_round(answer: Any) -> Any:
+    """The same answer, in which a list whose entries tell their places comes backwards."""
+    match answer:
+        case dict():
+            return {name: _turned_round(inner) for name, inner in answer.items()}
+        case [{**first}, {}, *_] if any(all(entry.get(name) == at for at, entry in enumerate(answer)) for name in first):
+            return answer[::-1]
+    return answer
+
+
 class EmbeddingProviderConformance:
     """See the module."""
 
@@ -261,6 +271,25 @@ class HostedEmbeddingConformance(EmbeddingProviderConformance):
                     await error_of(provider.embed(TEXTS[:3], "note"), BadAnswer)
                 except AssertionError as failed:
                     raise AssertionError(f"Vectors that are none ({what}): {failed}") from failed
+
+    @check
+    async def test_vectors_that_come_in_another_order_are_put_right(self, tmp_path: Path) -> None:
+        """Where the service tells the place of each vector, sort by it: answers may come in any order, and the vector of
+        another text would stand in the index for years."""
+        async with self.asking(tmp_path, Embeds(wrap=_turned_round)) as (provider, _):
+            await self._are_own_vectors(provider, TEXTS, await provider.embed(TEXTS, "note"))
+
+    @check
+    async def test_notes_and_questions_are_told_apart_where_the_service_does(self, tmp_path: Path) -> None:
+        """`embed` is told the purpose of its texts, "note" or "query": send what the service calls it. A question that is
+        embedded as a note finds worse."""
+        if not self.server.PURPOSES:
+            return
+        async with self.asking(tmp_path) as (provider, server):
+            for purpose in ("note", "query"):
+                await provider.embed(TEXTS[:1], purpose)
+                said, meant = server.purposes[-1], server.PURPOSES[purpose]
+                assert said == meant, f"A {purpose} is sent as {said!r}, and the service calls it {meant!r}."
 
     @check
     async def test_a_page_instead_of_an_answer_is_a_bad_answer(self, tmp_path: Path) -> None:

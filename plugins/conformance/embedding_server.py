@@ -1,7 +1,8 @@
 """A fake of a service that makes vectors: what it takes, what it answers, and how its answers go wrong.
 
 As it is, it speaks like OpenAI. For a service of another kind derive from `EmbeddingServer`: `PATH`, `texts` and `answer`
-say how it is spoken to, `key_shown` and `refusal` how it is shown a key and refuses one.
+say how it is spoken to, `key_shown` and `refusal` how it is shown a key and refuses one, `PURPOSES` and `purpose` whether it
+tells notes from questions.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from aiohttp import web
@@ -58,10 +59,13 @@ class EmbeddingServer(FaultyServer[Embeds]):
     MOST: ClassVar[int] = 2048
     TOKENS: ClassVar[int] = 8192
     TOTAL: ClassVar[int] = 1_000_000
+    DIMENSIONS: ClassVar[int] = 8
+    PURPOSES: ClassVar[Mapping[str, Any]] = {}
+    """What a request calls the purposes "note" and "query"; empty where the service makes no difference."""
 
-    def __init__(self, *answers: Answer, respond: Callable[[Json], Answer] | None = None, dimensions: int = 8) -> None:
+    def __init__(self, *answers: Answer, respond: Callable[[Json], Answer] | None = None, dimensions: int = 0) -> None:
         super().__init__(*answers, respond=respond)
-        self.dimensions = dimensions
+        self.dimensions = dimensions or self.DIMENSIONS
         self.most = self.MOST
         self.tokens = self.TOKENS
         self.total = self.TOTAL
@@ -81,6 +85,10 @@ class EmbeddingServer(FaultyServer[Embeds]):
     def wanted(self, body: Json) -> int | None:
         """The dimensions that it asks for."""
         return body.get("dimensions")
+
+    def purpose(self, body: Json) -> Any:
+        """What it says that its texts are for."""
+        return body.get("input_type")
 
     def answer(self, model: str, vectors: Sequence[Any]) -> Json:
         """An ordinary answer with these vectors."""
@@ -110,7 +118,7 @@ class EmbeddingServer(FaultyServer[Embeds]):
     @property
     def purposes(self) -> list[Any]:
         """What each request said that its texts are for."""
-        return [body.get("input_type") for body in self.requests]
+        return [self.purpose(body) for body in self.requests]
 
     def bearer_refused(self, request: web.Request) -> bool:
         """Whether the key is not this server's, or more than one is shown."""

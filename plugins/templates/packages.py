@@ -56,6 +56,7 @@ def write_package(kind: str, name: str, folder: Path) -> list[Path]:
     for path, template in (
         ("pyproject.toml", "pyproject.toml.txt"),
         ("README.md", "README.md.txt"),
+        (".gitignore", "gitignore.txt"),
         (f"exuvia_{name}.py", f"{kind}.py.txt"),
         (f"tests/test_{name}.py", f"test_{kind}.py.txt"),
     ):

@@ -7,11 +7,11 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import pytest
 
-from exuvia import EmbeddingProviderConformance, HostedEmbeddingConformance, House, Purpose
+from exuvia import EmbeddingProviderConformance, EmbeddingServer, HostedEmbeddingConformance, House, Purpose
 from plugins.embeddings.accounts import Account, account_of
 from plugins.embeddings.gemini import GeminiEmbeddings
 from plugins.embeddings.local import LocalEmbeddings
@@ -70,6 +70,12 @@ class Sound(OpenAIEmbeddings):
 
     def account(self, house: House) -> Account:
         return account_of(house, self.name, usual="https://sound.example/v1", variable="SOUND_API_KEY")
+
+    def body(self, model: str, texts: Sequence[str], purpose: Purpose, dimensions: int | None) -> dict[str, Any]:
+        return {**super().body(model, texts, purpose, dimensions), "input_type": self.called(purpose)}
+
+    def called(self, purpose: Purpose) -> str:
+        return {"note": "document", "query": "query"}[purpose]
 
 
 Vectors = Sequence[Sequence[float]]
@@ -201,9 +207,24 @@ class Cutting(Sound):
         return await super().embed([text[:600] for text in texts], purpose)
 
 
+class Unsorted(Sound):
+    def vectors(self, answer: Any) -> list[list[float]]:
+        return [entry.embedding for entry in answer.data]
+
+
+class Purposeless(Sound):
+    def called(self, purpose: Purpose) -> str:
+        return "document"
+
+
+class SoundServer(EmbeddingServer):
+    PURPOSES: ClassVar[dict[str, Any]] = {"note": "document", "query": "query"}
+
+
 class SoundCase(HostedEmbeddingConformance):
     """Not collected: its name does not begin with Test."""
 
+    server = SoundServer
     variable = "SOUND_API_KEY"
 
 
@@ -223,6 +244,8 @@ BROKEN: dict[str, type[Sound]] = {
     "test_each_refusal_has_its_meaning": Dull,
     "test_a_pause_that_the_service_asks_for_is_told": Impatient,
     "test_vectors_that_are_none_are_refused": Trusting,
+    "test_vectors_that_come_in_another_order_are_put_right": Unsorted,
+    "test_notes_and_questions_are_told_apart_where_the_service_does": Purposeless,
     "test_a_page_instead_of_an_answer_is_a_bad_answer": Trusting,
     "test_an_answer_that_breaks_off_is_never_a_short_one": Hopeful,
     "test_a_service_that_is_away_is_unreachable": Raw,

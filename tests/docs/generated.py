@@ -35,6 +35,10 @@ KINDS = {
 """The headings of the names, and the modules whose names stand below each; all others come last."""
 
 
+FAKES = ("plugins.conformance.embedding_server", "plugins.conformance.faults")
+"""The modules of the kit whose classes authors derive from, method by method."""
+
+
 def hooks_section() -> str:
     """Every hook with its signature and its promise."""
     tree = ast.parse(inspect.getsource(hookspecs))
@@ -102,11 +106,13 @@ def _told(body: list[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def _kit(name: str) -> str:
-    """A class of the kit: what is to be set in it, and the names of its checks."""
+    """A class of the kit: what is to be set in it, and the names of its checks; of a fake everything."""
     (kind,) = _definition(name)
     if not isinstance(kind, ast.ClassDef):
         assert isinstance(kind, ast.FunctionDef | ast.AsyncFunctionDef)
         return f"```python\n{_signature(kind)}\n```\n\n{_prose(kind)}\n"
+    if plugins.PUBLIC[name] in FAKES:
+        return f"```python\n{_stub(name)}\n```\n"
     bases = f"({', '.join(map(ast.unparse, kind.bases))})" if kind.bases else ""
     module = importlib.import_module(plugins.PUBLIC[name])
     checks = [part.name for part in kind.body if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef)]

@@ -7,10 +7,12 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from click.testing import CliRunner
 
+from exuvia import EmbeddingKeys, furnished
 from gateway.cli import cli
 from gateway.plugins_cli import KINDS
 from plugins.templates.packages import KINDS as TEMPLATES
@@ -59,6 +61,30 @@ def test_every_package_can_be_loaded_from_its_folder_and_says_how_it_is_used(
     project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
     assert project["entry-points"]["exuvia"] == {name: f"exuvia_{name}"}
     assert project["name"] == f"exuvia-template-{kind}"
+
+
+async def test_the_key_of_a_new_embedding_provider_goes_to_its_own_address_alone_and_it_says_so(tmp_path: Path) -> None:
+    write_package("embedding", "acme_keys", tmp_path / "new")
+    module = ModuleType("exuvia_acme_keys")
+    exec((tmp_path / "new" / "exuvia_acme_keys.py").read_text(), module.__dict__)
+    environment = {"ACME_KEYS_API_KEY": "k"}
+    told = {}
+    for address in (None, "http://127.0.0.1:1/v1"):
+        keys = EmbeddingKeys(provider="acme_keys", base_url=address)
+        async with furnished(tmp_path, keys, environment=environment) as house, module.AcmeKeys(house) as provider:
+            told[address] = (provider.model(), provider.why())
+    assert told == {
+        None: ("small", "ACME_KEYS_API_KEY or memory.embedding.api_key is set"),
+        "http://127.0.0.1:1/v1": (
+            None,
+            "memory.embedding.api_key is not set, and ACME_KEYS_API_KEY is for the service's own address alone",
+        ),
+    }
+
+
+def test_a_new_package_keeps_what_is_built_and_tried_out_of_its_history(tmp_path: Path) -> None:
+    write_package("tool", "acme", tmp_path / "new")
+    assert {"build/", "*.egg-info/", "try/"} <= set((tmp_path / "new" / ".gitignore").read_text().splitlines())
 
 
 @pytest.mark.parametrize("name", ["Acme", "9lives", "a-b", "", "class", "a" * 33, "../x"])
