@@ -166,10 +166,12 @@ class EmbeddingProviderConformance:
 
 
 class HostedEmbeddingConformance(EmbeddingProviderConformance):
-    """See the module. `variable` is the environment variable that has the key, "" where no variable has."""
+    """See the module. `variable` is the environment variable that has the key, "" where no variable has. `shortens` says
+    that the provider asks for as many dimensions as `memory.embedding.dimensions` says, where a service can give fewer."""
 
     server: ClassVar[type[EmbeddingServer]] = EmbeddingServer
     variable: ClassVar[str] = ""
+    shortens: ClassVar[bool] = False
 
     def settings(self, url: str, **more: Any) -> EmbeddingKeys:
         """What `[memory.embedding]` says when the service is at this address."""
@@ -290,6 +292,16 @@ class HostedEmbeddingConformance(EmbeddingProviderConformance):
                 await provider.embed(TEXTS[:1], purpose)
                 said, meant = server.purposes[-1], server.PURPOSES[purpose]
                 assert said == meant, f"A {purpose} is sent as {said!r}, and the service calls it {meant!r}."
+
+    @check
+    async def test_as_many_dimensions_are_asked_for_as_are_set(self, tmp_path: Path) -> None:
+        """Where `shortens` is set: send `house.settings.dimensions` to the service, if it is not None."""
+        if not self.shortens:
+            return
+        async with self.asking(tmp_path, dimensions=64) as (provider, server):
+            (vector,) = await provider.embed(TEXTS[:1], "note")
+            asked = server.wanted(server.requests[-1])
+            assert (asked, len(vector)) == (64, 64), f"{asked} dimensions were asked for, where 64 are set."
 
     @check
     async def test_a_page_instead_of_an_answer_is_a_bad_answer(self, tmp_path: Path) -> None:

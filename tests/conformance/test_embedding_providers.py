@@ -34,6 +34,7 @@ class TestOpenAI(HostedEmbeddingConformance):
     provider = OpenAIEmbeddings
     server = vendors.OpenAIEmbeddingServer
     variable = "OPENAI_API_KEY"
+    shortens = True
 
 
 class TestVoyage(HostedEmbeddingConformance):
@@ -212,6 +213,11 @@ class Unsorted(Sound):
         return [entry.embedding for entry in answer.data]
 
 
+class Wide(Sound):
+    def asked_dimensions(self) -> int | None:
+        return None
+
+
 class Purposeless(Sound):
     def called(self, purpose: Purpose) -> str:
         return "document"
@@ -225,6 +231,7 @@ class SoundCase(HostedEmbeddingConformance):
     """Not collected: its name does not begin with Test."""
 
     server = SoundServer
+    shortens = True
     variable = "SOUND_API_KEY"
 
 
@@ -246,6 +253,7 @@ BROKEN: dict[str, type[Sound]] = {
     "test_vectors_that_are_none_are_refused": Trusting,
     "test_vectors_that_come_in_another_order_are_put_right": Unsorted,
     "test_notes_and_questions_are_told_apart_where_the_service_does": Purposeless,
+    "test_as_many_dimensions_are_asked_for_as_are_set": Wide,
     "test_a_page_instead_of_an_answer_is_a_bad_answer": Trusting,
     "test_an_answer_that_breaks_off_is_never_a_short_one": Hopeful,
     "test_a_service_that_is_away_is_unreachable": Raw,

@@ -31,6 +31,7 @@ from exuvia import (
 from plugins.hooks import Hooks
 from tests.conformance.biting import checks_of
 from tests.docs.generated import DOCS
+from tests.gateway.gateways import gateway
 
 ROOT = DOCS.parent
 PAGE = (DOCS / "plugins.md").read_text(encoding="utf-8")
@@ -226,6 +227,23 @@ def test_the_channel_of_the_recipe_passes_the_kit(check: str, tmp_path: Path) ->
     given = {"channel": module.Folder, "elsewhere": lambda _: Folders(tmp_path / "plugin").there()}
     test = getattr(type("Case", (ChannelConformance,), given)(), check)
     test(**({"tmp_path": tmp_path} if "tmp_path" in test.__wrapped__.__annotations__ else {}))
+
+
+async def test_the_model_of_the_page_does_as_it_is_told(tmp_path: Path) -> None:
+    (configuration,) = [block for block in blocks(PAGE, "toml") if block.startswith("# a model: ")]
+    (story,) = [block for block in blocks(PAGE, "json") if block.startswith('{"calls"')]
+    (tmp_path / "story.jsonl").write_text(story)
+    (tmp_path / "workspace" / "memory").mkdir(parents=True)
+    (tmp_path / "workspace" / "memory" / "2026-11-20.md").write_text("The door code is 4711.\n")
+
+    async with gateway(tmp_path, file=configuration.replace("try/", f"{tmp_path}/")) as running:
+        client = await running.connect()
+        await client.chat("What is the code?")
+
+    events = [event for _, event in client.events()]
+    (returned,) = [event["output"] for event in events if event["kind"] == "tool_returned"]
+    assert "The door code is 4711." in returned
+    assert [event["text"] for event in events if event["kind"] == "model_replied"] == ["", "It is 4711."]
 
 
 def test_every_recipe_is_tried() -> None:
