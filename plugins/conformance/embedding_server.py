@@ -49,7 +49,7 @@ def tokens(text: str) -> int:
 class EmbeddingServer(FaultyServer[Embeds]):
     """A fake; see the module and `FaultyServer`. `dimensions` are those that its model makes, `most` how many texts it takes
     at once, `tokens` how many tokens one of them may have and `total` all together; as its class says unless a test sets
-    others."""
+    others. `taken` has the texts of each request that was not refused."""
 
     PATH = "/v1/embeddings"
     BASE = "/v1"
@@ -70,7 +70,6 @@ class EmbeddingServer(FaultyServer[Embeds]):
         self.tokens = self.TOKENS
         self.total = self.TOTAL
         self.taken: list[list[str]] = []
-        """The texts of each request that was not refused."""
 
     # --- how it is spoken to ------------------------------------------------------------------------------------------
 

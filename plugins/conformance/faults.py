@@ -67,7 +67,8 @@ S = TypeVar("S", bound=Spoken)
 
 class FaultyServer(ABC, Generic[S]):
     """Answers each request that it does not refuse with what `answers` gives, in order, the last for ever; or with what
-    `respond` makes of it; or repeats the person's last words."""
+    `respond` makes of it; or repeats the person's last words. What it was asked stands in `requests` (the bodies), `headers`
+    and `paths`, in order."""
 
     PATH: ClassVar[str]
     BASE: ClassVar[str] = ""
