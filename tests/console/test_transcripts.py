@@ -69,6 +69,7 @@ def write(home: Path, events: Iterable[tuple[int | None, Event]]) -> None:
 
 async def scroll_to(page: Page, place: Locator) -> None:
     """Scroll up, page by page, until a place is there."""
+    await page.locator(".timeline").wait_for()
     async with asyncio.timeout(30):
         while await place.count() == 0:
             await page.evaluate("document.querySelector('.timeline').scrollTop = 0")

@@ -78,6 +78,11 @@ class Place:
     def put(self, path: str, text: str) -> None:
         (self.workspace / path).write_text(text)
 
+    def stamp(self, path: str) -> tuple[int, int, int, int]:
+        """What is another when somebody has written to a file: its identity, length and times. Who read it is nothing."""
+        stat = (self.workspace / path).stat()
+        return stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
+
     def memory(
         self, provider: str = "none", *others: Source, keywords: bool = True, counted: Counts = _nobody, **embedding: int
     ) -> Memory:

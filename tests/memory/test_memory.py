@@ -71,10 +71,10 @@ async def test_a_link_is_no_note_and_no_note_is_ever_changed(place: Place, tmp_p
     (tmp_path / "secret.md").write_text("the secret of the house\n")
     (place.workspace / "memory/link.md").symlink_to(tmp_path / "secret.md")
     place.put("MEMORY.md", "nothing\r\nhere")
-    before = (place.workspace / "MEMORY.md").stat()
+    before = place.stamp("MEMORY.md")
     async with place.memory() as memory:
         assert await citations(memory, "secret") == []
-    assert (place.workspace / "MEMORY.md").stat() == before
+    assert place.stamp("MEMORY.md") == before
 
 
 async def test_the_index_may_be_deleted_or_harmed_at_any_time(place: Place) -> None:
