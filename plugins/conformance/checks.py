@@ -1,11 +1,13 @@
-"""`check`: what makes a test of the kit. It runs in plain pytest, ends in time, and says how to mend what failed."""
+"""`check`, and `plain_check` for what blocks: what makes a test of the kit. It runs in plain pytest, and says how to mend
+what failed; an async one ends in time."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import inspect
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, ParamSpec
 
 P = ParamSpec("P")
@@ -20,13 +22,30 @@ def check(story: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
 
     @functools.wraps(story)
     def told(*arguments: P.args, **named: P.kwargs) -> None:
-        try:
+        with _mended_so(story.__doc__):
             asyncio.run(_bounded(story(*arguments, **named)))
-        except Exception as error:
-            error.add_note(f"\nHow to mend it:\n{inspect.cleandoc(story.__doc__ or '')}")
-            raise
 
     return told
+
+
+def plain_check(story: Callable[P, None]) -> Callable[P, None]:
+    """A test from a method that blocks; where it fails, its docstring stands below the failure."""
+
+    @functools.wraps(story)
+    def told(*arguments: P.args, **named: P.kwargs) -> None:
+        with _mended_so(story.__doc__):
+            story(*arguments, **named)
+
+    return told
+
+
+@contextlib.contextmanager
+def _mended_so(docstring: str | None) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f"\nHow to mend it:\n{inspect.cleandoc(docstring or '')}")
+        raise
 
 
 async def _bounded(story: Coroutine[Any, Any, None]) -> None:

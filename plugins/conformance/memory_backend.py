@@ -14,6 +14,7 @@ from datetime import date
 from pathlib import Path
 from typing import ClassVar
 
+from plugins.conformance.checks import plain_check
 from plugins.memory.backend import Document, Identity, MemoryBackend
 from plugins.memory.chunks import Chunk, chunks_of
 from plugins.memory.scope import EVERYTHING, Scope
@@ -107,7 +108,11 @@ class MemoryBackendConformance:
 
     # --- words --------------------------------------------------------------------------------------------------------
 
+    @plain_check
     def test_notes_are_found_by_their_words(self, tmp_path: Path) -> None:
+        """`keywords` is given words as `words.sought` makes them: compare them with `words.indexed` of what a chunk
+        embeds, which has stems, parts of identifiers and pairs of unspaced scripts in it. `size` counts documents and
+        chunks."""
         with self.opened(tmp_path) as index:
             self.take(index, [document(path, text) for path, text in NOTES.items()])
             index.settle()
@@ -117,7 +122,10 @@ class MemoryBackendConformance:
                 best = index.chunks(keys, EVERYTHING)[next(iter(keys))]
                 assert best.path == path, question
 
+    @plain_check
     def test_a_rare_word_tells_more_than_a_common_one(self, tmp_path: Path) -> None:
+        """Weigh a word by how few chunks have it (bm25), return at most `limit`, and give `counts` and `pieces` as the
+        contract says: casefolded words between spaces."""
         with self.opened(tmp_path) as index:
             notes = {f"memory/{number}.md": f"tea at {number}" for number in range(20)}
             self.take(index, [document(path, text) for path, text in {**notes, "memory/x.md": "milk at noon"}.items()])
@@ -127,13 +135,19 @@ class MemoryBackendConformance:
             (key,) = index.keywords(["milk"], 5, EVERYTHING)
             assert index.pieces([key, 999]) == {key: f" {indexed('memory/x milk at noon').casefold()} "}
 
+    @plain_check
     def test_a_word_that_nobody_has_is_looked_for_inside_of_words(self, tmp_path: Path) -> None:
+        """A word that stands in no chunk is looked for as a part of what is written there; what is nowhere finds
+        nothing."""
         with self.opened(tmp_path) as index:
             self.take(index, [document("memory/a.md", "the teapot is blue"), document("memory/b.md", "nothing")])
             assert found(index, "eapo") == ["the teapot is blue"]
             assert found(index, "xyzzy") == found(index, "?") == found(index, '"') == []
 
+    @plain_check
     def test_nothing_in_a_question_is_taken_for_a_command(self, tmp_path: Path) -> None:
+        """A word is a value, never a piece of a query: quote it, or bind it as a parameter. One that cannot be meant
+        finds nothing and keeps the others from nothing."""
         with self.opened(tmp_path) as index:
             self.take(index, [document("memory/a.md", "something")])
             for word in (
@@ -152,7 +166,10 @@ class MemoryBackendConformance:
 
     # --- documents ----------------------------------------------------------------------------------------------------
 
+    @plain_check
     def test_an_edit_replaces_the_whole_note_and_one_that_is_gone_is_not_found(self, tmp_path: Path) -> None:
+        """`take` first drops what was known of the document from `reading.since` on; `forget` drops all of it, and
+        nothing where it was never known."""
         with self.opened(tmp_path) as index:
             self.take(index, [document("memory/a.md", "We fly to Lisbon."), document("memory/b.md", "Lisbon is far.")])
             self.take(index, [document("memory/a.md", "We fly to Porto.", "2")])
@@ -161,7 +178,9 @@ class MemoryBackendConformance:
             index.forget(["memory/a.md", "memory/never.md"])
             assert (found(index, "Porto"), index.size(), list(index.known())) == ([], (1, 1), ["memory/b.md"])
 
+    @plain_check
     def test_chunks_that_follow_each_other_have_keys_that_do(self, tmp_path: Path) -> None:
+        """Number the chunks of a document one after the other. `beside` looks no further than the document."""
         with self.opened(tmp_path) as index:
             self.take(index, [document("memory/a.md", "# A\n\none\n\n# B\n\ntwo\n\n# C\n\nthree"), talk(said(1, "two"))])
             (key,) = index.keywords(["three"], 5, EVERYTHING)
@@ -170,7 +189,9 @@ class MemoryBackendConformance:
             assert index.beside([key, key + 99], 1) == {key - 1, key}, "what follows in another document is not beside it"
             assert index.beside([key - 2, key - 1], 2) == {key - 2, key - 1, key}
 
+    @plain_check
     def test_a_document_that_grew_keeps_what_was_read_before(self, tmp_path: Path) -> None:
+        """With `reading.since`, chunks whose first line lies before it stay as they are, with their keys."""
         with self.opened(tmp_path) as index:
             self.take(index, [talk(said(1, "no milk"), said(2, "no sugar"))])
             before = index.keywords(["milk"], 5, EVERYTHING)
@@ -179,7 +200,10 @@ class MemoryBackendConformance:
             assert (found(index, "sugar"), found(index, "lumps"), index.size()) == ([], ["two lumps"], (1, 3))
             assert index.known() == {"sessions/a.jsonl": ("2", "2")}
 
+    @plain_check
     def test_a_chunk_comes_back_as_it_was(self, tmp_path: Path) -> None:
+        """Keep every field of a chunk, and read it back from the disk as it was given, whatever characters are in
+        it."""
         chunk = Chunk(
             path="sessions/a.jsonl",
             first=2,
@@ -198,7 +222,10 @@ class MemoryBackendConformance:
             (key,) = index.keywords(["line"], 5, EVERYTHING)
             assert index.chunks([key], EVERYTHING) == {key: chunk}
 
+    @plain_check
     def test_a_scope_is_kept_by_words_by_vectors_and_by_keys(self, tmp_path: Path) -> None:
+        """Ask `scope.admits(chunk)` (or `scope.condition()` in SQL) in `keywords`, `nearest` and `chunks`: what is left
+        out belongs to others."""
         of_bo = Document(
             path="sessions/b.jsonl", source="sessions", stamp="1", reading=Reading(chunks=[said(9, "tea at nine", "bo")])
         )
@@ -222,7 +249,9 @@ class MemoryBackendConformance:
                 assert set(found(index, "tea", scope)) == expected == near(index, [1, 0], scope).keys(), scope
                 assert {chunk.text for chunk in index.chunks(range(1, 9), scope).values()} == expected, scope
 
+    @plain_check
     def test_a_narrow_scope_gives_as_many_as_are_asked_for(self, tmp_path: Path) -> None:
+        """Narrow first, then take the best: of the best of all, none may be in the scope."""
         scope = Scope(owners=frozenset({"ana"}), private=True)
         others = [said(number % 28 + 1, f"tea {number}", "bo") for number in range(300)]
         crowd = Document(path="sessions/b.jsonl", source="sessions", stamp="1", reading=Reading(chunks=others))
@@ -233,7 +262,10 @@ class MemoryBackendConformance:
 
     # --- vectors ------------------------------------------------------------------------------------------------------
 
+    @plain_check
     def test_the_nearest_come_first_with_their_cosines(self, tmp_path: Path) -> None:
+        """The score of `nearest` is the cosine, whatever the lengths of the vectors; `cosines` says the same of given
+        keys, and nothing of those without a vector."""
         with self.opened(tmp_path) as index:
             assert index.searches_vectors
             self.take(index, [document("memory/a.md", "# A\n\neast\n\n# B\n\nnorth\n\n# C\n\nbetween\n\n# D\n\nunknown")])
@@ -245,7 +277,10 @@ class MemoryBackendConformance:
             cosines = index.cosines(SMALL, [0, 1], [keys["north"], keys["between"], keys["unknown"]])
             assert {key: round(cosine, 2) for key, cosine in cosines.items()} == {keys["north"]: 1.0, keys["between"]: 0.71}
 
+    @plain_check
     def test_vectors_of_two_models_stand_side_by_side_and_never_meet(self, tmp_path: Path) -> None:
+        """Keep vectors by their whole identity, and refuse a vector of another length by a ValueError. Dimensions of 0
+        mean those of that model that came last."""
         with self.opened(tmp_path) as index:
             self.take(index, [document("memory/a.md", "# A\n\none\n\n# B\n\ntwo")])
             embed(index, {"one": [1, 0], "two": [0, 1]})
@@ -262,7 +297,10 @@ class MemoryBackendConformance:
                 return
             raise AssertionError("a vector of another length was kept")
 
+    @plain_check
     def test_only_what_has_no_vector_is_to_be_embedded(self, tmp_path: Path) -> None:
+        """`unembedded` names digests without a vector of that identity, the newest first. Vectors belong to digests,
+        not to keys: what comes back has its own."""
         with self.opened(tmp_path) as index:
             self.take(index, [document("memory/a.md", "# A\n\none\n\n# B\n\ntwo")])
             assert list(index.unembedded(SMALL, 9).values()) == ["memory/a > B\ntwo", "memory/a > A\none"], (
@@ -278,7 +316,9 @@ class MemoryBackendConformance:
 
     # --- the place ----------------------------------------------------------------------------------------------------
 
+    @plain_check
     def test_everything_is_there_again_after_a_restart(self, tmp_path: Path) -> None:
+        """What `take`, `forget` and `embed` were given is on the disk when they return."""
         with self.opened(tmp_path) as index:
             self.take(index, [document(path, text) for path, text in NOTES.items()])
             self.take(index, [document("memory/tea.md", "Nobody likes tea.", "2")])
@@ -291,7 +331,9 @@ class MemoryBackendConformance:
             self.take(index, [document("memory/new.md", "something new")])
             assert found(index, "new") == ["something new"]
 
+    @plain_check
     def test_two_may_be_open_at_once_and_both_find_what_is_right(self, tmp_path: Path) -> None:
+        """Another process may write. Look whether the place changed, or lock it."""
         with self.opened(tmp_path) as one:
             self.take(one, [document("memory/a.md", "We fly to Lisbon.")])
             with self.opened(tmp_path) as other:
@@ -303,7 +345,9 @@ class MemoryBackendConformance:
         with self.opened(tmp_path) as again:
             assert (found(again, "Lisbon"), found(again, "Porto")) == ([], ["We fly to Porto."])
 
+    @plain_check
     def test_nobody_else_may_read_what_it_keeps(self, tmp_path: Path) -> None:
+        """Make files with the mode 0600 and folders with 0700."""
         with self.opened(tmp_path) as index:
             self.take(index, [document(path, text) for path, text in NOTES.items()])
             place = tmp_path / f"memory.{self.backend.name}"
