@@ -93,6 +93,8 @@ async def test_a_message_is_edited_and_an_answer_asked_for_again_in_forks(tmp_pa
         page = visit.page
         await visit.sign_in()
         await say(page, "The first thing")
+        await expect(entries(page, "assistant")).to_have_count(1)  # a fork is cut between turns
+        await expect(entries(page, "assistant.live")).to_have_count(0)
         await say(page, "Plant <b>beans</b>")
         await expect(entries(page, "assistant")).to_have_count(2)
         await entries(page, "person").last.hover()
