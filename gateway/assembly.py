@@ -84,7 +84,7 @@ class Assembly:
 
 @dataclass(frozen=True, kw_only=True)
 class Assembling:
-    """One putting together: `parts()` opens everything on `stack`, which takes it down in the reverse order.
+    """One putting together: `assembled()` opens everything on `stack`, which takes it down in the reverse order.
 
     `began` is the moment of the start on the clock's monotonic side, in seconds. The plugins in `folders` are loaded too.
     """

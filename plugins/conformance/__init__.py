@@ -23,6 +23,7 @@ What the checks are made of:
 
     checks       a test that ends in time and says how to mend what failed
     furnishing   a `House` for a test; clock: one that is set
+    strangers    a plugin as the house takes it in
     failing      what is asked of an error; awake: whether the event loop is let be
 """
 

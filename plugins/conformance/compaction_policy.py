@@ -15,6 +15,7 @@ from typing import Any, ClassVar, get_args
 from plugins import deciding
 from plugins.compactions import CompactionBudget, CompactionContext
 from plugins.conformance.checks import check
+from plugins.conformance.strangers import as_stranger
 from plugins.hooks import Hooks, Planned
 from sessions.events import Trigger
 from sessions.messages import AssistantMessage, Message, UserMessage
@@ -54,10 +55,7 @@ class CompactionPolicyConformance:
 
     def hooks(self) -> Hooks:
         """The policy alone, as a stranger's."""
-        hooks = Hooks(self.seconds)
-        hooks.register("policy", self.plugin)
-        assert not hooks.refused, hooks.refused[0].sentence
-        return hooks
+        return as_stranger(self.plugin, self.seconds)
 
     async def planned(self, hooks: Hooks, context: CompactionContext, trigger: Trigger = "budget") -> Planned:
         """What the policy answers."""

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 from plugins import deciding
 from plugins.conformance.checks import check
 from plugins.conformance.clock import NOON
+from plugins.conformance.strangers import as_stranger
 from plugins.hooks import Hooks, Proposed
 from plugins.pruning import PruningBudget, PruningContext, PruningRules
 from sessions.events import PluginFailed
@@ -77,10 +78,7 @@ class PruningPolicyConformance:
 
     def hooks(self) -> Hooks:
         """The policy alone, as a stranger's."""
-        hooks = Hooks(self.seconds)
-        hooks.register("policy", self.plugin)
-        assert not hooks.refused, hooks.refused[0].sentence
-        return hooks
+        return as_stranger(self.plugin, self.seconds)
 
     async def proposed(self, hooks: Hooks, view: View, window: int | None = 100_000, idle: float = 3600.0) -> Proposed:
         """What the policy proposes at noon, when a model was asked `idle` seconds ago."""
