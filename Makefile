@@ -3,6 +3,8 @@
 #   make run      install, say what to type next, start the gateway (ARGS="--port 7200")
 #   make test     install, run the tests, on all cores (ARGS="tests/sessions -k torn"; ARGS="-n 0" on one)
 #   make test-backends   install Chroma and qmd too (a gigabyte), run the tests of the memory's backends
+#   make mutants  break the guards of the promises one at a time, and see that a test fails (ARGS="a word of some")
+#   make torture  random faults over random operations for ten minutes (ARGS="--seed 7 --minutes 60")
 #   make check    formatting, lint, types, dead links
 #   make bench    the table of measurements
 #   make clean    remove .venv
@@ -19,7 +21,10 @@ PIP := PIP_USER=0 PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install -
 # What builds the package is pinned and installed too, so nothing is fetched unseen.
 PACKAGE := --no-build-isolation -e
 
-.PHONY: help run test test-backends check bench clean model multilingual qmd
+# Bytecode is written also where the environment forbids it: the tests start the gateway hundreds of times.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: help run test test-backends mutants torture check bench clean model multilingual qmd
 .DEFAULT_GOAL := help
 
 help:
@@ -34,6 +39,12 @@ test: $(VENV)/installed-for-tests model multilingual
 
 test-backends: $(VENV)/installed-with-backends qmd
 	@PATH="$(abspath $(VENV)/qmd/node_modules/.bin):$$PATH" $(BIN)/python -m pytest tests/memory/test_backends.py tests/memory/test_qmd.py tests/memory/test_resting.py $(ARGS)
+
+mutants: $(VENV)/installed-for-tests model
+	@$(BIN)/python -m tests.mutants $(ARGS)
+
+torture: $(VENV)/installed-for-tests
+	@$(BIN)/python -m tests.torture $(ARGS)
 
 check: $(VENV)/installed-for-tests
 	@failed=; \

@@ -45,6 +45,7 @@ def run(setting: Setting) -> list[Figure]:
 
 async def _measure(home: Path, ends: dict[int, Position], runs: int) -> list[Figure]:
     async with Committer() as committer:
+        (home / "sessions").mkdir(exist_ok=True)
         journals = Journals(home / "sessions", home / "quarantine", committer)
         whole = {events: await _open(journals, events, START, runs) for events in ends}
         kept = {events: await _open(journals, events, end, runs) for events, end in ends.items()}

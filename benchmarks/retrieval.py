@@ -63,8 +63,9 @@ def run(setting: Setting) -> list[Figure]:
         return figures
     with KeptVectors(weights, setting.cache / "vectors.sqlite") as model:
         gathered = {story.name: _gathered(story, model, setting.folder) for story in told}
+        as_copaw = {story.name: _gathered(story, model, setting.folder, "copaw") for story in told}
     days = {story.name: story.today for story in told}
-    judged = {way: _ranked(gathered, days, rules) for way, rules in WAYS.items()}
+    judged = {way: _ranked(as_copaw if rules.fusion == "copaw" else gathered, days, rules) for way, rules in WAYS.items()}
     judged[BASELINE] = {name: [_judged(_before(each), each) for each in asked] for name, asked in gathered.items()}
     if len(told) > 1:
         judged[LEFT_OUT] = _left_out(gathered)
@@ -93,8 +94,8 @@ def _figures(way: str, judged: Mapping[str, Sequence[Judged]]) -> Iterator[Figur
         yield Figure(benchmark="retrieval", measure=f"{way}: {name}", unit="%", median=100 * value, runs=len(every))
 
 
-def _gathered(story: Story, model: KeptVectors, folder: Path) -> list[Gathered]:
-    """The candidates that a search for ten results looks at, for each question of a conversation."""
+def _gathered(story: Story, model: KeptVectors, folder: Path, fusion: Fusion = "measured") -> list[Gathered]:
+    """The candidates that a search for ten results looks at by a fusion, for each question of a conversation."""
     identity = Identity(provider="local", model="minilm", dimensions=384)
     with tempfile.TemporaryDirectory(dir=folder) as place, _index_of(story.notes, Path(place)) as index:
         while texts := index.unembedded(identity, 64):
@@ -102,7 +103,7 @@ def _gathered(story: Story, model: KeptVectors, folder: Path) -> list[Gathered]:
         asked: list[Gathered] = []
         for each in story.questions:
             question = Question(text=each.text, identity=identity, vector=model.embed([each.text])[0])
-            chunks, candidates = found_for(index, question, results=10, multiplier=4, today=story.today)
+            chunks, candidates = found_for(index, question, results=10, multiplier=4, today=story.today, fusion=fusion)
             asked.append((candidates, {key: (chunk.path, chunk.first) for key, chunk in chunks.items()}, each.answers))
     return asked
 

@@ -5,6 +5,7 @@ come back through the door.
     daemon           one gateway: start, serve, reload, stop in order
     assembly         what it consists of: the only place where things are put together
     home             its folder; whereabouts: where the gateway of a home listens
+    address_space    how much memory a start must be allowed
     logs, clock      how it speaks to operators; what time it is; version: which Exuvia it is
     next_steps       what `make run` says to type next
     supervision      systemd: ready, watchdog, a socket that was opened before; systemd_units: `exuvia service`
@@ -17,7 +18,7 @@ come back through the door.
     facts            the facts, opened; facts_commands, facts_cli: `exuvia memory facts`
     plugins_commands, plugins_cli: `exuvia plugins`
     fact_finding     turns looked through for facts, behind everything else; fact_distilling: what stays of them;
-                     fact_asking: asking a model about either
+                     fact_asking: asking a model about either; fact_pauses: pauses after failures
     errors           this floor's error tree
 
 Its rooms, each with a map of its own:

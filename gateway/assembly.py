@@ -36,6 +36,7 @@ from gateway.measuring.loop_lag import LoopLag
 from gateway.measuring.troubles import Troubles
 from gateway.memory import open_memory
 from gateway.models.choosing import Models
+from gateway.models.listings import Listings
 from gateway.models.open_providers import OpenProviders, open_chats, open_embeddings
 from gateway.models.told import AllTold, told_before
 from gateway.provided.developing import Developing
@@ -43,6 +44,7 @@ from gateway.provided.lifecycle import Lifecycle
 from gateway.provided.means import Means
 from gateway.provided.opened import Opened
 from gateway.provided.watchdog import Watchdog, last_held_up
+from gateway.supervision import before_watchdog
 from gateway.version import VERSION
 from plugins import strays
 from plugins.command_contract import Command
@@ -52,6 +54,7 @@ from plugins.facts.facts import Facts
 from plugins.folders import PluginFolder
 from plugins.hooks import Hooks
 from plugins.memory.memory import Memory
+from plugins.secrets import hide_keys_of
 from plugins.transport import Transport
 from sessions.attachments import Attachments
 from sessions.catalog import Catalog
@@ -110,6 +113,7 @@ class Assembling:
         hooks = self._plugins()
         check(self.config, hooks)
         watchdog = self._watched(hooks)
+        hide_keys_of(os.environ)  # which plugins are given
         house = functools.partial(self._house, transport=await opened(Transport()), told=told_before(self.home.models))
         providers = await opened(open_chats(hooks.chat_providers(), house))
         embeddings = await opened(open_embeddings(hooks.embedding_providers(), house))
@@ -141,10 +145,18 @@ class Assembling:
             unopened=unopened,
         )
         around = self._surroundings(
-            hooks, models, provided.commands, troubles=troubles, memory=memory, facts=facts, finding=finding, means=means
+            hooks,
+            models,
+            Listings(providers, now=self.clock.monotonic),
+            provided.commands,
+            troubles=troubles,
+            memory=memory,
+            facts=facts,
+            finding=finding,
+            means=means,
         )
         channels = self._channels(hooks, furnished, lambda: switchboard)
-        delivering = Delivering(channels.opened)
+        delivering = Delivering(channels.opened, self.clock.now)
         parts = self._parts(
             hooks, models, providers, provided=provided, around=around, lifecycle=lifecycle, delivering=delivering
         )
@@ -210,7 +222,8 @@ class Assembling:
 
     def _watched(self, hooks: Hooks) -> Watchdog:
         """Where there are strangers' plugins, the event loop is watched, and what they leave behind is noticed."""
-        watchdog = Watchdog(hooks.strangers, limit=self.config.plugins.hold_limit, file=self.home.held_up)
+        limit = before_watchdog(self.config.plugins.hold_limit, os.environ)
+        watchdog = Watchdog(hooks.strangers, limit=limit, file=self.home.held_up)
         if hooks.strangers():
             asyncio.get_running_loop().set_task_factory(strays.made)
             self.stack.enter_context(watchdog.awake())
@@ -317,6 +330,7 @@ class Assembling:
         self,
         hooks: Hooks,
         models: Models,
+        listings: Listings,
         commands: Mapping[str, Command],
         *,
         troubles: Troubles,
@@ -327,6 +341,7 @@ class Assembling:
     ) -> Surroundings:
         return Surroundings(
             models=models,
+            listings=listings,
             commands=commands,
             clock=self.clock,
             began=self.began,

@@ -110,7 +110,7 @@ def status(home: Path | None, url: str | None, token: str | None, as_json: bool)
 
 @cli.group()
 def sessions() -> None:
-    """Look at the stored sessions, whether the gateway runs or not; `fork` alone needs it stopped."""
+    """Look at the stored sessions, whether the gateway runs or not; only `fork` and `forget` need it stopped."""
 
 
 @sessions.command("list")
@@ -158,6 +158,18 @@ def verify_sessions(session: str | None, home: Path | None, as_json: bool) -> No
     from gateway import session_commands  # noqa: PLC0415 - for quick help
 
     end(lambda: session_commands.verify_sessions(journals_folder(home), session, sys.stdout, as_json=as_json))
+
+
+@sessions.command("forget")
+@click.argument("names", metavar="SESSION...", nargs=-1, required=True)
+@home_option
+@json_option
+def forget_sessions(names: tuple[str, ...], home: Path | None, as_json: bool) -> None:
+    """Let go of what is missing of each SESSION, an id that `verify` names: a journal that is gone, or its lost end. The
+    gateway must be stopped."""
+    from gateway import session_commands  # noqa: PLC0415 - for quick help
+
+    end(lambda: session_commands.forget_sessions(journals_folder(home), names, sys.stdout, as_json=as_json))
 
 
 @sessions.command("compactions")

@@ -15,7 +15,7 @@ from typing import Any
 
 import structlog
 
-from gateway import logs, whereabouts
+from gateway import address_space, logs, whereabouts
 from gateway.assembly import Assembling, Assembly, check, wishes
 from gateway.clock import SystemClock
 from gateway.commands.parsing import listed
@@ -26,10 +26,12 @@ from gateway.console.endpoints import console_endpoints
 from gateway.console.routes import console_routes
 from gateway.console.signing_in import invitation
 from gateway.conversations.switchboard import Switchboard
+from gateway.door import descriptors
 from gateway.door.access import Access
 from gateway.door.listening import access_of, listening
 from gateway.door.people import People, people_of
 from gateway.door.token import gateway_token
+from gateway.door.unauthenticated import Unauthenticated
 from gateway.door.uploads import Uploads
 from gateway.door.web import application
 from gateway.door.websocket import WebsocketDoor
@@ -50,7 +52,7 @@ from sessions.committer import Committer
 from sessions.errors import HomeLocked, StorageFailed
 from sessions.home_lock import HomeLock
 
-LOOK_SECONDS = 0.3
+LOOK_SECONDS = 2.0
 """So long the start waits at most for a look at the model servers of this machine; closed ports answer at once."""
 
 FAILED_SECONDS = 3.0
@@ -62,13 +64,20 @@ log = structlog.get_logger("exuvia")
 def run(home: Path | None, config: Path | None, overrides: Mapping[str, Any], folders: Sequence[PluginFolder] = ()) -> int:
     """Run the gateway until SIGTERM or SIGINT, with the plugins in these folders. Returns the exit code: 0 after a stop that
     was asked for, 1 after the storage failed, 2 if it refused to start, the reason being printed as one line."""
+    descriptors.raise_limit()
     try:
+        address_space.check_limit()
         return asyncio.run(_run(home, config, overrides, folders))
     except (GatewayError, HomeLocked) as error:
         sys.stderr.write(f"exuvia: {sentence_of(error)}\n")
         return 2
     except StorageFailed as error:
         sys.stderr.write(f"exuvia: {sentence_of(error)}\n")
+        return 1
+    except (MemoryError, RuntimeError) as error:
+        if not address_space.is_exhaustion(error):
+            raise
+        sys.stderr.write("exuvia: The system gives the gateway no memory or no further thread; see `ulimit -a`.\n")
         return 1
 
 
@@ -227,6 +236,7 @@ class Daemon:
         )
         doors: list[WebsocketDoor] = []
         instruments = self._instruments(gateway)
+        unauthenticated = Unauthenticated(descriptors.unauthenticated())
         server = f"exuvia/{VERSION}"
         app = application(
             lambda: doors[0].access,
@@ -234,23 +244,25 @@ class Daemon:
             lambda: doors[0],
             uploads,
             instruments,
+            unauthenticated=unauthenticated,
             endpoints=[
                 *console_endpoints(gateway, self._figures, lambda: instruments.overview(doors[0].connections)),
                 *openai_endpoints(gateway, lambda: doors[0], lambda: self.readiness.refuses, self._in_hand),
             ],
             routes=console_routes(lambda: doors[0].access, server),
         )
-        runner = await listening(app, self.config.gateway, self._passed)
-        self.address = runner.addresses[0][:2]
+        listener = await listening(app, self.config.gateway, self._passed, unauthenticated)
+        self.address = listener.address
         door = WebsocketDoor(
             gateway.switchboard,
-            access_of(people, self.config.gateway, self.address[1], self.clock),
+            access_of(people, self.config.gateway, self.address[1], self.clock, self.home.signed_out),
             uploads,
             server=server,
             model=parts.models.configured,
             verbose=lambda: self.config.agent.verbose,
             commands=listed(parts.commands),
             refuses=lambda: self.readiness.refuses,
+            unauthenticated=unauthenticated,
         )
         doors.append(door)
         try:
@@ -258,7 +270,7 @@ class Daemon:
                 yield door
         finally:
             await door.close()
-            await runner.cleanup()
+            await listener.close()
 
     async def _admit(self, config: Config, access: Access) -> None:
         """Have those speak who may by a changed configuration, at once."""

@@ -11,6 +11,8 @@ GatewayError
 
 from __future__ import annotations
 
+from plugins.secrets import scrubbed
+
 SENTENCE_LIMIT = 500
 """Characters of the longest sentence that is shown to a person."""
 
@@ -48,6 +50,6 @@ class DamagedSession(GatewayError):
 
 
 def sentence_of(error: BaseException) -> str:
-    """An error as one line for a person: its text without line breaks and control characters, or its type's name."""
-    text = " ".join("".join(c if c.isprintable() else " " for c in str(error)).split())
+    """An error as one line for a person: its text without secrets and control characters, or its type's name."""
+    text = " ".join("".join(c if c.isprintable() else " " for c in scrubbed(str(error))).split())
     return text[:SENTENCE_LIMIT] or type(error).__name__

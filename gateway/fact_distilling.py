@@ -8,17 +8,28 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import structlog
 
+from gateway.errors import GatewayError, sentence_of
 from gateway.fact_asking import FactAsking
+from gateway.fact_pauses import FactPauses
 from gateway.models.choosing import ChosenModel
 from plugins.contracts import Clock
+from plugins.errors import BadRequest, ContextOverflow, ProviderError
 from plugins.facts.book import Book
+from plugins.facts.errors import FactsError
 from plugins.facts.facts import Facts
 from plugins.facts.settings import FactKeys
 from plugins.facts.values import Fact
 from plugins.summaries import Answered
+from sessions.messages import Usage
+from sessions.wire import carriable
+
+if TYPE_CHECKING:
+    from plugins.facts.distilling import Room
+    from plugins.languages.language import FactTexts
 
 # What facts are distilled with is imported when the first are: the start needs none of it.
 
@@ -32,6 +43,7 @@ class FactDistilling:
         self,
         facts: Facts,
         asking: FactAsking,
+        pauses: FactPauses,
         *,
         keys: Callable[[], FactKeys],
         tongue: Callable[[], str],
@@ -39,6 +51,7 @@ class FactDistilling:
     ) -> None:
         self._facts = facts
         self._asking = asking
+        self._pauses = pauses
         self._keys = keys
         self._tongue = tongue
         self._clock = clock
@@ -51,13 +64,34 @@ class FactDistilling:
         self._last[owner] = session, used
 
     async def distill_what_is_due(self) -> None:
-        """Distil the facts of everybody who has enough new ones, or old enough ones. Raises what `distill` does."""
-        if self._facts.none or not self._keys().auto_extract:
+        """Distil the facts of everybody who has enough new ones, or old enough ones, and then drop what is past its time:
+        what waited while the gateway was away is not lost. After a failure one person's facts rest, and nobody else's."""
+        if self._facts.none:
             return
-        for owner in self._due(await self._facts.book()):
-            session, used = self._last.get(owner, ("", ""))
-            if self._asking.able(used) is not None:
-                await self.distill(owner, used, session)
+        try:
+            for owner in self._due(await self._facts.book()):
+                if not self._pauses.rests(_of(owner)):
+                    await self._try(owner)
+            await self._facts.tidy()
+        except FactsError as error:  # the facts themselves tell people what is wrong
+            log.warning("facts_not_distilled", reason=sentence_of(error))
+        except Exception:
+            log.exception("facts_not_distilled")
+
+    async def _try(self, owner: str) -> None:
+        session, used = self._last.get(owner, ("", ""))
+        try:
+            model = self._asking.able(used)
+            if model is None or self._pauses.rests(f"model {model.name}"):
+                return
+            await self.distill(owner, used, session)
+            self._pauses.succeed(_of(owner))
+        except Exception as error:
+            if not isinstance(error, ProviderError | GatewayError | FactsError):
+                log.exception("facts_not_distilled", owner=owner)
+            sentence = f"The facts of {owner or 'everybody'} are not distilled now, which is tried again: "
+            pause = self._pauses.fail(_of(owner), sentence + sentence_of(error))
+            log.warning("facts_not_distilled", owner=owner, reason=sentence_of(error), pause=pause)
 
     def _due(self, book: Book) -> list[str]:
         from plugins.facts import distilling  # noqa: PLC0415 - not at the start
@@ -72,19 +106,41 @@ class FactDistilling:
 
     async def distill(self, owner: str, used: str | None, session: str) -> tuple[int, int]:
         """Make of this person's daily facts few that stay, at the cost of a session; returns how many were looked through
-        and how many were made. Raises FactsError, and ProviderError or GatewayError where no model could be asked."""
-        from plugins.facts import distilling  # noqa: PLC0415 - not at the start
+        and how many of those that were made stayed. Raises FactsError, and ProviderError or GatewayError where no model
+        could be asked."""
+        from plugins.facts import answers, distilling  # noqa: PLC0415 - not at the start
 
         async with self._one_at_a_time:
-            model, looked, made = self._asking.chosen(used), 0, 0
-            while batch := next(distilling.batches(await self._fresh(owner)), None):
-                known = distilling.nearest(await self._kept(batch[0]), batch)
-                answer = await self._ask(model, batch, known, session)
-                if await self._have_left([*batch, *known]):
-                    continue  # somebody forgot one meanwhile: it must not come back in other words
-                made += await self._take(batch, known, answer, session)
-                looked += len(batch)
-            return looked, made
+            model, looked = self._asking.chosen(used), 0
+            made: list[Fact] = []
+            room = distilling.Room(answers.room(model.window, self._texts().distillation, distilling.ANSWER))
+            while fresh := await self._fresh(owner):
+                taken, entries = await self._distill_some(fresh, model, session, room)
+                looked += taken
+                made += entries
+            there = (await self._facts.book()).facts
+            return looked, sum(fact.id in there for fact in made)
+
+    async def _distill_some(
+        self, fresh: Sequence[Fact], model: ChosenModel, session: str, room: Room
+    ) -> tuple[int, Sequence[Fact]]:
+        """Distil the first facts, as many as there is room for; returns how many were taken and what was made of them. None
+        is taken where fewer have to be tried; one that is refused alone is kept as it is, but not a second one in a row:
+        it is the model then."""
+        batch = room.batch(fresh)
+        known = room.beside(await self._kept(batch[0]), batch)
+        try:
+            answer = await self._ask(model, batch, known, session)
+        except (ContextOverflow, BadRequest) as error:
+            if room.shrink([*batch, *known], for_good=isinstance(error, ContextOverflow)):
+                return 0, ()
+            if room.alone > 1:
+                raise
+            return 1, await self._keep(batch, carriable(sentence_of(error)), session=session, model=model.name)
+        room.answered()
+        if await self._have_left([*batch, *known]):
+            return 0, ()  # somebody forgot one meanwhile: it must not come back in other words
+        return len(batch), await self._take(batch, known, answer, session)
 
     async def _fresh(self, owner: str) -> list[Fact]:
         """The new facts of this person in one workspace, whichever is in use now: what is made of them stays there."""
@@ -102,9 +158,8 @@ class FactDistilling:
 
     async def _ask(self, model: ChosenModel, batch: Sequence[Fact], known: Sequence[Fact], session: str) -> Answered:
         from plugins.facts import answers, distilling  # noqa: PLC0415 - not at the start
-        from plugins.languages.language import language  # noqa: PLC0415 - not at the start
 
-        spoken = language(self._tongue()).facts
+        spoken = self._texts()
         return await self._asking.ask(
             model,
             spoken.distillation,
@@ -115,16 +170,33 @@ class FactDistilling:
             form=answers.form(numbered=True),
         )
 
-    async def _take(self, batch: Sequence[Fact], known: Sequence[Fact], answer: Answered, session: str) -> int:
-        """What an answer made of a batch. Where it made nothing that counts, the facts themselves stay for long: nothing
-        that was found is lost to a model that cannot write JSON."""
+    async def _take(self, batch: Sequence[Fact], known: Sequence[Fact], answer: Answered, session: str) -> Sequence[Fact]:
+        """What an answer made of a batch. Where it made nothing that counts, the facts themselves stay for long."""
         from plugins.facts import distilling  # noqa: PLC0415 - not at the start
 
         result = distilling.distilled(answer.text, known, batch)
         if result.wrong:
-            log.warning("distillation_answer_not_taken", reason=result.wrong, facts=len(batch))
-            result = distilling.as_they_are(batch)
-        entries = await self._facts.distilled(
+            return await self._keep(batch, result.wrong, session=session, model=answer.model, usage=answer.usage)
+        return await self._facts.distilled(
             batch, result.drafts, result.superseded, session=session, model=answer.model, usage=answer.usage
         )
-        return len(entries)
+
+    async def _keep(
+        self, batch: Sequence[Fact], reason: str, *, session: str, model: str, usage: Usage | None = None
+    ) -> Sequence[Fact]:
+        """Keep facts for long as they are: nothing that was found is lost to a model that cannot distil it."""
+        from plugins.facts import distilling  # noqa: PLC0415 - not at the start
+
+        log.warning("facts_kept_undistilled", reason=reason, facts=len(batch))
+        drafts = distilling.as_they_are(batch).drafts
+        return await self._facts.distilled(batch, drafts, session=session, model=model, usage=usage, failed=reason)
+
+    def _texts(self) -> FactTexts:
+        from plugins.languages.language import language  # noqa: PLC0415 - not at the start
+
+        return language(self._tongue()).facts
+
+
+def _of(owner: str) -> str:
+    """The name of a person among the pauses."""
+    return f"person {owner}"

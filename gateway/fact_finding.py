@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -20,14 +20,24 @@ import structlog
 from gateway.errors import GatewayError, sentence_of
 from gateway.fact_asking import FactAsking
 from gateway.fact_distilling import FactDistilling
+from gateway.fact_pauses import LONGEST_PAUSE, FactPauses
 from gateway.models.choosing import ChosenModel
 from plugins.contracts import Clock
-from plugins.errors import ProviderError
+from plugins.errors import (
+    BadRequest,
+    ContextOverflow,
+    CredentialsRefused,
+    NoSuchModel,
+    ProviderError,
+    RateLimited,
+    Unreachable,
+)
 from plugins.facts.errors import FactsError
-from plugins.facts.events import FactsExtracted
+from plugins.facts.events import ExtractionFailed, FactsExtracted
 from plugins.facts.facts import Facts
 from plugins.facts.settings import FactKeys
 from plugins.facts.values import Origin
+from plugins.summaries import Answered
 from sessions.errors import SessionsError
 from sessions.lineage import SessionRow
 from sessions.messages import Usage
@@ -58,8 +68,15 @@ BACK = 400
 PAGE = 1024 * 1024
 """Bytes of a journal that are read at once."""
 
-FIRST_PAUSE, LONGEST_PAUSE = 300.0, 6 * 3600.0
-"""Seconds after a failure in which no model is asked; each further one doubles them."""
+OF_THE_TURN = (BadRequest, ContextOverflow)
+"""Errors after which the same request would fail again."""
+
+OF_THE_MODEL = frozenset(kind.code for kind in (RateLimited, CredentialsRefused, NoSuchModel, Unreachable))
+"""The codes of errors that any other turn would have met as well, mostly."""
+
+FEW_TRIES, MANY_TRIES = 3, 10
+"""The tries after which a turn is marked as failed, the latter where each failure may be the model's: with the pauses
+between them they take a day."""
 
 log = structlog.get_logger("exuvia.facts")
 
@@ -99,19 +116,17 @@ class FactFinding:
         self._tongue = tongue
         self._clock = clock
         self._asking = FactAsking(keys, choose, paid)
-        self._distilling = FactDistilling(facts, self._asking, keys=keys, tongue=tongue, clock=clock)
+        self._pauses = FactPauses(clock)
+        self._distilling = FactDistilling(facts, self._asking, self._pauses, keys=keys, tongue=tongue, clock=clock)
         self._due: dict[str, tuple[float, float]] = {}
         """Of each session that has something new: when it may be looked at, and when at the latest."""
         self._ends: dict[str, int] = {}
         """The seq up to which each of these is to be looked through."""
         self._woken = asyncio.Event()
-        self._failures = 0
-        self._rest_until = 0.0
-        self._trouble = ""
 
     def troubles(self) -> list[str]:
         """What is wrong, each in a sentence."""
-        return [self._trouble] if self._trouble else []
+        return self._pauses.sentences()
 
     def why_not(self, used: str | None) -> str:
         """Why turns are not looked through where this model answers; see `FactAsking`."""
@@ -133,70 +148,94 @@ class FactFinding:
         while True:
             await self._until(look)
             now = self._clock.monotonic()
-            for session in [each for each, (when, _) in self._due.items() if when <= now]:
-                del self._due[session]
-                await self._try(self._look_through(session), session)
+            for session in sorted((each for each in self._due if self._when(each) <= now), key=self._when):
+                due = self._due.pop(session)
+                await self._try(session, due)
                 if session not in self._due:
                     self._ends.pop(session, None)
-            if self._clock.monotonic() >= self._rest_until:
-                await self._try(self._distilling.distill_what_is_due())
+            await self._distilling.distill_what_is_due()
             look = now + LOOK
 
     async def distill(self, owner: str, used: str | None, session: str) -> tuple[int, int]:
-        """Make of this person's daily facts few that stay; see `FactDistilling`."""
+        """Make of this person's daily facts few that stay, those past their time excepted; see `FactDistilling`."""
+        await self._facts.tidy()
         return await self._distilling.distill(owner, used, session)
+
+    def _when(self, session: str) -> float:
+        """Return the time at which a session may be looked at: when it is quiet, and not within a pause."""
+        return max(self._due[session][0], self._pauses.end(_of(session)))
 
     async def _until(self, look: float) -> None:
         """Wait until a session may be looked at, or for this moment."""
         while True:
             self._woken.clear()
-            when = max(min([look, *(when for when, _ in self._due.values())]), self._rest_until)
+            when = min([look, *map(self._when, self._due)])
             if (wait := when - self._clock.monotonic()) <= 0:
                 return
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait):
                     await self._woken.wait()
 
-    async def _try(self, work: Awaitable[None], session: str | None = None) -> None:
-        """Do something; whatever goes wrong, the next one has its turn, and this one another."""
+    async def _try(self, session: str, due: tuple[float, float]) -> None:
+        """Look through a session. After a failure it rests, and is due again."""
         try:
-            await work
-            self._failures, self._trouble = 0, ""
-        except (ProviderError, GatewayError, FactsError, SessionsError, InvalidLine) as error:
-            self._fail(session, error)
+            if await self._look_through(session):
+                self._pauses.succeed(_of(session))
         except Exception as error:
-            log.exception("facts_not_extracted", session=session)
-            self._fail(session, error)
-
-    def _fail(self, session: str | None, error: Exception) -> None:
-        pause = min(FIRST_PAUSE * 2**self._failures, LONGEST_PAUSE)
-        self._failures = min(self._failures + 1, 16)
-        self._rest_until = self._clock.monotonic() + pause
-        if session is not None:
-            self._due[session] = self._rest_until, self._rest_until
-        self._trouble = f"Turns are not looked through for facts now, which is tried again: {sentence_of(error)}"
-        log.warning("facts_not_extracted", session=session, reason=sentence_of(error), pause=pause)
+            if not isinstance(error, ProviderError | GatewayError | FactsError | SessionsError | InvalidLine):
+                log.exception("facts_not_extracted", session=session)
+            sentence = f"Turns of session {session} are not looked through for facts now, which is tried again: "
+            pause = self._pauses.fail(_of(session), sentence + sentence_of(error))
+            self._due[session] = due
+            log.warning("facts_not_extracted", session=session, reason=sentence_of(error), pause=pause)
 
     # --- extraction ---------------------------------------------------------------------------------------------------
 
-    async def _look_through(self, session: str) -> None:
+    async def _look_through(self, session: str) -> bool:
+        """Look through what is new in a session; False if it has to wait."""
         row = self._rows.row(session)
         if row is None or not self._keys().auto_extract:
-            return
+            return True
         if row.head < self._ends.get(session, 0):  # what ended is not known to be on the disk yet
             self._due[session] = self._clock.monotonic() + LATE, self._clock.monotonic() + AT_MOST
-            return
+            return False
         if not (turns := await self._turns(row)):
-            return
+            return True
         book = await self._facts.book()
         for turn in turns:
             if book.has_read(session, turn.end):
                 continue
             model = self._asking.able(turn.model)
             if model is None:
-                return
-            await self._extract(row, turn, model)
+                return True
+            if self._pauses.rests(name := f"model {model.name}"):
+                self._due[session] = (self._pauses.end(name),) * 2
+                return False
+            try:
+                await self._extract(row, turn, model)
+                self._pauses.succeed(name)
+            except FactsError:
+                raise
+            except Exception as error:
+                await self._miss(row, turn, model, error)
         self._distilling.heard(row.person, session, turns[-1].model)
+        return True
+
+    async def _miss(self, row: SessionRow, turn: EndedTurn, model: ChosenModel, error: Exception) -> None:
+        """Record that a turn could not be looked through: as failed if no further try is allowed, else raise the error."""
+        allowed, reason = _tries(error), carriable(sentence_of(error))
+        if allowed == MANY_TRIES:
+            least = getattr(error, "retry_after", None) or 0.0
+            sentence = f"Turns are not looked through for facts by {model.name} now, which is tried again: {reason}"
+            self._pauses.fail(f"model {model.name}", sentence, least=min(least, LONGEST_PAUSE))
+        if (await self._facts.book()).tries(row.session, turn.end) + 1 < allowed:
+            missed = ExtractionFailed(session=row.session, upto=turn.end, reason=reason, model=model.name)
+            await self._facts.extraction_failed(missed)
+            raise error
+        log.warning("turn_not_looked_through", session=row.session, turn=turn.ordinal, reason=reason)
+        event = FactsExtracted(session=row.session, ordinal=turn.ordinal, typed=turn.typed, upto=turn.end)
+        event = msgspec.structs.replace(event, failed=reason, model=model.name)
+        await self._facts.extracted(event, owner=row.person, origin=None)
 
     async def _turns(self, row: SessionRow) -> list[EndedTurn]:
         """What ended since the last look, and some before it: a message may have come long before its turn."""
@@ -206,26 +245,48 @@ class FactFinding:
 
     async def _extract(self, row: SessionRow, turn: EndedTurn, model: ChosenModel) -> None:
         """Look through one turn. Nothing is extracted in a group: what is said there is not one person's."""
-        from plugins.facts import answers, extracting  # noqa: PLC0415 - not at the start
-        from plugins.languages.language import language  # noqa: PLC0415 - not at the start
+        from plugins.facts import extracting  # noqa: PLC0415 - not at the start
 
         event = FactsExtracted(session=row.session, ordinal=turn.ordinal, typed=turn.typed, upto=turn.end)
         found = extracting.Extracted()
         if not turn.group and extracting.may_hold_facts(turn):
-            most, spoken = self._keys().max_facts, language(self._tongue()).facts
-            answer = await self._asking.ask(
-                model,
-                extracting.system(spoken, most),
-                extracting.request(turn, spoken),
-                purpose="extraction",
-                session=row.session,
-                limit=extracting.ANSWER,
-                form=answers.form(),
-            )
+            most = self._keys().max_facts
+            answer = await self._ask(row.session, turn, model, most)
             found = extracting.extracted(answer.text, most)
             event = msgspec.structs.replace(event, failed=carriable(found.wrong), model=answer.model, usage=answer.usage)
         origin = Origin(session=row.session, seq=turn.first)
         await self._facts.extracted(event, found.drafts, owner=row.person, origin=origin)
+
+    async def _ask(self, session: str, turn: EndedTurn, model: ChosenModel, most: int) -> Answered:
+        """Ask a model about a turn, of which less is shown where all is too long. Raises what `FactAsking.ask` does."""
+        from plugins.facts import answers, extracting  # noqa: PLC0415 - not at the start
+        from plugins.languages.language import language  # noqa: PLC0415 - not at the start
+
+        spoken = language(self._tongue()).facts
+        system = extracting.system(spoken, most)
+        fits = extracting.share_of(answers.room(model.window, system, extracting.ANSWER))
+        for share in (fits, fits / 2):
+            with contextlib.suppress(ContextOverflow):
+                return await self._ask_once(session, model, system, extracting.request(turn, spoken, share))
+        return await self._ask_once(session, model, system, extracting.request(turn, spoken, fits / 4))
+
+    async def _ask_once(self, session: str, model: ChosenModel, system: str, text: str) -> Answered:
+        from plugins.facts import answers, extracting  # noqa: PLC0415 - not at the start
+
+        form, limit = answers.form(), extracting.ANSWER
+        return await self._asking.ask(model, system, text, purpose="extraction", session=session, limit=limit, form=form)
+
+
+def _of(session: str) -> str:
+    """The name of a session among the pauses."""
+    return f"session {session}"
+
+
+def _tries(error: Exception) -> int:
+    """Return after how many tries that end with such an error a turn is marked as failed."""
+    if isinstance(error, OF_THE_TURN):
+        return 1
+    return MANY_TRIES if isinstance(error, ProviderError) and error.code in OF_THE_MODEL else FEW_TRIES
 
 
 def _ended(path: Path, first: int, head: int) -> list[EndedTurn]:

@@ -19,23 +19,25 @@ def facts() -> None:
 
 @facts.command("list")
 @home_option
+@config_option
 @json_option
 @click.option("--layer", type=click.Choice(["daily", "longterm"]), help="Only the daily log, or only what stays.")
-def list_facts(home: Path | None, layer: Literal["daily", "longterm"] | None, *, as_json: bool) -> None:
+def list_facts(home: Path | None, file: Path | None, layer: Literal["daily", "longterm"] | None, *, as_json: bool) -> None:
     """Print the facts, oldest first, with what each is worth now; whether the gateway runs or not."""
     from gateway import facts_commands  # noqa: PLC0415 - for quick help
 
-    end(lambda: facts_commands.list_facts(made_home(home), sys.stdout, layer=layer, as_json=as_json))
+    end(lambda: facts_commands.list_facts(made_home(home), file, os.environ, sys.stdout, layer=layer, as_json=as_json))
 
 
 @facts.command("export")
 @click.argument("document", type=click.Path(path_type=Path, dir_okay=False), required=False)
 @home_option
-def export_facts(document: Path | None, home: Path | None) -> None:
+@config_option
+def export_facts(document: Path | None, home: Path | None, file: Path | None) -> None:
     """Write all facts as JSON to a new DOCUMENT, or print them; whether the gateway runs or not."""
     from gateway import facts_commands  # noqa: PLC0415 - for quick help
 
-    end(lambda: facts_commands.export_facts(made_home(home), document, sys.stdout))
+    end(lambda: facts_commands.export_facts(made_home(home), file, os.environ, document, sys.stdout))
 
 
 @facts.command("import")

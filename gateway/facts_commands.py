@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import TextIO, TypeVar
 
 import msgspec
 
 from gateway.clock import SystemClock
-from gateway.configuration.keys import load_config
+from gateway.configuration.keys import Config, load_config
 from gateway.configuration.settings import Settings
 from gateway.errors import GatewayError
 from gateway.facts import facts_of, read_facts
@@ -20,6 +21,7 @@ from plugins.facts.errors import FactsError
 from plugins.facts.exchange import Taken, exported, taken
 from plugins.facts.facts import Facts
 from plugins.facts.scoring import worth
+from plugins.facts.upkeep import is_outdated, limits_of
 from plugins.facts.values import Fact, InvalidFact, Layer
 from sessions.committer import Committer
 from sessions.disk import write_new
@@ -37,10 +39,18 @@ class FactsNotDone(GatewayError):
     """Something could not be done with the facts; `str(error)` is a sentence."""
 
 
-def list_facts(home: Home, out: TextIO, *, layer: Layer | None, as_json: bool) -> int:
+def list_facts(
+    home: Home,
+    config: Path | None,
+    environment: Mapping[str, str],
+    out: TextIO,
+    *,
+    layer: Layer | None,
+    as_json: bool,
+) -> int:
     """Print the facts, oldest first, with what each is worth now."""
-    facts = [fact for fact in _read(home) if layer in (None, fact.layer)]
     now = SystemClock().now()
+    facts = [fact for fact in _read(home, config, environment, now) if layer in (None, fact.layer)]
     if as_json:
         rows = [{**msgspec.to_builtins(fact), "worth": round(worth(fact, now), 3)} for fact in facts]
         out.write(msgspec.json.encode({"facts": rows}).decode() + "\n")
@@ -53,9 +63,9 @@ def list_facts(home: Home, out: TextIO, *, layer: Layer | None, as_json: bool) -
     return WELL
 
 
-def export_facts(home: Home, file: Path | None, out: TextIO) -> int:
+def export_facts(home: Home, config: Path | None, environment: Mapping[str, str], file: Path | None, out: TextIO) -> int:
     """Write all facts as one JSON document, to a new file or to the output."""
-    facts = _read(home)
+    facts = _read(home, config, environment, SystemClock().now())
     document = exported(facts)
     if file is None:
         out.write(document.decode())
@@ -105,15 +115,21 @@ def dedupe_facts(home: Home, config: Path | None, environment: Mapping[str, str]
     return WELL
 
 
-def _read(home: Home) -> list[Fact]:
+def _read(home: Home, config: Path | None, environment: Mapping[str, str], now: datetime) -> list[Fact]:
+    """The facts of a home, without those of the daily log that are past their time."""
+    limits = limits_of(_config(home, config, environment).memory.facts)
     try:
-        return list(read_facts(home).facts.values())
+        return [fact for fact in read_facts(home).facts.values() if not is_outdated(fact, limits, now)]
     except InvalidLine as error:
         raise FactsNotDone(f"{home.facts.name} cannot be read: {error}.") from error
 
 
+def _config(home: Home, config: Path | None, environment: Mapping[str, str]) -> Config:
+    return load_config(config or home.config, environment=environment, overrides={})
+
+
 def _locked(home: Home, config: Path | None, environment: Mapping[str, str], work: Callable[[Facts], Awaitable[T]]) -> T:
-    settings = Settings(load_config(config or home.config, environment=environment, overrides={}))
+    settings = Settings(_config(home, config, environment))
 
     async def run() -> T:
         async with Committer() as committer, facts_of(home, settings, committer, SystemClock()) as facts:

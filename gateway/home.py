@@ -26,6 +26,7 @@ _OURS = frozenset(
         "models.json",
         "facts.jsonl",
         "held_up.json",
+        "signed_out.json",
     ]
 )
 _INDEX = "memory."
@@ -108,12 +109,18 @@ class Home(msgspec.Struct, frozen=True):
         """Which plugin made the process end, for the next start to know."""
         return self.root / "held_up.json"
 
+    @property
+    def signed_out(self) -> Path:
+        """Which cookies of browsers were signed out."""
+        return self.root / "signed_out.json"
+
     def workspace(self, named: str) -> Path:
         """The assistant's folder as `agent.workspace` names it: below the home unless absolute (or `~`)."""
         return self.root / Path(named).expanduser()
 
     def make(self, workspace: str = "workspace") -> None:
-        """Make the home and the workspace (0700) where they are missing; StartRefused if that cannot be.
+        """Make the home, the workspace and the folder of the sessions (0700) where they are missing; StartRefused if that
+        cannot be.
 
         A home that was there is closed to others too, if nothing but ours is in it. It is refused where any user of the
         machine may write, as in `/tmp`: they could put a journal of theirs in the place of ours.
@@ -123,6 +130,7 @@ class Home(msgspec.Struct, frozen=True):
             self._close_to_others()
             self._keep_apart(self.workspace(workspace))
             make_folder(self.workspace(workspace))
+            make_folder(self.sessions)
         except OSError as error:
             raise StartRefused(f"The home {self.root} cannot be used: {error.strerror or error}.") from error
 

@@ -17,12 +17,10 @@ from typing import IO, Any, Literal, TypeAlias
 import structlog
 from structlog.typing import EventDict, WrappedLogger
 
-from plugins.secrets import Secret
+from plugins.secrets import HIDDEN, is_secret, scrubbed
 
 Level: TypeAlias = Literal["debug", "info", "warning", "error"]
 Format: TypeAlias = Literal["auto", "text", "json"]
-
-HIDDEN = "(hidden)"
 
 _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 _LONGEST = 8192
@@ -32,10 +30,6 @@ _MOST = 64
 """Entries of one list or table."""
 _WHILE, _OURS_MOST, _OTHERS_MOST = 10.0, 5000, 200
 """Seconds, and how many lines a logger of the house and one of anybody else may say in them."""
-_SHORTEST_HIDDEN = 8
-"""Characters; a shorter secret is hidden where it is the whole value: inside other words it would hide those."""
-
-_hidden: frozenset[str] = frozenset()
 
 
 def configure(level: Level, form: Format, stream: IO[str] | None = None) -> None:
@@ -55,20 +49,6 @@ def configure(level: Level, form: Format, stream: IO[str] | None = None) -> None
         cache_logger_on_first_use=False,  # the level may be changed while running
     )
     _route_standard_library(_LEVELS[level])
-
-
-def hide(secret: Secret) -> None:
-    """Never let this secret's text into a log, wherever it turns up."""
-    global _hidden  # noqa: PLW0603 - replaced whole: another thread may be writing a line just now
-    if text := secret.reveal():
-        _hidden = _hidden | {text}
-
-
-def hide_keys_of(environment: Mapping[str, str]) -> None:
-    """Hide what stands in variables that are keys by their names, whoever reads them later."""
-    for name, value in environment.items():
-        if name.endswith(("_API_KEY", "_TOKEN", "_SECRET", "_PASSWORD")):
-            hide(Secret(value.strip()))
 
 
 class Floods:
@@ -160,13 +140,8 @@ def _plain(value: Any, depth: int) -> Any:
 
 
 def without_secrets(text: str) -> str:
-    """The text, bounded, with every secret in it that is to be hidden replaced: servers repeat the key that they refuse."""
-    text = str.__str__(text)
-    if text in _hidden:
-        return HIDDEN
-    for secret in _hidden:
-        if len(secret) >= _SHORTEST_HIDDEN:
-            text = text.replace(secret, HIDDEN)
+    """The text, bounded, with every secret in it replaced."""
+    text = HIDDEN if is_secret(text := str.__str__(text)) else scrubbed(text)
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]} … {text[-_LONGEST // 2 :]}"
 
 

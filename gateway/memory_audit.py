@@ -16,11 +16,11 @@ from gateway.memory import chosen_sources
 from gateway.terminal.printable import printable
 from plugins.memory.auditing import Finding, findings
 from plugins.memory.chunks import Chunk
-from plugins.memory.notes import MAIN
 from plugins.memory.recalls import Used, used
 from plugins.memory.scope import EVERYTHING
 from plugins.memory.sources import Source
 from plugins.memory.transcripts import Transcripts
+from plugins.workspace import is_private
 
 WELL, WRONG = 0, 1
 
@@ -79,7 +79,7 @@ def _unused(paths: Sequence[str], workspace: Path, recalls: Used, now: datetime)
     since = datetime.fromisoformat(recalls.since) if recalls.since else now
     if now - since < NEW:
         return Unused(since=recalls.since, notes=())
-    old = (path for path in paths if path != MAIN and now - _written(workspace / path, now) >= NEW)
+    old = (path for path in paths if not is_private(tuple(path.split("/"))) and now - _written(workspace / path, now) >= NEW)
     return Unused(since=recalls.since, notes=tuple(path for path in old if path not in recalls.paths))
 
 

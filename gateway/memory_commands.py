@@ -25,6 +25,7 @@ from plugins.errors import ProviderError
 from plugins.memory.candidates import Ranked
 from plugins.memory.errors import IndexUnusable
 from plugins.memory.memory import Found, Memory
+from plugins.memory.remarks import found_without_vectors, without_vectors
 from plugins.memory.scope import EVERYTHING
 from plugins.memory.searching import Hit
 from plugins.memory.upkeep import Upkept
@@ -43,16 +44,16 @@ def index_notes(home: Home, file: Path | None, environment: Mapping[str, str], o
     """Bring the index up to date and say what is in it; on a terminal it is told how far it is. What was done when it is
     interrupted stays done."""
 
-    async def index() -> tuple[Upkept, str]:
+    async def index() -> tuple[Upkept, str, bool]:
         async with _memory(home, file, environment) as memory:
             with _progress(out, shown=out.isatty() and not as_json) as show:
                 state = await memory.update(show)
             provider = memory.provider()
             if provider is None and (why := memory.why_nobody()):
-                raise NotSearched(f"The notes are found by their words alone: {why}.")
-            return state, f"{provider.name}:{provider.model()}" if provider else ""
+                raise NotSearched(f"{without_vectors(by_words=memory.by_words)}: {why}.")
+            return state, f"{provider.name}:{provider.model()}" if provider else "", memory.by_words
 
-    state, model = run_search(index())
+    state, model, by_words = run_search(index())
     if as_json:
         out.write(
             msgspec.json.encode(
@@ -61,7 +62,8 @@ def index_notes(home: Home, file: Path | None, environment: Mapping[str, str], o
             + "\n"
         )
         return WELL
-    how = f"{state.chunks - state.unembedded} have vectors by {model}" if model else "found by their words alone"
+    embedded = f"{state.chunks - state.unembedded} have vectors by {model}"
+    how = embedded if model else found_without_vectors(by_words=by_words)
     out.write(f"{state.documents} notes, {state.chunks} chunks: {how}.\n")
     if state.unmade:
         out.write(f"({printable(state.unmade)})\n")

@@ -17,8 +17,10 @@ from gateway.memory import chosen_sources
 from gateway.memory_commands import NotSearched, opened_memory
 from gateway.terminal.printable import printable
 from plugins.memory.holdings import Holdings, holdings
-from plugins.memory.settings import SQLITE
-from sessions.sqlite import Error
+from plugins.memory.remarks import found_without_vectors
+from plugins.memory.resting import LOCAL
+from plugins.memory.settings import SQLITE, MemoryKeys
+from sessions.sqlite import Error, lacks_full_text
 
 WELL, BEHIND = 0, 1
 
@@ -29,10 +31,9 @@ def show_status(
     """Print it; exit code 1 where something is still to be indexed or embedded. Raises NotSearched for an index that cannot
     be read, and for one that does not rest in SQLite, whose form is its backend's affair."""
     config = load_config(file or home.config, environment=environment, overrides={})
-    if config.memory.resting != SQLITE:
-        raise NotSearched(
-            f"The index rests in {config.memory.resting}, which is not looked into; `exuvia memory index` counts."
-        )
+    resting = LOCAL if config.memory.resting == SQLITE and lacks_full_text() else config.memory.resting
+    if resting != SQLITE:
+        raise NotSearched(f"The index rests in {resting}, which is not looked into; `exuvia memory index` counts.")
     try:
         held = holdings(home.memory, chosen_sources(home, config))
     except Error as error:
@@ -53,23 +54,24 @@ def show_status(
     if as_json:
         out.write(msgspec.json.encode(told).decode() + "\n")
     else:
-        lines = _lines(held, model, left, config.memory.embedding.cache, None if at is None else (now - at).total_seconds())
+        lines = _lines(held, model, left, config.memory, None if at is None else (now - at).total_seconds())
         out.write(printable("\n".join(lines)) + "\n")
     return BEHIND if held.behind or (model and left) else WELL
 
 
-def _lines(held: Holdings, model: str | None, left: int, cache: int, age: float | None) -> list[str]:
+def _lines(held: Holdings, model: str | None, left: int, keys: MemoryKeys, age: float | None) -> list[str]:
     counted = ", ".join(f"{number:,} of {source}" for source, number in sorted(held.documents.items()))
     chunks = ", ".join(f"{number:,} of {source}" for source, number in sorted(held.chunks.items()))
     written = "there is none yet" if age is None else f"{held.size / 1e6:,.1f} MB, written {span(age)} ago"
-    vectors = "none, found by their words alone" if model is None else f"{model}, {count_of(left, 'text')} still without"
+    none = f"none, {found_without_vectors(by_words=keys.search.keywords)}"
+    vectors = none if model is None else f"{model}, {count_of(left, 'text')} still without"
     lines = [
         f"Index: {written}",
         f"Documents: {sum(held.documents.values()):,}{f' ({counted})' if counted else ''}",
         f"Chunks: {sum(held.chunks.values()):,}{f' ({chunks})' if chunks else ''}",
         f"Vectors: {vectors}",
         *(f"  {count_of(number, 'text')} by {name}" for name, number in held.embedded.items()),
-        f"Cache: {count_of(held.cached, 'vector')} of what no note says any more, {cache:,} at most",
+        f"Cache: {count_of(held.cached, 'vector')} of what no note says any more, {keys.embedding.cache:,} at most",
     ]
     if held.behind:
         lines.append(f"Behind: {count_of(len(held.behind), 'document')} changed since, the first is {held.behind[0]}")

@@ -164,7 +164,7 @@ async def _listed(provider: ListsModels) -> ModelList | str:
     except TimeoutError:
         return f"It was not done after {ASK_SECONDS:g} s."
     except Exception as error:  # it may be a stranger's
-        return logs.without_secrets(sentence_of(error))
+        return sentence_of(error)
     return found if isinstance(found, ModelList) else "What it gives is no list of models."
 
 
@@ -212,7 +212,7 @@ def _table(offered: Iterable[Offered]) -> Iterator[str]:
         window, output = _cells(each.window, each.window_from), _cells(each.output, each.output_from)
         rows.append((one_line(each.model, 100), *window, *output, "answers" * each.answers))
     if len(rows) == 1:
-        yield "No provider is set up."
+        yield "No provider is set up by the configuration or by this terminal's environment."
         return
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:

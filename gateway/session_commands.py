@@ -1,20 +1,22 @@
-"""`exuvia sessions list|show|export|verify`: what the journals of a home say. Each function prints and returns an exit code:
-0 well, 1 something wrong was found, 2 it could not be done."""
+"""`exuvia sessions list|show|export|verify|forget`: what the journals of a home say. Each function prints and returns an
+exit code: 0 well, 1 something wrong was found, 2 it could not be done."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
 import msgspec
 
+from gateway.errors import GatewayError
 from gateway.home import Home
-from gateway.session_files import SUFFIX, Entry, entry_of, find_journal, journals, listings, recorded
+from gateway.session_files import SUFFIX, Entry, SessionUnknown, entry_of, find_journal, journals, listings, recorded
 from gateway.terminal.printable import one_line, printable
-from sessions.acknowledged import acknowledged
+from sessions.acknowledged import acknowledged, forget, shortfall
 from sessions.errors import JournalDamaged, StorageFailed, UnknownSession
+from sessions.home_lock import HomeLock
 from sessions.naming import Fault, faults_in
 from sessions.verifying import verify_journal
 
@@ -38,6 +40,17 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     attachments: tuple[Fault, ...] = ()
     """What is wrong with the files that it names."""
+
+
+class Forgotten(msgspec.Struct, frozen=True, kw_only=True):
+    """A session of which what is missing is forgotten; `events` is how many it has left, 0 if its journal is gone."""
+
+    session: str
+    events: int
+
+
+class NothingMissing(GatewayError):
+    """A session was to be forgotten whose journal is whole."""
 
 
 def list_sessions(folder: Path, out: TextIO, *, as_json: bool) -> int:
@@ -69,6 +82,33 @@ def show_session(folder: Path, name: str, out: TextIO, *, as_json: bool, limit: 
     return WELL
 
 
+def forget_sessions(folder: Path, names: Sequence[str], out: TextIO, *, as_json: bool) -> int:
+    """Let go of what is missing of sessions, by their ids: one whose journal is gone is forgotten, one that lost its end
+    goes on from where it ends. No gateway may run on the home meanwhile. Raises HomeLocked, SessionUnknown, NothingMissing,
+    StorageFailed, JournalDamaged; what was named before is forgotten then."""
+    home = Home(folder.parent)
+    forgotten = []
+    with HomeLock(home.lock):
+        heads = acknowledged(home.catalog)
+        for name in names:
+            if name not in heads:
+                raise SessionUnknown(
+                    f"The catalog knows no session {name!r}; `exuvia sessions verify` names what is missing."
+                )
+            path = folder / f"{name}{SUFFIX}"
+            events = verify_journal(path).events if path.exists() else 0
+            if not shortfall(events, heads[name]):
+                raise NothingMissing(f"Nothing is missing of {name}: its journal has all that was acknowledged.")
+            forget(home.catalog, name)
+            forgotten.append(Forgotten(session=name, events=events))
+            if not as_json:
+                goes_on = f"It goes on from event {events}." if events else "Its journal is gone or empty."
+                out.write(f"What is missing of {name} is forgotten. {goes_on}\n")
+    if as_json:
+        print_json(forgotten, out)
+    return WELL
+
+
 def export_session(folder: Path, name: str, out: BinaryIO, *, markdown: bool) -> int:
     """A session as Markdown, or as its journal's own bytes up to the last line that has an end."""
     path = find_journal(folder, name)
@@ -87,7 +127,10 @@ def verify_sessions(folder: Path, name: str | None, out: TextIO, *, as_json: boo
     where something is not as it was written."""
     home = Home(folder.parent)
     heads, unread = _acknowledged(home.catalog)  # before the journals, which may be growing
-    paths = [find_journal(folder, name)] if name is not None else _expected(folder, heads)
+    if name is None:
+        paths = _expected(folder, heads)
+    else:
+        paths = [folder / f"{name}{SUFFIX}" if name in heads else find_journal(folder, name)]
     verdicts = []
     known: dict[str, str] = {}
     for path in paths:
@@ -122,19 +165,8 @@ def _expected(folder: Path, heads: Mapping[str, int]) -> list[Path]:
 
 def _against(head: int, verdict: Verdict) -> Verdict:
     """The verdict, unless the journal is whole but ends before what was acknowledged."""
-    if not verdict.whole or verdict.events >= head:
+    if not verdict.whole or not (reason := shortfall(verdict.events, head)):
         return verdict
-    if verdict.events:
-        ends, without = (
-            f"it ends with event {verdict.events}",
-            "stop the gateway and delete catalog.sqlite, then it goes on from here",
-        )
-    else:
-        ends, without = "it is gone", "restart the gateway, then the session is forgotten"
-    reason = (
-        f"acknowledged events are missing: {ends}, and event {head} was on the disk."
-        f" Put back a newer copy of the file; without one, {without}"
-    )
     return msgspec.structs.replace(verdict, whole=False, line=verdict.events + 1, reason=reason)
 
 
@@ -167,7 +199,8 @@ def _verdict(path: Path) -> Verdict:
 
 def _verdict_line(verdict: Verdict) -> str:
     if not verdict.whole:
-        return f"DAMAGED {verdict.file}, line {verdict.line}: {one_line(verdict.reason, 300)}"
+        place = f", line {verdict.line}" if verdict.events or verdict.bytes else ""
+        return f"DAMAGED {verdict.file}{place}: {one_line(verdict.reason, 300)}"
     tail = f", and {verdict.unfinished} of a line that was never finished" if verdict.unfinished else ""
     return f"whole   {verdict.session}: {verdict.events} events, {verdict.bytes} bytes{tail}"
 

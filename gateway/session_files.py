@@ -12,8 +12,8 @@ from pathlib import Path
 import msgspec
 
 from gateway.commands.sentences import call_line, ending_sentence
-from gateway.door.people import OWNER
 from gateway.errors import GatewayError
+from plugins.workspace import OWNER
 from sessions.beginnings import Beginning, beginning
 from sessions.errors import JournalDamaged
 from sessions.events import (
@@ -22,6 +22,7 @@ from sessions.events import (
     MessageReceived,
     ModelReplied,
     Recorded,
+    SessionForked,
     ToolReturned,
     TurnEnded,
 )
@@ -121,6 +122,10 @@ def entry_of(event: Recorded) -> Entry | None:  # noqa: PLR0911 - one arm for ea
             return _entry(event, "gateway", answer)
         case AttachmentsWithheld(files=files):
             return _entry(event, "gateway", "\n".join(file.sentence for file in files))
+        case SessionForked(parent=parent, left=left):
+            numbers = ", ".join(f"#{seq}" for seq in left)
+            waited = f" What waited there for its turn is answered there alone: {numbers}." if left else ""
+            return _entry(event, "gateway", f"This session was forked from {parent} here.{waited}")
         case _:
             return None
 

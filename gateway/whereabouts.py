@@ -64,7 +64,7 @@ def left(path: Path) -> Whereabouts | None:
 def _read(path: Path) -> Whereabouts | None:
     try:
         return msgspec.json.decode(read_at_most(path, LONGEST) or b"", type=Whereabouts)
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, msgspec.MsgspecError, UnicodeError):
         return None
 
 

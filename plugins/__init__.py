@@ -12,7 +12,9 @@ What an author meets:
     hookspecs    the hooks, each with its promise
     pruning      what a decision about pruning is given; compactions: the same, and what notices of them say;
                  turns: what is said of a turn
-    secrets      a text that prints as nothing
+    secrets      a text that prints as nothing; bounded_cache: a cache whose memory is bounded
+    addresses    types of keys that name a server
+    workspace    whose the files of the workspace are, and who may read and change them
 
 How plugins come in:
 
@@ -31,6 +33,10 @@ The way out of the house:
     doors        the connections that it keeps
     event_stream, line_stream   what it reads: server-sent events, lines
     refusals     what a server says when it refuses
+
+For people who mistype:
+
+    suggestions  the name that may be meant
 
 The built-ins:
 
@@ -59,6 +65,8 @@ if TYPE_CHECKING:
     from plugins.channel import Delivery as Delivery
     from plugins.channel import Desk as Desk
     from plugins.channel import NotTaken as NotTaken
+    from plugins.channel import TryLater as TryLater
+    from plugins.channel import Undeliverable as Undeliverable
     from plugins.command_contract import Command as Command
     from plugins.command_contract import CommandFailed as CommandFailed
     from plugins.command_contract import CommandHelp as CommandHelp
@@ -144,6 +152,7 @@ if TYPE_CHECKING:
     from plugins.summaries import Leaving as Leaving
     from plugins.summaries import Summarizer as Summarizer
     from plugins.summaries import Summary as Summary
+    from plugins.tools.file_place import workspace_file as workspace_file
     from plugins.transport import Patience as Patience
     from plugins.transport import Transport as Transport
     from plugins.turns import EndedTurn as EndedTurn
@@ -165,7 +174,7 @@ API_VERSION = 1
 """What is promised to plugins; docs/plugins.md says what that is, and when it is raised."""
 
 _NAMES = {
-    "plugins.channel": "Arrival Channel Delivery Desk NotTaken",
+    "plugins.channel": "Arrival Channel Delivery Desk NotTaken TryLater Undeliverable",
     "plugins.conformance.channel": "ChannelConformance",
     "plugins.compactions": "AfterCompaction BeforeCompaction CompactionBudget CompactionContext",
     "plugins.command_contract": "Command CommandFailed CommandHelp CommandTime CompactionEntry ConversationView "
@@ -201,6 +210,7 @@ _NAMES = {
     "plugins.secrets": "Secret",
     "plugins.summaries": "Answered Ask Flush FlushRules Flushed Leaving Summarizer Summary",
     "plugins.turns": "EndedTurn",
+    "plugins.tools.file_place": "workspace_file",
     "plugins.transport": "Patience Transport",
     "sessions.context": "Context",
     "sessions.messages": "AssistantMessage Attachment Message ToolCall ToolDefinition ToolMessage Usage UserMessage",

@@ -40,6 +40,22 @@ class NotTaken(PluginError):
         self.later = later
 
 
+class Undeliverable(PluginError):
+    """An answer will never be delivered, whenever it is tried: its chat is gone, or the service refuses its text for good.
+    The sentence says why. It is given up at once, and the next answer of its chat goes on."""
+
+
+class TryLater(PluginError):
+    """The service wants no answer now. This one is tried again in `after` seconds, for a day at most, and the later answers
+    of its chat wait for it. The sentence says why."""
+
+    after: float = 0.0
+
+    def __init__(self, after: float, sentence: str = "The service asks to wait.") -> None:
+        super().__init__(sentence)
+        self.after = after
+
+
 class Desk(Protocol):
     """Where a channel hands in what arrives."""
 
@@ -70,6 +86,8 @@ class Channel(Protocol):
         ...
 
     async def deliver(self, delivery: Delivery) -> str:
-        """Send an answer; returns what the service calls it, or "". Whatever it raises, it is tried again for a day; within
-        a minute it must be done. Answers of one chat come one after the other, those of several at once."""
+        """Send an answer; returns what the service calls it, or "". It must be done within a minute. Answers of one chat
+        come one after the other, those of several at once. Raises Undeliverable for an answer that is to be given up, and
+        TryLater where the service says how long to wait. After anything else it is tried again with growing pauses: for a
+        day at most, and no longer than until the channel has taken a later answer of the same chat."""
         ...

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import date, datetime
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
@@ -102,9 +102,18 @@ class NoteEntry(msgspec.Struct, frozen=True, kw_only=True):
     changed: str
 
 
+class ModelsOffered(msgspec.Struct, frozen=True, kw_only=True):
+    """The models of one provider that can be talked to, by their names there; `failed` says in a word or two why its list
+    could not be had, empty where it could."""
+
+    provider: str
+    models: tuple[str, ...] = ()
+    failed: str = ""
+
+
 class MemoryReport(msgspec.Struct, frozen=True, kw_only=True):
     """What is remembered: how many notes, sessions and pieces of both can be found, `how` they are (`by words`), the notes
-    that changed last, and what is to be known besides, in sentences."""
+    that changed last, what is to be known besides, in sentences, and the date here (None where that is not known)."""
 
     notes: int
     sessions: int
@@ -112,6 +121,7 @@ class MemoryReport(msgspec.Struct, frozen=True, kw_only=True):
     how: str
     latest: tuple[NoteEntry, ...] = ()
     remarks: tuple[str, ...] = ()
+    today: date | None = None
 
 
 class MemoryFound(msgspec.Struct, frozen=True, kw_only=True):
@@ -155,9 +165,14 @@ class ConversationView(Protocol):
         """The `provider:model` of each provider that could answer now."""
         ...
 
+    async def offered_models(self) -> Sequence[ModelsOffered]:
+        """The models of each provider that is set up and keeps a list of them, which its server may be asked for."""
+        ...
+
     async def choose_model(self, name: str | None) -> str:
-        """Use `provider:model` from the next turn on, or the configured one for None; returns what is now in use, raises
-        CommandFailed with a sentence when there is no such provider."""
+        """Use `provider:model` from the next turn on, or the configured one for None; returns what is now in use, and what
+        is doubtful about it. Raises CommandFailed with a sentence when there is no such provider, or it does not list that
+        model."""
         ...
 
     async def history(self, count: int, *, commands: bool = False) -> Sequence[HistoryEntry]:

@@ -75,8 +75,9 @@ class House(msgspec.Struct, frozen=True, kw_only=True):
     """What a plugin is given when it is opened.
 
     `settings` is its own section of the configuration, already of the type that its `Settings` names, with secrets
-    resolved. `folder` is its own, made when it is first used; `workspace` is the assistant's, and `protected` says which of
-    its files, by their paths in it, no tool may change now. `environment` holds the process's environment variables.
+    resolved. `folder` is its own, made when it is first used; `workspace` is the assistant's, with the files of each person
+    (docs/memory.md says whose they are), and `protected` says which of its files, by their paths in it, no tool may change
+    now. `environment` holds the process's environment variables.
     `told` is what this chat provider's server said of its models when it was asked last, perhaps elsewhere.
     `memory` and `facts` are the workspace's, for tools; None for what is opened before them. `account` is, for an embedding
     provider, that of the chat provider of the same name. `ask` asks the configured model something beside every
@@ -234,6 +235,27 @@ class ListsModels(Protocol):
 
     async def models(self) -> ModelList:
         """The models that it can be asked for now, from where asking costs nothing. Raises a ProviderError."""
+        ...
+
+
+@runtime_checkable
+class HasAddress(Protocol):
+    """What a chat or embedding provider may be able to do besides."""
+
+    def address(self, model: str) -> str:
+        """Where requests for a model are sent, without what is secret; empty where they do not leave this process and those
+        that it starts. People are told it."""
+        ...
+
+
+@runtime_checkable
+class DiscoversModel(Protocol):
+    """What a chat provider may be able to do besides, whose server may be anybody's."""
+
+    async def discover(self) -> None:
+        """Ask the server that is set up which models it has, unless it is known which one is meant; `default_model` and
+        `why` say from then on what was found. Called every half a minute while `auto` chooses this provider: ask once. Does
+        not raise because of the server."""
         ...
 
 

@@ -68,7 +68,8 @@ class Unreachable(ProviderError):
 
 
 class StreamCut(ProviderError):
-    """The answer's stream ended before its end."""
+    """The answer's stream ended before its end. It is not `retryable` where it missed a deadline that another attempt would
+    take as long to miss."""
 
     code = "stream_cut"
     retryable = True

@@ -10,12 +10,25 @@ from typing import Any
 import msgspec
 
 from plugins.errors import ProviderError
+from plugins.secrets import scrubbed
 
 RETRIED = frozenset({408, 409, 429, 500, 502, 503, 504, 529})
 """Statuses after which the same request may do better."""
 
 SENTENCE = 300
 """Characters of a provider's own words that are shown to a person."""
+
+_GENERAL = frozenset(
+    {
+        "api", "argument", "arguments", "bad", "client", "engine", "entity", "error", "exception", "failed", "failure",
+        "generation", "http", "inference", "input", "internal", "invalid", "model", "param", "parameter", "parameters",
+        "provider", "request", "runtime", "server", "service", "status", "unknown", "unprocessable", "upstream",
+        "validation",
+    }
+)  # fmt: skip
+"""Words of which such names of errors consist as say nothing of why: `invalid_request_error`, `BadRequestError`."""
+
+_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
 
 _SECONDS = re.compile(r"([0-9]{1,9}(?:\.[0-9]+)?)s")
 
@@ -87,10 +100,30 @@ def error_object(body: bytes) -> dict[str, Any]:
     return error if isinstance(error, dict) else {}
 
 
+def names_another_reason(body: bytes, about: re.Pattern[str]) -> bool:
+    """Return True if a code of an error says why it happened, and that is nothing that `about` finds in it. The message of
+    such an error tells nothing more: it may quote what a person wrote."""
+    return any(not _is_general(name) and not about.search(name) for name in _names(error_object(body)))
+
+
+def _names(error: Mapping[str, Any]) -> list[str]:
+    """An error's codes, as far as they are words."""
+    details = error.get("details")
+    told = [error, *(each for each in (details if isinstance(details, list) else [details]) if isinstance(each, dict))]
+    names = (each.get(key) for each in told for key in ("code", "type", "status", "reason", "error_code"))
+    return [name for name in names if isinstance(name, str)]
+
+
+def _is_general(name: str) -> bool:
+    """Whether a code is that of any refused request; a sentence in its place, or a number, says no more."""
+    return " " in name or name.startswith("invalid_request") or {word.lower() for word in _WORD.findall(name)} <= _GENERAL
+
+
 def plain_words(body: bytes) -> str:
-    """The beginning of a body as one line for a person: a JSON error's own message where there is one."""
+    """The beginning of a body as one line for a person: a JSON error's own message where there is one. Secrets are taken out
+    before anything is cut: servers repeat the key that they refuse."""
     error = error_object(body)
     told = error.get("message") or error.get("detail")
-    text = told if isinstance(told, str) else body[: 16 * SENTENCE].decode("utf-8", "replace")
+    text = scrubbed(told if isinstance(told, str) else body.decode("utf-8", "replace"))[: 16 * SENTENCE]
     words = " ".join("".join(character if character.isprintable() else " " for character in text).split())
     return words[:SENTENCE] or "nothing"

@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
+from plugins.secrets import scrubbed
+
 T = TypeVar("T")
 
 SENTENCE = 300
@@ -80,7 +82,7 @@ def failure_of(error: BaseException) -> StrangerFailed:
 def words_of(error: BaseException) -> str:
     """What an error says, on one line and not long; empty where it says nothing or cannot even do that."""
     try:
-        text = str(error)[: 10 * SENTENCE]
+        text = scrubbed(str(error)[: 100 * SENTENCE])[: 10 * SENTENCE]
     except BaseException:
         return ""
     printable = "".join(character if character.isprintable() else " " for character in text)

@@ -15,6 +15,7 @@ import asyncio
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
+from contextvars import ContextVar
 from time import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -26,13 +27,16 @@ from plugins.doors import CertificateRefused, Doors, distrust
 from plugins.errors import BadAnswer, BadRequest, ProviderError, RateLimited, StreamCut, Unreachable
 from plugins.event_stream import EventStream, EventTooLong, ServerSentEvent
 from plugins.line_stream import LineStream, LineTooLong
-from plugins.refusals import StatusRefused, asked_pause, plain_words
+from plugins.refusals import StatusRefused, asked_pause, in_short, plain_words
 
 if TYPE_CHECKING:
     import httpx
 
 LONGEST_WAIT = 60.0
 """A provider that asks for a longer pause is not waited for; seconds."""
+
+ON_PAUSE: ContextVar[Callable[[float, str], None] | None] = ContextVar("on_pause", default=None)
+"""Called before a refused request is sent again, with the seconds until then and the reason without the server's words."""
 
 LINGER = 0.1
 """How long the end of the body is waited for after the last event, in seconds: without it the connection is lost."""
@@ -42,8 +46,9 @@ AT_ONCE = 256 * 1024
 
 
 class Patience(msgspec.Struct, frozen=True, kw_only=True):
-    """How long is waited, in seconds: for a connection; for the answer's head, and then for its first byte; between two
-    chunks; for the whole answer. A request is sent at most `attempts` times, all within the time of `trying`."""
+    """How long is waited, in seconds: for a connection; for the answer's head, and then until something is said; between two
+    things that are said; for the whole answer. A request is sent at most `attempts` times, all within the time of `trying`.
+    `section` names where `first_seconds`, `between_seconds` and `reply_seconds` are configured, for errors."""
 
     connect: float = 10.0
     first: float = 120.0
@@ -51,6 +56,11 @@ class Patience(msgspec.Struct, frozen=True, kw_only=True):
     whole: float = 1800.0
     attempts: int = 4
     trying: float = 120.0
+    section: str = ""
+
+    def bound(self, key: str) -> str:
+        """Name the setting behind a deadline, as the end of a sentence; empty where there is none."""
+        return f"; {self.section}.{key} bounds that" if self.section else ""
 
 
 _FOR_WORDS = Patience(first=5.0, between=5.0, whole=10.0)
@@ -112,24 +122,29 @@ class Transport:
         headers: Mapping[str, str],
         body: bytes,
         until: Callable[[], bool] = lambda: False,
+        said: Callable[[], int] | None = None,
         patience: Patience | None = None,
         may_retry: Callable[[StatusRefused], bool] = lambda _: True,
     ) -> AsyncGenerator[ServerSentEvent, None]:
         """Post a JSON body and yield the events of the answer. An answer that is JSON and no event stream is one event with
         the name `body`.
 
-        `until` is asked after each event; once it is true, nothing more is yielded. `may_retry` is asked about error
-        statuses that are worth another attempt. Raises StatusRefused, Unreachable, StreamCut, BadAnswer, BadRequest. Closing
-        the generator closes the connection.
+        `until` is asked after each event; once it is true, nothing more is yielded. `said` counts what the events have said
+        so far: while it stays the same, the deadlines `first` and `between` go on running, whatever else the server sends.
+        Without it every event counts, and a comment does not. `may_retry` is asked about error statuses that are worth
+        another attempt. Raises StatusRefused, Unreachable, StreamCut, BadAnswer, BadRequest. Closing the generator closes
+        the connection.
         """
-        question = _Question(url, headers, body, patience or self.patience, may_retry)
-        async with self._answer(question) as response, aclosing(self._chunks(response, question.patience)) as chunks:
+        question, count = _Question(url, headers, body, patience or self.patience, may_retry), 0
+        heard = said or (lambda: count)
+        async with self._answer(question) as response, aclosing(self._chunks(response, question.patience, heard)) as chunks:
             media = response.headers.get("content-type", "").partition(";")[0].strip().lower()
             if media == "text/event-stream":
                 events = EventStream(self._limits.event)
                 try:
                     async for chunk in chunks:
                         for event in events.feed(chunk):
+                            count += 1
                             yield event
                             if until():
                                 await _finish(chunks)
@@ -148,6 +163,7 @@ class Transport:
         headers: Mapping[str, str],
         body: bytes,
         until: Callable[[], bool],
+        said: Callable[[], int] | None = None,
         patience: Patience | None = None,
         may_retry: Callable[[StatusRefused], bool] = lambda _: True,
     ) -> AsyncGenerator[bytes, None]:
@@ -156,8 +172,9 @@ class Transport:
         All is as in `stream_events`, with lines for events. A line without an end was cut, unless the answer calls itself
         plain JSON.
         """
-        question = _Question(url, headers, body, patience or self.patience, may_retry)
-        async with self._answer(question) as response, aclosing(self._chunks(response, question.patience)) as chunks:
+        question, count = _Question(url, headers, body, patience or self.patience, may_retry), 0
+        heard = said or (lambda: count)
+        async with self._answer(question) as response, aclosing(self._chunks(response, question.patience, heard)) as chunks:
             media = response.headers.get("content-type", "").partition(";")[0].strip().lower()
             if "json" not in media:
                 raise BadAnswer(f"The server answered with {media or 'something'} and not with lines of JSON.")
@@ -165,6 +182,7 @@ class Transport:
             try:
                 async for chunk in chunks:
                     for line in lines.feed(chunk):
+                        count += 1
                         yield line
                         if until():
                             await _finish(chunks)
@@ -218,6 +236,8 @@ class Transport:
                 pause = self._pause(attempt, error)
                 if loop.time() + pause - began > question.patience.trying:
                     raise
+                if (on_pause := ON_PAUSE.get()) is not None:
+                    on_pause(pause, f"status {error.status}" if isinstance(error, StatusRefused) else in_short(error))
                 await self._sleep(pause)
             attempt += 1
 
@@ -288,19 +308,23 @@ class Transport:
                         break
         return words[: self._limits.error]
 
-    async def _chunks(self, response: httpx.Response, patience: Patience) -> AsyncGenerator[bytes, None]:
-        """The body's bytes as they come."""
+    async def _chunks(
+        self, response: httpx.Response, patience: Patience, said: Callable[[], int] | None = None
+    ) -> AsyncGenerator[bytes, None]:
+        """The body's bytes as they come. `said` counts what whoever reads them has made of them; without it every byte
+        counts."""
         import aiohttp  # noqa: PLC0415 - imported long before
         import httpx  # noqa: PLC0415
 
         loop = asyncio.get_running_loop()
-        size, pause, end = 0, patience.first, loop.time() + patience.whole
+        size, before, since = 0, said() if said else 0, loop.time()
+        heard, pause, end = before, patience.first, since + patience.whole
         assert isinstance(response.stream, httpx.AsyncByteStream)
         pieces = aiter(response.stream)
         try:
             while True:
                 # Around the waiting alone: a deadline around the `yield` would cancel whoever consumes the chunks.
-                async with asyncio.timeout_at(min(loop.time() + pause, end)):
+                async with asyncio.timeout_at(min(since + pause, end)):
                     chunk = await anext(pieces, None)
                 if chunk is None:
                     return
@@ -308,13 +332,29 @@ class Transport:
                 if size > self._limits.body:
                     raise BadAnswer(f"The server sent more than {self._limits.body} bytes.")
                 yield chunk
-                pause = patience.between
+                if (now := said() if said else size) != heard:
+                    heard, pause, since = now, patience.between, loop.time()
         except TimeoutError as error:
-            if loop.time() >= end:
-                raise StreamCut(f"The answer was not complete within {patience.whole:.0f} seconds.") from error
-            raise StreamCut(f"The answer broke off: nothing came for {pause:.0f} seconds.") from error
+            what = "was said" if said else "came"
+            raise _late(patience, what, whole=loop.time() >= end, begun=heard != before) from error
         except (httpx.HTTPError, aiohttp.ClientError, OSError) as error:
             raise StreamCut("The answer broke off: the connection was lost.") from error
+
+
+def _late(patience: Patience, what: str, *, whole: bool, begun: bool) -> StreamCut:
+    """Return the error for an answer that missed a deadline: that of its longest time (`whole`), of its beginning or, where
+    it had `begun`, of a pause. Only after a pause is another attempt worth its time."""
+    if whole:
+        error = StreamCut(f"The answer was not complete within {patience.whole:g} seconds{patience.bound('reply_seconds')}.")
+    elif begun:
+        bound = patience.bound("between_seconds")
+        error = StreamCut(f"The answer broke off: nothing {what} for {patience.between:g} seconds{bound}.")
+    else:
+        error = StreamCut(
+            f"The answer did not begin: nothing {what} for {patience.first:g} seconds{patience.bound('first_seconds')}."
+        )
+    error.retryable = begun and not whole
+    return error
 
 
 async def _pieces(body: bytes) -> AsyncIterator[bytes]:

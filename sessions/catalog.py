@@ -1,19 +1,25 @@
 """The catalog: which sessions there are, checkpoints of their transcripts, and the message ids of each key.
 
 It is derived: whatever is missing, damaged or old in `catalog.sqlite` is read again from the journals, so the file may be
-deleted at any time. Rows live in memory while the gateway runs; what changes is written behind, at most once a second.
+deleted at any time. But it is also what remembers that a journal was there, and how far it went: that is forgotten when a
+person says so (`acknowledged.forget`), or with the file. Rows live in memory while the gateway runs; what changes is written
+behind, at most once a second.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
+from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 import msgspec
 
+from sessions.append_file import reason
 from sessions.catalog_file import Batch, CatalogFile
 from sessions.checkpoints import decode_checkpoint, encode_checkpoint
+from sessions.disk import SCARCE
 from sessions.errors import StorageFailed, UnknownSession
 from sessions.lineage import Lineage, SessionRow
 from sessions.receipt_batches import Collected, ReceiptBatch, collect, encode_batch
@@ -30,23 +36,26 @@ PAUSE = 1.0
 """Seconds that changes are collected before they are written."""
 
 
+UNSURE = SCARCE | {errno.EIO}
+"""Errors of reading a journal after which nobody knows which message ids stand in it."""
+
+
 class _Changes(msgspec.Struct, kw_only=True):
     """What is not written yet; of a session only the newest row and checkpoint."""
 
-    gone: set[str] = msgspec.field(default_factory=set)
     rows: dict[str, SessionRow] = msgspec.field(default_factory=dict)
     checkpoints: dict[str, tuple[Position, Transcript]] = msgspec.field(default_factory=dict)
     receipts: list[ReceiptBatch] = msgspec.field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return bool(self.gone or self.rows or self.checkpoints or self.receipts)
+        return bool(self.rows or self.checkpoints or self.receipts)
 
 
 class Catalog:
     """All sessions of one home. Use as an async context manager; leaving it writes everything. One process a file.
 
-    `rebuilt` says in a sentence why the file was not used, `unreadable` names the journals that could not be read, with the
-    reason, and `failure` says what keeps changes from being written just now. None of these loses anything.
+    `rebuilt` says in a sentence why the file was not used, `unreadable` names the journals that are damaged, gone or could
+    not be read, with the reason, and `failure` says what keeps changes from being written just now.
     """
 
     def __init__(self, path: Path, folder: Path) -> None:
@@ -153,7 +162,8 @@ class Catalog:
         self._dirty.set()
 
     async def receipts(self, person: str, key: str) -> Receipts:
-        """The newest message ids of a key, REMEMBERED at least, across its sessions, as their journals have them now."""
+        """The newest message ids of a key, REMEMBERED at least, across its sessions, as their journals have them now. Raises
+        StorageFailed while the process has no descriptor or memory left to read them."""
         found: list[tuple[str, Collected]] = []
         wanted = REMEMBERED
         for row in self._lineage.all_of((person, key)):
@@ -173,6 +183,8 @@ class Catalog:
         try:
             collected = await asyncio.to_thread(collect, path, stored, wanted)
         except (UnknownSession, OSError) as error:
+            if isinstance(error, OSError) and error.errno in UNSURE:  # the ids are there, and must not be taken for unknown
+                raise StorageFailed(f"{path.name} cannot be read: {reason(error)}.") from error
             self.unreadable[path] = str(error)
             return None
         self._covered[session] = collected.upto
@@ -197,14 +209,14 @@ class Catalog:
 
     async def _reconcile(self) -> None:
         """Bring the rows in line with the journals in the folder."""
-        found = await asyncio.to_thread(survey, self._folder, self._lineage.rows)
+        try:
+            found = await asyncio.to_thread(survey, self._folder, self._lineage.rows)
+        except OSError as error:
+            raise StorageFailed(f"{self._folder} cannot be listed: {reason(error)}.") from error
         self.unreadable.update(found.unreadable)
         for row in found.changed:
             self._lineage.put(row)
             self._changes.rows[row.session] = row
-        for session in found.gone:
-            self._lineage.drop(session)
-        self._changes.gone.update(found.gone)
         if self._changes:
             self._dirty.set()
         if self._lineage.rows:  # a first start, with no journals, rebuilds nothing
@@ -249,7 +261,6 @@ class Catalog:
     def _take_back(self, changes: _Changes) -> None:
         """What could not be written is tried again, under what has come since. Checkpoints are let go of: they are large."""
         later = self._changes
-        later.gone |= changes.gone
         later.rows = changes.rows | later.rows
         later.receipts = changes.receipts + later.receipts
         self._dirty.set()
@@ -257,11 +268,17 @@ class Catalog:
 
 def _encode(changes: _Changes) -> Batch:
     return Batch(
-        gone=list(changes.gone),
         rows=[(session, seal(session, msgspec.msgpack.encode(row))) for session, row in changes.rows.items()],
-        checkpoints=[(session, encode_checkpoint(session, *saved)) for session, saved in changes.checkpoints.items()],
+        checkpoints=list(_encode_checkpoints(changes.checkpoints)),
         receipts=[(b.session, b.after, b.upto.seq, encode_batch(b)) for b in changes.receipts],
     )
+
+
+def _encode_checkpoints(saved: Mapping[str, tuple[Position, Transcript]]) -> Iterator[tuple[str, bytes]]:
+    """Those that can be encoded: of a session whose journal holds a number that MessagePack has not, the journal is read."""
+    for session, (position, transcript) in saved.items():
+        with suppress(OverflowError):
+            yield session, encode_checkpoint(session, position, transcript)
 
 
 def _decode_rows(stored: list[tuple[object, object]]) -> list[SessionRow]:

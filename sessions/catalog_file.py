@@ -14,6 +14,7 @@ from typing import Any
 import aiosqlite
 import msgspec
 
+from sessions.disk import SCARCE
 from sessions.errors import StorageFailed
 from sessions.sqlite import Error, connect
 
@@ -25,7 +26,9 @@ PATIENCE = 0.5
 
 _UNUSABLE: tuple[type[Exception], ...] = (*Error, OSError)
 
-_TABLES = f"""
+TABLES = ("sessions", "checkpoints", "receipts")
+
+_LAID_OUT = f"""
 BEGIN;
 CREATE TABLE sessions (session TEXT PRIMARY KEY, sealed BLOB) WITHOUT ROWID;
 CREATE TABLE checkpoints (session TEXT PRIMARY KEY, sealed BLOB);
@@ -36,10 +39,9 @@ COMMIT;
 
 
 class Batch(msgspec.Struct, kw_only=True):
-    """What one transaction changes, values sealed. Sessions that are `gone` go first; receipts are rows of session, the seq
-    after which they begin, the seq up to which they reach, and their value."""
+    """What one transaction changes, values sealed; receipts are rows of session, the seq after which they begin, the seq up
+    to which they reach, and their value."""
 
-    gone: list[str]
     rows: list[tuple[str, bytes]]
     checkpoints: list[tuple[str, bytes]]
     receipts: list[tuple[str, int, int, bytes]]
@@ -75,6 +77,8 @@ class CatalogFile:
         await self._close()
         if "locked" in str(error):
             raise StorageFailed(f"{self._path.name} is in use by another process.") from error
+        if "unable to open" in str(error) or (isinstance(error, OSError) and error.errno in SCARCE):
+            raise StorageFailed(f"{self._path.name} cannot be opened: {error}.") from error  # which says nothing about it
         self.unused = f"{self._path.name} could not be used ({error}); it is made anew from the journals."
         try:
             await asyncio.to_thread(_set_aside, self._path)
@@ -98,8 +102,6 @@ class CatalogFile:
         db = self._db
         await db.execute("BEGIN IMMEDIATE")
         try:
-            for table in ("sessions", "checkpoints", "receipts"):
-                await db.executemany(f"DELETE FROM {table} WHERE session = ?", [(name,) for name in batch.gone])  # noqa: S608  # a name of ours
             await db.executemany("REPLACE INTO sessions VALUES (?, ?)", batch.rows)
             await db.executemany("REPLACE INTO checkpoints VALUES (?, ?)", batch.checkpoints)
             for session, after, upto, sealed in batch.receipts:
@@ -137,7 +139,7 @@ class CatalogFile:
         ((tables,),) = await self._fetch("SELECT count(*) FROM sqlite_master")
         if tables == 0:
             self.unused = self.unused or f"{self._path.name} was missing or empty; it is made anew from the journals."
-            await self._db.executescript(_TABLES)
+            await self._db.executescript(_LAID_OUT)
         elif version != LAYOUT:
             await self.remake(ValueError(f"its layout is {version}, and this version uses {LAYOUT}"))
 

@@ -20,6 +20,9 @@ from sessions.errors import StorageFailed
 
 THREADS = 8
 
+UNSYNCED = 64
+"""Journals that may be written and not yet synced: each of them, and of the threads, holds a descriptor."""
+
 
 class Commit(Protocol):
     """What the committer knows of a journal."""
@@ -125,7 +128,7 @@ class Committer:
         failure = self._broken or _attempt(journal.write)
         if failure is not None:
             self._report(journal, failure)
-        elif not self._waiting:
+        elif not self._waiting or len(self._written) >= UNSYNCED:
             self._sync(journal)
         else:
             self._written.append(journal)

@@ -65,7 +65,7 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
         back, `compacted` whether the service was sent less than the request holds: then its count is what the next one
         grows from, and nothing is learnt about texts."""
         asked = self.asked
-        if asked is None or usage is None or not (compacted or _believable(usage.input, asked.units)):
+        if asked is None or usage is None or not _believable(usage.input, asked.units, compacted):
             return msgspec.structs.replace(self, asked=None)
         calibration = self.calibration(asked.model)
         last = self._comparable(asked.units, asked.model)
@@ -96,10 +96,13 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
 _UNKNOWN = Calibration()
 
 
-def _believable(counted: int, units: Units) -> bool:
-    """Whether so many tokens can have been counted for all of a request. Some servers say 0, or leave out what they had in
-    their cache, and one that was read as an almost empty request would never be compacted."""
-    return 0 < counted <= 8 * units.total + 50_000 and 6 * counted >= units.total - units.head - units.pictures
+def _believable(counted: int, units: Units, compacted: bool) -> bool:
+    """Whether so many tokens can have been counted for all of a request, or for what a service had `compacted` of it. Some
+    servers say 0, or leave out what they had in their cache, and one that was read as an almost empty request would never be
+    compacted."""
+    if not 0 < counted <= 8 * units.total + 50_000:
+        return False
+    return compacted or 6 * counted >= units.total - units.head - units.pictures
 
 
 def _reply(estimate: float, output: int) -> tuple[int, int]:

@@ -55,7 +55,8 @@ class Cycle(msgspec.Struct, frozen=True, kw_only=True):
     did; `began` whether it is open now, and with which `trigger`.
 
     `flush` is the newest flush; `covered` the last seq that a flush of this cycle covered, 0 if none did. `failures` counts
-    what went wrong in a row, `failed_at` when it last did. `compactions` counts those that were made, the last `at`.
+    what went wrong in a row, `failed_at` when it last did. `compactions` counts those that were made, the last `at`, whose
+    summary goes into the note `noted`, empty for none.
     `owed` are the sections that the notes may lack; `flushed_bytes` how long the journal was at the newest flush or
     compaction.
     """
@@ -72,6 +73,7 @@ class Cycle(msgspec.Struct, frozen=True, kw_only=True):
     failed_at: str = ""
     compactions: int = 0
     at: str = ""
+    noted: str = ""
     owed: tuple[Owed, ...] = ()
     flushed_bytes: int = 0
 
@@ -125,6 +127,7 @@ def compacted(cycle: Cycle, recorded: Recorded, event: ContextCompacted, size: i
         covered=0,
         compactions=cycle.compactions + 1,
         at=recorded.at,
+        noted=event.path,
         flushed_bytes=size,
         owed=_owing(cycle, recorded.seq, event.path),
         **_counted(cycle, recorded, bool(event.failed), settled=bool(event.model) and not event.failed),

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+SCARCE = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
+"""Errors of a call that was not even begun: nothing was lost, and the same call may succeed a moment later."""
 
 
 def sync_content(descriptor: int) -> None:
@@ -19,9 +24,17 @@ def sync_content(descriptor: int) -> None:
 
 def sync_folder(folder: Path) -> None:
     """Make the names in a folder durable. Raises OSError."""
+    with open_folder(folder) as descriptor:
+        os.fsync(descriptor)
+
+
+@contextmanager
+def open_folder(folder: Path) -> Iterator[int]:
+    """Hold a descriptor of a folder, whose sync makes the names in it durable. Raises OSError if it cannot be opened: the
+    process may have too many files open, and then nothing was synced and nothing is lost."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        os.fsync(descriptor)
+        yield descriptor
     finally:
         os.close(descriptor)
 

@@ -4,7 +4,7 @@ SessionsError
 ├── HomeLocked       another gateway owns this home; stop it, or choose another home
 ├── StorageFailed    bytes could not be made durable; nothing of that batch was acknowledged
 ├── StorageBusy      too many bytes wait for the disk; try again shortly
-├── JournalDamaged   a line in the middle is not what was written; the file is left as it is
+├── JournalDamaged   a journal is not what was written, or is gone; what there is of it is left as it is
 └── UnknownSession   no journal has this id
 """
 
@@ -38,10 +38,11 @@ class StorageBusy(SessionsError):
 
 
 class JournalDamaged(SessionsError):
-    """A journal does not verify. `line` counts from 1; `good_seq` and `good_end` (bytes) describe the whole prefix."""
+    """A journal does not verify, or is gone. `line` counts from 1, and is 0 where it is no single line; `good_seq` and
+    `good_end` (bytes) describe the whole prefix."""
 
     def __init__(self, path: Path, line: int, reason: str, *, good_seq: int = 0, good_end: int = 0) -> None:
-        super().__init__(f"{path.name}, line {line}: {reason}")
+        super().__init__(f"{path.name}, line {line}: {reason}" if line else f"{path.name}: {reason}")
         self.path = path
         self.line = line
         self.reason = reason

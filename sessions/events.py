@@ -292,7 +292,7 @@ class ContextCompacted(_Kind, tag="context_compacted", frozen=True, kw_only=True
 
 class NoteAppended(_Kind, tag="note_appended", frozen=True, kw_only=True):
     """What the event `of` (a `memory_flushed` or `context_compacted`, or a `message_received` that asks to remember
-    something) had for the note at `path` stands there."""
+    something) had for a note stands in the file `path`."""
 
     of: int
     path: str
@@ -314,12 +314,14 @@ class CompactionReverted(_Kind, tag="compaction_reverted", frozen=True, kw_only=
 
 
 class SessionForked(_Kind, tag="session_forked", frozen=True, kw_only=True):
-    """This journal began as a copy of the first `parent_seq` lines of `parent`; from here on it is a session of its own."""
+    """This journal began as a copy of the first `parent_seq` lines of `parent`; from here on it is a session of its own.
+    The messages `left` waited there for their turn, which they have in the parent alone."""
 
     session: str
     key: str
     parent: str
     parent_seq: int
+    left: tuple[int, ...] = ()
 
 
 class ReplyDelivered(_Kind, tag="reply_delivered", frozen=True, kw_only=True):

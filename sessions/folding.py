@@ -144,7 +144,9 @@ def _changes(  # noqa: PLR0911, PLR0912 - one arm for each kind
                 "opened_at": recorded.at,
                 "succeeds": None,
                 "closed": None,
-                "owed": (),  # the parent delivers what it owes
+                "waiting": (),  # what waits, and what is owed to channels and notes, is the parent's
+                "owed": (),
+                "cycle": msgspec.structs.replace(t.cycle, owed=()),
                 "usage": Usage(),
                 "spent": {},
                 "inherited": t.inherited + t.usage,

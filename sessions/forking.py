@@ -14,7 +14,7 @@ import msgspec
 
 from sessions.disk import sync_folder, write_new
 from sessions.errors import JournalDamaged, SessionsError, StorageFailed
-from sessions.events import Recorded, SessionForked
+from sessions.events import MessageReceived, Recorded, SessionForked
 from sessions.folding import evolve
 from sessions.lines import BLOCK
 from sessions.recorder import stamp
@@ -51,13 +51,15 @@ def fork_key(key: str, used: Container[str]) -> str:
 
 
 def fork(parent: Path, session: str, key: str, now: datetime, *, at: int | None = None, exactly: bool = True) -> Fork:
-    """Copy a journal up to event `at`, which must stand where nothing is left to do (by default the last such event), into
-    that of a new session beside it; returns once it is durable. With `exactly` false it is the last such event up to `at`.
-    Raises CannotFork, UnknownSession, StorageFailed, JournalDamaged."""
+    """Copy a journal up to event `at`, which must stand between turns (by default the last such event), into that of a new
+    session beside it; returns once it is durable. With `exactly` false it is the last such event up to `at`. Messages that
+    waited for their turn there are answered in the parent alone. Raises CannotFork, UnknownSession, StorageFailed,
+    JournalDamaged."""
     with reading(parent) as descriptor:
-        last = _place(descriptor, parent, at, exactly=exactly)
+        places = _place(descriptor, parent, at, exactly=exactly)
+        last = places.last
         made = Fork(session=session, key=key, parent=parent.stem, parent_seq=last.seq)
-        event = SessionForked(session=session, key=key, parent=parent.stem, parent_seq=last.seq)
+        event = SessionForked(session=session, key=key, parent=parent.stem, parent_seq=last.seq, left=places.left)
         line, _ = encode(Recorded(seq=last.seq + 1, at=stamp(now), turn=None, event=event), last.sum)
         try:
             _write(parent.with_name(f"{session}.jsonl"), _copied(descriptor, last.offset, line))
@@ -77,24 +79,29 @@ def _write(path: Path, content: Iterator[bytes]) -> None:
 
 
 class _Places:
-    """Goes through a journal's lines, as far as `here`; `last` is the last event, up to `at`, behind which nothing was left
-    to do."""
+    """Goes through a journal's lines, as far as `here`. `last` is the last event, up to `at`, behind which no turn and no
+    compaction was running, and `left` are the messages that waited there. Their answers, and what else was owed there, stay
+    with the parent. A message is no such place: it would be copied only to be left."""
 
     def __init__(self, at: int | None) -> None:
         self.last = self.here = START
+        self.left: tuple[int, ...] = ()
         self._at = at
         self._transcript = Transcript()
 
     def __call__(self, line: bytes) -> None:
         here = self.here
-        if self._at is None or here.seq < self._at:
-            self._transcript = evolve(self._transcript, decode(line), len(line))
         self.here = Position(seq=here.seq + 1, offset=here.offset + len(line), sum=line[-19:-3])
-        if (self._at is None or self.here.seq <= self._at) and self._transcript.finished:
-            self.last = self.here
+        if self._at is None or here.seq < self._at:
+            recorded = decode(line)
+            self._transcript = folded = evolve(self._transcript, recorded, len(line))
+            running = folded.open_turn is not None or folded.cycle.open
+            if not running and not isinstance(recorded.event, MessageReceived):
+                self.last = self.here
+                self.left = tuple(waiting.seq for waiting in folded.waiting)
 
 
-def _place(descriptor: int, path: Path, at: int | None, *, exactly: bool) -> Position:
+def _place(descriptor: int, path: Path, at: int | None, *, exactly: bool) -> _Places:
     places = _Places(at)
     try:
         verify_lines(descriptor, path, START, os.fstat(descriptor).st_size, places)
@@ -110,7 +117,7 @@ def _place(descriptor: int, path: Path, at: int | None, *, exactly: bool) -> Pos
         raise CannotFork(f"Event {at} of {path.stem} does not stand between turns; {before}.")
     if not places.last.seq:
         raise CannotFork(f"{path.stem} has nothing that could be forked.")
-    return places.last
+    return places
 
 
 def _copied(descriptor: int, end: int, line: bytes) -> Iterator[bytes]:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from sessions.append_file import AppendFile
+from sessions.append_file import AppendFile, gone
 from sessions.committer import Committer
 from sessions.errors import JournalDamaged, StorageFailed, UnknownSession
 from sessions.mending import create_to_append, open_to_append, report_damage
@@ -131,14 +131,11 @@ class Journal:
             return
         self._failure = failure
         self._committer.pending -= self.end - self.durable
-        if not self._under_way:  # else it closed itself, or a thread is still using it
-            self._file.close()
         self._let_go()
         self._told_failed(failure)
 
     def _let_go_when_done(self) -> None:
         if self._closed is not None and self.durable == self.end and self._failure is None:
-            self._file.close()  # all of it is synced, so nothing is left that could block the loop
             self._let_go()
 
     def _let_go(self) -> None:
@@ -154,10 +151,14 @@ class Journal:
 
 
 class Journals:
-    """The journals of one home, a `Store`: `folder/<session>.jsonl`. Torn tails and reports of damage go to `quarantine`."""
+    """The journals of one home, a `Store`: `folder/<session>.jsonl`. Torn tails and reports of damage go to `quarantine`.
 
-    def __init__(self, folder: Path, quarantine: Path, committer: Committer) -> None:
+    The folder must be there. If it vanishes that is a fatal failure of the storage, unless `essential` is false.
+    """
+
+    def __init__(self, folder: Path, quarantine: Path, committer: Committer, *, essential: bool = True) -> None:
         self._folder = folder
+        self._essential = essential
         self._quarantine = quarantine
         self._committer = committer
         self._held: set[str] = set()
@@ -184,26 +185,51 @@ class Journals:
             report_damage(damage, self._quarantine)
             raise
 
+    async def missing(self, session: str) -> JournalDamaged:
+        """Report in `quarantine` that a journal that should be there is not, and return the error for it. Raises
+        StorageFailed where the whole folder is gone."""
+        path = self.path(session)
+        if not await asyncio.to_thread(path.parent.is_dir):
+            failure = gone(path, essential=self._essential)
+            if failure.fatal:
+                self._committer.fail(failure)
+            raise failure
+        damage = JournalDamaged(path, 0, "it is gone, with all that was acknowledged in it")
+        await asyncio.to_thread(report_damage, damage, self._quarantine)
+        return damage
+
     async def create(self, session: str) -> Journal:
         """A new and empty journal; see `Store.create`. Its name in the folder becomes durable with its first line."""
         path = self.path(session)
-        file = await self._hold(session, lambda: create_to_append(path), lambda file: _take_away(file, path))
+        file = await self._hold(
+            session,
+            lambda: create_to_append(path, essential=self._essential),
+            lambda _: path.unlink(missing_ok=True),  # it holds nothing yet
+        )
         return self._journal(session, path, file)
 
     async def open(
-        self, session: str, *, after: Position = START, fold: Callable[[bytes], None], trusted: bool = False
+        self,
+        session: str,
+        *,
+        after: Position = START,
+        fold: Callable[[bytes], None],
+        trusted: bool = False,
+        least: int = 0,
     ) -> tuple[Journal, Position]:
         """Open a journal; see `Store.open`. `trusted`: its size and time of change are those it had when it was last made
-        durable, so its end need not be written again. StorageFailed also where it is open already."""
+        durable, so its end need not be written again. StorageFailed also where it is open already, JournalDamaged also where
+        it ends before seq `least`, which was acknowledged."""
         path = self.path(session)
         file, last = await self._hold(
             session,
-            lambda: open_to_append(path, self._quarantine, after, fold, trusted=trusted),
-            lambda opened: opened[0].close(),
+            lambda: open_to_append(
+                path, self._quarantine, after, fold, trusted=trusted, least=least, essential=self._essential
+            ),
         )
         return self._journal(session, path, file), last
 
-    async def _hold(self, session: str, work: Callable[[], T], undo: Callable[[T], None]) -> T:
+    async def _hold(self, session: str, work: Callable[[], T], undo: Callable[[T], None] = lambda _: None) -> T:
         """Do `work` in a thread, with the session held by nobody else. It is finished even if the caller is cancelled, and
         then undone."""
         if session in self._held:
@@ -237,11 +263,4 @@ class Journals:
             return Journal(file, path, self._committer, lambda: self._held.discard(session))
         except StorageFailed:
             self._held.discard(session)
-            file.close()
             raise
-
-
-def _take_away(file: AppendFile, path: Path) -> None:
-    """Undo the making of a file that holds nothing yet."""
-    file.close()
-    path.unlink(missing_ok=True)

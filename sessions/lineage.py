@@ -41,6 +41,12 @@ class SessionRow(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
         """Whose and which conversation this is."""
         return self.person, self.key
 
+    @property
+    def acknowledged(self) -> int:
+        """The seq up to which the journal is known to have been durable: a head that nobody has verified may stand in a
+        tail that was never synced."""
+        return self.head if self.mtime_ns else 1
+
 
 class Lineage:
     """All rows, by session and by name. Every question costs no more than the sessions of one name."""
@@ -63,11 +69,6 @@ class Lineage:
         if row.succeeds is not None:
             self._successors.setdefault(row.succeeds.session, set()).add(row.session)
         self._current.pop(row.name, None)
-
-    def drop(self, session: str) -> None:
-        """Forget a session; an unknown one is no error."""
-        if (row := self.rows.pop(session, None)) is not None:
-            self._unlink(row)
 
     def current(self, name: Name) -> SessionRow | None:
         """The session that takes the name's messages: the one that no other succeeds, the newest of several."""

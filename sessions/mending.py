@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import stat
@@ -9,25 +10,33 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from sessions.append_file import AppendFile, reason, sync_failed
-from sessions.disk import make_folder, sync_content, sync_folder, write_new
+from sessions.append_file import AppendFile, gone, reason, sync_failed
+from sessions.disk import open_folder, sync_content, write_new
 from sessions.errors import JournalDamaged, StorageFailed, UnknownSession
 from sessions.lines import lines_from, start_of_line
 from sessions.store import Position
-from sessions.verifying import verify_lines, verify_position
+from sessions.verifying import damaged, verify_lines, verify_position
 
 SUSPECT = 256 * 1024
 """Bytes at the end that an earlier process may have lost in a failed sync, though they can still be read."""
 
 
 def open_to_append(
-    path: Path, quarantine: Path, after: Position, fold: Callable[[bytes], None], *, trusted: bool
+    path: Path,
+    quarantine: Path,
+    after: Position,
+    fold: Callable[[bytes], None],
+    *,
+    trusted: bool,
+    least: int = 0,
+    essential: bool = True,
 ) -> tuple[AppendFile, Position]:
     """Verify a journal behind `after`, giving each line to `fold`; set a torn tail aside in `quarantine` and cut it; make
-    all that is left durable. Returns the file and its last position. For a thread, not the event loop.
+    all that is left durable. Returns the file, closed, and its last position. For a thread, not the event loop.
 
     `trusted` says that the file is known to be as it was when it was last made durable: one sync suffices. Otherwise its
     end is written again first, because after a failed sync the kernel shows pages as clean that never reached the disk.
+    `least` is the seq up to which it was acknowledged: a journal that ends before is damaged, and nothing of it is touched.
 
     Raises UnknownSession, StorageFailed, JournalDamaged (after a report in `quarantine`), and whatever `fold` raises.
     """
@@ -36,31 +45,33 @@ def open_to_append(
         size = os.fstat(descriptor).st_size
         verify_position(descriptor, path, after, size)
         last = verify_lines(descriptor, path, after, size, fold)
+        if last.seq < least:
+            raise damaged(path, last, f"acknowledged events are missing: it ends with event {last.seq} and had {least}")
         if last.offset < size:
             _set_aside(descriptor, path, quarantine, last.offset, size)
             _cut(descriptor, path, last.offset)
         _settle(descriptor, path, last.offset, trusted=trusted)
     except JournalDamaged as damage:
-        os.close(descriptor)
         report_damage(damage, quarantine)
         raise
     except OSError as error:
-        os.close(descriptor)
         raise StorageFailed(f"{path.name} could not be opened: {reason(error)}.") from error
-    except BaseException:
+    finally:
         os.close(descriptor)
-        raise
-    return AppendFile(descriptor, path, last.offset, fresh=False), last
+    return AppendFile(path, last.offset, fresh=False, essential=essential), last
 
 
-def create_to_append(path: Path) -> AppendFile:
-    """Make an empty journal; its name becomes durable with its first line. Raises StorageFailed, also if it exists."""
+def create_to_append(path: Path, *, essential: bool = True) -> AppendFile:
+    """Make an empty journal in a folder that is there; its name becomes durable with its first line. Raises StorageFailed,
+    also if it exists."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
-        make_folder(path.parent)
-        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
-        return AppendFile(os.open(path, flags, 0o600), path, 0, fresh=True)
+        os.close(os.open(path, flags, 0o600))
+    except FileNotFoundError as error:
+        raise gone(path, essential=essential) from error
     except OSError as error:
         raise StorageFailed(f"{path.name} could not be made: {reason(error)}.") from error
+    return AppendFile(path, 0, fresh=True, essential=essential)
 
 
 def _open(path: Path) -> int:
@@ -93,12 +104,13 @@ def _settle(descriptor: int, path: Path, end: int, *, trusted: bool) -> None:
     if not trusted and end:
         begin = min(max(0, end - SUSPECT), start_of_line(descriptor, end))
         _write_again(descriptor, os.pread(descriptor, end - begin, begin), begin)
-    try:
-        sync_content(descriptor)
-        if not trusted:
-            sync_folder(path.parent)
-    except OSError as error:
-        raise sync_failed(path, error) from error
+    with contextlib.nullcontext() if trusted else open_folder(path.parent) as folder:
+        try:
+            sync_content(descriptor)
+            if folder is not None:
+                os.fsync(folder)
+        except OSError as error:
+            raise sync_failed(path, error) from error
 
 
 def _write_again(descriptor: int, content: bytes, offset: int) -> None:

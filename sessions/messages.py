@@ -5,6 +5,7 @@ These are values without any provider's wire format. Each provider plugin encode
 
 from __future__ import annotations
 
+import math
 from typing import Any, TypeAlias
 
 import msgspec
@@ -66,12 +67,34 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
     parameters: dict[str, Any]
 
 
+MOST = 2**53 - 1
+"""The largest count: every reader of JSON and MessagePack holds it exactly."""
+
+
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
-    """Tokens of one request as the provider counted them; `cached` is the part of `input` read from its cache."""
+    """Tokens of one request as the provider counted them; `cached` is the part of `input` read from its cache. A count that
+    is out of range becomes the nearest bound, 0 or 2**53 - 1."""
 
     input: int = 0
     output: int = 0
     cached: int = 0
 
+    def __post_init__(self) -> None:
+        # Here, since a provider may say anything, and a log that is decoded may hold it.
+        for name in ("input", "output", "cached"):
+            if type(value := getattr(self, name)) is not int or not 0 <= value <= MOST:
+                msgspec.structs.force_setattr(self, name, count_of(value) or 0)
+
     def __add__(self, other: Usage) -> Usage:
         return Usage(input=self.input + other.input, output=self.output + other.output, cached=self.cached + other.cached)
+
+
+def count_of(value: object) -> int | None:
+    """Return the count of tokens that a server or a log gives, moved into 0 to `MOST`; None if it is no number."""
+    if isinstance(value, int):
+        return min(max(int(value), 0), MOST)
+    try:
+        number = float(value) if isinstance(value, str | float) else math.nan
+    except ValueError:
+        return None
+    return None if math.isnan(number) else int(min(max(number, 0), MOST))

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from sessions.catalog import Catalog
-from sessions.errors import JournalDamaged
+from sessions.errors import JournalDamaged, UnknownSession
 from sessions.folding import evolve
 from sessions.journal import Journal, Journals
 from sessions.store import START, Position
@@ -41,7 +41,19 @@ class _Fold:
 
 
 async def open_session(journals: Journals, catalog: Catalog, session: str) -> OpenedSession:
-    """Open an existing session. Raises UnknownSession, StorageFailed, JournalDamaged."""
+    """Open an existing session. Raises UnknownSession, StorageFailed, JournalDamaged: the latter also where the catalog
+    knows of more than there is."""
+    row = catalog.row(session)
+    try:
+        return await _last(journals, catalog, session, row.acknowledged if row else 0)
+    except UnknownSession as unknown:
+        if row is None:
+            raise
+        raise await journals.missing(session) from unknown
+
+
+async def _last(journals: Journals, catalog: Catalog, session: str, least: int) -> OpenedSession:
+    """Open a session from its last checkpoint on, or from its beginning where there is none that its journal confirms."""
     path = journals.path(session)
     verified = catalog.vouches(session)
     if not verified and _size(path) <= VERIFIED_FIRST:
@@ -50,21 +62,30 @@ async def open_session(journals: Journals, catalog: Catalog, session: str) -> Op
     checkpoint = await catalog.checkpoint(session)
     if checkpoint is not None:
         try:
-            return await _open(journals, catalog, session, *checkpoint, verified=verified)
+            return await _open(journals, catalog, session, *checkpoint, least=least, verified=verified)
         except JournalDamaged as damaged:
             if damaged.line:
                 raise
-            # The checkpoint, which is derived, disagrees with the journal: only the journal is asked.
-            await _check_nothing_is_missing(journals, session, checkpoint[0])
-    return await _open(journals, catalog, session, START, Transcript(), verified=True)
+            # The checkpoint, which is derived, disagrees with the journal: only the journal is asked. But it must not have
+            # lost events that the checkpoint had.
+            least = max(least, checkpoint[0].seq)
+    return await _open(journals, catalog, session, START, Transcript(), least=least, verified=True)
 
 
 async def _open(
-    journals: Journals, catalog: Catalog, session: str, after: Position, transcript: Transcript, *, verified: bool
+    journals: Journals,
+    catalog: Catalog,
+    session: str,
+    after: Position,
+    transcript: Transcript,
+    *,
+    least: int,
+    verified: bool,
 ) -> OpenedSession:
     fold = _Fold(transcript)
+    trusted = catalog.vouches(session)
     try:
-        log, last = await journals.open(session, after=after, fold=fold, trusted=catalog.vouches(session))
+        log, last = await journals.open(session, after=after, fold=fold, trusted=trusted, least=least)
     except InvalidLine as error:
         line = fold.transcript.head + 1
         raise JournalDamaged(journals.path(session), line, str(error), good_seq=line - 1) from error
@@ -81,14 +102,6 @@ def unfolded(path: Path, unfolding: Unfolding, *, upto: int) -> Transcript:
     with reading(path) as descriptor:
         verify_lines(descriptor, path, START, upto, fold)
     return fold.transcript
-
-
-async def _check_nothing_is_missing(journals: Journals, session: str, checkpoint: Position) -> None:
-    """A journal that ends before its checkpoint has lost acknowledged events: that is damage, and stays as it is."""
-    path, last = journals.path(session), (await journals.verify(session)).last
-    if last.seq < checkpoint.seq:
-        reason = f"acknowledged events are missing: it ends at {last.seq} and had {checkpoint.seq}"
-        raise JournalDamaged(path, last.seq + 1, reason, good_seq=last.seq, good_end=last.offset)
 
 
 def _size(path: Path) -> int:

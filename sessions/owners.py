@@ -99,7 +99,7 @@ def _read(place: Path) -> Attachment | None:
     """What a record says; None if there is none, or nothing that we wrote."""
     try:
         return msgspec.json.decode(place.read_bytes(), type=Attachment)
-    except (FileNotFoundError, msgspec.MsgspecError):
+    except (FileNotFoundError, msgspec.MsgspecError, UnicodeError):
         return None
 
 

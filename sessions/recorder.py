@@ -37,11 +37,20 @@ class _Line(msgspec.Struct, frozen=True):
 class Recorder:
     """One session's writing hand. `transcript` holds what was noted; `durable` is the last seq that is on the disk.
 
+    `clean` returns each event as it may be kept, mostly unchanged.
+
     `note` does everything up to queueing in one step without an await, so events stand in the log in the order in which
     they were noted, and the transcript is never ahead of the log's own queue.
     """
 
-    def __init__(self, log: Log, position: Position, transcript: Transcript, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self,
+        log: Log,
+        position: Position,
+        transcript: Transcript,
+        now: Callable[[], datetime],
+        clean: Callable[[Event], Event] = lambda event: event,
+    ) -> None:
         self.log = log
         self.transcript = transcript
         self.durable = position.seq
@@ -51,6 +60,7 @@ class Recorder:
         """The transcript at `position`: never ahead of the disk."""
         self.failure: StorageFailed | None = None
         self._now = now
+        self._clean = clean
         self._sum = position.sum
         self._seq = position.seq
         self._pending: deque[tuple[_Line, bytes, Transcript]] = deque()
@@ -76,7 +86,7 @@ class Recorder:
         if self.failure is not None:
             raise self.failure
         assert onto is None or onto.head == self._seq
-        recorded = Recorded(seq=self._seq + 1, at=stamp(self._now()), turn=turn, event=event)
+        recorded = Recorded(seq=self._seq + 1, at=stamp(self._now()), turn=turn, event=self._clean(event))
         line, digest = encode(recorded, self._sum)
         if len(line) > LONGEST_LINE:
             raise LineTooLong(f"an event of {len(line)} bytes is too large for the log")

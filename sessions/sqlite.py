@@ -38,6 +38,18 @@ def in_memory() -> Any:
     return _copy.connect(":memory:")
 
 
+def lacks_full_text() -> str:
+    """Return why this SQLite cannot index words, as the end of a sentence; empty where it can. Takes a millisecond."""
+    connection = in_memory()
+    try:
+        connection.execute("CREATE VIRTUAL TABLE words USING fts5 (text, tokenize = 'trigram')")
+    except Error:
+        return "this Python's SQLite has no full-text search (FTS5)"
+    finally:
+        connection.close()
+    return ""
+
+
 def connect(path: Path, *, patience: float) -> aiosqlite.Connection:
     """A connection, to be entered with `async with`, in which transactions are begun and ended by hand. It waits `patience`
     seconds for another's lock before it raises `Unavailable`."""

@@ -19,21 +19,21 @@ from sessions.wire import InvalidLine, decode, is_whole
 
 
 class Survey(msgspec.Struct, frozen=True, kw_only=True):
-    """`changed`: the sessions whose journal is new or differs from its row. `gone`: those without a journal. `unreadable`:
-    journals that do not say whose they are, each with the reason."""
+    """`changed`: the sessions whose journal is new or differs from its row. `unreadable`: journals that do not say whose
+    they are, are gone, or end before what was acknowledged, each with the reason."""
 
     changed: list[SessionRow]
-    gone: list[str]
     unreadable: dict[Path, str]
 
 
 def survey(folder: Path, known: Mapping[str, SessionRow]) -> Survey:
     """Compare the folder's journals with the rows, by size and time, and read those that differ. Blocks; reads only.
 
-    A known session whose first line can no longer be read keeps its row: its key must answer that the log is damaged, and
-    not begin anew as if nothing had been there. Raises OSError where the folder cannot be listed.
+    A known session keeps its row where its journal is gone, ends before what was acknowledged, or no longer says whose it
+    is: its key must answer that the log is damaged, and not begin anew as if nothing had been there. Raises OSError where
+    the folder cannot be listed.
     """
-    found = Survey(changed=[], gone=[], unreadable={})
+    found = Survey(changed=[], unreadable={})
     present: set[str] = set()
     for entry in _journals(folder):
         session = entry.name.removesuffix(".jsonl")
@@ -42,15 +42,23 @@ def survey(folder: Path, known: Mapping[str, SessionRow]) -> Survey:
         try:
             now = entry.stat(follow_symlinks=False)
             if row is None or (row.size, row.mtime_ns) != (now.st_size, now.st_mtime_ns):
-                found.changed.append(read_row(Path(entry.path), now))
+                found.changed.append(_confirmed(read_row(Path(entry.path), now), row))
         except (InvalidLine, OSError) as error:
             found.unreadable[Path(entry.path)] = str(error)
             if row is not None:
-                found.changed.append(msgspec.structs.replace(row, mtime_ns=0, settled=False))
+                found.changed.append(msgspec.structs.replace(row, settled=False))
         except UnknownSession:
             present.discard(session)
-    found.gone.extend(known.keys() - present)
+    for session in sorted(known.keys() - present):
+        found.unreadable[folder / f"{session}.jsonl"] = "it is gone"
     return found
+
+
+def _confirmed(read: SessionRow, known: SessionRow | None) -> SessionRow:
+    """What a journal says of a session, unless it lacks events that were acknowledged."""
+    if known is not None and read.head < known.acknowledged:
+        raise InvalidLine(f"it ends with event {read.head}, and event {known.acknowledged} was acknowledged")
+    return read
 
 
 def _journals(folder: Path) -> list[os.DirEntry[str]]:

@@ -24,7 +24,7 @@ from sessions.growing import Growing, plain
 from sessions.messages import Message, Usage
 from sessions.view import View
 
-FOLD = 14
+FOLD = 15
 """The version of this fold. A checkpoint of another version is not used."""
 
 

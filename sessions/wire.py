@@ -10,10 +10,14 @@ from __future__ import annotations
 
 import re
 from hashlib import blake2b
+from typing import TypeVar
 
 import msgspec
 
 from sessions.events import KINDS, Event, Foreign, Recorded
+from sessions.messages import count_of
+
+E = TypeVar("E", bound=msgspec.Struct)
 
 CLOSING = 27
 """Bytes of a line's end that its sum does not cover."""
@@ -38,7 +42,7 @@ class _Envelope(msgspec.Struct, frozen=True):
 
 
 _envelope = msgspec.json.Decoder(_Envelope).decode
-_event = {kind: msgspec.json.Decoder(type_).decode for kind, type_ in KINDS.items()}
+_event = {kind: msgspec.json.Decoder(type_) for kind, type_ in KINDS.items()}
 
 
 def encode(recorded: Recorded, previous: bytes) -> tuple[bytes, bytes]:
@@ -103,11 +107,24 @@ def decode(line: bytes) -> Recorded:
     """Parse one line; its sum is not looked at. InvalidLine where a known kind lacks or mistypes a field."""
     try:
         envelope = _envelope(line)
-        parse = _event.get(envelope.kind)
-        event: Event | Foreign = parse(line) if parse else Foreign(kind=envelope.kind, line=bytes(line))
+        decoder = _event.get(envelope.kind)
+        event: Event | Foreign = parsed(line, decoder) if decoder else Foreign(kind=envelope.kind, line=bytes(line))
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise InvalidLine(f"it cannot be read: {error}") from error
     return Recorded(seq=envelope.seq, at=envelope.at, turn=envelope.turn, event=event)
+
+
+def parsed(line: bytes, decoder: msgspec.json.Decoder[E]) -> E:
+    """Parse the fields of an event. Counts of a usage that are no integers, which earlier versions wrote as a provider gave
+    them, are read as `count_of` has them. Raises MsgspecError."""
+    try:
+        return decoder.decode(line)
+    except msgspec.ValidationError:
+        fields = msgspec.json.decode(line)
+        if not isinstance(usage := fields.get("usage"), dict):
+            raise
+        counts = {name: count_of(value) or 0 for name, value in usage.items()}
+        return msgspec.convert(fields | {"usage": counts}, decoder.type)
 
 
 def carriable(text: str) -> str:

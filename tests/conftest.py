@@ -2,8 +2,41 @@
 
 from __future__ import annotations
 
+import os
+import resource
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+import pytest
 from hypothesis import HealthCheck, settings
+
+from plugins import secrets
 
 # A machine that is busy with other things is no fault of what is tested.
 settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("house")
+
+
+@pytest.fixture
+def take_all_descriptors() -> Iterator[Callable[[], None]]:
+    """Takes every descriptor that is left when it is called, until the test ends."""
+    limits, taken = resource.getrlimit(resource.RLIMIT_NOFILE), list[int]()
+
+    def fill() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, limits[1]))
+        with suppress(OSError):
+            while True:
+                taken.append(os.open("/", os.O_RDONLY))
+
+    yield fill
+    for descriptor in taken:
+        os.close(descriptor)
+    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+@pytest.fixture(autouse=True)
+def _secrets_of_one_test() -> Iterator[None]:
+    """What one test hides is no secret of the next."""
+    before = secrets._whole, secrets._parts
+    yield
+    secrets._whole, secrets._parts = before

@@ -76,7 +76,7 @@ def lines_of(events: Sequence[Event | tuple[Event, int]]) -> list[bytes]:
 
 
 def opened(session: str = "20261121-120000-aaaaaa", key: str = "main", **fields: Any) -> SessionOpened:
-    return SessionOpened(format=1, session=session, key=key, person="owner", **fields)
+    return SessionOpened(**{"format": 1, "session": session, "key": key, "person": "owner", **fields})
 
 
 def received(text: str, id_: str = "m1") -> MessageReceived:

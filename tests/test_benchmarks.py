@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 
 import pytest
 from aiohttp import web
+from pytest_aiohttp import AiohttpServer
 
 from benchmarks import long
 from benchmarks.__main__ import BENCHMARKS, code
@@ -56,9 +57,8 @@ def recorded_session(turns: int) -> list[dict[str, Any]]:
 
 
 @pytest.fixture
-async def serve() -> AsyncIterator[Serve]:
+def serve(aiohttp_server: AiohttpServer) -> Serve:
     """Start a websocket server that answers a message with the given frames, and give its port."""
-    runners = []
 
     async def start(*frames: str, status: int = 101) -> int:
         async def enter(request: web.Request) -> web.StreamResponse:
@@ -75,15 +75,11 @@ async def serve() -> AsyncIterator[Serve]:
 
         app = web.Application()
         app.router.add_get("/ws", enter)
-        runners.append(web.AppRunner(app, shutdown_timeout=0.1))
-        await runners[-1].setup()
-        await web.TCPSite(runners[-1], "127.0.0.1", 0).start()
-        port: int = runners[-1].addresses[0][1]
+        port = (await aiohttp_server(app, shutdown_timeout=0.1)).port
+        assert port
         return port
 
-    yield start
-    for runner in runners:
-        await runner.cleanup()
+    return start
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)

@@ -195,8 +195,8 @@ def test_the_ci_script_runs_check_and_test_and_can_be_started() -> None:
     script = ROOT / ".ci" / "run"
     assert script.stat().st_mode & stat.S_IXUSR
     subprocess.run(["bash", "-n", script], check=True)
-    called = re.findall(r"^make (?:VENV=\S+ )?([\w-]+(?: \w+)*?)(?: [>2].*)?$", script.read_text(), re.MULTILINE)
-    assert called == ["model multilingual", "check", "test-backends", "test"]
+    called = re.findall(r"^make (?:VENV=\S+ )?([\w-]+)", script.read_text(), re.MULTILINE)
+    assert called == ["check", "test-backends", "test"]
 
 
 def test_the_next_steps_are_programs_that_exist(tmp_path: Path) -> None:

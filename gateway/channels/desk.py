@@ -10,9 +10,9 @@ import structlog
 
 from gateway.conversations.chat import Incoming
 from gateway.conversations.switchboard import Switchboard
-from gateway.door.people import OWNER
 from gateway.errors import Busy, GatewayError, sentence_of
 from plugins.channel import Arrival, NotTaken
+from plugins.workspace import OWNER
 from sessions.errors import SessionsError
 from sessions.wire import carriable
 

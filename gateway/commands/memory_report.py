@@ -9,27 +9,28 @@ from gateway.commands.status import count_of, span
 from plugins.command_contract import MemoryFound, MemoryReport, NoteEntry
 from plugins.facts.facts import Facts
 from plugins.memory.memory import Memory
-from plugins.memory.notes import MAIN, Notes
-from plugins.memory.remarks import remarks_on
+from plugins.memory.notes import Notes
+from plugins.memory.remarks import found_without_vectors, how_found, remarks_on
 from plugins.memory.scope import Scope
 
 LATEST = 5
 """Notes that are listed, those that changed last."""
 
 
-async def memory_report(memory: Memory, notes: Notes, now: datetime, *, private: bool) -> MemoryReport:
-    """What there is; `MEMORY.md` is listed in private chats only."""
+async def memory_report(memory: Memory, notes: Notes, now: datetime, scope: Scope) -> MemoryReport:
+    """What there is of the notes that are in the scope, and of everything else, at this time, which is in the time zone of
+    the people here."""
     await memory.look()
     state, provider = memory.state, memory.provider()
-    latest = await asyncio.to_thread(_latest, notes, now, private=private)
-    sessions = state.by_source.get("sessions", 0)
+    entries = await asyncio.to_thread(_entries, notes, now, scope)
     return MemoryReport(
-        notes=state.documents - sessions,
-        sessions=sessions,
+        notes=(len(entries) if Notes.name in state.by_source else 0) + state.by_source.get("extra", 0),
+        sessions=state.by_source.get("sessions", 0),
         chunks=state.chunks,
-        how=f"by words and by meaning ({provider.name}:{provider.model()})" if provider else "by words",
-        latest=latest,
-        remarks=tuple(remarks_on(state, by_vectors=provider is not None, missed="", by_words=True)),
+        how=how_found(f"{provider.name}:{provider.model()}" if provider else "", by_words=memory.by_words),
+        latest=tuple(entries[:LATEST]),
+        remarks=tuple(remarks_on(state, scope, by_vectors=provider is not None, missed="", by_words=memory.by_words)),
+        today=now.date(),
     )
 
 
@@ -42,7 +43,7 @@ def memory_in_short(memory: Memory) -> str:
     what = f"{count_of(state.documents - sessions, 'note')} and {count_of(sessions, 'session')}"
     chunks = count_of(state.chunks, "chunk")
     if provider is None:
-        return f"{what} in {chunks}, found by their words"
+        return f"{what} in {chunks}, {found_without_vectors(by_words=memory.by_words)}"
     some = f"{state.chunks - state.unembedded:,} of " if state.unembedded else ""
     return f"{what} in {some}{chunks} with vectors by {provider.name}:{provider.model()}"
 
@@ -63,16 +64,17 @@ async def memory_found(memory: Memory, query: str, scope: Scope) -> MemoryFound:
     return MemoryFound(hits=tuple((hit.citation, hit.chunk.text) for hit in found.hits), remarks=found.remarks)
 
 
-def _latest(notes: Notes, now: datetime, *, private: bool) -> tuple[NoteEntry, ...]:
+def _entries(notes: Notes, now: datetime, scope: Scope) -> list[NoteEntry]:
+    """The notes in the scope, the one that was changed last first."""
     entries = []
     for path, stamp in notes.there({}).stamps.items():
-        nanoseconds, size, _ = map(int, stamp.split("."))
-        if private or path != MAIN:
+        nanoseconds, size = map(int, stamp.split(".")[:2])
+        if scope.reads(path):
             entries.append((nanoseconds, path, size))
-    return tuple(
+    return [
         NoteEntry(path=path, bytes=size, changed=f"{span(_seconds_since(nanoseconds, now))} ago")
-        for nanoseconds, path, size in sorted(entries, reverse=True)[:LATEST]
-    )
+        for nanoseconds, path, size in sorted(entries, reverse=True)
+    ]
 
 
 def _seconds_since(nanoseconds: int, now: datetime) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from gateway.commands.memory_report import memory_found, memory_report
 from gateway.commands.surroundings import Surroundings
-from gateway.conversations.day_notes import NoteNotWritten
+from gateway.conversations.appending import NoteNotWritten
 from gateway.errors import GatewayError, sentence_of
 from plugins.command_contract import CommandFailed, MemoryFound, MemoryReport
 from plugins.errors import ProviderError
@@ -43,14 +43,15 @@ class MemoryView:
     async def forget_lines(self, place: str) -> str:
         """Take lines out of a note."""
         try:
-            return await self._around.remembering.forget(place, group=self._group)
+            return await self._around.remembering.forget(place, self.person, group=self._group)
         except NoteNotWritten as error:
             raise CommandFailed(str(error)) from error
 
     async def memory(self) -> MemoryReport:
         """What is remembered."""
         around = self._around
-        return await memory_report(around.memory, around.remembering.notes, around.clock.now(), private=not self._group)
+        now = around.clock.now().astimezone(around.zone())
+        return await memory_report(around.memory, around.remembering.notes, now, self._scope)
 
     async def search_memory(self, query: str) -> MemoryFound:
         """What the memory has for a query."""

@@ -13,9 +13,9 @@ from sessions.messages import Usage
 class SessionStatus(msgspec.Struct, frozen=True, kw_only=True):
     """What `/status` shows. `uptime` and `age` are seconds, `window` and `context` tokens, None where unknown.
     `answers` is the `provider:model` that answers, None if none can. `last_error` is that of the newest turn,
-    `flush` the last one in words, `memory` what can be found and how, `facts` how many there are, `notes_owed` how many
-    sections the notes still lack and `notes_trouble` why, `troubles` what is wrong with the gateway, `refused` what plugins
-    may not do."""
+    `flush` the last one in words, `memory` what can be found and how, `facts` how many there are, `noted` the note that the
+    last summary goes into, empty for none, `notes_owed` how many sections the notes still lack and `notes_trouble` why,
+    `troubles` what is wrong with the gateway, `refused` what plugins may not do."""
 
     version: str
     uptime: float
@@ -39,6 +39,7 @@ class SessionStatus(msgspec.Struct, frozen=True, kw_only=True):
     flush: str = "none yet"
     memory: str = ""
     facts: str = ""
+    noted: str = ""
     notes_owed: int = 0
     notes_trouble: str = ""
     refused: Sequence[str] = ()
@@ -85,7 +86,8 @@ def context_used(context: int | None, window: int | None) -> str:
 def _owed(status: SessionStatus) -> list[str]:
     """What the background task has still to write into the notes."""
     if not status.notes_owed:
-        return ["- Summary task: done"] if status.compactions else []
+        done = "done" if status.noted else "none, since the last summary goes into no note"
+        return [f"- Summary task: {done}"] if status.compactions else []
     return [f"- Summary task: {status.notes_trouble or 'running'} ({count_of(status.notes_owed, 'section')} to write)"]
 
 

@@ -10,6 +10,7 @@ import msgspec
 from gateway.conversations.remembering import Remembering
 from gateway.fact_finding import FactFinding
 from gateway.models.choosing import Models
+from gateway.models.listings import Listings
 from plugins.command_contract import Command
 from plugins.contracts import Clock
 from plugins.facts.facts import Facts
@@ -22,6 +23,7 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     people, None for the system's."""
 
     models: Models
+    listings: Listings
     commands: Mapping[str, Command]
     clock: Clock
     began: float

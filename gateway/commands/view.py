@@ -18,9 +18,9 @@ from gateway.commands.surroundings import Surroundings
 from gateway.conversations import inbox
 from gateway.conversations.chat import Chat
 from gateway.conversations.conversation import VERBOSE, Conversation
-from gateway.door.people import OWNER
 from gateway.errors import Conflict, GatewayError, sentence_of
 from gateway.measuring.session_meter import SessionMeter
+from gateway.models.choosing import AUTO
 from gateway.tokenizer.counting import o200k
 from plugins.command_contract import (
     CommandFailed,
@@ -28,10 +28,13 @@ from plugins.command_contract import (
     CompactionEntry,
     ContextReport,
     HistoryEntry,
+    ModelsOffered,
     QueueState,
 )
 from plugins.contracts import Clock
 from plugins.errors import ProviderError
+from plugins.suggestions import did_you_mean
+from plugins.workspace import OWNER
 from sessions.context import assemble
 from sessions.events import (
     CommandAnswered,
@@ -39,6 +42,7 @@ from sessions.events import (
     MessageReceived,
     ModelReplied,
     Recorded,
+    SessionForked,
     SettingChanged,
     ToolReturned,
 )
@@ -127,6 +131,7 @@ class View(MemoryView):
                 flush=self._flush(),
                 memory=memory_in_short(around.memory),
                 facts=facts_in_short(around.facts, self.facts.owner, around.finding.why_not(name)),
+                noted=transcript.cycle.noted,
                 notes_owed=len(transcript.cycle.owed),
                 notes_trouble=self._conversation.compacting.notes.trouble,
                 mode=self._conversation.inbox.mode,
@@ -146,7 +151,7 @@ class View(MemoryView):
         """The last flush in words."""
         mark = self._transcript.cycle.flush
         if mark is None:
-            return "none yet"
+            return "none yet" if self._conversation.compacting.flushes else "none, since it is switched off"
         ago = span(time_since(mark.at, self._around.clock))
         return f"{mark.outcome}{f' to {mark.path}' if mark.path else ''}, {ago} ago"
 
@@ -161,19 +166,44 @@ class View(MemoryView):
     async def choose_model(self, name: str | None) -> str:
         """Use another model from the next turn on."""
         now = self._chosen(name)
+        doubt = await self._doubt(name) if name not in (None, AUTO) else ""
         await self._change("model", name)
-        return now
+        return f"{now}{doubt}"
+
+    async def _doubt(self, name: str) -> str:
+        """What is doubtful about a model, as a sentence to add; CommandFailed if its provider does not list it."""
+        provider, _, model = name.partition(":")
+        listing = await self._around.listings.of(provider)
+        if listing is not None and listing.names:
+            if not listing.has(model):
+                near = did_you_mean(model, listing.names, before=f"{provider}:", mark="`") or "."
+                raise CommandFailed(f"{provider} has no model {model[:100]!r}{near} `/model {provider}` lists its models.")
+            return ""
+        if name in self.models():
+            return ""
+        why = "it keeps no list of its models"
+        if listing is not None:
+            why = f"its list of models could not be had ({listing.failed or 'it is empty'})"
+        return f". Whether {provider} has it shows at the next turn: {why}."
+
+    async def offered_models(self) -> Sequence[ModelsOffered]:
+        """The models of the providers that are set up."""
+        found = await self._around.listings.all()
+        return [ModelsOffered(provider=name, models=tuple(each.chats), failed=each.failed) for name, each in found.items()]
 
     async def history(self, count: int, *, commands: bool = False) -> Sequence[HistoryEntry]:
         """The last messages, oldest first, and commands with their answers if they are wanted."""
         head = self._chat.head(self.session) or 0
         entries: list[HistoryEntry] = []
+        elsewhere = {self._waiting.seq}  # and what is said in the session that this one is a fork of, but not here
         before, read = head + 1, 0
         while before > 1 and len(entries) < count and read < HISTORY_BYTES:
             first = max(1, before - 64)
             lines = [line for line in await self._lines(first, before) if line]
+            events = list(map(decode, lines))
             read += sum(map(len, lines))
-            found = [entry for line in lines if (entry := entry_of(decode(line))) and entry.seq != self._waiting.seq]
+            elsewhere.update(seq for each in events if isinstance(each.event, SessionForked) for seq in each.event.left)
+            found = [entry for each in events if (entry := entry_of(each)) and entry.seq not in elsewhere]
             entries = [entry for entry in found if commands or not entry.of_command] + entries
             before = first
         return entries[-count:]

@@ -25,10 +25,15 @@ from gateway.door.people import people_of
 from gateway.door.token import GOOD_ONE, is_loopback, token_weakness
 from gateway.errors import ConfigRefused
 from gateway.models.choosing import AUTO
+from plugins.addresses import server_fault, web_fault
 from plugins.contracts import ChatProvider, NoSettings
+from plugins.hooks import Hooks
 from plugins.secrets import Secret
 
 T = TypeVar("T")
+
+VARIABLES = {"OPENAI_BASE_URL": web_fault, "OLLAMA_HOST": server_fault}
+"""The variables that are no keys of the configuration and name a server, each with its check."""
 
 
 class Checked(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,18 +49,24 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
     plugins: Mapping[str, Any] = {}
 
 
-def check(path: Path | None, environment: Mapping[str, str]) -> Checked:
-    """Read a configuration as a start would, and go on behind each fault."""
+def check(
+    path: Path | None,
+    environment: Mapping[str, str],
+    overrides: Mapping[str, Any] | None = None,
+    loaded: Hooks | None = None,
+) -> Checked:
+    """Read a configuration as a start would, and go on behind each fault. `overrides` are what the command line gives;
+    `loaded` are the plugins where they are loaded already, as in a gateway that runs."""
     faults: list[str] = []
     try:
-        sources = merge(path, environment, {})
+        sources = merge(path, environment, overrides or {})
     except ConfigRefused as refused:
         return Checked(faults=[str(refused)], warnings=[], config=None, kinds={}, settings={})
     references = References(environment, path.parent if path else Path())
     config = _without_faults(lambda: fit_config(sources, references), sources.tree, faults)
     if config is None:
         return Checked(faults=faults, warnings=[], config=None, kinds={}, settings={})
-    hooks = allowed_plugins(config)
+    hooks = allowed_plugins(config) if loaded is None else loaded
     hooks.memory_backends()
     faults += [refusal.sentence for refusal in hooks.refused]
     warnings, kinds = [*config.warnings, *unread_tables(config, hooks)], hooks.chat_providers()
@@ -64,7 +75,7 @@ def check(path: Path | None, environment: Mapping[str, str]) -> Checked:
     _without_faults(lambda: check_embedding(config, hooks.embedding_providers()), {}, faults)
     _without_faults(lambda: check_backend(config, hooks.memory_backends), {}, faults)
     _without_faults(lambda: check_condensers(config, hooks.summarizers(), hooks.flushes()), {}, faults)
-    faults += [*_of_token(config), *_of_people(config), *_of_model(config, kinds)]
+    faults += [*_of_token(config), *_of_people(config), *_of_model(config, kinds), *_of_variables(environment)]
     own = {name: hooks.settings(name) for name in hooks.plugins if hooks.settings(name) != NoSettings()}
     return Checked(faults=faults, warnings=warnings, config=config, kinds=kinds, settings=settings, plugins=own)
 
@@ -82,7 +93,7 @@ def _without_faults(fit: Callable[[], T], tree: dict[str, Any], faults: list[str
 
 def _taken_out(tree: dict[str, Any], key: str) -> bool:
     """Take out the key, or what stands above it and is no table; False if there is neither."""
-    *above, last = re.sub(r"\[[^]]*\]", "", key).split(".")
+    *above, last = re.sub(r"\[[^][]*\]", "", key).split(".")
     for name in above:
         inner = tree.get(name)
         if not isinstance(inner, dict):
@@ -121,6 +132,13 @@ def _of_people(config: Config) -> list[str]:
     owner = config.gateway.token or Secret("")
     _without_faults(lambda: people_of(config, owner), {"people": config.people}, faults)
     return faults
+
+
+def _of_variables(environment: Mapping[str, str]) -> Iterator[str]:
+    """Which of the variables that providers read themselves name no address."""
+    for name, fault in VARIABLES.items():
+        if reason := fault(environment.get(name, "")):
+            yield f"{name} {reason}."
 
 
 def _of_model(config: Config, kinds: Mapping[str, type[ChatProvider]]) -> Iterator[str]:

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
 from gateway.configuration.secret_references import FORMS, References, is_reference
-from gateway.configuration.sources import Given, Sources
+from gateway.configuration.sources import Given, Sources, switched
 from gateway.errors import ConfigRefused
 from gateway.terminal.printable import one_line
+from plugins.addresses import FAULT
 from plugins.secrets import Secret
+from plugins.suggestions import did_you_mean
 
 T = TypeVar("T")
+
+SEVERAL = 3
+"""Keys of other sections that are named at most where one does not exist."""
 
 _LONGEST_DURATION = 3650 * 86400.0
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -105,6 +109,9 @@ class Fitting:
             raise self._refusal(key, f"must be a table, not {_WORDS.get(type(value).__name__, 'something else')}")
         if isinstance(value, dict):
             return {name: self._settled(inner, _form_below(forms, name), _join(key, name)) for name, inner in value.items()}
+        for place, text, kind in _texts(value, form):
+            if reason := next(filter(None, (fault(text) for fault in _faults(kind))), ""):
+                raise self._refusal(f"{key}{place}", reason)
         return value
 
     def _secrets(self, value: Any, key: str) -> list[Any]:
@@ -143,7 +150,10 @@ def _decode(form: type, value: Any) -> Any:
 
 
 def _typed(value: Given, forms: set[Any]) -> Any:
-    """A variable's text as TOML, where it is TOML of a type that the key may have; else the text as it is."""
+    """A variable's text as TOML, where it is TOML of a type that the key may have; else the text as it is. What is either
+    true or false may be written as environments have it."""
+    if bool in forms and (on := switched(value)) is not None:
+        return on
     try:
         parsed = tomllib.loads(f"value = {value}")
     except (tomllib.TOMLDecodeError, RecursionError):
@@ -177,6 +187,26 @@ def _alternatives(form: Any) -> set[Any]:
     return {form}
 
 
+def _texts(value: Any, form: Any) -> Iterator[tuple[str, str, Any]]:
+    """The texts of a value, each with its place in a list and its form."""
+    if isinstance(value, str):
+        yield "", value, form
+    elif isinstance(value, list):
+        of_lists = (get_args(kind)[0] for kind in _alternatives(form) if get_origin(kind) is tuple)
+        inner = next(of_lists, Any)
+        yield from ((f"[{place}]", text, inner) for place, text in enumerate(value) if isinstance(text, str))
+
+
+def _faults(form: Any) -> Iterator[Callable[[str], str]]:
+    """The checks that a form of texts has, as in `plugins.addresses`."""
+    if get_origin(form) is Annotated:
+        inner, *metas = get_args(form)
+        yield from (meta.extra[FAULT] for meta in metas if isinstance(meta, msgspec.Meta) and meta.extra)
+        yield from _faults(inner)
+    elif get_origin(form) in (Union, UnionType):
+        yield from (fault for kind in get_args(form) for fault in _faults(kind))
+
+
 def _form_below(forms: set[Any], name: str) -> Any:
     """The form of a table's entry."""
     for form in forms:
@@ -189,13 +219,14 @@ def _form_below(forms: set[Any], name: str) -> Any:
 
 def _explain(error: str, form: Any, key: str) -> tuple[str, str]:
     """The key that an error of msgspec is about, and what is wrong with it, as the end of a sentence."""
+    root = form if not key else None
     reason, _, place = error.partition(" - at `$")
     names = re.findall(r"\.([^.`]+)", place.replace("[...]", ""))
     for name in names:
         form = _form_below(_alternatives(form), name.partition("[")[0])
     key = ".".join(filter(None, (key, *names)))
     if found := re.fullmatch(r"Object contains unknown field `(.*)`", reason, re.DOTALL):
-        return _join(key, found[1]), f"is not a key that exists{_guess(found[1], form, key)}"
+        return _join(key, found[1]), f"is not a key that exists{_guess(found[1], form, key) or _elsewhere(found[1], root)}"
     if found := re.fullmatch(r"Expected `([^`]+)`, got `([^`]+)`", reason):
         wanted = " or ".join(_WORDS.get(word, word) for word in found[1].split(" | ") if word != "null")
         got = "a fraction" if found[2] == "float" else _WORDS.get(found[2], found[2])
@@ -222,8 +253,21 @@ def _guess(name: str, form: Any, key: str) -> str:
         if hasattr(kind, "__struct_fields__")
         for f in msgspec.structs.fields(kind)
     ]
-    near = difflib.get_close_matches(name, known, n=1)
-    return f"; did you mean {_join(key, near[0])}?" if near else ""
+    return did_you_mean(name, known, before=f"{key}." if key else "")
+
+
+def _elsewhere(name: str, root: Any) -> str:
+    """The keys of the whole configuration that are called so in another section, as the end of a sentence; none if there are
+    many."""
+    found = [key for key in _keys(root) if key.endswith(f".{name}") or key.replace(".", "_") == name]
+    return f"; did you mean {' or '.join(found)}?" if 0 < len(found) <= SEVERAL else ""
+
+
+def _keys(form: Any, above: str = "") -> Iterator[str]:
+    """All keys of a form of tables, each with what stands above it."""
+    for field in msgspec.structs.fields(form) if hasattr(form, "__struct_fields__") else ():
+        yield (key := _join(above, field.encode_name))
+        yield from _keys(field.type, key)
 
 
 def _join(key: str, name: str) -> str:

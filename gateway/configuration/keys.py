@@ -16,12 +16,13 @@ import structlog
 from gateway import logs
 from gateway.configuration.fitting import Fitting, Seconds, Timezone
 from gateway.configuration.secret_references import References
-from gateway.configuration.sources import Sources, merge
+from gateway.configuration.sources import Sources, merge, misspelt
 from gateway.errors import ConfigRefused
-from plugins.languages.language import LanguageCode
-from plugins.memory.settings import AUTO, NONE, SQLITE, MemoryKeys
+from plugins.addresses import HostName, Origin
+from plugins.languages import language
+from plugins.memory.settings import AUTO, LOCAL, NONE, SQLITE, MemoryKeys
 from plugins.pruning import PruningRules
-from plugins.secrets import Secret
+from plugins.secrets import Secret, hide_keys_of
 from plugins.summaries import IdentifierPolicy
 
 if TYPE_CHECKING:
@@ -37,11 +38,11 @@ log = structlog.get_logger("exuvia.config")
 class GatewayKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[gateway]`: where it listens, and who may come in. No token: the one in `HOME/token`."""
 
-    host: _Text = "127.0.0.1"
+    host: HostName = "127.0.0.1"
     port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 7117
     token: Secret | None = None
-    allowed_hosts: tuple[_Text, ...] = ()
-    allowed_origins: tuple[_Text, ...] = ()
+    allowed_hosts: tuple[HostName, ...] = ()
+    allowed_origins: tuple[Origin, ...] = ()
     attachment_bytes: Annotated[int, msgspec.Meta(ge=1)] = 20 * 1024 * 1024
     stop_within: Seconds = Seconds(10)
 
@@ -54,7 +55,7 @@ class AgentKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     model: _Text = "auto"
     fallback_models: tuple[_Text, ...] = ()
     instructions: _Text | None = None
-    language: LanguageCode = "en"
+    language: str = "en"
     timezone: Timezone | None = None
     verbose: bool = False
     workspace: _Text = "workspace"
@@ -169,7 +170,7 @@ class Config(Sections, frozen=True, kw_only=True):
 def load_config(path: Path | None, *, environment: Mapping[str, str], overrides: Mapping[str, Any]) -> Config:
     """Read the file (a missing one means the defaults), then the environment, then what the command line gave, as a tree
     of sections. ConfigRefused names the source, and the key or the line and column, in one sentence."""
-    logs.hide_keys_of(environment)
+    hide_keys_of(environment)
     return fit_config(merge(path, environment, overrides), References(environment, path.parent if path else Path()))
 
 
@@ -182,7 +183,17 @@ def fit_config(sources: Sources, references: References) -> Config:
     fitting = Fitting(sources, references)
     sections = fitting.fit(_with_plugin_tables(sources.tree), Sections)
     known = {name: getattr(sections, name) for name in Sections.__struct_fields__}
-    return Config(**known, warnings=tuple(fitting.warnings), sources=sources, references=references)
+    warnings = (*fitting.warnings, *misspelt(references.environment), *_unknown_language(sections.agent.language, sources))
+    return Config(**known, warnings=warnings, sources=sources, references=references)
+
+
+def _unknown_language(code: str, sources: Sources) -> list[str]:
+    """A warning about a language that there is not."""
+    if language.known(code):
+        return []
+    key = "agent.language"
+    there = ", ".join(language.CODES)
+    return [f"{sources.place(key)}: {key} is {code!r}, which is not known; English is used. There are {there}."]
 
 
 def _with_plugin_tables(tree: dict[str, Any]) -> dict[str, Any]:
@@ -244,10 +255,34 @@ def check_backend(config: Config, known: Callable[[], Collection[str]]) -> None:
 
 
 def check_embedding(config: Config, known: Collection[str]) -> None:
-    """ConfigRefused if `[memory.embedding]` names a provider that no plugin provides."""
+    """ConfigRefused if `[memory.embedding]` names a provider that no plugin provides, or nothing is left to search by."""
     name, key = config.memory.embedding.provider, "memory.embedding.provider"
     if name not in (AUTO, NONE, *known):
         raise _nobody(config, key, name, (AUTO, *known, NONE))
+    key = "memory.search.keywords"
+    if not config.memory.search.keywords and not _may_make_vectors(config, known):
+        raise ConfigRefused(
+            f"{config.sources.place(key)}: {key} is false and there is no key for vectors; at least one of both is needed:"
+            " set EMBEDDING_API_KEY, or name a memory.embedding.provider, or switch the words on again.",
+            key=key,
+        )
+
+
+def _may_make_vectors(config: Config, known: Collection[str]) -> bool:
+    """Return False if surely nobody can make vectors. Where CoPaw's variable switches the words off, vectors must have been
+    configured, as there: the bundled model counts only if it is named."""
+    from plugins.embeddings.accounts import VARIABLES  # noqa: PLC0415 - only where the words are off
+    from plugins.embeddings.local_models import BUNDLED  # noqa: PLC0415 - as above
+
+    keys = config.memory.embedding
+    account = keys.api_key or keys.base_url
+    there = keys.local_model_path and Path(keys.local_model_path).expanduser().is_file()  # else the next one is asked
+    if keys.provider != AUTO or account or there or not {LOCAL, "ollama", *VARIABLES}.issuperset(known):
+        return True
+    environment, tables = config.references.environment, config.providers
+    if any(environment.get(variable) or tables.get(name, {}).get("api_key") for name, variable in VARIABLES.items()):
+        return True
+    return config.sources.origin("memory.search.keywords") != "FTS_ENABLED" and BUNDLED.missing() is None
 
 
 def _nobody(config: Config, key: str, name: str, known: Collection[str]) -> ConfigRefused:

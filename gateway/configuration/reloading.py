@@ -26,6 +26,10 @@ from gateway.errors import ConfigRefused, sentence_of
 QUIET = 0.15
 """Seconds that the files must stay as they are before they are read: an editor may still be writing."""
 
+GONE = 3.0
+"""Seconds that the configuration must be missing until it counts as deleted: many programs save by taking the file away and
+putting another one there."""
+
 BETWEEN_LOOKS = 2.0
 """Seconds after which the files are looked at though nothing was reported, as before the watching began."""
 
@@ -108,7 +112,9 @@ class Reloading:
         now = await asyncio.to_thread(stamps, self._files())
         if now == self._seen and (self._settings.fault is None or self._wanted is not None):
             return
-        while now != self._seen:
+        missing = 0.0
+        while now != self._seen or (self._is_missing(now) and missing < GONE):
+            missing = missing + QUIET if now == self._seen else 0.0
             self._seen = now
             await asyncio.sleep(QUIET)
             now = await asyncio.to_thread(stamps, self._files())
@@ -120,6 +126,8 @@ class Reloading:
             self._refuse(self._fault)
             return
         self._fault = None
+        if self._is_missing(now):
+            log.warning("configuration_deleted", file=config.sources.file, in_force="the defaults")
         await self._remember(config)
         self._wanted = config
         self._arrived.set()
@@ -169,12 +177,14 @@ class Reloading:
         path = sources.path
         config = load_config(path, environment=references.environment, overrides=sources.overrides)
         if sources.text and not config.sources.text.strip():
-            if path is not None and not os.path.lexists(path):
-                raise ConfigRefused(f"{path} is gone.")
-            # What a truncating editor leaves for a moment, and a full disk for good.
-            raise ConfigRefused(f"{path} is empty; to have the defaults, delete it and restart.")
+            _check_deleted(path)
         self._check(config)
         return config
+
+    def _is_missing(self, now: _Stamps) -> bool:
+        """Whether a configuration that counts now has no file any more."""
+        sources = self._usable.sources
+        return sources.path is not None and bool(sources.text) and now.get(sources.path) is None
 
     def _refuse(self, sentence: str, unforeseen: Exception | None = None) -> None:
         if sentence != self._settings.fault:
@@ -200,6 +210,17 @@ def stamps(files: Iterable[Path]) -> _Stamps:
         else:
             found[path] = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
     return found
+
+
+def _check_deleted(path: Path | None) -> None:
+    """ConfigRefused where a file that says nothing was not deleted by somebody who wants the defaults. Blocks."""
+    if path is None or path.exists():
+        # What a truncating editor leaves for a moment, and a full disk for good.
+        raise ConfigRefused(f"{path} is empty; to have the defaults, delete it.")
+    if os.path.lexists(path):
+        raise ConfigRefused(f"{path} leads to a file that is gone.")
+    if not path.parent.is_dir():
+        raise ConfigRefused(f"{path} is gone, and its folder with it.")
 
 
 def _resolved_anew(config: Config) -> Config:

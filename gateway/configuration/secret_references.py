@@ -7,10 +7,9 @@ from pathlib import Path
 
 import msgspec
 
-from gateway import logs
 from gateway.configuration.small_files import read_at_most
 from gateway.errors import ConfigRefused
-from plugins.secrets import Secret
+from plugins.secrets import Secret, hide
 
 FORMS = "env:NAME, file:PATH or credential:NAME"
 
@@ -30,7 +29,7 @@ class References(msgspec.Struct, frozen=True):
         return f"References({str(self.folder)!r})"  # the environment holds secrets
 
     def resolve(self, text: str) -> Secret:
-        """The secret that a reference names, or that the text is; hidden from the logs from here on. ConfigRefused if it
+        """The secret that a reference names, or that the text is; hidden from here on. ConfigRefused if it
         cannot be had, with a sentence part that never holds the secret."""
         kind, colon, name = text.partition(":")
         if not colon or kind not in ("env", "file", "credential"):
@@ -45,7 +44,7 @@ class References(msgspec.Struct, frozen=True):
             secret = Secret(read_secret_file(path))
         else:
             secret = Secret(read_credential(name, self.environment))
-        logs.hide(secret)
+        hide(secret)
         return secret
 
 

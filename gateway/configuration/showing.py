@@ -10,13 +10,12 @@ from typing import Any, TypeAlias
 import msgspec
 import tomli_w
 
-from gateway import logs
 from gateway.configuration.fitting import Seconds
 from gateway.configuration.keys import Config, PluginsKeys, Sections
 from gateway.configuration.secret_references import is_reference
 from gateway.configuration.sources import Given, Sources
 from gateway.terminal.printable import one_line
-from plugins.secrets import Secret
+from plugins.secrets import HIDDEN, Secret
 
 Tree: TypeAlias = dict[str, Any]
 
@@ -87,7 +86,7 @@ def _references(sources: Sources, key: str) -> str | list[str]:
     given = _given(sources, key)
     if not isinstance(given, list):
         return _reference(sources, key)
-    return [inner if isinstance(inner, str) and is_reference(inner) else logs.HIDDEN for inner in given]
+    return [inner if isinstance(inner, str) and is_reference(inner) else HIDDEN for inner in given]
 
 
 def _reference(sources: Sources, key: str) -> str:
@@ -95,7 +94,7 @@ def _reference(sources: Sources, key: str) -> str:
     given = _given(sources, key)
     if isinstance(given, str) and is_reference(given):
         return str(given)
-    return f"env:{sources.origin(key)}" if isinstance(given, Given | Secret) else logs.HIDDEN
+    return f"env:{sources.origin(key)}" if isinstance(given, Given | Secret) else HIDDEN
 
 
 def _given(sources: Sources, key: str) -> Any:

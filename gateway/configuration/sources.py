@@ -14,6 +14,7 @@ from gateway.configuration.place import line_of
 from gateway.configuration.small_files import read_at_most
 from gateway.errors import ConfigRefused
 from plugins.secrets import Secret
+from plugins.suggestions import did_you_mean
 
 KeyPath: TypeAlias = tuple[str, ...]
 
@@ -38,28 +39,41 @@ NAMED: dict[str, KeyPath] = {
 }
 """The environment variables that have names of their own."""
 
-_COPAW = {
-    "COPAW_MEMORY_COMPACT_THRESHOLD": "100000",
-    "COPAW_MEMORY_COMPACT_KEEP_RECENT": "3",
-    "COPAW_MEMORY_COMPACT_RATIO": "0.7",
+_COPAW: dict[KeyPath, str] = {
+    ("compaction", "threshold_tokens"): "100000",
+    ("compaction", "ratio"): "0.7",
+    ("compaction", "keep_recent_messages"): "3",
+    ("compaction", "keep_recent_tokens"): "0",  # CoPaw keeps messages, however long they are
 }
-_EMBEDDING = {
-    "EMBEDDING_BASE_URL": "https://dashscope.aliyuncs.com/compatible-mode/v1",
-    "EMBEDDING_MODEL_NAME": "text-embedding-v4",
-    "EMBEDDING_DIMENSIONS": "1024",
-    "EMBEDDING_MAX_INPUT_LENGTH": "8192",
-    "EMBEDDING_MAX_BATCH_SIZE": "10",
-    "EMBEDDING_MAX_CACHE_SIZE": "2000",
+_EMBEDDING: dict[KeyPath, str] = {
+    ("memory", "embedding", "base_url"): "https://dashscope.aliyuncs.com/compatible-mode/v1",
+    ("memory", "embedding", "model"): "text-embedding-v4",
+    ("memory", "embedding", "dimensions"): "1024",
+    ("memory", "embedding", "max_input_length"): "8192",
+    ("memory", "embedding", "batch_size"): "10",
+    ("memory", "embedding", "cache"): "2000",
 }
-_TOGETHER = ((tuple(_COPAW), _COPAW), (("EMBEDDING_API_KEY",), _EMBEDDING))
-"""Variables that somebody brings along from another gateway: when one of the first is set, the others mean what they meant
-there."""
+_TOGETHER = (
+    (tuple(name for name in NAMED if name.startswith("COPAW_")), _COPAW),
+    (("EMBEDDING_API_KEY",), _EMBEDDING),
+)
+"""Variables that somebody brings along from another gateway: when one of the first is set, these keys have the defaults that
+they have there."""
+
+SHIPPED: dict[KeyPath, Any] = {
+    ("compaction", "threshold_tokens"): 0,
+    ("compaction", "ratio"): 0.0,
+    ("compaction", "keep_recent_tokens"): 20_000,
+    ("memory", "embedding", "cache"): 50_000,
+}
+"""Values that the shipped `config.example.toml` has for such keys. In a file they are no wish of anybody's: `exuvia config
+init` writes them all."""
 
 _SECRET = ("EXUVIA_TOKEN", "EMBEDDING_API_KEY")
 """Variables that hold a secret itself, as others read it there; never a reference."""
 
-_OFF = ("false", "0", "no", "off")
-"""What a variable says that switches something off."""
+_SWITCH = dict.fromkeys(("true", "1", "yes", "on"), True) | dict.fromkeys(("false", "0", "no", "off"), False)
+"""The words by which a variable switches something on or off, in lower case."""
 
 _PREFIX = "EXUVIA__"
 
@@ -71,6 +85,11 @@ class Given(str):
     """A value from the environment: text, whose type is settled by the key that it is for."""
 
     __slots__ = ()
+
+
+def switched(text: str) -> bool | None:
+    """Return what a variable's text switches to, in any case; None if it is no such word."""
+    return _SWITCH.get(text.strip().lower())
 
 
 class Sources(msgspec.Struct, frozen=True):
@@ -101,7 +120,7 @@ class Sources(msgspec.Struct, frozen=True):
     def place(self, key: str) -> str:
         """Who gave a key, with the line where that is the file and the line can be told."""
         origin = self.origin(key)
-        line = line_of(self.text, re.sub(r"\[[^]]*\]", "", key).split(".")) if origin == self.file else None
+        line = line_of(self.text, re.sub(r"\[[^][]*\]", "", key).split(".")) if origin == self.file else None
         return origin if line is None else f"{origin}, line {line}"
 
 
@@ -118,13 +137,23 @@ def merge(
         if _is_meant(name, sources.tree, environment):
             _put(sources, keys, value, name)
     for any_of, defaults in _TOGETHER:
-        if any(environment.get(name) and _is_meant(name, sources.tree, environment) for name in any_of):
-            for name, value in defaults.items():
-                if not _holds(sources.tree, NAMED[name]):
-                    _put(sources, NAMED[name], Given(value), name)
+        meant = (name for name in any_of if environment.get(name) and _is_meant(name, sources.tree, environment))
+        if brought := next(meant, ""):
+            for keys, value in defaults.items():
+                if not _is_wished(sources, keys):
+                    _put(sources, keys, Given(value), brought)
     for keys, value in _leaves(overrides):
         _put(sources, keys, value, "the command line")
     return sources
+
+
+def misspelt(environment: Mapping[str, str]) -> Iterator[str]:
+    """A sentence about each variable whose name is nearly that of one that is read."""
+    ours = [*(name for name in NAMED if name.startswith("EXUVIA_")), "EXUVIA_HOME"]
+    for name in environment:
+        unknown = name.startswith("EXUVIA_") and not name.startswith(_PREFIX) and name not in ours
+        if unknown and (meant := did_you_mean(name, ours, least=0.85)):
+            yield f"{name} is a variable that nothing reads{meant}"
 
 
 def merge_readable(path: Path, environment: Mapping[str, str]) -> tuple[Sources, ConfigRefused | None]:
@@ -184,7 +213,9 @@ def _of_environment(environment: Mapping[str, str]) -> Iterator[tuple[str, KeyPa
     for name, keys in NAMED.items():
         value = environment.get(name)
         if name == "EMBEDDING_CACHE_ENABLED":
-            if value and value.strip().lower() in _OFF:
+            if value and (on := switched(value)) is not True:
+                if on is None:
+                    raise ConfigRefused(f"{name} must be true or false, not text.")
                 yield name, keys, Given("0")
         elif name in _SECRET and (value or (name == "EXUVIA_TOKEN" and value is not None)):
             yield name, keys, Secret(value.strip())
@@ -201,13 +232,17 @@ def _is_meant(name: str, tree: Mapping[str, Any], environment: Mapping[str, str]
     told = embedding if isinstance(embedding, dict) else {}
     provider = told.get("provider", "auto")
     account = environment.get("EMBEDDING_API_KEY") or told.get("api_key") or told.get("base_url")
-    return provider == "openai" or (provider == "auto" and bool(account) and "local_model_path" not in told)
+    return provider == "openai" or (provider == "auto" and bool(account))
 
 
-def _holds(tree: Mapping[str, Any], keys: KeyPath) -> bool:
-    """Whether a key is given, or what stands above it is no table, which is said when it is fitted."""
-    above = _at(tree, keys[:-1])
-    return keys[-1] in above if isinstance(above, dict) else above is not None
+def _is_wished(sources: Sources, keys: KeyPath) -> bool:
+    """Return True if somebody set a key to a value of their own, or set what stands above it to something that is no table,
+    which is reported when it is fitted."""
+    above = _at(sources.tree, keys[:-1])
+    if not isinstance(above, dict):
+        return above is not None
+    in_file = ".".join(keys) not in sources.given_by
+    return keys[-1] in above and not (in_file and above[keys[-1]] == SHIPPED.get(keys))
 
 
 def _at(tree: Any, keys: KeyPath) -> Any:

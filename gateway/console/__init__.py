@@ -9,5 +9,6 @@ context_endpoints       both as JSON
 memory_endpoints        the memory as JSON: search, notes, facts
 notes                   notes that are written only over what was read
 health_endpoints        how the gateway is, as JSON
+recipients              where what is said is stored, and which models are sent it
 endpoints               all of them, under their paths
 """

@@ -11,15 +11,18 @@ from aiohttp import web
 
 from gateway.assembly import Assembly
 from gateway.door.answers import refusal
-from gateway.door.people import OWNER, Admission
+from gateway.door.people import Admission
 from gateway.door.web import Admitted, Endpoint
 from gateway.measuring.figures import Figures
 from gateway.measuring.overview import Overview
+from plugins.workspace import OWNER
 
 if TYPE_CHECKING:
     from gateway.console.context_endpoints import ContextEndpoints
     from gateway.console.health_endpoints import HealthEndpoints
     from gateway.console.memory_endpoints import MemoryEndpoints
+    from gateway.console.recipients import Recipients
+    from gateway.doctor.self_examination import SelfExamination
 
 CONTEXT = "/api/context/{key}"
 TURN = CONTEXT + r"/turns/{turn:\d{1,9}}"
@@ -56,6 +59,21 @@ class _Answering:
         gateway = self._gateway
         return HealthEndpoints(self._overview, gateway.last_hour, self._figures, gateway.hooks)
 
+    @cached_property
+    def recipients(self) -> Recipients:
+        from gateway.console.recipients import Recipients  # noqa: PLC0415 - not at the start
+
+        gateway = self._gateway
+        return Recipients(
+            gateway.models, gateway.memory, lambda: gateway.parts.settings.current, lambda: self._overview().home
+        )
+
+    @cached_property
+    def doctor(self) -> SelfExamination:
+        from gateway.doctor.self_examination import SelfExamination  # noqa: PLC0415 - not at the start
+
+        return SelfExamination(self._gateway, self._overview)
+
 
 def console_endpoints(gateway: Assembly, figures: Figures, overview: Callable[[], Overview]) -> list[Endpoint]:
     """The endpoints of a gateway's console, to be served; `overview` is how the gateway is now."""
@@ -67,15 +85,17 @@ def console_endpoints(gateway: Assembly, figures: Figures, overview: Callable[[]
         Endpoint("GET", TURN + "/request.json", _later(lambda: of.context.request)),
         Endpoint("GET", COMPACTION, _later(lambda: of.context.compaction)),
         Endpoint("GET", "/api/memory", _later(lambda: of.memory.search)),
-        Endpoint("GET", "/api/notes", _of_the_owner(_later(lambda: of.memory.notes))),
-        Endpoint("GET", NOTE, _of_the_owner(_later(lambda: of.memory.note))),
-        Endpoint("PUT", NOTE, _of_the_owner(_later(lambda: of.memory.write))),
+        Endpoint("GET", "/api/notes", _later(lambda: of.memory.notes)),
+        Endpoint("GET", NOTE, _later(lambda: of.memory.note)),
+        Endpoint("PUT", NOTE, _later(lambda: of.memory.write)),
         Endpoint("GET", "/api/facts", _later(lambda: of.memory.facts)),
         Endpoint("GET", FACT, _later(lambda: of.memory.fact)),
         Endpoint("POST", FACT + "/pin", _later(lambda: of.memory.pin)),
         Endpoint("POST", FACT + "/unpin", _later(lambda: of.memory.unpin)),
         Endpoint("DELETE", FACT, _later(lambda: of.memory.forget)),
+        Endpoint("GET", "/api/recipients", _later(lambda: of.recipients.recipients)),
         Endpoint("GET", "/api/health", _of_the_owner(_later(lambda: of.health.health))),
+        Endpoint("POST", "/api/doctor", _of_the_owner(_later(lambda: of.doctor.examine))),
     ]
 
 

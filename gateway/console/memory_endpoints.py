@@ -1,7 +1,7 @@
-"""The memory as JSON: searched, its notes read and written by the owner, its facts told and kept.
+"""The memory as JSON: searched, notes read and written, facts told and kept, each by whose they are.
 
 GET    /api/memory?q=…               what is found, with what each score is made of
-GET    /api/notes                    all notes, and how the index is
+GET    /api/notes                    the notes that this person may read, and how the index is
 GET    /api/notes/{path}             one, with the digest of what stands in it as its ETag
 PUT    /api/notes/{path}             its new text; `If-Match` says over what, `If-None-Match: *` that there is none
 GET    /api/facts                    the facts that may be told to this person
@@ -24,7 +24,8 @@ from gateway.commands.memory_report import memory_in_short
 from gateway.commands.surroundings import Surroundings
 from gateway.console.notes import NoSuchNote, Note, NoteChanged, NoteRefused, listed_notes, read_note, write_note
 from gateway.door.answers import answer, refusal
-from gateway.door.people import OWNER, Admission
+from gateway.door.bodies import BodyRefused, read_body
+from gateway.door.people import Admission
 from plugins.commands.facts import sentence_of_event
 from plugins.facts.errors import FactsUnavailable, NoSuchFact
 from plugins.facts.facts import Story
@@ -32,10 +33,11 @@ from plugins.facts.persons import PersonsFacts
 from plugins.facts.scoring import worth
 from plugins.facts.values import Fact
 from plugins.memory.errors import IndexUnusable
-from plugins.memory.notes import is_note
+from plugins.memory.notes import Notes
 from plugins.memory.remarks import remarks_on
 from plugins.memory.scope import Scope
 from plugins.memory.transcripts import document_of
+from plugins.workspace import why_refused
 
 if TYPE_CHECKING:
     from plugins.memory.searching import Hit
@@ -43,13 +45,15 @@ if TYPE_CHECKING:
 RESULTS = 12
 """What a search on the page shows at most."""
 
+NOTE_BYTES, NOTE_SECONDS = 1024 * 1024, 60.0
+"""Bytes of a note, and the seconds in which it must arrive."""
+
 LONGEST = 1000
 """Characters of what is searched for."""
 
 
 class MemoryEndpoints:
-    """Answers for whoever was let in: they search and know facts as in a private chat of theirs. What is said of `notes`
-    is for the owner alone, since what was flushed of everybody's conversations stands in them."""
+    """Answers for whoever was let in: they search, read and write notes and know facts as in a private chat of theirs."""
 
     def __init__(self, around: Surroundings, workspace: Path) -> None:
         self._around = around
@@ -62,41 +66,44 @@ class MemoryEndpoints:
         query = request.query.get("q", "").strip()[:LONGEST]
         if not query:
             return answer(200, {"hits": [], "remarks": []})
-        scope = Scope(owners=frozenset({admission.person.id}), private=True)
+        person = admission.person.id
         try:
-            found = await self._around.memory.search(query, scope, results=RESULTS)
+            found = await self._around.memory.search(query, _scope(person), results=RESULTS)
         except IndexUnusable as error:
             return refusal(503, "index_unusable", str(error))
-        owner = admission.person.id == OWNER
-        return answer(200, {"hits": [_hit(hit, owner=owner) for hit in found.hits], "remarks": found.remarks})
+        return answer(200, {"hits": [_hit(hit, person) for hit in found.hits], "remarks": found.remarks})
 
     # --- notes --------------------------------------------------------------------------------------------------------
 
-    async def notes(self, _: web.Request, __: Admission) -> web.StreamResponse:
-        """All notes, the one that was changed last first."""
+    async def notes(self, _: web.Request, admission: Admission) -> web.StreamResponse:
+        """The notes that this person may read, the one that was changed last first."""
         memory = self._around.memory
         provider = memory.provider()
-        remarks = remarks_on(memory.state, by_vectors=provider is not None, missed="", by_words=True)
-        notes = await asyncio.to_thread(listed_notes, self._workspace)
+        person = admission.person.id
+        scope, by_words = _scope(person), memory.by_words
+        remarks = remarks_on(memory.state, scope, by_vectors=provider is not None, missed="", by_words=by_words)
+        notes = await asyncio.to_thread(listed_notes, self._workspace, person)
         return answer(200, {"notes": notes, "index": memory_in_short(memory), "remarks": remarks})
 
-    async def note(self, request: web.Request, _: Admission) -> web.StreamResponse:
+    async def note(self, request: web.Request, admission: Admission) -> web.StreamResponse:
         """One note."""
+        path, person = request.match_info["path"], admission.person.id
         try:
-            return _as_it_is(await asyncio.to_thread(read_note, self._workspace, request.match_info["path"]))
+            return _as_it_is(await asyncio.to_thread(read_note, self._workspace, path, person))
         except NoSuchNote as error:
             return refusal(404, "not_found", str(error))
 
-    async def write(self, request: web.Request, _: Admission) -> web.StreamResponse:
+    async def write(self, request: web.Request, admission: Admission) -> web.StreamResponse:
         """A note's new text, as the body: written if what stands there is what the precondition says, else 409 with it."""
         expected = request.headers.get("If-Match", "").strip('"') or None
         if expected is None and request.headers.get("If-None-Match") != "*":
             return refusal(428, "precondition_required", "Say over what it is written: If-Match, or If-None-Match: *.")
+        path, person = request.match_info["path"], admission.person.id
         try:
-            text = (await request.read()).decode()
-            note = await asyncio.to_thread(write_note, self._workspace, request.match_info["path"], text, expected)
-        except web.HTTPRequestEntityTooLarge:
-            return refusal(413, "too_large", "A note may have 1 MiB.")
+            text = (await read_body(request, NOTE_BYTES, NOTE_SECONDS)).decode()
+            note = await asyncio.to_thread(write_note, self._workspace, path, text, expected, person)
+        except BodyRefused as refused:
+            return refused.response
         except UnicodeDecodeError:
             return refusal(400, "bad_request", "The text of a note is UTF-8.")
         except NoteChanged as changed:
@@ -166,12 +173,16 @@ class MemoryEndpoints:
         """The message that a fact came from; empty where that is not known, not there, or not this person's."""
         if (origin := story.fact.origin) is None:
             return ""
-        scope = Scope(owners=frozenset({person}), private=True)
-        return await self._around.memory.excerpt(document_of(origin.session), origin.seq, 1, scope) or ""
+        return await self._around.memory.excerpt(document_of(origin.session), origin.seq, 1, _scope(person)) or ""
 
 
-def _hit(hit: Hit, *, owner: bool) -> dict[str, Any]:
-    """A hit with the parts of its score; `editable` where it is a note that this person may open."""
+def _scope(person: str) -> Scope:
+    return Scope(owners=frozenset({person}), private=True)
+
+
+def _hit(hit: Hit, person: str) -> dict[str, Any]:
+    """A hit with the parts of its score; `editable` where it is a note that this person may change."""
+    parts = tuple(hit.chunk.path.split("/"))
     ranked, chunk = hit.ranked, hit.chunk
     return {
         "citation": hit.citation,
@@ -190,7 +201,7 @@ def _hit(hit: Hit, *, owner: bool) -> dict[str, Any]:
         ],
         "keywords": ranked.candidate.keywords,
         "cosine": ranked.candidate.cosine,
-        "editable": owner and chunk.source == "notes" and is_note(chunk.path),
+        "editable": chunk.source == Notes.name and not why_refused(parts, person, group=False, writes=True),
     }
 
 

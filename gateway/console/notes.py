@@ -14,8 +14,10 @@ import msgspec
 from gateway.errors import GatewayError
 from plugins.memory.markdown_files import is_markdown
 from plugins.memory.notes import Notes, is_note
+from plugins.memory.scope import Scope
 from plugins.tools.beneath import NotBeneath
-from plugins.tools.file_place import LARGEST, FileChanged, FilePlace, file_place, writable_parts
+from plugins.tools.file_place import LARGEST, FileChanged, FilePlace, file_place, plain_parts
+from plugins.workspace import why_refused
 
 
 class NoSuchNote(GatewayError):
@@ -35,7 +37,8 @@ class NoteChanged(GatewayError):
 
 
 class Note(msgspec.Struct, frozen=True, kw_only=True):
-    """A note; `digest` is the SHA-256 of its bytes. One that is not UTF-8 is shown as well as it can be, not `editable`."""
+    """A note; `digest` is the SHA-256 of its bytes. One that is not UTF-8 is shown as well as it can be; it is not
+    `editable`, and neither is one that only the owner changes."""
 
     path: str
     text: str
@@ -51,33 +54,45 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True):
     changed: str
 
 
-def listed_notes(workspace: Path) -> list[Listed]:
-    """All notes, the one that was changed last first."""
+def listed_notes(workspace: Path, person: str) -> list[Listed]:
+    """The notes that somebody may read, the one that was changed last first."""
     found = []
+    scope = Scope(owners=frozenset({person}), private=True)
     for path, stamp in Notes(workspace).there({}).stamps.items():
-        nanoseconds, size, _ = map(int, stamp.split("."))
+        if not scope.reads(path):
+            continue
+        nanoseconds, size = map(int, stamp.split(".")[:2])
         changed = datetime.fromtimestamp(nanoseconds / 1e9, UTC).isoformat(timespec="milliseconds")
         found.append(Listed(path=path, bytes=size, changed=changed.replace("+00:00", "Z")))
     return sorted(found, key=lambda note: (note.changed, note.path), reverse=True)
 
 
-def read_note(workspace: Path, path: str) -> Note:
-    """A note as it is now. Raises NoSuchNote."""
+def read_note(workspace: Path, path: str, person: str) -> Note:
+    """A note as it is now, for somebody who may read it. Raises NoSuchNote."""
     try:
-        with file_place(workspace, _parts(workspace, path), make=False) as place:
+        parts = _parts(workspace, path, person)
+        if why := why_refused(parts, person, group=False):
+            raise NoteRefused(why)
+        with file_place(workspace, parts, make=False) as place:
             content = place.content()
     except (NotBeneath, OSError, NoteRefused) as error:
         raise NoSuchNote(f"There is no note {path} that could be shown: {_reason(error)}") from error
     if content is None:
         raise NoSuchNote(f"There is no note {path}.")
-    return _note(path, content)
+    note = _note("/".join(parts), content)
+    fixed = bool(why_refused(parts, person, group=False, writes=True))
+    return msgspec.structs.replace(note, editable=note.editable and not fixed)
 
 
-def write_note(workspace: Path, path: str, text: str, expected: str | None) -> Note:
-    """Have this text stand in a note of which the digest is `expected`, or in a new one where that is None. It keeps the
-    line ends that it had. Raises NoteChanged with what stands there otherwise, and NoteRefused."""
+def write_note(workspace: Path, path: str, text: str, expected: str | None, person: str) -> Note:
+    """Have this text stand in a note of the person's of which the digest is `expected`, or in a new one where that is None.
+    It keeps the line ends that it had. Raises NoteChanged with what stands there otherwise, and NoteRefused."""
     try:
-        with file_place(workspace, _parts(workspace, path), make=True) as place:
+        parts = _parts(workspace, path, person)
+        if why := why_refused(parts, person, group=False, writes=True):
+            raise NoteRefused(f"{path} is not written: {why}")
+        path = "/".join(parts)
+        with file_place(workspace, parts, make=True) as place:
             before = _expected(place, path, expected)
             content = _bytes(text, before)
             if content == before:
@@ -94,9 +109,9 @@ def write_note(workspace: Path, path: str, text: str, expected: str | None) -> N
         raise NoteRefused(f"{path} cannot be written: {_reason(error)}") from error
 
 
-def _parts(workspace: Path, path: str) -> tuple[str, ...]:
-    """The components of a note's path; NoteRefused for what is none, NotBeneath for what lies elsewhere."""
-    parts = writable_parts(workspace, path, ())
+def _parts(workspace: Path, path: str, person: str) -> tuple[str, ...]:
+    """The components of the note that somebody means; NoteRefused for what is none, NotBeneath for what lies elsewhere."""
+    parts = plain_parts(workspace, path, person)
     if not is_note("/".join(parts)) or not is_markdown(parts[-1]):
         raise NoteRefused("Notes are MEMORY.md and the Markdown files in memory/.")
     return parts

@@ -9,10 +9,16 @@ from aiohttp import web
 
 from gateway.door.access import Access, NotAdmitted
 from gateway.door.answers import answer, refusal
+from gateway.door.bodies import SIGN_IN_SECONDS, BodyRefused, read_body
 from gateway.door.callers import by_cookie
 from gateway.door.greeting import not_admitted
 from gateway.door.passes import COOKIE_SECONDS, LINK_SECONDS
 from gateway.door.people import Admission
+
+_NOT_KEPT = (
+    "You are signed out, but the disk refused to store that ({}): a copy of the cookie is good again after a restart."
+    " `exuvia token rotate` ends all of them."
+)
 
 
 def invitation(access: Access, host: str, port: int) -> str:
@@ -22,6 +28,10 @@ def invitation(access: Access, host: str, port: int) -> str:
     place = f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
     minutes = LINK_SECONDS // 60
     return f"The console: http://{place}/#link={access.link()} (signs in once, within {minutes} minutes)\n"
+
+
+SHOWN_BYTES = 16 * 1024
+"""Bytes of a body with a token or a link."""
 
 
 class Shown(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -44,9 +54,13 @@ class SigningIn:
         if not access.is_own_page(request.headers.get("Origin", ""), request.headers.get("Host")):
             return refusal(403, "forbidden", "Only the gateway's own page signs in.")
         try:
-            shown = msgspec.json.decode((await request.read()) or b"{}", type=Shown)
-        except msgspec.MsgspecError as error:
-            return refusal(400, "bad_request", f"{error}.")
+            shown = msgspec.json.decode((await read_body(request, SHOWN_BYTES, SIGN_IN_SECONDS)) or b"{}", type=Shown)
+        except BodyRefused as refused:
+            return refused.response
+        except UnicodeError:
+            return refusal(400, "bad_request", "The body of the request is not UTF-8.")
+        except (msgspec.MsgspecError, RecursionError) as error:
+            return refusal(400, "bad_request", f"{str(error)[:200]}.")
         address = request.remote or ""
         try:
             admission = (
@@ -54,6 +68,9 @@ class SigningIn:
             )
         except NotAdmitted as error:
             return not_admitted(error)
+        before = by_cookie(request, access)
+        if before is not None and before.person == admission.person:  # signing out ends the cookie that is replaced, too
+            admission = before
         return self._with_cookie(request, admission)
 
     async def session(self, request: web.Request) -> web.Response:
@@ -65,12 +82,15 @@ class SigningIn:
         return self._with_cookie(request, admission) if access.ages(admission.shown) else self._told(admission)
 
     async def sign_out(self, request: web.Request) -> web.Response:
-        """End what the cookie opened, here and in every tab."""
+        """End the cookie, those that renewed it, and what they opened, in every tab."""
         access = self._access()
         admission = by_cookie(request, access)
-        if admission is not None and admission.shown is not None:
-            access.sign_out(admission.shown)
         response = answer(200, {})
+        if admission is not None and admission.shown is not None:
+            try:
+                await access.sign_out(admission.shown)
+            except OSError as error:
+                response = refusal(503, "storage_failed", _NOT_KEPT.format(error.strerror or error))
         response.del_cookie(access.cookie, path="/", httponly=True, samesite="Strict")
         return response
 

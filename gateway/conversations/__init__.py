@@ -13,7 +13,9 @@ pruning                before each call of a model: what it is shown less of
 reverting              a compaction taken back
 compacting             flush, then compact; with compaction_rules, condensing (flush and summary), asking (a model beside
                        the conversation), compaction_hooks (what plugins say of it)
+appending              text that is appended to a note once and whole
 day_notes, owed_notes  sections appended to the day's note, each once, whatever stops it meanwhile
+scrubbing              events without the secrets that others repeat
 live                   the answer that is being streamed
 instructions           the text before every conversation; workspace_notes: AGENTS.md and SOUL.md; loaded_notes:
                        these, MEMORY.md and the days' notes in it

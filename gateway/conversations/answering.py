@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from copy import deepcopy
+from functools import partial
 
 import msgspec
 
@@ -16,13 +17,14 @@ from gateway.conversations.tool_calls import note_plugin_failure
 from gateway.errors import sentence_of
 from gateway.models.choosing import ChosenModel
 from gateway.models.fallback import Line
+from gateway.models.sound_replies import sound
 from plugins.context.silent import SilenceFilter, is_silent
 from plugins.contracts import ChatRequest, Reply
 from plugins.errors import BadAnswer, BadRequest, ContextOverflow, ProviderError, StreamCut
 from plugins.strangers import ANYTHING, is_ours
+from plugins.transport import ON_PAUSE
 from sessions.context import Context, Gauge, assemble
 from sessions.events import AttachmentsWithheld, ModelReplied, RequestedCall, RequestSent
-from sessions.messages import Usage
 from sessions.recorder import Recorder
 from sessions.sight import Seen, Sight
 from sessions.transcript import OpenTurn, open_turn
@@ -34,9 +36,6 @@ REPLY_LIMIT = 1024 * 1024
 
 CALLS_LIMIT = 128
 """Tool calls that one reply may ask for."""
-
-MOST_TOKENS = 10**9
-"""More than any request can have."""
 
 OVERFLOWS = 4
 """How often in a row a conversation is compacted because a provider refused it as too long. Each time it is half as long."""
@@ -131,7 +130,7 @@ class Answering:
                 reply = await self._stream(model)
             except ProviderError as error:
                 self._provider_failed(model.provider.name, error.code)
-                if attempt == CUT_RETRIES or not isinstance(error, StreamCut):
+                if attempt == CUT_RETRIES or not (isinstance(error, StreamCut) and error.retryable):
                     raise
                 await self._sleep(0.5 * 2**attempt)
             else:
@@ -181,6 +180,7 @@ class Answering:
     async def _listen(self, model: ChosenModel, request: ChatRequest) -> Reply:
         """Stream one request; deltas go to `live`, the reply is returned."""
         size, silence = 0, SilenceFilter()
+        outer = ON_PAUSE.set(partial(self._live.wait, self._recorder.transcript.head))
         try:
             async with aclosing(model.provider.stream(request)) as stream:  # type: ignore[type-var]
                 async for part in stream:
@@ -197,6 +197,8 @@ class Answering:
         except ANYTHING as error:
             note_plugin_failure(self._recorder, model.provider.name, "stream", error)
             raise BadAnswer(f"The provider {model.provider.name} failed: {sentence_of(error)}") from error
+        finally:
+            ON_PAUSE.reset(outer)
         raise StreamCut(f"The answer of {model.name} ended before its end.")
 
     def _show(self, text: str) -> None:
@@ -221,7 +223,7 @@ class Answering:
                 text="" if is_silent(reply.text) else carriable(reply.text),
                 calls=calls,
                 stop=reply.stop,
-                usage=believable(reply.usage),
+                usage=reply.usage,
                 opaque=reply.opaque,
                 compacted=reply.compacted,
                 provider=_unless_same(model, turn),
@@ -261,15 +263,3 @@ def with_own_tools(context: Context) -> Context:
     """The context with copies of what could be changed in it: a stranger's provider may fit schemas to its service in
     place."""
     return msgspec.structs.replace(context, tools=deepcopy(context.tools), parameters=deepcopy(context.parameters))
-
-
-def sound(reply: Reply) -> Reply:
-    """The reply, if its fields are of the types that they promise; msgspec.ValidationError or TypeError if not."""
-    return msgspec.convert(msgspec.to_builtins(reply), Reply)
-
-
-def believable(usage: Usage | None) -> Usage | None:
-    """A provider's counts, as far as they can be counts at all: the sum of many must still be a number for every reader."""
-    if usage is None:
-        return None
-    return Usage(**{name: min(max(0, getattr(usage, name)), MOST_TOKENS) for name in usage.__struct_fields__})

@@ -9,6 +9,7 @@ from contextlib import aclosing
 from gateway.errors import sentence_of
 from gateway.models.choosing import ChosenModel
 from gateway.models.fallback import Line
+from gateway.models.sound_replies import sound
 from plugins.contracts import ChatRequest, Reply, Wishes
 from plugins.errors import BadAnswer, ProviderError, StreamCut, Unreachable
 from plugins.strangers import ANYTHING
@@ -80,7 +81,8 @@ async def listen(
         async with aclosing(model.provider.stream(request)) as stream:  # type: ignore[type-var]
             async for part in stream:
                 if isinstance(part, Reply):
-                    return Answered(text=carriable(part.text), model=model.name, usage=part.usage)
+                    reply = sound(part)
+                    return Answered(text=carriable(reply.text), model=model.name, usage=reply.usage)
                 heard += part.text
                 if len(heard) > 2000 + CHARACTERS * limit:
                     return Answered(text=carriable(heard), model=model.name)

@@ -224,6 +224,10 @@ class Chat:
             self.damaged = None
             current.commands.by_successor = current.recorder.transcript.head + 1
             seq = self._note(current, incoming)
+        except BaseException:
+            if self._sessions.successor(self.damaged_session) is not None:
+                self.damaged = None  # it began all the same, and is opened for the next message; a second one must not
+            raise
         finally:
             self.switched()
         self.news()

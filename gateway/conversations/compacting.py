@@ -22,6 +22,7 @@ from gateway.errors import GatewayError
 from plugins.errors import ProviderError
 from plugins.hooks import Hooks
 from plugins.summaries import Summary
+from plugins.workspace import own_note
 from sessions import compaction
 from sessions.admitting import joined
 from sessions.compaction import FRAME, Budget, CompactionPlan, Sizes, budget, due
@@ -78,6 +79,11 @@ class Compacting:
     def reserve(self, window: int) -> int:
         """Tokens of a window that compaction keeps free."""
         return window - budget(window, self._rules().figures).compact_at
+
+    @property
+    def flushes(self) -> bool:
+        """Whether what leaves is flushed before."""
+        return self._rules().flush_enabled
 
     def provider_side(self, window: int | None) -> int | None:
         """From how many tokens on a service may compact by itself: well before the gateway would. None: not at all."""
@@ -170,7 +176,7 @@ class Compacting:
         below = allowed.flush_at
         attempt = Attempt(trigger=trigger, rules=rules, sizes=sizes, allowed=allowed, below=below)
         cut = await self._early_cut(attempt, below - growth)
-        if cut is None:
+        if cut is None or (near and not allowed.recent):  # what would follow the flush could not stay
             return near
         await self._condensing.flush(rules, cut.keep_from, trigger)
         return False
@@ -182,7 +188,8 @@ class Compacting:
         if (chosen := await self._hooks.cut(attempt)) is not None:
             return compaction.plan_at(view, sizes, allowed, chosen.first, below=below)
         cut = compaction.plan(view, sizes, allowed, attempt.rules.figures, below=below)
-        return cut if cut is not None and sum(sizes.messages[cut.first :]) <= allowed.recent else None
+        kept = sum(sizes.messages[cut.first :]) if cut is not None and allowed.recent else 0
+        return cut if kept <= allowed.recent else None
 
     def _grown(self, rules: CompactionRules) -> bool:
         """Whether the journal has grown by much since the last flush or compaction."""
@@ -245,9 +252,10 @@ class Compacting:
         return await self._record(attempt, cut, nothing)
 
     async def _cut(self, attempt: Attempt) -> CompactionPlan | None:
-        """Where the flush of this cycle ended, if that is enough; else where a plugin says, or else the figures."""
+        """Where the flush of this cycle ended, if that is enough; else where a plugin says, or else the figures. With
+        `keep_recent_tokens = 0` exactly so many messages stay, and what came since the flush leaves too."""
         view, sizes, allowed = self._transcript.view, attempt.sizes, attempt.allowed
-        if (covered := self._transcript.cycle.covered) and not attempt.wanted:
+        if (covered := self._transcript.cycle.covered) and allowed.recent and not attempt.wanted:
             early = compaction.plan_at(view, sizes, allowed, view.first_from(covered + 1), below=attempt.below)
             if early is not None:
                 return early
@@ -272,6 +280,7 @@ class Compacting:
 
     async def _record(self, attempt: Attempt, cut: CompactionPlan, summary: Summary) -> ContextCompacted | None:
         rules, sizes = attempt.rules, attempt.sizes
+        writes = rules.writable and rules.flush_enabled
         instead = FRAME + round(weighed(self._transcript, summary.text)) if summary.text else 0
         after = sizes.head + sum(sizes.messages[cut.first :]) + instead
         if after >= (attempt.below if summary.text else sizes.total):
@@ -291,7 +300,7 @@ class Compacting:
             lost=summary.lost,
             model=summary.model,
             usage=summary.usage,
-            path=day_note(f"{rules.today:%Y-%m-%d}") if rules.writable and rules.flush_enabled else "",
+            path=own_note(self._transcript.person, day_note(f"{rules.today:%Y-%m-%d}")) if writes else "",
         )
         await self._recorder.record(event, turn=self._turn)
         self.notes.pay_behind()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from typing import TypeVar
 
 import msgspec
 import structlog
@@ -18,6 +19,7 @@ from gateway.models.choosing import ChosenModel
 from plugins.errors import ProviderError
 from plugins.strangers import ANYTHING
 from plugins.summaries import Flush, Flushed, Leaving, Summarizer, Summary
+from plugins.workspace import own_note
 from sessions import compaction
 from sessions.compaction import CompactionPlan
 from sessions.errors import StorageFailed
@@ -48,6 +50,8 @@ WEAK = "The model is too small to be asked to condense a conversation; compactio
 
 EXTRACT = "extract"
 """The summarizer that asks no model."""
+
+T = TypeVar("T")
 
 log = structlog.get_logger("exuvia.compaction")
 
@@ -93,7 +97,7 @@ class Condensing:
         if flushed.outcome == "written":
             # The day is that on which the flush began, though it ends after midnight.
             text = carriable(f"## {rules.today:%H:%M} {self._transcript.key}\n\n{flushed.text.strip()}")
-            path = day_note(f"{rules.today:%Y-%m-%d}")
+            path = own_note(self._transcript.person, day_note(f"{rules.today:%Y-%m-%d}"))
             event = msgspec.structs.replace(event, path=path, text=text, digest=digest_of(flushed.text))
         await self._recorder.record(event, turn=self._turn)
         await self._notes.pay()
@@ -111,7 +115,8 @@ class Condensing:
             return Flushed(outcome="skipped", reason=WEAK)
         try:
             async with asyncio.timeout(WITHIN):
-                return await self._flushes[rules.flush_by].flush(leaving, self._asking("flush"), rules.flush_rules)
+                flush = self._flushes[rules.flush_by]
+                return _checked(await flush.flush(leaving, self._asking("flush"), rules.flush_rules), Flushed)
         except StorageFailed:
             raise
         except ANYTHING as error:  # a stranger's code, a provider, a deadline: the compaction goes on
@@ -129,7 +134,8 @@ class Condensing:
             return await self._extract(leaving, "", WEAK)
         try:
             async with asyncio.timeout(WITHIN):
-                summary = await self._summarizers[attempt.rules.by].summarize(leaving, self._asking("summary"))
+                summarizer = self._summarizers[attempt.rules.by]
+                summary = _checked(await summarizer.summarize(leaving, self._asking("summary")), Summary)
         except StorageFailed:
             raise
         except (ProviderError, GatewayError) as error:
@@ -197,6 +203,11 @@ class Condensing:
     def _turn(self) -> int | None:
         turn = self._transcript.open_turn
         return turn.ordinal if turn else None
+
+
+def _checked(given: T, promised: type[T]) -> T:
+    """Return what a plugin returned, if it has the fields that it promises; msgspec.ValidationError or TypeError if not."""
+    return msgspec.convert(msgspec.to_builtins(given), promised)
 
 
 def why(error: BaseException) -> str:

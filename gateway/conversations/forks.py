@@ -15,7 +15,7 @@ from sessions.survey import read_row
 
 
 class Forks:
-    """Makes them, one at a time, and tells the catalog."""
+    """Makes them, one at a time, and tells the catalog. The caller holds the lock of the key that a fork gets."""
 
     def __init__(self, catalog: Catalog, journals: Journals, clock: Clock) -> None:
         self._catalog = catalog
@@ -23,17 +23,9 @@ class Forks:
         self._clock = clock
         self._one = asyncio.Lock()
 
-    async def make(self, person: str, parent: str, key: str | None, upto: int | None) -> Fork:
-        """Copy a session of a person, up to the last place between turns at or before the event `upto` (by default its
-        end), into one under a key that they do not use, by default one made of the parent's. Raises CannotFork,
-        StorageFailed, JournalDamaged."""
-        async with self._one:
-            name = self._name(person, parent, key)
-            made = await asyncio.to_thread(self._make, name, parent, upto)
-            self._catalog.put(await asyncio.to_thread(_row, self._journals.path(made.session)))
-            return made
-
-    def _name(self, person: str, parent: str, wanted: str | None) -> Name:
+    def name(self, person: str, parent: str, wanted: str | None) -> Name:
+        """Choose the name of a fork: the key that is wanted, or one made of the parent's. Raises CannotFork where the
+        person has no session `parent`, or uses the key already."""
         row = self._catalog.row(parent)
         if row is None or row.person != person:
             raise CannotFork(f"There is no session {parent}.")
@@ -41,6 +33,14 @@ class Forks:
         if wanted in used:
             raise CannotFork(f"There is a session {wanted!r} already; a fork needs a key of its own.")
         return person, wanted or fork_key(row.key, used)
+
+    async def make(self, name: Name, parent: str, upto: int | None) -> Fork:
+        """Copy a session, up to the last place between turns at or before the event `upto` (by default its end), into one
+        under a name that is not used. Raises CannotFork, StorageFailed, JournalDamaged."""
+        async with self._one:
+            made = await asyncio.to_thread(self._make, name, parent, upto)
+            self._catalog.put(await asyncio.to_thread(_row, self._journals.path(made.session)))
+            return made
 
     def _make(self, name: Name, parent: str, upto: int | None) -> Fork:
         now = self._clock.now()

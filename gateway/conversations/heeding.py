@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container
 
-from gateway.conversations.day_notes import NoteNotWritten
+from gateway.conversations.appending import NoteNotWritten
 from gateway.conversations.remembering import Remembering
 from plugins.memory.asked_to_remember import to_remember
 from sessions.events import NoteAppended, PluginFailed

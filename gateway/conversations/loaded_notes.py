@@ -13,14 +13,18 @@ import re
 from collections.abc import Callable
 from datetime import date, datetime, timedelta
 from hashlib import sha256
+from itertools import chain
 from pathlib import Path
 
 import msgspec
 
+from gateway.conversations.appending import files_of
 from gateway.conversations.day_notes import day_note
 from gateway.conversations.workspace_notes import TOKEN_BYTES, WorkspaceNotes
 from plugins.context.fencing import quoted
-from plugins.memory.notes import MAIN, is_note, read_note
+from plugins.memory.notes import is_note, read_note
+from plugins.memory.scope import Scope
+from plugins.workspace import MAIN, own_note
 from sessions.attachments import head_and_tail
 from sessions.events import LoadedNote
 from sessions.oversize import level
@@ -92,7 +96,9 @@ class LoadedNotes:
         self._loaded = wanted
         if wanted == before:
             return there
-        return await asyncio.to_thread(_read, self._standing.folder, wanted) if wanted.budget else ()
+        if not wanted.budget:
+            return ()
+        return await asyncio.to_thread(_read, self._standing.folder, transcript.person, wanted)
 
 
 def memory_notes(transcript: Transcript) -> tuple[LoadedNote, ...]:
@@ -107,8 +113,9 @@ def _at_opening(
     """For what the notes of a session were read that this process has just opened, as far as its log tells; None if nothing
     is lost by reading them again."""
     size = sum(len(note.text) - len(ABOUT) for note in there)
-    private = wanted.group and any(note.path == MAIN for note in there)
-    if not there or not transcript.asked_at or size > 2 * wanted.budget or private:
+    scope = Scope(owners=frozenset({transcript.person}), private=not wanted.group)
+    hidden = not all(scope.reads(note.path) for note in there)
+    if not there or not transcript.asked_at or size > 2 * wanted.budget or hidden:
         return None
     return msgspec.structs.replace(
         wanted,
@@ -117,10 +124,12 @@ def _at_opening(
     )
 
 
-def _read(workspace: Path, wanted: _Circumstances) -> tuple[LoadedNote, ...]:
-    """The notes that are there, in the order in which they were written; the longest are cut until all fit the budget."""
-    days = [day_note(f"{wanted.day - timedelta(days=ago)}") for ago in (1, 0)]
-    texts = {path: read_note(workspace, path) or "" for path in ([] if wanted.group else [MAIN]) + days}
+def _read(workspace: Path, person: str, wanted: _Circumstances) -> tuple[LoadedNote, ...]:
+    """A person's notes that are there, in the order in which they were written; the longest are cut until all fit the
+    budget."""
+    days = [own_note(person, day_note(f"{wanted.day - timedelta(days=ago)}")) for ago in (1, 0)]
+    main = [] if wanted.group else [own_note(person, MAIN)]
+    texts = {path: read_note(workspace, path) or "" for path in chain(main, *(files_of(workspace, day) for day in days))}
     texts = {path: carriable(_MARK.sub("", text)) for path, text in texts.items() if text.strip()}
     limit = level([len(text.encode()) for text in texts.values()], wanted.budget)
     return tuple(

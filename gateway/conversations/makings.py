@@ -33,7 +33,6 @@ from gateway.conversations.recalling import Recalling
 from gateway.conversations.showing import Showing
 from gateway.conversations.turn import Turn, TurnRules
 from gateway.conversations.workspace_notes import WorkspaceNotes
-from gateway.door.people import OWNER
 from gateway.errors import GatewayError
 from gateway.measuring.figures import Figures
 from gateway.measuring.session_meter import SessionMeter
@@ -89,7 +88,7 @@ class Conversations:
         recorder.read_along(lambda recorded: parts.lifecycle.heard(recorder, recorded))
         parts.delivering.opened(recorder)
         meter = SessionMeter(recorder, parts.figures)
-        live = Live(meter.listening(chat.news))
+        live = Live(meter.listening(chat.news), chat.news)
         compacting = self._compacting(recorder)
         inbox = Inbox(recorder, commands=parts.commands, configured=lambda: parts.settings.current.sessions.queue)
 
@@ -188,19 +187,10 @@ class Conversations:
         )
 
     def _notes(self, recorder: Recorder) -> LoadedNotes:
-        return LoadedNotes(
-            recorder,
-            self._parts.notes,
-            now=self._today,
-            shown=lambda: self._may_see_notes(recorder),
-        )
+        return LoadedNotes(recorder, self._parts.notes, now=self._today, shown=self._may_see_notes)
 
-    def _may_see_notes(self, recorder: Recorder) -> bool:
-        """Whether the notes come by themselves: where several people are, what was flushed of one's conversations stands in
-        them, and they are the owner's alone."""
-        current = self._parts.settings.current
-        alone = recorder.transcript.person == OWNER or not current.people
-        return alone and current.agent.workspace_access != "none"
+    def _may_see_notes(self) -> bool:
+        return self._parts.settings.current.agent.workspace_access != "none"
 
     def _recalling(self, recorder: Recorder) -> Recalling:
         settings = self._parts.settings
@@ -209,8 +199,7 @@ class Conversations:
             self._parts.around.memory,
             self._parts.around.facts,
             keys=lambda: settings.current.memory.recall,
-            allowed=lambda: settings.current.agent.workspace_access != "none",
-            notes=lambda: self._may_see_notes(recorder),
+            allowed=self._may_see_notes,
             clock=self._parts.clock,
         )
 

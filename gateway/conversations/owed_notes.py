@@ -7,8 +7,11 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from gateway.conversations.day_notes import DayNotes, NoteNotWritten, as_section, digest_of
+from gateway.conversations.appending import NoteNotWritten
+from gateway.conversations.day_notes import DayNotes, as_section, digest_of
+from plugins.workspace import own_note
 from sessions.cycle import Owed
+from sessions.errors import SessionsError
 from sessions.events import ContextCompacted, MemoryFlushed, NoteAppended
 from sessions.recorder import Recorder
 from sessions.wire import decode
@@ -33,16 +36,17 @@ class OwedNotes:
         return self._recorder.transcript.key
 
     async def pay(self) -> None:
-        """Append what is owed; what cannot be now stays owed."""
+        """Append what is owed. What cannot be now stays owed, with what follows it in the same note."""
         async with self._paying:
+            troubles: dict[str, str] = {}
             for owed in self._recorder.transcript.cycle.owed:
-                if not await self._pay(owed):
-                    return
-            self.trouble = ""
+                if owed.path not in troubles and (trouble := await self._pay(owed)):
+                    troubles[owed.path] = trouble
+            self.trouble = next(iter(troubles.values()), "")
 
     def pay_behind(self) -> None:
         """The same in the background."""
-        task = asyncio.create_task(self.pay())
+        task = asyncio.create_task(self._try_to_pay())
         self._behind.add(task)
         task.add_done_callback(self._behind.discard)
 
@@ -51,19 +55,27 @@ class OwedNotes:
         if self._behind:
             await asyncio.wait(self._behind)
 
-    async def _pay(self, owed: Owed) -> bool:
+    async def _try_to_pay(self) -> None:
+        try:
+            await self.pay()
+        except SessionsError as error:  # all of it stays owed
+            self.trouble = str(error)
+            log.warning("note_not_written", session=self._recorder.transcript.session, reason=self.trouble)
+
+    async def _pay(self, owed: Owed) -> str:
+        """Append one section; returns why it could not be, as a sentence, empty where it was."""
         await self._recorder.until_durable(owed.of)
         (line, *_) = await self._lines(owed.of)
+        path = own_note(self._recorder.transcript.person, owed.path)
         try:
             match decode(line).event:
                 case MemoryFlushed() as flushed:
-                    await self._notes.append(owed.path, flushed.text, flushed.digest)
+                    path = await self._notes.append(path, flushed.text, flushed.digest)
                 case ContextCompacted() as compacted:
                     text = as_section(f"Summary {compacted.compaction} of {self._key}", compacted.summary)
-                    await self._notes.append(owed.path, text, digest_of(text), news=True)
+                    path = await self._notes.append(path, text, digest_of(text), news=True)
         except NoteNotWritten as error:
-            self.trouble = str(error)
             log.warning("note_not_written", session=self._recorder.transcript.session, reason=str(error))
-            return False
-        self._recorder.note(NoteAppended(of=owed.of, path=owed.path))
-        return True
+            return str(error)
+        self._recorder.note(NoteAppended(of=owed.of, path=path))
+        return ""

@@ -19,6 +19,7 @@ from plugins.contracts import Clock
 from plugins.facts.errors import FactsError
 from plugins.facts.facts import DOCUMENT, Facts
 from plugins.facts.values import Origin
+from plugins.memory.dialogue import only_asks
 from plugins.memory.recall import NEAR, chosen
 from plugins.memory.scope import Scope
 from plugins.memory.settings import RecallKeys
@@ -37,9 +38,6 @@ if TYPE_CHECKING:
 NOTES, SESSIONS = ("notes", "extra"), "sessions"
 """The sources of what is recalled. As long as there is no note a question has no vector made of it: each turn would pay for
 that from the first conversation on, and what was said is mostly found by its words."""
-
-EVERYBODYS = frozenset({"extra", SESSIONS})
-"""Where what comes by itself to those comes from whose the notes are not: what the operator names is for all."""
 
 WITHIN = 0.5
 """Seconds that it may take. Words are found in a few milliseconds; an index that is opened for the first message takes
@@ -68,8 +66,7 @@ log = structlog.get_logger("exuvia.recall")
 
 
 class Recalling:
-    """Recalls for one session. `keys` says how, `allowed` whether a model may see the memory at all,
-    `notes` whether the notes are this person's too."""
+    """Recalls for one session. `keys` says how, `allowed` whether a model may see the memory at all."""
 
     def __init__(
         self,
@@ -79,7 +76,6 @@ class Recalling:
         *,
         keys: Callable[[], RecallKeys],
         allowed: Callable[[], bool],
-        notes: Callable[[], bool] = lambda: True,
         clock: Clock,
     ) -> None:
         self._recorder = recorder
@@ -87,7 +83,6 @@ class Recalling:
         self._facts = facts
         self._keys = keys
         self._allowed = allowed
-        self._notes = notes
         self._clock = clock
         self._trouble = ""
         """Why the last recall failed, as a sentence."""
@@ -152,7 +147,6 @@ class Recalling:
         scope = Scope(
             owners=frozenset({transcript.person}),
             private=not open_turn(transcript).group,
-            sources=None if self._notes() else EVERYBODYS,
             shown=(document_of(transcript.session), transcript.view.begins or 1),
         )
         # Some of what is found may stand in the request already, or have nothing to do with the question.
@@ -169,13 +163,14 @@ class Recalling:
 
     def _worthy(self, found: Iterable[Hit], window: int | None, small: bool) -> tuple[RecalledHit, ...]:
         """What of the notes and the sessions bears on the question."""
-        keys = self._keys()
+        keys, shown, question = self._keys(), Shown(self._recorder.transcript), asked(self._recorder.transcript)
         return chosen(
             found,
             near=self._near(),
             results=min(keys.max_results, SMALL_RESULTS) if small else keys.max_results,
             tokens=self._room(keys.max_tokens, window, small),
-            known=Shown(self._recorder.transcript).has,
+            # Of a long question only a part was looked for; what it repeats is compared with all of it.
+            known=lambda hit: shown.has(hit) or only_asks(hit.chunk, question),
         )
 
     async def _note(self, question: str, hits: tuple[RecalledHit, ...], seconds: float) -> None:

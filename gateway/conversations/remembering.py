@@ -1,7 +1,4 @@
-"""What a person wants remembered is written at once: an item at the end of `MEMORY.md`, in a group of the day's note.
-
-A person may write in the same file at the same time; what they wrote is never replaced, as in `day_notes`.
-"""
+"""What a person wants remembered is written at once: an item at the end of `MEMORY.md`, in a group of the day's note."""
 
 from __future__ import annotations
 
@@ -11,11 +8,13 @@ from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
-from gateway.conversations.day_notes import TRIES, NoteNotWritten, day_note
+from gateway.conversations.appending import TRIES, NoteNotWritten, append_once
+from gateway.conversations.day_notes import day_note
 from plugins.memory.memory import Memory
-from plugins.memory.notes import MAIN, Notes, is_note
+from plugins.memory.notes import Notes, is_note
 from plugins.tools.beneath import NotBeneath
-from plugins.tools.file_place import FileChanged, FilePlace, file_place
+from plugins.tools.file_place import FileChanged, file_place
+from plugins.workspace import MAIN, own_note, why_refused
 from sessions.wire import carriable
 
 LONGEST = 4000
@@ -36,27 +35,38 @@ class Remembering:
         self._now = now
 
     async def remember(self, text: str, person: str, *, group: bool) -> str:
-        """Have it stand in a note once, with who said it when, and be found from now on; returns where it stands, as
-        `MEMORY.md#L12-L12`. Raises NoteNotWritten."""
+        """Have it stand once in a note of the person's, with who said it when, and be found from now on; returns where it
+        stands, as `MEMORY.md#L12-L12`. Raises NoteNotWritten."""
         now = self._now()
-        path = day_note(f"{now:%Y-%m-%d}") if group else MAIN
+        path = own_note(person, day_note(f"{now:%Y-%m-%d}") if group else MAIN)
         said = " ".join(carriable(text).split())
         if not said:
             raise NoteNotWritten("There is nothing to be remembered.")
         if len(said) > LONGEST:
             raise NoteNotWritten(f"That is longer than {LONGEST:,} characters; write it into a note of its own.")
-        first = await asyncio.to_thread(self._write, path, f"- {said}", f"({person}, {now:%Y-%m-%d})")
+        item, whose = f"- {said}", f"({person}, {now:%Y-%m-%d})"
+        file, line = await asyncio.to_thread(
+            append_once,
+            self._workspace,
+            path,
+            lambda _: f"{item} {whose}\n".encode(),
+            lambda content: _line_of(content, item, whose),
+            continued=group,
+        )
         await self._memory.look()
-        return f"{path}#L{first}-L{first}"
+        return f"{file}#L{line}-L{line}"
 
-    async def forget(self, place: str, *, group: bool) -> str:
-        """Take the lines out of a note that a citation such as `MEMORY.md#L3-L4` names; returns what stood there. Raises
-        NoteNotWritten."""
+    async def forget(self, place: str, person: str, *, group: bool) -> str:
+        """Take the lines out of a note of the person's that a citation such as `MEMORY.md#L3-L4` names; returns what stood
+        there. Raises NoteNotWritten."""
         found = _PLACE.fullmatch(place)
-        if found is None or not is_note(found[1]) or (group and found[1] == MAIN):
+        path = own_note(person, found[1]) if found else ""
+        if found is None or not is_note(path):
             raise NoteNotWritten(f"{place} names no lines of a note; those look like {MAIN}#L3-L4.")
+        if why := why_refused(tuple(path.split("/")), person, group=group, writes=True):
+            raise NoteNotWritten(f"{path}: {why}")
         first, last = int(found[2]), int(found[3] or found[2])
-        gone = await asyncio.to_thread(self._take_out, found[1], first, last)
+        gone = await asyncio.to_thread(self._take_out, path, first, last)
         await self._memory.look()
         return gone
 
@@ -80,35 +90,10 @@ class Remembering:
             raise NoteNotWritten(f"{path} cannot be written: {error.strerror or error}.") from error
         raise NoteNotWritten(f"{path} is being changed by somebody else.")
 
-    def _write(self, path: str, item: str, whose: str) -> int:
-        try:
-            with file_place(self._workspace, tuple(path.split("/")), make=True) as place:
-                for _ in range(TRIES):
-                    if (line := _put(place, item, whose)) is not None:
-                        return line
-        except NotBeneath as error:
-            raise NoteNotWritten(f"{path}: {error}") from error
-        except OSError as error:
-            raise NoteNotWritten(f"{path} cannot be written: {error.strerror or error}.") from error
-        raise NoteNotWritten(f"{path} is being changed by somebody else.")
 
-
-def _put(place: FilePlace, item: str, whose: str) -> int | None:
-    """Append an item to the file, unless it stands there; returns its line, None if somebody changed the file meanwhile."""
-    before = place.content()
-    lines = (before or b"").decode(errors="replace").replace("\r\n", "\n").split("\n")
-    for number, line in enumerate(lines, 1):
-        if line == item or line.startswith(f"{item} ("):
-            return number
-    last = lines[-2] if len(lines) > 1 and not lines[-1] else lines[-1]
-    gap = "" if not last.strip() or last.lstrip().startswith(("- ", "* ", "+ ")) else "\n"
-    end = "\n" if lines[-1] else ""
-    addition = f"{end}{gap}{item} {whose}\n"
-    try:
-        if before is None:
-            place.replace(addition.encode(), lambda: None)
-        else:
-            place.append(addition.encode(), lambda: None)
-    except FileChanged:
-        return None
-    return len(lines) + addition.count("\n") - 1
+def _line_of(content: bytes, item: str, whose: str) -> int | None:
+    """Return the line at which an item stands, whoever said it, but for a last line that is only its beginning."""
+    *lines, last = content.decode(errors="replace").replace("\r\n", "\n").split("\n")
+    if not f"{item} {whose}".startswith(last):
+        lines.append(last)
+    return next((n for n, line in enumerate(lines, 1) if line == item or line.startswith(f"{item} (")), None)

@@ -43,10 +43,7 @@ class Standings:
     def put(self, recorder: Recorder, *, settled: bool = True) -> None:
         """Tell how a session stands; with `settled` false, that something may be left to do whatever it says."""
         transcript = recorder.durable_transcript
-        try:
-            stat = self._journals.path(transcript.session).stat()
-        except OSError:
-            return
+        size, changed = self._on_disk(transcript.session)
         self._catalog.put(
             SessionRow(
                 session=transcript.session,
@@ -56,13 +53,22 @@ class Standings:
                 succeeds=transcript.succeeds,
                 head=recorder.durable,
                 at=transcript.at,
-                size=stat.st_size,
-                mtime_ns=stat.st_mtime_ns,
-                settled=settled and transcript.finished and stat.st_size == recorder.position.offset,
+                size=size,
+                mtime_ns=changed,
+                settled=settled and transcript.finished and size == recorder.position.offset,
                 closed=transcript.closed is not None,
                 title=transcript.settings.get(TITLE, ""),
             )
         )
+
+    def _on_disk(self, session: str) -> tuple[int, int]:
+        """The size and the time of change of a journal. Zeros where they cannot be read just now: the session must be known
+        all the same, or its key would begin another."""
+        try:
+            stat = self._journals.path(session).stat()
+        except OSError:
+            return 0, 0
+        return stat.st_size, stat.st_mtime_ns
 
     def _is_due(self, recorder: Recorder) -> bool:
         since = recorder.position.seq - self._checkpoints.get(recorder.durable_transcript.session, 0)

@@ -17,6 +17,7 @@ import structlog
 from gateway.conversations.chat import Chat
 from gateway.conversations.conversation import Conversation
 from gateway.conversations.forks import Forks
+from gateway.conversations.scrubbing import without_secrets
 from gateway.conversations.standings import TITLE, Standings
 from plugins.contracts import Clock
 from sessions.beginnings import new_session_id
@@ -163,9 +164,18 @@ class Switchboard:
         return [self._as_of_now(row) for row in self._catalog.sessions(person)]
 
     async def fork(self, person: str, parent: str, key: str | None, upto: int | None) -> Fork:
-        """Begin a session under a key of its own, which goes on from a past moment of another, as `Forks.make` says."""
+        """Begin a session under a key of its own, which goes on from a past moment of another. Raises what `Forks.name` and
+        `Forks.make` do."""
         # Whoever asked may be gone before it is done; the catalog must know it all the same.
-        return await asyncio.shield(self._spawn(self._forks.make(person, parent, key, upto)))
+        return await asyncio.shield(self._spawn(self._fork(person, parent, key, upto)))
+
+    async def _fork(self, person: str, parent: str, key: str | None, upto: int | None) -> Fork:
+        while True:
+            name = self._forks.name(person, parent, key)
+            async with self._lock(name):
+                # A message may have begun a session under this key while the lock was waited for.
+                if self._catalog.current(*name) is None:
+                    return await self._forks.make(name, parent, upto)
 
     def _as_of_now(self, row: SessionRow) -> SessionRow:
         chat = self._chats.get((row.person, row.key))
@@ -178,13 +188,16 @@ class Switchboard:
 
     async def _restore(self, name: tuple[str, str]) -> Chat:
         """Open what of a chat is not in memory: its current session, and older ones with something to finish."""
-        async with self._locks.setdefault(name, asyncio.Lock()):
+        async with self._lock(name):
             chat = self._chats.get(name)
             if chat is None:
                 chat = self._chats[name] = Chat(*name, await self._catalog.receipts(*name), self)
             row = self._catalog.current(*name)
             if row is None:
                 chat.current = await self.create(chat, None)
+            elif row.closed and not chat.is_open:
+                # The session that went on from it was lost, and a person let it go.
+                chat.current = await self.create(chat, Succession(session=row.session, seq=row.head))
             else:
                 if not chat.is_open:
                     await self._open_current(chat, row)
@@ -196,7 +209,7 @@ class Switchboard:
         try:
             chat.current = await self.open(chat, row.session, successor=None)
         except JournalDamaged as damaged:
-            log.error("journal_damaged", session=row.session, line=damaged.line, reason=damaged.reason)
+            self._tell_damage(damaged)
             chat.damaged, chat.damaged_session = damaged, row.session
         else:
             chat.wait_for_successor()
@@ -211,7 +224,7 @@ class Switchboard:
                 try:
                     chat.finishing[older.session] = await self.open(chat, older.session, successor=newer.succeeds)
                 except JournalDamaged as damaged:
-                    log.error("journal_damaged", session=older.session, line=damaged.line, reason=damaged.reason)
+                    self._tell_damage(damaged)
                 except SessionsError as error:
                     log.error("session_not_opened", session=older.session, reason=str(error))
                     self._spawn(self._reopen(chat))
@@ -222,7 +235,7 @@ class Switchboard:
     async def open(self, chat: Chat, session: str, *, successor: Succession | None) -> Conversation:
         """Open an existing journal and run its conversation; `successor` says that it only finishes."""
         opened = await open_session(self._journals, self._catalog, session)
-        recorder = Recorder(opened.log, opened.position, opened.transcript, self._clock.now)
+        recorder = Recorder(opened.log, opened.position, opened.transcript, self._clock.now, without_secrets)
         conversation = self._build(chat, recorder)
         if successor is not None:
             conversation.retire(successor.seq)
@@ -231,6 +244,11 @@ class Switchboard:
             self._spawn(self._verify_behind(chat, conversation))
         return conversation
 
+    def _tell_damage(self, damaged: JournalDamaged) -> None:
+        """Tell the operator, in the log and in `/status`."""
+        log.error("journal_damaged", session=damaged.path.stem, line=damaged.line, reason=damaged.reason)
+        self._catalog.unreadable[damaged.path] = damaged.reason
+
     async def _verify_behind(self, chat: Chat, conversation: Conversation) -> None:
         """Check what a checkpoint skipped of a large journal; if it is damaged its conversation stops, and with the current
         one the key."""
@@ -238,8 +256,8 @@ class Switchboard:
         try:
             await self._journals.verify(session)
         except JournalDamaged as damaged:
-            log.error("journal_damaged", session=session, line=damaged.line, reason=damaged.reason)
-            async with self._locks.setdefault((chat.person, chat.key), asyncio.Lock()):
+            self._tell_damage(damaged)
+            async with self._lock((chat.person, chat.key)):
                 if chat.current is conversation:
                     chat.damaged, chat.damaged_session = damaged, session
                 if chat.conversation(session) is conversation:
@@ -251,7 +269,7 @@ class Switchboard:
         """Begin a new journal for a chat, durably, and run its conversation."""
         session = new_session_id(self._clock.now())
         log_ = await self._journals.create(session)
-        recorder = Recorder(log_, START, Transcript(), self._clock.now)
+        recorder = Recorder(log_, START, Transcript(), self._clock.now, without_secrets)
         known = chat.current.recorder.transcript.counts.models if chat.current else {}
         opened = SessionOpened(
             format=FORMAT,
@@ -379,13 +397,17 @@ class Switchboard:
                     await self._let_go_if_idle(name, chat)
 
     async def _let_go_if_idle(self, name: tuple[str, str], chat: Chat | None) -> None:
-        async with self._locks.setdefault(name, asyncio.Lock()):
+        async with self._lock(name):
             if chat is None or chat.current is None or not chat.idle or chat.watched:
                 return
             self._chats.pop(name, None)
             self._last_news.pop(name, None)
             self._failures.pop(name, None)
             await self._stop(chat.current.session)
+
+    def _lock(self, name: tuple[str, str]) -> asyncio.Lock:
+        """The lock of a name, held by whoever opens, begins or lets go of its current session."""
+        return self._locks.setdefault(name, asyncio.Lock())
 
     def _spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = asyncio.create_task(work)

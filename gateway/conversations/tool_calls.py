@@ -13,6 +13,7 @@ from gateway.errors import sentence_of
 from plugins import strays
 from plugins.contracts import Tool, ToolContext
 from plugins.errors import ToolFailed
+from plugins.secrets import scrubbed
 from plugins.strangers import ANYTHING, is_ours
 from sessions.attachments import Attachments, head_and_tail
 from sessions.errors import SessionsError
@@ -23,6 +24,9 @@ from sessions.wire import carriable
 
 MOST = 16 * 1024 * 1024
 """Characters of a tool's output that are kept at all."""
+
+LARGE = 256 * 1024
+"""Characters of an output from which on it is looked through beside the event loop."""
 
 OUTPUT_LIMIT = 256 * 1024
 """Bytes of a tool's output that stand in the log; more is kept as an attachment."""
@@ -158,7 +162,8 @@ async def _run_tool(tool: Tool, arguments: dict[str, object], context: ToolConte
         text = (await tool.run(arguments, context)).text
         if len(text) > MOST:
             text = f"{text[:MOST]}\n[cut: the tool returned {len(text):,} characters]"
-        return carriable(text)
+        text = carriable(text)
+        return scrubbed(text) if len(text) <= LARGE else await asyncio.to_thread(scrubbed, text)
     except ANYTHING as error:
         return error
 

@@ -17,6 +17,7 @@ from gateway.errors import sentence_of
 from plugins import strays
 from plugins.command_contract import Command, CommandFailed
 from plugins.strangers import ANYTHING, is_ours
+from plugins.suggestions import did_you_mean
 from sessions.attachments import head_and_tail
 from sessions.errors import SessionsError, StorageFailed
 from sessions.events import CommandAnswered, PluginFailed
@@ -121,7 +122,8 @@ class TypedCommands:
         typed = _typed(waiting)
         command = self._commands.get(typed.name)
         if command is None:
-            return f"There is no command /{typed.name}; /help lists them.", True
+            meant = did_you_mean(typed.name, self._commands, before="/", mark="`") or "."
+            return f"There is no command /{typed.name}{meant} `/help` lists them all.", True
         try:
             with nullcontext() if is_ours(command) else strays.gathered(command.name, partial(self._left, command)):
                 answer = await run(command, typed, waiting)

@@ -14,12 +14,10 @@ from typing import TypeAlias
 
 import structlog
 
+from plugins.workspace import STANDING
 from sessions.attachments import head_and_tail
 from sessions.events import LoadedNote
 from sessions.wire import carriable
-
-STANDING = ("AGENTS.md", "SOUL.md")
-"""The files, in the order in which the model reads them."""
 
 MOST_TOKENS = 6000
 """Tokens of one note at most."""

@@ -1,6 +1,7 @@
 """`exuvia doctor`: looks at everything that may be wrong around a gateway, and says of each finding what mends it.
 
-It reads and asks, and changes nothing: a gateway that runs on the home goes on undisturbed.
+It reads and asks, and changes nothing: a gateway that runs on the home goes on undisturbed. What depends on the environment,
+as keys and models, that gateway is asked for.
 """
 
 from __future__ import annotations
@@ -14,13 +15,16 @@ import msgspec
 from gateway import logs
 from gateway.configuration.checking import check
 from gateway.doctor import home_checks, machine_checks, memory_checks, model_checks, network_checks
-from gateway.doctor.findings import Finding, Patient
-from gateway.errors import sentence_of
+from gateway.doctor.findings import Finding, Patient, Report
+from gateway.doctor.running_gateway import ask_running
 from gateway.home import Home
 from gateway.session_commands import WELL, WRONG, print_json
 from gateway.terminal.printable import one_line
 
 Check: TypeAlias = Callable[[Patient], Iterable[Finding]]
+
+GATEWAY = "gateway"
+"""The check of the gateway that runs, which is made before the others."""
 
 CHECKS: Mapping[str, Check] = {
     "configuration": home_checks.configuration,
@@ -36,6 +40,7 @@ CHECKS: Mapping[str, Check] = {
     "disk": machine_checks.disk,
     "file system": machine_checks.file_system,
     "files at once": machine_checks.descriptors,
+    "address space": machine_checks.address_space_limit,
     "watching": machine_checks.watching,
     "sqlite": machine_checks.sqlite_extensions,
     "service": machine_checks.unit,
@@ -43,7 +48,8 @@ CHECKS: Mapping[str, Check] = {
     "models": model_checks.models,
     "embedding": memory_checks.embedding,
 }
-"""All that is looked at, by name, in the order in which it is told."""
+"""All that is looked at, by name, in the order in which it is told. What a gateway that runs reports about itself takes the
+place of the check of that name."""
 
 
 class Examined(msgspec.Struct, frozen=True):
@@ -57,9 +63,11 @@ def doctor(home: Home, config: Path, environment: Mapping[str, str], out: TextIO
     """Run all checks and print what they find. Returns 0 if nothing is wrong, else 1."""
     logs.configure("error", "auto")
     patient = Patient(home=home, checked=check(config, environment), environment=environment, offline=offline)
+    report = ask_running(patient)
+    there = _reported(report, config)
     found = []
-    for name, look in CHECKS.items():
-        found.append(Examined(name, examined(look, patient)))
+    for name in (GATEWAY, *CHECKS):
+        found.append(Examined(name, there[name] if name in there else examined(CHECKS[name], patient)))
         if not as_json:
             out.write(_lines(found[-1]))
             out.flush()  # some take a while
@@ -67,8 +75,24 @@ def doctor(home: Home, config: Path, environment: Mapping[str, str], out: TextIO
     if as_json:
         print_json(found, out)
     else:
-        out.write("Nothing is wrong.\n" if not wrong else f"{wrong} {'thing is' if wrong == 1 else 'things are'} wrong.\n")
+        count = "Nothing is" if not wrong else "1 thing is" if wrong == 1 else f"{wrong} things are"
+        whose = "" if isinstance(report, Report) else ", as far as this terminal's environment tells"
+        out.write(f"{count} wrong{whose}.\n")
     return WRONG if wrong else WELL
+
+
+def _reported(report: Report | Finding, config: Path) -> Mapping[str, tuple[Finding, ...]]:
+    """The findings that the running gateway has made, or that there is none that could be asked."""
+    if isinstance(report, Finding):
+        return {GATEWAY: (report,)}
+    if report.config is None or Path(report.config) == config.absolute():
+        return report.findings
+    other = Finding(
+        level="note",
+        what=f"The gateway runs with {report.config}, which was looked at in place of {config}.",
+        mend=f"`exuvia config check {config}` looks at that file.",
+    )
+    return {**report.findings, GATEWAY: (*report.findings[GATEWAY], other)}
 
 
 def examined(look: Check, patient: Patient) -> tuple[Finding, ...]:
@@ -76,10 +100,7 @@ def examined(look: Check, patient: Patient) -> tuple[Finding, ...]:
     try:
         return tuple(look(patient))
     except Exception as error:
-        what = f"This could not be looked at: {type(error).__name__}: {sentence_of(error)}"
-        return (
-            Finding(what=what, mend="Run `exuvia doctor` as the user that runs the gateway; else it is a fault of ours."),
-        )
+        return (Finding.of_failure(error),)
 
 
 def _lines(each: Examined) -> str:

@@ -10,6 +10,7 @@ import msgspec
 
 from gateway.configuration.checking import Checked
 from gateway.configuration.keys import Config
+from gateway.errors import sentence_of
 from gateway.home import Home
 
 Level: TypeAlias = Literal["wrong", "note"]
@@ -22,6 +23,25 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     level: Level = "wrong"
     what: str
     mend: str
+
+    @classmethod
+    def of_failure(cls, error: Exception) -> Finding:
+        """The finding that a check itself failed."""
+        return cls(
+            what=f"This could not be looked at: {type(error).__name__}: {sentence_of(error)}",
+            mend="Run `exuvia doctor` as the user that runs the gateway; else it is a fault of ours.",
+        )
+
+
+EXAMINE_SECONDS = 60.0
+"""How long a gateway that examines itself may take to ask its vendors."""
+
+
+class Report(msgspec.Struct, frozen=True):
+    """The findings of a gateway about itself, by the name of the check. `config` is the file that it reads, if any."""
+
+    config: str | None
+    findings: dict[str, tuple[Finding, ...]]
 
 
 class Patient(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+from gateway.configuration.checking import Checked
 from gateway.configuration.secret_references import read_secret_file
 from gateway.doctor.findings import Finding, Patient
 from gateway.door.token import token_weakness
@@ -18,8 +19,9 @@ from gateway.session_files import journals, listings
 from plugins.memory.holdings import behind
 from plugins.memory.settings import SQLITE
 from plugins.memory.transcripts import Transcripts
-from sessions.errors import JournalDamaged, SessionsError
-from sessions.sqlite import Error
+from sessions.acknowledged import acknowledged, shortfall
+from sessions.errors import JournalDamaged, SessionsError, StorageFailed
+from sessions.sqlite import Error, lacks_full_text
 from sessions.survey import survey
 from sessions.verifying import verify_journal
 from sessions.wire import InvalidLine
@@ -30,11 +32,16 @@ CLOCK_SECONDS = 300.0
 
 def configuration(patient: Patient) -> Iterator[Finding]:
     """What `exuvia config check` says."""
-    for fault in patient.checked.faults:
+    yield from of_configuration(patient.checked)
+
+
+def of_configuration(checked: Checked) -> Iterator[Finding]:
+    """The faults and warnings of a configuration that was checked."""
+    for fault in checked.faults:
         yield Finding(
             what=fault, mend="Correct it; `exuvia config check` names every fault, and a gateway that runs follows."
         )
-    for warning in patient.checked.warnings:
+    for warning in checked.warnings:
         yield Finding(level="note", what=warning, mend="Move it into a file of mode 600 and write `file:PATH` in its place.")
 
 
@@ -95,7 +102,14 @@ def damage(patient: Patient) -> Iterator[Finding]:
     """Every line of every journal, read and verified; a gateway that runs goes on writing meanwhile."""
     unreadable = survey(patient.home.sessions, {}).unreadable
     runs = patient.process() is not None
+    try:
+        heads = acknowledged(patient.home.catalog)  # before the journals, which may be growing
+    except StorageFailed as error:
+        heads = {}
+        yield Finding(what=f"{error} Whether a journal lost its end could not be told.", mend="Delete it: it is derived.")
     paths = journals(patient.home.sessions)
+    for session in sorted(heads.keys() - {path.stem for path in paths}):
+        yield _damaged(f"{patient.home.sessions / session}.jsonl: {shortfall(0, heads[session])}.")
     for path, reason in unreadable.items():
         if path not in paths:
             yield _damaged(f"{path} cannot be read: {reason}.")
@@ -108,7 +122,9 @@ def damage(patient: Patient) -> Iterator[Finding]:
         except (SessionsError, OSError) as error:
             yield _damaged(f"{path} cannot be read: {error}.")
         else:
-            if path in unreadable:
+            if missing := shortfall(verified.events, heads.get(path.stem, 0)):
+                yield _damaged(f"{path}: {missing}.")
+            elif path in unreadable:
                 yield _damaged(f"{path} cannot be used: {unreadable[path]}.")
             elif verified.torn and not runs:
                 yield Finding(
@@ -143,7 +159,7 @@ def facts(patient: Patient) -> Iterator[Finding]:
 def memory_index(patient: Patient) -> Iterator[Finding]:
     """Whether the index in SQLite knows the notes as they are. There is none before the first search."""
     index = patient.home.memory
-    if patient.config is None or patient.config.memory.resting != SQLITE or not index.exists():
+    if patient.config is None or patient.config.memory.resting != SQLITE or not index.exists() or lacks_full_text():
         return
     # Journals grow with every turn: that one is not indexed to its end is no finding.
     notes_alone = [source for source in chosen_sources(patient.home, patient.config) if source.name != Transcripts.name]

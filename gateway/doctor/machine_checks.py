@@ -10,7 +10,9 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+from gateway import address_space
 from gateway.doctor.findings import Finding, Patient
+from gateway.door.descriptors import reachable
 from gateway.errors import sentence_of
 
 FREE_BYTES = 512 * 1024 * 1024
@@ -19,7 +21,7 @@ FREE_FILES = 2000
 """Less than one of the first two, or fewer files than the third, is nearly full: months of journals are a few hundred MB."""
 
 DESCRIPTORS = 1024
-"""A thousand clients and as many journals are the least that a gateway should be able to hold."""
+"""With less, a gateway takes fewer than some 400 connections at once (`gateway.door.descriptors`)."""
 
 NETWORK = frozenset(
     ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "fuse.s3fs", "afs", "ceph", "glusterfs", "davfs")
@@ -105,20 +107,37 @@ def mount_findings(mountinfo: str, place: str) -> Iterator[Finding]:
 
 def descriptors(patient: Patient) -> Iterator[Finding]:
     """How many files and connections the gateway may have open: the one that runs, or one that is started from here."""
-    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    process = patient.process()
-    if process is not None:
-        try:
-            limits = Path(f"/proc/{process}/limits").read_text()
-        except OSError:
-            limits = ""
-        if found := re.search(r"^Max open files\s+(\d+)", limits, re.MULTILINE):
-            limit = int(found[1])
+    limit = _limit_of(patient, "Max open files")
+    limit = reachable() if limit is None else limit
     if 0 <= limit < DESCRIPTORS:
         yield Finding(
             what=f"The gateway may have only {limit} files and connections open at once.",
             mend=f"Raise the limit: `ulimit -n {DESCRIPTORS * 4}` before it starts, or LimitNOFILE= in its unit.",
         )
+
+
+def address_space_limit(patient: Patient) -> Iterator[Finding]:
+    """Report a limit on the address space that is too low: of the gateway that runs, or of one started from here."""
+    limit = _limit_of(patient, "Max address space")
+    if sentence := address_space.shortage(resource.getrlimit(resource.RLIMIT_AS)[0] if limit is None else limit):
+        yield Finding(
+            what=sentence,
+            mend="Raise the limit: `ulimit -v unlimited` before it starts, or no LimitAS= in its unit; MemoryMax= there"
+            " limits the memory that is used.",
+        )
+
+
+def _limit_of(patient: Patient, name: str) -> int | None:
+    """Return a limit of the gateway that runs, by Linux's name for it; None if none runs, or it does not say."""
+    process = patient.process()
+    if process is None:
+        return None
+    try:
+        limits = Path(f"/proc/{process}/limits").read_text()
+    except OSError:
+        return None
+    found = re.search(rf"^{name}\s+(\d+|unlimited)", limits, re.MULTILINE)
+    return None if found is None else resource.RLIM_INFINITY if found[1] == "unlimited" else int(found[1])
 
 
 def watching(patient: Patient) -> Iterator[Finding]:

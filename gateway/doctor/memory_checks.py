@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gateway.clock import SystemClock
@@ -15,10 +15,13 @@ from gateway.models.open_providers import open_embeddings
 from plugins.contracts import House
 from plugins.embedding import EmbeddingProvider
 from plugins.errors import CredentialsRefused, NoSuchModel, ProviderError
+from plugins.memory.backend import MemoryBackend
+from plugins.memory.remarks import without_vectors
 from plugins.memory.settings import NONE, SQLITE
 from plugins.transport import Patience, Transport
+from sessions.sqlite import lacks_full_text
 
-WORDS_ALONE = "until then notes are found by their words alone"
+NO_FILE = "Put a model there, or take memory.embedding.local_model_path out; then restart the gateway."
 
 BRIEF = Patience(connect=5.0, first=20.0, between=10.0, whole=30.0, attempts=1)
 """Whoever examines is waiting."""
@@ -32,8 +35,18 @@ def embedding(patient: Patient) -> Iterator[Finding]:
 
 def backend(patient: Patient) -> Iterator[Finding]:
     """Whether the index can rest where it is to."""
-    kinds = allowed_plugins(patient.config).memory_backends() if patient.config else {}
-    meant = patient.config.memory.resting if patient.config else SQLITE
+    if patient.config is not None:
+        yield from of_backend(patient.config, allowed_plugins(patient.config).memory_backends())
+
+
+def of_backend(config: Config, kinds: Mapping[str, type[MemoryBackend]]) -> Iterator[Finding]:
+    """Whether the backend that is meant can be used."""
+    meant = config.memory.resting
+    if meant == SQLITE:
+        if why := lacks_full_text():
+            mend = "Use a Python whose SQLite has it; until then the index rests in local, in memory and one file."
+            yield Finding(level="note", what=f"The memory index cannot rest in {SQLITE}: {why}.", mend=mend)
+        return
     if why := kinds[meant].why_not() if meant in kinds else "":
         yield Finding(
             what=f"The memory index cannot rest in {meant}: {why}.",
@@ -42,7 +55,7 @@ def backend(patient: Patient) -> Iterator[Finding]:
 
 
 async def _examined(patient: Patient, config: Config) -> list[Finding]:
-    keys, kinds = config.memory.embedding, allowed_plugins(config).embedding_providers()
+    kinds = allowed_plugins(config).embedding_providers()
     try:
         check_embedding(config, kinds)
     except ConfigRefused:
@@ -60,26 +73,36 @@ async def _examined(patient: Patient, config: Config) -> list[Finding]:
 
     async with Transport(patience=BRIEF) as transport, open_embeddings(kinds, house) as providers:
         await providers.fit(config)
-        chosen = keys.chosen(providers)
-        if chosen is not None:
-            return [] if patient.offline else await _asked(chosen)
-        if keys.wanted in (None, NONE):
-            return []
-        why = providers[keys.wanted].why() if keys.wanted in providers else "it could not be opened"
-        mend = f"Set it, or name another in memory.embedding.provider; {WORDS_ALONE}."
-        return [Finding(what=f"{keys.wanted} makes no vectors: {why}.", mend=mend)]
+        return await of_embedding(providers, config, offline=patient.offline)
 
 
-async def _asked(provider: EmbeddingProvider) -> list[Finding]:
+async def of_embedding(providers: Mapping[str, EmbeddingProvider], config: Config, *, offline: bool) -> list[Finding]:
+    """What is wrong with whoever of the open providers is to make vectors."""
+    keys = config.memory.embedding
+    consequence = without_vectors(by_words=config.memory.search.keywords)
+    until_then = f"until then {consequence[0].lower()}{consequence[1:]}"
+    chosen = keys.chosen(providers)
+    if chosen is not None:
+        passed_over = keys.passed_over(providers)
+        missing = [Finding(what=passed_over, mend=NO_FILE)] if passed_over else []
+        return missing if offline else [*missing, *await _asked(chosen, until_then)]
+    if keys.wanted in (None, NONE):
+        return []
+    why = providers[keys.wanted].why() if keys.wanted in providers else "it could not be opened"
+    mend = f"Set it, or name another in memory.embedding.provider; {until_then}."
+    return [Finding(what=f"{keys.wanted} makes no vectors: {why}.", mend=mend)]
+
+
+async def _asked(provider: EmbeddingProvider, until_then: str) -> list[Finding]:
     """What comes of asking for a vector."""
     try:
         await provider.embed(["Does anybody answer?"], "query")
     except ProviderError as error:
-        return [Finding(what=sentence_of(error), mend=_mend(error))]
+        return [Finding(what=sentence_of(error), mend=_mend(error, until_then))]
     return []
 
 
-def _mend(error: ProviderError) -> str:
+def _mend(error: ProviderError, until_then: str) -> str:
     match error:
         case CredentialsRefused():
             how = "Set a key that is valid"
@@ -87,4 +110,4 @@ def _mend(error: ProviderError) -> str:
             how = "Name a model that it has in memory.embedding.model"
         case _:
             how = "Look at the network, at memory.embedding.base_url and at the account with the vendor"
-    return f"{how}; {WORDS_ALONE}."
+    return f"{how}; {until_then}."

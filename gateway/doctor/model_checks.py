@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from gateway.configuration.keys import Config
 from gateway.doctor.findings import Finding, Level, Patient
 from gateway.errors import ModelUnknown, sentence_of
 from gateway.models.briefly import models_of, opened_briefly
-from gateway.models.choosing import ChosenModel
+from gateway.models.choosing import ChosenModel, Models
+from gateway.models.listings import Listing
 from gateway.models.told import read_told
 from plugins.contracts import ChatProvider, ListsModels
 from plugins.errors import CredentialsRefused, ProviderError
@@ -25,28 +26,35 @@ def models(patient: Patient) -> Iterator[Finding]:
 async def _examined(patient: Patient, config: Config) -> list[Finding]:
     told, unusable = read_told(patient.home.models)
     async with opened_briefly(patient.home, config, patient.checked.kinds, patient.environment, told) as providers:
-        findings = [
-            Finding(what=f"The provider {name} cannot be opened.", mend="The log of a start says why.")
-            for name in patient.checked.kinds
-            if name not in providers
-        ]
-        if unusable:
-            findings.append(Finding(level="note", what=unusable, mend="`exuvia models refresh` makes it anew."))
-        used: list[ChosenModel] = []
-        try:
-            models = models_of(providers, config)
-            if not patient.offline:
-                await models.look_around()
-            chosen = models.choose()
-            findings += _of_window(chosen, config)
-            used = [chosen, *chosen.fallbacks]
-        except ModelUnknown as error:
-            findings.append(Finding(what="No model can answer.", mend=str(error)))
-        if not patient.offline:
-            asked = [_asked(provider, about) for provider in providers.values() if (about := _of_provider(provider, used))]
-            for answers in await asyncio.gather(*asked):
-                findings += answers
-        return findings
+        models = models_of(providers, config)
+        findings = await of_models(providers, models, config, patient.checked.kinds, offline=patient.offline)
+    notes = [Finding(level="note", what=unusable, mend="`exuvia models refresh` makes it anew.")] if unusable else []
+    return [*notes, *findings]
+
+
+async def of_models(
+    providers: Mapping[str, ChatProvider], models: Models, config: Config, kinds: Iterable[str], *, offline: bool
+) -> list[Finding]:
+    """What is wrong with the open providers, of those there should be, and with the models that are to answer."""
+    findings = [
+        Finding(what=f"The provider {name} cannot be opened.", mend="The log of a start says why.")
+        for name in kinds
+        if name not in providers
+    ]
+    used: list[ChosenModel] = []
+    try:
+        if not offline:
+            await models.look_around()
+        chosen = models.choose()
+        findings += _of_window(chosen, config)
+        used = [chosen, *chosen.fallbacks]
+    except ModelUnknown as error:
+        findings.append(Finding(what="No model can answer.", mend=str(error)))
+    if not offline:
+        asked = [_asked(provider, about) for provider in providers.values() if (about := _of_provider(provider, used))]
+        for answers in await asyncio.gather(*asked):
+            findings += answers
+    return findings
 
 
 def _of_window(chosen: ChosenModel, config: Config) -> Iterator[Finding]:
@@ -93,10 +101,5 @@ async def _asked(provider: ChatProvider, models: Mapping[str, Level]) -> list[Fi
             mend=f"Name one that it has in agent.model or providers.{provider.name}.default_model: {some} …",
         )
         for model, level in models.items()
-        if not _has(names, model)
+        if not Listing(tuple(names)).has(model)
     ]
-
-
-def _has(names: Sequence[str], model: str) -> bool:
-    """Whether a list has the model: under its name, with a tag, or with the date of a version, which lists write out."""
-    return any(name == model or name.startswith((f"{model}:", f"{model}-")) for name in names)

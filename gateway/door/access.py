@@ -14,7 +14,8 @@ from urllib.parse import urlsplit
 
 from gateway.door.attempts import Attempts
 from gateway.door.passes import Pass, Passes
-from gateway.door.people import OWNER, Admission, People, mark_of
+from gateway.door.people import Admission, People, mark_of
+from plugins.workspace import OWNER
 
 _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
@@ -101,13 +102,13 @@ class Access:
         if shown is None:
             self._count_wrong(text, address)
             raise NotAdmitted("This link was used before, or is too old. Sign in with the token.")
-        self._passes.end(shown)
+        self._passes.use_up(shown)
         return self._people.named(shown.person)
 
     def cookie_for(self, admission: Admission) -> str:
-        """A cookie for somebody who was let in."""
+        """A cookie for somebody who was let in, which renews the one that they showed."""
         person = admission.person.id
-        return self._passes.issue("cookie", person, self._people.keys[person])
+        return self._passes.issue("cookie", person, self._people.keys[person], admission.shown)
 
     def admit_by_cookie(self, text: str) -> Admission:
         """Whom a cookie names. NotAdmitted."""
@@ -120,10 +121,12 @@ class Access:
         """Whether a cookie is so old that its browser should have a new one."""
         return self._passes.ages(shown)
 
-    def sign_out(self, shown: Pass) -> None:
-        """Let a cookie count no more, and tell the watchers."""
-        self._passes.end(shown)
-        self._tell()
+    async def sign_out(self, shown: Pass) -> None:
+        """Let a cookie count no more, nor any of its line, and tell the watchers. OSError if a restart will undo it."""
+        try:
+            await self._passes.sign_out(shown)
+        finally:
+            self._tell()
 
     def _count_wrong(self, secret: str, address: str) -> None:
         """Count a wrong token or link; NotAdmitted, saying for how long, where the address must wait."""

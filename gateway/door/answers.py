@@ -5,6 +5,8 @@ from __future__ import annotations
 import msgspec
 from aiohttp import web
 
+from plugins.secrets import scrubbed
+
 HEADERS = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store", "Referrer-Policy": "no-referrer"}
 
 
@@ -16,7 +18,7 @@ def answer(status: int, value: object) -> web.Response:
 
 def refusal(status: int, code: str, sentence: str) -> web.Response:
     """Why something was not done: `{"code", "message"}` as in the websocket's `error`. 503 says to come back."""
-    response = answer(status, {"code": code, "message": sentence})
+    response = answer(status, {"code": code, "message": scrubbed(sentence)})
     if status == web.HTTPServiceUnavailable.status_code:
         response.headers["Retry-After"] = "1"
     return response

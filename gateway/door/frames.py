@@ -12,6 +12,7 @@ from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
+from plugins.secrets import scrubbed
 from sessions.wire import public
 
 PROTOCOL = 1
@@ -121,6 +122,10 @@ _encode = msgspec.json.Encoder().encode
 _ID = re.compile(r'"id"\s*:\s*"([^"\\]{1,128})"')
 
 
+_NEAR = 4096
+"""Characters at either end of a frame among which its id is looked for."""
+
+
 class InvalidFrame(ValueError):
     """A frame is not one of ours; `str(error)` is the sentence for the client, `id` the frame's own where it shows."""
 
@@ -134,9 +139,15 @@ def parse(text: str) -> ClientFrame:
     try:
         return _decode(text)
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
-        match = _ID.search(text[:4096])
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else _in_words(str(error))
-        raise InvalidFrame(f"The frame is not valid: {reason[:300]}", match[1] if match else None) from error
+        raise InvalidFrame(f"The frame is not valid: {reason[:300]}", id_in(text)) from error
+
+
+def id_in(text: str) -> str | None:
+    """Return the id of a frame that is not decoded, where it stands near its beginning or its end. Inside a string of JSON
+    each quotation mark has a backslash before it, so nothing that is said can look like it."""
+    match = _ID.search(text[:_NEAR]) or _ID.search(text[-_NEAR:])
+    return match[1] if match else None
 
 
 def _in_words(reason: str) -> str:
@@ -155,7 +166,7 @@ def frame(kind: str, **fields: Any) -> bytes:
 
 def error(code: str, message: str, frame_id: str | None = None, **fields: Any) -> bytes:
     """An `error` frame."""
-    return frame("error", id=frame_id, code=code, message=message, **fields)
+    return frame("error", id=frame_id, code=code, message=scrubbed(message), **fields)
 
 
 def event(prefix: bytes, line: bytes) -> bytes:

@@ -130,7 +130,8 @@ class Outbox:
         except (SessionsError, OSError) as error:
             # The others go on; this one would meet the same place again.
             self.unfollow(key)
-            self.answer(frames.error("storage_failed", f"The subscription to {key} ends: {sentence_of(error)}"))
+            sentence = f"The subscription to {key} ends: {sentence_of(error)}"
+            self.answer(frames.error("storage_failed", sentence, session=key))
             return True
         for outgoing in portion:
             await self._send_outgoing(outgoing)

@@ -2,7 +2,7 @@
 
 A *cookie* stands for a person for a month, and a *link* for its owner once, within minutes. Neither needs a store: each
 says whom it names and until when, so a cookie outlives a restart, and whoever changes the token has made all of them
-worthless. What is remembered is only which were given back, and which links were used.
+worthless. What is remembered is only which were signed out, and which links were used.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from collections.abc import Callable
 from typing import Literal, TypeAlias
 
 import msgspec
+
+from gateway.door.signed_out import SignedOut
 
 COOKIE_SECONDS = 30 * 24 * 3600
 """How long a browser stays signed in that does not come back."""
@@ -32,7 +34,7 @@ _FORM = re.compile(r"([a-z][a-z0-9_-]{0,31})\.(\d{1,12})\.([A-Za-z0-9_-]{16})\.(
 
 
 class Pass(msgspec.Struct, frozen=True):
-    """Names a person (by `id`) until a time in seconds since 1970; `number` is its own."""
+    """Names a person (by `id`) until a time in seconds since 1970. `number` is its own, or that of the cookie it renews."""
 
     person: str
     until: int
@@ -40,17 +42,19 @@ class Pass(msgspec.Struct, frozen=True):
 
 
 class Passes:
-    """Makes passes and reads them. `now` tells seconds since 1970."""
+    """Makes passes and reads them. `now` tells seconds since 1970; `signed_out` keeps which cookies were ended."""
 
-    def __init__(self, now: Callable[[], float]) -> None:
+    def __init__(self, now: Callable[[], float], signed_out: SignedOut) -> None:
         self._now = now
         self._began = int(now())
-        self._ended: dict[str, int] = {}
-        """Numbers that count no more, and until when their passes would have."""
+        self._signed_out = signed_out
+        self._used: dict[str, int] = {}
+        """Numbers of links that were used, and until when they would have been good."""
 
-    def issue(self, purpose: Purpose, person: str, key: bytes) -> str:
-        """A new pass for a person, signed with the key of their token."""
-        made = Pass(person, int(self._now()) + _LIFE[purpose], secrets.token_urlsafe(12))
+    def issue(self, purpose: Purpose, person: str, key: bytes, renewed: Pass | None = None) -> str:
+        """A new pass for a person, signed with the key of their token; a cookie may renew another."""
+        number = secrets.token_urlsafe(12) if renewed is None else renewed.number
+        made = Pass(person, int(self._now()) + _LIFE[purpose], number)
         return f"{_plain(made)}.{_signature(purpose, made, key)}"
 
     def read(self, purpose: Purpose, text: str, key_of: Callable[[str], bytes | None]) -> Pass | None:
@@ -60,24 +64,30 @@ class Passes:
             return None
         found = Pass(form[1], int(form[2]), form[3])
         genuine = hmac.compare_digest(_signature(purpose, found, key), form[4])
-        return found if genuine and self.counts(found) and not self._is_from_before(purpose, found) else None
+        return found if genuine and (self.counts(found) if purpose == "cookie" else self._is_unused(found)) else None
 
-    def counts(self, found: Pass) -> bool:
-        """Whether a pass is in force still: neither its time nor its owner has ended it."""
-        return found.until > self._now() and found.number not in self._ended
+    def counts(self, cookie: Pass) -> bool:
+        """Whether a cookie is in force still: neither its time nor its owner has ended it."""
+        made = cookie.until - COOKIE_SECONDS
+        return cookie.until > self._now() and not self._signed_out.has(cookie.person, cookie.number, made)
 
     def ages(self, found: Pass) -> bool:
         """Whether a cookie should be renewed."""
         return found.until - self._now() < COOKIE_SECONDS - RENEWED_AFTER
 
-    def end(self, ended: Pass) -> None:
-        """Let a pass count no more."""
-        now = self._now()
-        self._ended = {number: until for number, until in self._ended.items() if until > now} | {ended.number: ended.until}
+    async def sign_out(self, cookie: Pass) -> None:
+        """Let a cookie count no more, nor those that renewed it or were renewed by it; durably when this returns. OSError
+        if it cannot be kept, and is undone by a restart."""
+        await self._signed_out.add(cookie.person, cookie.number, int(self._now()) + COOKIE_SECONDS)
 
-    def _is_from_before(self, purpose: Purpose, found: Pass) -> bool:
-        """Whether a link was made before this process, which cannot know whether it was used."""
-        return purpose == "link" and found.until - LINK_SECONDS < self._began
+    def use_up(self, link: Pass) -> None:
+        """Let a link count no more."""
+        now = self._now()
+        self._used = {number: until for number, until in self._used.items() if until > now} | {link.number: link.until}
+
+    def _is_unused(self, link: Pass) -> bool:
+        """Whether a link is good still. One that was made before this process is not: it cannot know whether it was used."""
+        return link.until > self._now() and link.number not in self._used and link.until - LINK_SECONDS >= self._began
 
 
 def signing_key(token: str) -> bytes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import secrets
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
@@ -14,14 +13,11 @@ from gateway.door.passes import Pass, signing_key
 from gateway.door.token import GOOD_ONE, token_weakness
 from gateway.errors import ConfigRefused
 from plugins.secrets import Secret
+from plugins.workspace import OWNER, PERSON_ID
 
 if TYPE_CHECKING:
     from gateway.configuration.keys import Config
 
-OWNER = "owner"
-"""The person that the gateway's own token names."""
-
-_NAME = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 _KEY = secrets.token_bytes(32)
 
 
@@ -90,7 +86,7 @@ def people_of(config: Config, owner: Secret) -> People:
 def _fault(person: str, token: Secret | None, others: Mapping[str, Secret]) -> tuple[str, str] | None:
     """The key of a person's table that cannot be used, and why, as what follows it in a sentence, without the end."""
     key = f"people.{person}"
-    if _NAME.fullmatch(person) is None:
+    if PERSON_ID.fullmatch(person) is None:
         return key, "is not a name: up to 32 of a-z 0-9 _ and -, beginning with a letter"
     if person == OWNER:
         return None if token is None else (f"{key}.token", "is gateway.token; set that one")

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import msgspec
 
 from gateway.conversations.chat import Chat
-from gateway.conversations.live import LiveReply
+from gateway.conversations.live import LiveReply, Pause
 from gateway.door import frames
 from sessions.errors import StorageFailed
 from sessions.wire import seq_of
@@ -43,11 +43,12 @@ class Cursor:
         self._prefix = frames.event_prefix(chat.key, session)
         self._reply: LiveReply | None = None
         self._piece = 0
+        self._pause: Pause | None = None
 
     @property
     def has_news(self) -> bool:
         """Whether there is something to send."""
-        return (self._chat.head(self.session) or 0) > self.after or self._has_pieces()
+        return (self._chat.head(self.session) or 0) > self.after or self._has_pieces() or self._new_pause() is not None
 
     @property
     def is_done(self) -> bool:
@@ -62,7 +63,7 @@ class Cursor:
     async def take(self) -> list[Outgoing]:
         """What is next: pieces first, which precede the event that confirms them, then events. SessionsError where the
         log cannot be read."""
-        taken = self._pieces()
+        taken = self._pauses() + self._pieces()
         lines = self._chat.recent(self.session, self.after)
         if lines is None:
             lines = await self._chat.lines(self.session, self.after + 1, limit=PASS_BYTES)
@@ -90,6 +91,18 @@ class Cursor:
         if reply is None or self.after < reply.after:
             return None
         return None if reply.confirmed is not None and self.after >= reply.confirmed else reply
+
+    def _new_pause(self) -> Pause | None:
+        conversation = self._chat.conversation(self.session)
+        pause = conversation.live.pause if conversation else None
+        return None if pause is None or pause is self._pause or self.after < pause.after else pause
+
+    def _pauses(self) -> list[Outgoing]:
+        if (pause := self._new_pause()) is None:
+            return []
+        self._pause = pause
+        place = {"session": self._chat.key, "session_id": self.session, "turn": pause.turn}
+        return [Outgoing(frames.frame("paused", **place, seconds=pause.seconds_left(), reason=pause.reason))]
 
     def _has_pieces(self) -> bool:
         reply = self._live()

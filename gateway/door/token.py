@@ -9,13 +9,12 @@ from pathlib import Path
 
 import structlog
 
-from gateway import logs
 from gateway.configuration.keys import Config
 from gateway.configuration.secret_references import read_credential, read_secret_file
 from gateway.configuration.sources import Sources
 from gateway.errors import ConfigRefused, StartRefused
 from gateway.home import Home
-from plugins.secrets import Secret
+from plugins.secrets import Secret, hide
 from sessions.disk import sync_folder, write_new
 
 SHORTEST = 24
@@ -33,7 +32,7 @@ log = structlog.get_logger("exuvia.token")
 def gateway_token(home: Home, config: Config, environment: Mapping[str, str]) -> Secret:
     """The token of this start: the configuration's or the environment's, else the credential `token`, else `HOME/token`,
     which is made when it is missing. StartRefused if it is too weak, or if the gateway would listen beyond this machine
-    with a token that nobody set on purpose. It is hidden from the logs."""
+    with a token that nobody set on purpose. It is hidden from here on."""
     chosen = config.gateway.token
     if chosen is None:  # a blank one is not None: somebody meant to set it
         chosen = _credential(environment)
@@ -50,7 +49,7 @@ def gateway_token(home: Home, config: Config, environment: Mapping[str, str]) ->
     if weakness := token_weakness(text):
         raise StartRefused(f"{origin} {weakness}. {GOOD_ONE}.")
     token = Secret(text)
-    logs.hide(token)
+    hide(token)
     return token
 
 

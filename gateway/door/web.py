@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 import msgspec
 from aiohttp import web
@@ -12,12 +14,15 @@ from gateway.door.access import Access, NotAdmitted
 from gateway.door.answers import HEADERS, answer, refusal
 from gateway.door.callers import caller
 from gateway.door.greeting import not_admitted
-from gateway.door.people import OWNER, Admission
+from gateway.door.people import Admission
+from gateway.door.protocol import Protocol, complete_headers, refused
+from gateway.door.unauthenticated import Unauthenticated
 from gateway.door.uploads import Uploads
 from gateway.door.websocket import WebsocketDoor
 from gateway.measuring.instruments import Instruments
 from gateway.measuring.metrics import CONTENT_TYPE
 from gateway.measuring.readiness import Readiness
+from plugins.workspace import OWNER
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Admitted = Callable[[web.Request, Admission], Awaitable[web.StreamResponse]]
@@ -25,6 +30,9 @@ Admitted = Callable[[web.Request, Admission], Awaitable[web.StreamResponse]]
 
 REQUEST_SECONDS = 10.0
 """A connection must have brought a whole request within this time, also after the one before."""
+
+LINGER_SECONDS = 5.0
+"""A refused body is read on for so long, so that its sender gets to the answer; then the connection is closed."""
 
 ONCE = ("Host", "Origin", "Authorization")
 """Headers that decide who comes in: of two, a proxy before us might have believed the other."""
@@ -50,19 +58,22 @@ def application(
     uploads: Uploads,
     instruments: Instruments,
     *,
+    unauthenticated: Unauthenticated,
     endpoints: Sequence[Endpoint] = (),
     routes: Sequence[web.RouteDef] = (),
 ) -> web.Application:
     """The aiohttp application, with the `endpoints` of other rooms for those who were let in, and their `routes` for
-    everybody. `access` and `door` are asked at each request: the port is known only after listening."""
+    everybody. `access` and `door` are asked at each request: the port is known only after listening. `unauthenticated` hears
+    of each connection over which somebody was let in."""
 
     async def websocket(request: web.Request) -> web.StreamResponse:
         return await door().enter(request)
 
     app = web.Application(middlewares=[_only_ours(access)], client_max_size=1024 * 1024)
+    app.on_response_prepare.append(complete_headers)
     app.add_routes([*_health(readiness), web.get("/ws", websocket), *routes])
     for endpoint in (*_figures(door, instruments), *_files(access, uploads), *endpoints):
-        app.router.add_route(endpoint.method, endpoint.path, _admitting(access, endpoint))
+        app.router.add_route(endpoint.method, endpoint.path, _admitting(access, endpoint, unauthenticated))
     return app
 
 
@@ -82,12 +93,15 @@ def _only_ours(access: Callable[[], Access]) -> Middleware:
                 return web.Response(
                     status=403, text="This Origin may not use the gateway; gateway.allowed_origins adds one.\n"
                 )
-        return await handler(request)
+        try:
+            return await handler(request)
+        except web.HTTPException as error:
+            return refused(error)
 
     return only_ours
 
 
-def _admitting(access: Callable[[], Access], endpoint: Endpoint) -> Handler:
+def _admitting(access: Callable[[], Access], endpoint: Endpoint, unauthenticated: Unauthenticated) -> Handler:
     """Answers those who may come in, and refuses the others."""
 
     async def answer_known(request: web.Request) -> web.StreamResponse:
@@ -95,6 +109,7 @@ def _admitting(access: Callable[[], Access], endpoint: Endpoint) -> Handler:
             admission = caller(request, access())
         except NotAdmitted as error:
             return endpoint.refuse(error)
+        unauthenticated.authenticated(request.remote or "", request.protocol)
         return await endpoint.give(request, admission)
 
     return answer_known
@@ -146,12 +161,19 @@ def _files(access: Callable[[], Access], uploads: Uploads) -> list[Endpoint]:
     return [Endpoint("POST", "/attachments", receive), Endpoint("GET", "/attachments/{sha256}", give)]
 
 
+_BOUNDS: dict[str, Any] = {
+    "access_log": None,
+    "keepalive_timeout": REQUEST_SECONDS,
+    "lingering_time": LINGER_SECONDS,
+    "auto_decompress": False,  # a small body could unpack to fill the memory before anybody looks at it
+}
+
+
 def runner_of(app: web.Application) -> web.AppRunner:
-    """What serves the application, with its bounds."""
-    return web.AppRunner(
-        app,
-        access_log=None,
-        shutdown_timeout=2.0,
-        keepalive_timeout=REQUEST_SECONDS,
-        auto_decompress=False,  # a small body could unpack to fill the memory before anybody looks at it
-    )
+    """What serves the application."""
+    return web.AppRunner(app, access_log=None, shutdown_timeout=2.0)
+
+
+def protocol_of(server: web.Server) -> Protocol:
+    """Return the protocol of a new connection of a server, with its bounds."""
+    return Protocol(server, loop=asyncio.get_running_loop(), **_BOUNDS)

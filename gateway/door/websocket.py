@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 
 import structlog
 from aiohttp import WSCloseCode, WSMsgType, web
 
+from gateway.address_space import is_exhaustion
 from gateway.commands.parsing import parse_command
 from gateway.conversations.chat import Chat, Incoming, Received
 from gateway.conversations.switchboard import Switchboard
@@ -15,12 +17,15 @@ from gateway.door import frames
 from gateway.door.access import Access, NotAdmitted
 from gateway.door.answers import refusal
 from gateway.door.callers import by_cookie
+from gateway.door.descriptors import websockets
 from gateway.door.frames import ATTACHMENTS, FRAME_LIMIT, PROTOCOL, InvalidFrame
 from gateway.door.greeting import UNAUTHORIZED, GreetingBound, Uninvited, greeted, not_admitted
 from gateway.door.history import page_before
 from gateway.door.outbox import Outbox
 from gateway.door.people import Admission
+from gateway.door.protocol import NO_MEMORY
 from gateway.door.refused import Refused, error_frame
+from gateway.door.unauthenticated import Unauthenticated
 from gateway.door.uploads import UnknownAttachment, Uploads
 from gateway.errors import Busy, Conflict, DamagedSession, sentence_of
 from gateway.terminal.printable import one_line
@@ -61,6 +66,7 @@ class WebsocketDoor:
         verbose: Callable[[], bool],
         commands: Sequence[CommandHelp],
         refuses: Callable[[], Busy | StorageFailed | None],
+        unauthenticated: Unauthenticated,
     ) -> None:
         self.switchboard = switchboard
         self.access = access
@@ -71,7 +77,10 @@ class WebsocketDoor:
         self.commands = commands
         self.refuses = refuses
         self._connections: set[Connection] = set()
-        self._strangers = 0
+        self._most = websockets()
+        self._of_person: Counter[str] = Counter()
+        self._strangers: Counter[str] = Counter()
+        self._unauthenticated = unauthenticated
         access.watch(self._expel)
 
     @property
@@ -89,8 +98,10 @@ class WebsocketDoor:
                 admission = self.access.admit_by_header(authorization, request.remote or "")
             except NotAdmitted as error:
                 return not_admitted(error)
-        elif (admission := by_cookie(request, self.access)) is None and self._strangers >= STRANGERS:
+        elif (admission := by_cookie(request, self.access)) is None and self._is_crowded(request.remote or ""):
             return refusal(503, "busy", "Too many connections have not said who they are; try again shortly.")
+        if self.connections >= self._most:
+            return refusal(503, "busy", "Too many connections are open; try again shortly.")
         socket = web.WebSocketResponse(max_msg_size=HARD_LIMIT, heartbeat=30.0, compress=False, timeout=5.0)
         await socket.prepare(request)
         connection = Connection(socket, self)
@@ -99,14 +110,32 @@ class WebsocketDoor:
             if admission is None:
                 admission = await self._greet(request, socket, connection)
             if admission is not None:
-                await connection.serve(admission)
+                self._unauthenticated.authenticated(request.remote or "", request.protocol)
+                await self._serve(connection, admission)
         finally:
             self._connections.discard(connection)
         return socket
 
+    def _is_crowded(self, address: str) -> bool:
+        """Return True if too many connections wait for their greeting: of this address, or of all."""
+        return self._strangers[address] >= STRANGERS // 2 or self._strangers.total() >= STRANGERS
+
+    async def _serve(self, connection: Connection, admission: Admission) -> None:
+        """Serve a person's connection, unless they alone have half of those that there may be."""
+        person = admission.person.id
+        if self._of_person[person] >= self._most // 2:
+            await connection.close(WSCloseCode.TRY_AGAIN_LATER, "too many connections of yours are open; close one")
+            return
+        self._of_person[person] += 1
+        try:
+            await connection.serve(admission)
+        finally:
+            self._of_person[person] -= 1
+            self._of_person = +self._of_person
+
     async def _greet(self, request: web.Request, socket: web.WebSocketResponse, connection: Connection) -> Admission | None:
         """Whom the first frame's token names; None after the connection was closed."""
-        self._strangers += 1
+        self._strangers[request.remote or ""] += 1
         bound = GreetingBound(request, connection.refuse_greeting)
         try:
             newcomer = await greeted(socket, self.access, request.remote or "")
@@ -116,7 +145,8 @@ class WebsocketDoor:
             await connection.settle()
             return None
         finally:
-            self._strangers -= 1
+            self._strangers[request.remote or ""] -= 1
+            self._strangers = +self._strangers
         connection.client = newcomer.client or connection.client
         return newcomer.admission
 
@@ -242,7 +272,7 @@ class Connection:
 
     async def _take(self, text: str) -> None:
         if len(text) > FRAME_LIMIT or len(text.encode("utf-8", "surrogatepass")) > FRAME_LIMIT:
-            self._outbox.answer(frames.error("too_large", f"A frame may have {FRAME_LIMIT} bytes."))
+            self._outbox.answer(frames.error("too_large", f"A frame may have {FRAME_LIMIT:,} bytes.", frames.id_in(text)))
             return
         try:
             frame = frames.parse(text)
@@ -253,6 +283,11 @@ class Connection:
             await self._do(frame)
         except (Refused, SessionsError, Busy, Conflict, DamagedSession, UnknownAttachment) as error:
             self._outbox.answer(error_frame(error, frame.id if not isinstance(frame, frames.Hello) else None))
+        except (MemoryError, RuntimeError) as error:
+            if not is_exhaustion(error):
+                raise
+            log.error("out_of_memory", client=self.client, frame=type(frame).__name__)
+            self._outbox.answer(error_frame(Busy(NO_MEMORY), frame.id if not isinstance(frame, frames.Hello) else None))
 
     async def _do(self, frame: frames.ClientFrame) -> None:
         match frame:
@@ -357,6 +392,8 @@ class Connection:
         self._outbox.answer(frames.frame("sessions", id=frame.id, sessions=rows))
 
     async def _fork(self, frame: frames.Fork) -> None:
+        if (reason := self._door.refuses()) is not None:
+            raise reason
         chat = await self._known(frame.session)
         session, _ = self._session(chat, frame.session_id)
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from typing import Literal, TypeAlias, get_args
 
@@ -18,6 +19,10 @@ BRIEF_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5
 """Bounds for what should take no time: a sync, a late timer."""
 
 
+ENDED = 1000
+"""How many of the newest turns are remembered one by one."""
+
+
 class Figures:
     """All counters and histograms; whoever does a thing adds to them, on the event loop."""
 
@@ -25,6 +30,8 @@ class Figures:
         self.messages = Counter()
         self.turns = Counter("outcome", known=get_args(TurnOutcome))
         self.turn_errors = Counter("code")
+        self.ended: deque[tuple[float, str]] = deque(maxlen=ENDED)
+        """When the newest turns replied or failed, on the meters' clock, each with the code of its error or nothing."""
         self.turn_seconds = Histogram(SECONDS)
         self.steps: dict[Step, Histogram] = {step: Histogram(SECONDS) for step in get_args(Step)}
         self.commands = Counter("outcome", known=("answered", "failed"))

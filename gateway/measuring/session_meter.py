@@ -6,6 +6,8 @@ from collections import deque
 from collections.abc import Callable
 from time import perf_counter
 
+import structlog
+
 from gateway.measuring.figures import Figures
 from sessions.events import (
     CallRef,
@@ -27,6 +29,8 @@ from sessions.events import (
 )
 from sessions.folding import replied_as
 from sessions.recorder import Recorder
+
+log = structlog.get_logger("exuvia")
 
 
 class SessionMeter:
@@ -144,8 +148,12 @@ class SessionMeter:
         self.last_error = event.error
         figures = self._figures
         figures.turns.add(event.outcome)
+        if event.outcome in ("replied", "silent", "failed"):  # a cancelled or an abandoned one says nothing of the gateway
+            figures.ended.append((now, event.error.code if event.error is not None else ""))
         if event.error is not None:
             figures.turn_errors.add(event.error.code)
+            session, error = self._recorder.transcript.session, event.error
+            log.warning("turn_failed", session=session, code=error.code, reason=error.sentence)
         if event.outcome != "abandoned":  # which did not run
             figures.steps["end"].observe(now - last)
             figures.turn_seconds.observe(now - self._began)

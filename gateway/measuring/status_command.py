@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import http.client
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TextIO
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -17,22 +15,12 @@ from gateway.home import Home
 from gateway.measuring.overview import Overview, describe_overview, is_well
 from gateway.session_commands import print_json
 from gateway.terminal import front_door
+from gateway.terminal.gateway_request import NotAsked, address_of, requested
 from gateway.terminal.printable import printable
 from gateway.whereabouts import Whereabouts
 
 PATIENCE = 5.0
 """Seconds to wait for an answer."""
-
-ANSWER_LIMIT = 1024 * 1024
-"""Bytes of an answer; more is none of ours."""
-
-
-class NotAsked(GatewayError):
-    """Something answers, but not with what was asked for."""
-
-
-class _Refusal(msgspec.Struct):
-    message: str = ""
 
 
 class NotRunning(GatewayError):
@@ -66,54 +54,28 @@ def _find_and_ask(home: Home, environment: Mapping[str, str], url: str | None, t
         if url is not None or home.lock.exists():
             raise
         raise NotRunning(f"No gateway has ever run on {home.root}; `exuvia run` starts one.") from None
-    address = _page(door.url)
+    address = address_of(door.url)
     ended = whereabouts.left(home.address) if url is None else None
     try:
         return address, _ask(address, door.token)
     except NotAsked as error:
-        if ended is None or _page(front_door.websocket_at(ended.host, ended.port)) == address:
+        if ended is None or address_of(front_door.websocket_at(ended.host, ended.port)) == address:
             raise
         raise NotRunning(_ended(home, ended)) from error  # what answers where this one would is another
     except OSError as error:
         raise NotRunning(_absence(home, address, ended, error)) from error
 
 
-def _page(url: str) -> str:
-    """The gateway's own address, from that of its websocket."""
-    parts = urlsplit(url)
-    return f"{'https' if parts.scheme in ('wss', 'https') else 'http'}://{parts.netloc}"
-
-
 def _ask(address: str, token: str) -> Overview:
-    parts = urlsplit(address)
-    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    # No library that would follow a proxy or a redirect: the token is for this address alone.
-    connection = kind(parts.hostname or "", parts.port, timeout=PATIENCE)
-    try:
-        connection.request("GET", "/status.json", headers={"Authorization": f"Bearer {token}"})
-        response = connection.getresponse()
-        body = response.read(ANSWER_LIMIT)
-    except http.client.HTTPException as error:
-        raise NotAsked(f"What answers at {address} is not a gateway.") from error
-    finally:
-        connection.close()
-    if response.status != http.client.OK:
-        raise NotAsked(f"The gateway at {address} refuses: {_reason(body) or response.status}")
+    body = requested("GET", address, "/status.json", token, patience=PATIENCE)
     try:
         return msgspec.json.decode(body, type=Overview)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeError) as error:
         raise NotAsked(f"What answers at {address} is not a gateway of this version.") from error
 
 
-def _reason(body: bytes) -> str:
-    try:
-        return msgspec.json.decode(body, type=_Refusal).message
-    except msgspec.MsgspecError:
-        return printable(body[:200].decode("utf-8", "replace")).strip()
-
-
 def _ended(home: Home, last: Whereabouts) -> str:
-    where = _page(front_door.websocket_at(last.host, last.port))
+    where = address_of(front_door.websocket_at(last.host, last.port))
     return (
         f"No gateway runs on {home.root}: the last one listened at {where} and ended without a goodbye, as one does that is"
         " killed. `exuvia run` starts one, with the same options if it had any; nothing that was acknowledged is lost."

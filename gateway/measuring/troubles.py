@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from time import perf_counter
 
-from gateway.commands.status import span
+from gateway.commands.status import count_of, span
 from gateway.measuring import own_process
 from gateway.measuring.figures import Figures
 from gateway.measuring.loop_lag import LoopLag
@@ -16,7 +17,7 @@ HELD_UP = 1.0
 """Seconds of delay of the event loop that people notice."""
 
 FRESH = 600.0
-"""Seconds that a failure of the disk which mended itself is still told."""
+"""Seconds that a failure of the disk or of a turn is still told, though all goes well since."""
 
 CROWDED = 0.8
 """The share of the file descriptors that may be open before it is told."""
@@ -24,6 +25,8 @@ CROWDED = 0.8
 
 NO_ACCIDENT = 3
 """Failures of a provider in a row that are told although it is still asked."""
+
+WHY = "the log and that conversation's `/status` say why, and `exuvia doctor` asks the vendors."
 
 
 class Troubles:
@@ -52,6 +55,16 @@ class Troubles:
         """All that is wrong now, the worst first; empty where all is well."""
         return [*self._storage(), *self._providers(), *self._machine()]
 
+    def of_turns(self) -> Iterator[str]:
+        """The turns that failed lately, in all sessions; and the newest one until a turn goes well."""
+        now, ended = self._clock(), self._figures.ended
+        lately = [code for at, code in ended if now - at < FRESH]
+        if failed := [code for code in lately if code]:
+            codes = ", ".join(code for code, _ in Counter(failed).most_common())
+            yield f"{len(failed):,} of {count_of(len(lately), 'turn')} failed within the last {span(FRESH)} ({codes}): {WHY}"
+        elif ended and ended[-1][1]:
+            yield f"The last turn failed {span(now - ended[-1][0])} ago ({ended[-1][1]}): {WHY}"
+
     def _storage(self) -> Iterator[str]:
         if (failed := self._figures.storage_failed) is not None and (ago := self._clock() - failed[0]) < FRESH:
             yield (
@@ -64,7 +77,11 @@ class Troubles:
                 " space and the rights of the home."
             )
         if count := len(self._catalog.unreadable):
-            yield f"{count} journal{'s' * (count > 1)} could not be read; `exuvia sessions verify` names the place."
+            journals = "journal is" if count == 1 else "journals are"
+            yield (
+                f"{count} {journals} damaged, gone or unreadable: nothing more is written there, and `/new` goes on."
+                " `exuvia sessions verify` says which and why."
+            )
 
     def _providers(self) -> Iterator[str]:
         yield from self._unopened()

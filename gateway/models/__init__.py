@@ -6,5 +6,8 @@ breaker         whether a provider is asked at all
 asides          which models asked to be left alone, and until when
 open_providers  the providers that are open, each on its own settings
 briefly         the same for a command that asks them something
+missing_models  which models there are, said where one is not
+sound_replies   a provider's reply, checked, with counts within bounds
+listings        the models that the providers' servers list
 told            `HOME/models.json`: what the vendors told of their models
 """

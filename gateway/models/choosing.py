@@ -14,7 +14,8 @@ from gateway.errors import ModelUnknown
 from gateway.models.asides import Asides
 from gateway.models.breaker import Breaker, BreakerView
 from plugins.chat.limits import longest
-from plugins.contracts import ChatProvider, LooksNearby, ModelLimits
+from plugins.contracts import ChatProvider, DiscoversModel, LooksNearby, ModelLimits
+from plugins.suggestions import did_you_mean
 
 AUTO = "auto"
 
@@ -91,12 +92,16 @@ class Models:
             return None
 
     async def look_around(self) -> None:
-        """Look for servers on this machine, all at once, if `auto` is to choose and nothing that was set up comes before
-        them. Takes a fraction of a second; nothing of a conversation is sent."""
-        if self._configured != AUTO or any(p.default_model() for p in self._before_nearby()):
+        """If `auto` is to choose: have the provider that was set up find out which models its server has or, where none was,
+        look for servers on this machine, all at once. Nothing of a conversation is sent."""
+        if self._configured != AUTO:
             return
         before = self.configured()
-        looks = [provider.look() for provider in self._providers.values() if isinstance(provider, LooksNearby)]
+        set_up = next((provider for provider in self._before_nearby() if provider.default_model()), None)
+        if set_up is not None:
+            looks = [set_up.discover()] if isinstance(set_up, DiscoversModel) else []
+        else:
+            looks = [provider.look() for provider in self._providers.values() if isinstance(provider, LooksNearby)]
         await asyncio.gather(*looks, return_exceptions=True)  # one that fails has found nothing
         if (now := self.configured()) != before:
             log.info("model_chosen", model=self.choose().why if now else WAYS)
@@ -161,7 +166,8 @@ class Models:
         provider = self._providers.get(provider_name)
         if provider is None or not colon or not model:
             known = ", ".join(self._providers)
-            raise ModelUnknown(f"{name!r} is not `provider:model` with one of these providers: {known}.")
+            meant = did_you_mean(name, [f"{each}:{model}" for each in self._providers], mark="`") if model else ""
+            raise ModelUnknown(f"{name!r} is not `provider:model` with one of these providers: {known}{meant or '.'}")
         return self._chosen(provider, model, why, window)
 
     def _fallback(self, name: str) -> ChosenModel | None:

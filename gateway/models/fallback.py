@@ -12,6 +12,7 @@ import structlog
 
 from gateway.errors import SENTENCE_LIMIT, sentence_of
 from gateway.models.choosing import ChosenModel
+from gateway.models.missing_models import with_names
 from plugins.errors import (
     BadAnswer,
     ContextOverflow,
@@ -69,6 +70,8 @@ class Line:
                 if model.asides.answered(model.name):
                     log.info("model_is_back", model=model.name)
                 return
+            except NoSuchModel as error:
+                self._step_aside(model, await with_names(error, model))
             except OTHERS_MAY as error:
                 self._step_aside(model, error)
             except ContextOverflow as error:

@@ -2,7 +2,7 @@
 
 mounting      where it is reached; everything else is imported when somebody first asks
 api           who asks for what below `/v1`
-bodies        a request's body, within bounds; places: how many are answered at once
+places        how many requests are answered at once
 forms         what may stand in a body; asked: the same in the house's own values
 picture_urls  pictures as `data:` addresses
 stateless     an answer without a session; listening: a provider's stream, relied on

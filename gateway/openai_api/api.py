@@ -7,20 +7,22 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, TypeAlias, TypeVar
 
+import msgspec
 import structlog
 from aiohttp import web
 
 from gateway.conversations.switchboard import Switchboard
 from gateway.door.answers import answer
+from gateway.door.bodies import BodyBudget, BodyRefused, BodyShare, read_body
 from gateway.door.people import Admission
 from gateway.door.uploads import Uploads
 from gateway.errors import Busy, GatewayError, sentence_of
 from gateway.measuring.figures import Figures
 from gateway.models.choosing import Models
+from gateway.models.listings import Listings
 from gateway.openai_api.asked import asked
-from gateway.openai_api.bodies import read_in_bounds
 from gateway.openai_api.embeddings import EmbeddingBody, Embeddings
-from gateway.openai_api.forms import ChatBody, read_body
+from gateway.openai_api.forms import ChatBody, decode_body
 from gateway.openai_api.in_hand import InHand
 from gateway.openai_api.in_session import SESSION, InSession, new_message
 from gateway.openai_api.model_names import DEFAULT, ModelNames
@@ -29,9 +31,18 @@ from gateway.openai_api.refusals import Refused, refusal_of, refused_response
 from gateway.openai_api.replies import Head
 from gateway.openai_api.saying import ClientGone, Saying, Streamed, Whole
 from gateway.openai_api.stateless import Stateless
-from plugins.contracts import ChatProvider, Clock
+from plugins.contracts import Clock
 from plugins.errors import ProviderError
 from sessions.errors import SessionsError, StorageFailed
+
+BODY_BYTES = 24 * 1024 * 1024
+"""Bytes of a body: more than the pictures of the largest request, in base64."""
+
+BODY_SECONDS = 300.0
+"""Seconds for a body as a whole."""
+
+OF_ONE, OF_ALL = 2 * BODY_BYTES, 4 * BODY_BYTES
+"""Bytes of bodies that are held at the same time, of one person and of all. Decoded, they take about three times as many."""
 
 LARGE = 256 * 1024
 """Bytes from which on a body is read on a thread: decoding pictures would hold everybody up."""
@@ -42,12 +53,13 @@ GONE_SECONDS = 0.1
 GONE = 499
 """The status that is counted for a client that went away; nobody reads it."""
 
-TOLD = (Refused, GatewayError, ProviderError, SessionsError)
+TOLD = (Refused, BodyRefused, GatewayError, ProviderError, SessionsError)
 """Errors that are the client's to know."""
 
 T = TypeVar("T")
+B = TypeVar("B", bound=msgspec.Struct)
 
-Serve: TypeAlias = Callable[[web.Request, Admission], Awaitable[web.StreamResponse]]
+Serve: TypeAlias = Callable[[web.Request, Admission, BodyShare], Awaitable[web.StreamResponse]]
 
 Answer: TypeAlias = Callable[[Saying], Coroutine[Any, Any, None]]
 
@@ -61,7 +73,7 @@ class Api:
     def __init__(
         self,
         models: Models,
-        providers: Mapping[str, ChatProvider],
+        listings: Listings,
         switchboard: Switchboard,
         uploads: Uploads,
         *,
@@ -78,8 +90,9 @@ class Api:
         self._figures = figures
         self._clock = clock
         self._places = Places()
+        self._budget = BodyBudget(OF_ONE, OF_ALL)
         self._embeddings = embeddings
-        self._names = ModelNames(models, providers, created=self._now(), now=clock.monotonic)
+        self._names = ModelNames(models, listings, created=self._now())
         self._stateless = Stateless(self._names, hold=hold, in_hand=in_hand, figures=figures)
         self._in_session = InSession(switchboard, uploads, self._names)
         self._serving: dict[str, tuple[str, Serve]] = {
@@ -114,28 +127,26 @@ class Api:
             raise Refused(f"/v1/{known} is asked with {method}.", status=405, code="method_not_allowed")
         if (reason := self._refuses()) is not None:
             raise Refused(sentence_of(reason), status=503, kind="server_error", code="unavailable", retry_after=1)
-        with self._places.one(admission.person.id):
-            return await serve(request, admission)
+        with self._places.one(admission.person.id), self._budget.share(admission.person.id) as share:
+            return await serve(request, admission, share)
 
     def _now(self) -> int:
         return int(self._clock.now().timestamp())
 
     # --- what is served -----------------------------------------------------------------------------------------------
 
-    async def _models(self, request: web.Request, _: Admission) -> web.StreamResponse:
+    async def _models(self, request: web.Request, _: Admission, __: BodyShare) -> web.StreamResponse:
         name, maker = request.match_info["path"].partition("/")[2], self._embeddings.name()
         more = [] if maker is None else [maker]
         return answer(200, await (self._names.entry(name, more) if name else self._names.listing(more)))
 
-    async def _embed(self, request: web.Request, _: Admission) -> web.StreamResponse:
-        data = await read_in_bounds(request)
-        body = await _aside(len(data), lambda: read_body(data, EmbeddingBody))
+    async def _embed(self, request: web.Request, _: Admission, share: BodyShare) -> web.StreamResponse:
+        body, _size = await _read(request, EmbeddingBody, share)
         return await _while_there(request, self._embeddings.answer(body))
 
-    async def _chat(self, request: web.Request, admission: Admission) -> web.StreamResponse:
-        data = await read_in_bounds(request)
-        body = await _aside(len(data), lambda: read_body(data, ChatBody))
-        answer = await self._question(body, len(data), request.headers, admission.person.id)
+    async def _chat(self, request: web.Request, admission: Admission, share: BodyShare) -> web.StreamResponse:
+        body, size = await _read(request, ChatBody, share)
+        answer = await self._question(body, size, request.headers, admission.person.id)
         head = Head.new(self._now(), DEFAULT)
         if not body.stream:
             whole = Whole(head)
@@ -173,6 +184,12 @@ async def _told(request: web.Request, streamed: Streamed, work: Coroutine[Any, A
         await asyncio.wait([alive])
     assert streamed.response is not None
     return streamed.response
+
+
+async def _read(request: web.Request, form: type[B], share: BodyShare) -> tuple[B, int]:
+    """Return the decoded body of a request, and its bytes. Raises BodyRefused, and Refused if it has not this form."""
+    data = await read_body(request, BODY_BYTES, BODY_SECONDS, share)
+    return await _aside(len(data), lambda: decode_body(data, form)), len(data)
 
 
 async def _aside(size: int, work: Callable[[], T]) -> T:

@@ -15,7 +15,7 @@ from aiohttp import web
 
 from gateway.door.answers import HEADERS
 from gateway.errors import ModelUnknown
-from gateway.openai_api.forms import Text
+from gateway.openai_api.forms import Name
 from gateway.openai_api.model_names import DEFAULT
 from gateway.openai_api.refusals import bad_request
 from plugins.embedding import EmbeddingProvider
@@ -34,7 +34,7 @@ Form = Literal["float", "base64"]
 class EmbeddingBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A request for vectors. Tokens instead of text are refused: whose they are nobody can know. `user` changes nothing."""
 
-    model: Text
+    model: Name
     input: str | Annotated[list[str | int | list[int]], msgspec.Meta(min_length=1, max_length=MOST_TEXTS)]
     encoding_format: Form | None = None
     dimensions: Annotated[int, msgspec.Meta(ge=1)] | None = None

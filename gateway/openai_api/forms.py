@@ -17,6 +17,8 @@ T = TypeVar("T")
 
 Text: TypeAlias = Annotated[str, msgspec.Meta(min_length=1)]
 
+Name: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
+
 # --- messages ---------------------------------------------------------------------------------------------------------
 
 
@@ -166,7 +168,7 @@ class ChatBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """A request for a chat completion. Those of its words that stand below `stream_options` are taken and change nothing
     here, or are refused where they would change the answer (see `refuse_what_is_not_offered`)."""
 
-    model: Text
+    model: Name
     messages: Annotated[list[Said], msgspec.Meta(min_length=1)]
     temperature: Annotated[float, msgspec.Meta(ge=0, le=2)] | None = None
     top_p: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
@@ -237,12 +239,11 @@ _MORE = {
 DEEPEST = 100
 """How deeply a schema may be nested: what is deeper breaks somebody's JSON on the way."""
 
-_WHERE = re.compile(r" - at `\$\.?(.*?)`$")
 _UNKNOWN = re.compile(r"^Object contains unknown field `(.*?)`")
 _NAME = r"Expected `str` matching regex '\\A[A-Za-z0-9_-]{1,64}\\Z'"
 
 
-def read_body(data: bytes, form: type[T]) -> T:
+def decode_body(data: bytes, form: type[T]) -> T:
     """A body of this form from its bytes. Raises Refused with one sentence that says what is wrong, and where."""
     try:
         return msgspec.json.decode(data, type=form)
@@ -256,9 +257,8 @@ def read_body(data: bytes, form: type[T]) -> T:
 
 
 def _invalid(reason: str) -> Refused:
-    where = _WHERE.search(reason)
-    what = reason[: where.start()] if where else reason
-    place = where[1] if where else ""
+    what, where, place = reason.removesuffix("`").rpartition(" - at `$")
+    what, place = (what, place.removeprefix(".")) if where else (reason, "")
     if (unknown := _UNKNOWN.match(what)) and not place:
         name = unknown[1][:100]
         return bad_request(f"Unrecognized request argument supplied: {name}.", name, "unknown_parameter")

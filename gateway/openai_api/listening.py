@@ -7,9 +7,10 @@ from contextlib import aclosing
 
 import structlog
 
-from gateway.conversations.answering import CALLS_LIMIT, REPLY_LIMIT, sound
+from gateway.conversations.answering import CALLS_LIMIT, REPLY_LIMIT
 from gateway.errors import sentence_of
 from gateway.models.choosing import ChosenModel
+from gateway.models.sound_replies import sound
 from plugins.contracts import ChatRequest, Delta, Reply
 from plugins.errors import BadAnswer, ProviderError, StreamCut
 from sessions.wire import carriable

@@ -1,58 +1,29 @@
 """The names of models at this door: `exuvia` is whichever the gateway is configured to ask, `provider:model` any other.
 
-What the providers that are set up have is asked of their servers, seldom and not for long: programs show the list to a
-person to choose from, and many know no names but a vendor's own.
+What the providers that are set up have stands in their servers' lists: programs show them to a person to choose from, and
+many know no names but a vendor's own.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import msgspec
-import structlog
-
-from gateway.errors import ModelUnknown, sentence_of
+from gateway.errors import ModelUnknown
 from gateway.models.choosing import AUTO, ChosenModel, Models
-from plugins.contracts import ChatProvider, ListsModels
+from gateway.models.listings import Listings
 
 DEFAULT = "exuvia"
 """What a program names that has no wish of its own."""
 
-WITHIN = 3.0
-"""Seconds in which a server has to say what it has."""
-
-KNOWN_FOR, FAILED_FOR = 300.0, 30.0
-"""Seconds for which its answer counts, and after which one is asked again that gave none."""
-
-MOST = 1000
-"""Models of one provider."""
-
-log = structlog.get_logger("exuvia.openai_api")
-
-
-class _Listed(msgspec.Struct, frozen=True):
-    """What a provider has, as its server said; `until` is on the clock given, `provider` whom it was asked of."""
-
-    provider: ChatProvider
-    names: tuple[str, ...]
-    until: float
-
 
 class ModelNames:
-    """Of one gateway. `created` is the Unix time, in seconds, that every model is said to be of: nobody asks for more; `now`
-    a clock in seconds that never goes back."""
+    """Of one gateway. `created` is the Unix time, in seconds, that every model is said to be of: nobody asks for more."""
 
-    def __init__(
-        self, models: Models, providers: Mapping[str, ChatProvider], *, created: int, now: Callable[[], float]
-    ) -> None:
+    def __init__(self, models: Models, listings: Listings, *, created: int) -> None:
         self._models = models
-        self._providers = providers
+        self._listings = listings
         self._created = created
-        self._now = now
-        self._listed: dict[str, _Listed] = {}
-        self._asking = asyncio.Lock()
 
     async def chosen(self, name: str) -> ChosenModel:
         """The model that a client names. One without a provider is taken where a provider has a model called so, the
@@ -91,31 +62,7 @@ class ModelNames:
 
     async def _all(self) -> list[str]:
         """What the servers have of the providers that are set up, as far as they say so."""
-        async with self._asking:
-            able = {
-                name: provider
-                for name, provider in self._providers.items()
-                if provider.default_model() and isinstance(provider, ListsModels)
-            }
-            due = {name: each for name, each in able.items() if not self._knows(name, each)}
-            await asyncio.gather(*(self._ask(name, provider) for name, provider in due.items()))
-            return [f"{name}:{model}" for name in able for model in self._listed[name].names]
-
-    def _knows(self, name: str, provider: ChatProvider) -> bool:
-        listed = self._listed.get(name)
-        return listed is not None and listed.provider is provider and self._now() < listed.until
-
-    async def _ask(self, name: str, provider: ChatProvider) -> None:
-        assert isinstance(provider, ListsModels)
-        names: tuple[str, ...] = ()
-        known_for = KNOWN_FOR
-        try:
-            async with asyncio.timeout(WITHIN):
-                names = tuple((await provider.models()).models)[:MOST]
-        except (Exception, SystemExit) as error:  # whatever a stranger's provider raises: the list is only shorter
-            known_for = FAILED_FOR
-            log.info("models_not_listed", provider=name, reason=sentence_of(error))
-        self._listed[name] = _Listed(provider, names, self._now() + known_for)
+        return [f"{name}:{model}" for name, each in (await self._listings.all()).items() for model in each.names]
 
 
 def _called(name: str, among: Sequence[str]) -> str | None:

@@ -38,7 +38,7 @@ def openai_endpoints(
         parts = gateway.parts
         return Api(
             parts.models,
-            parts.providers,
+            parts.around.listings,
             gateway.switchboard,
             door().uploads,
             still_admits=door().access.still_admits,

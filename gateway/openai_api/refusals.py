@@ -8,11 +8,15 @@ import math
 import msgspec
 from aiohttp import web
 
+from gateway.address_space import is_exhaustion
 from gateway.door.access import NotAdmitted
 from gateway.door.answers import answer
+from gateway.door.bodies import BodyRefused
+from gateway.door.protocol import NO_MEMORY
 from gateway.door.uploads import UnknownAttachment
 from gateway.errors import Busy, Conflict, DamagedSession, ModelUnknown, sentence_of
 from plugins.errors import ProviderError
+from plugins.secrets import scrubbed
 from sessions.errors import SessionsError
 
 _SERVER = "server_error"
@@ -45,7 +49,7 @@ class Refused(Exception):
     @property
     def body(self) -> dict[str, dict[str, str | None]]:
         """What the client is sent, as an answer or inside a stream."""
-        return {"error": {"message": str(self), "type": self.kind, "param": self.param, "code": self.code}}
+        return {"error": {"message": scrubbed(str(self)), "type": self.kind, "param": self.param, "code": self.code}}
 
 
 def bad_request(sentence: str, param: str | None = None, code: str | None = None) -> Refused:
@@ -79,6 +83,8 @@ def refusal_of(error: Exception) -> Refused:
     match error:
         case NotAdmitted():
             refused = Refused(str(error), status=401, code="invalid_api_key", retry_after=error.retry_after)
+        case BodyRefused():
+            refused = _refused_body(error)
         case ModelUnknown():
             refused = Refused(sentence_of(error), status=404, param="model", code="model_not_found")
         case UnknownAttachment():
@@ -91,9 +97,18 @@ def refusal_of(error: Exception) -> Refused:
             refused = Refused(sentence_of(error), status=503, kind=_SERVER, code="storage_failed", again=False)
         case SessionsError():
             refused = Refused(sentence_of(error), status=503, kind=_SERVER, code="storage_failed", retry_after=1)
+        case _ if is_exhaustion(error):
+            refused = Refused(NO_MEMORY, status=503, kind=_SERVER, code="unavailable", retry_after=1)
         case _:
             pass
     return refused
+
+
+def _refused_body(error: BodyRefused) -> Refused:
+    if error.status == web.HTTPTooManyRequests.status_code:
+        return Refused(str(error), status=error.status, kind="rate_limit_error", code=error.code, retry_after=1)
+    code = "request_too_large" if error.status == web.HTTPRequestEntityTooLarge.status_code else None
+    return Refused(str(error), status=error.status, code=code)
 
 
 def failed_provider(code: str, sentence: str, retry_after: float | None = None) -> Refused:

@@ -13,7 +13,7 @@ from hashlib import blake2b
 
 import msgspec
 
-from gateway.conversations.answering import CUT_RETRIES, believable
+from gateway.conversations.answering import CUT_RETRIES
 from gateway.measuring.figures import Figures
 from gateway.models.choosing import ChosenModel
 from gateway.models.fallback import Line
@@ -59,7 +59,7 @@ class Stateless:
                     return
                 except ProviderError as error:
                     self._figures.provider_errors.add(model.provider.name, error.code)
-                    if attempt == CUT_RETRIES or saying.heard or not isinstance(error, StreamCut):
+                    if attempt == CUT_RETRIES or saying.heard or not (isinstance(error, StreamCut) and error.retryable):
                         raise
                 await asyncio.sleep(0.5 * 2**attempt)
 
@@ -83,7 +83,8 @@ class Stateless:
                 if isinstance(part, Delta):
                     shown, reply = stops.feed(part.text), None
                 else:
-                    shown, reply = stops.end(), self._counted(part, model)
+                    shown, reply = stops.end(), part
+                    self._count(part, model)
                 if shown:
                     await saying.text(shown)
                     if saying.heard:
@@ -95,14 +96,12 @@ class Stateless:
                     await saying.end(calls, reply.stop, reply.usage)
                     return
 
-    def _counted(self, reply: Reply, model: ChosenModel) -> Reply:
-        usage = believable(reply.usage)
-        if usage is not None:
+    def _count(self, reply: Reply, model: ChosenModel) -> None:
+        if (usage := reply.usage) is not None:
             self._figures.tokens.add(reply.model, "input", by=usage.input)
             self._figures.tokens.add(reply.model, "output", by=usage.output)
             self._figures.cached_tokens.add(reply.model, by=usage.cached)
             self._figures.pay(PURPOSE, model.name, usage)
-        return msgspec.structs.replace(reply, usage=usage)
 
 
 def _seeing(chosen: ChosenModel, asked: Asked) -> ChosenModel:

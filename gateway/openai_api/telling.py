@@ -21,6 +21,12 @@ BETWEEN = "\n\n"
 CANCELLED: StopReason = "cancelled"
 
 
+class _Kind(msgspec.Struct, frozen=True, kw_only=True):
+    """The kind of an event. The fields of others than those in TOLD may have other types than `_Event`'s."""
+
+    kind: str
+
+
 class _Event(msgspec.Struct, frozen=True, kw_only=True):
     """As much of an event as matters here."""
 
@@ -40,17 +46,22 @@ class _Event(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Frame(msgspec.Struct, frozen=True, kw_only=True):
-    """A `delta`, an `event`, or a `gap`."""
+    """A `delta`, an `event`, a `gap`, or `paused`."""
 
-    type: Literal["delta", "event", "gap"]
+    type: Literal["delta", "event", "gap", "paused"]
     turn: int = 0
     reply: int = 0
     offset: int = 0
     text: str = ""
-    event: _Event | None = None
+    event: msgspec.Raw = msgspec.Raw()
 
+
+TOLD = frozenset(("turn_started", "turn_joined", "model_replied", "turn_ended", "command_answered"))
+"""The kinds of events that an answer is made of."""
 
 _decode = msgspec.json.Decoder(_Frame).decode
+_decode_kind = msgspec.json.Decoder(_Kind).decode
+_decode_event = msgspec.json.Decoder(_Event).decode
 
 
 class Telling:
@@ -76,8 +87,9 @@ class Telling:
     def hear(self, data: bytes) -> str:
         """The text that is new after a frame. Raises Refused where the turn failed."""
         frame = _decode(data)
-        if frame.event is not None:
-            return self._happened(frame.event)
+        if frame.type == "event":
+            told = _decode_kind(frame.event).kind in TOLD
+            return self._happened(_decode_event(frame.event)) if told else ""
         if frame.type == "delta":
             if self._speaking != (frame.turn, frame.reply):
                 self._speaking, self._heard, self._said = (frame.turn, frame.reply), "", 0

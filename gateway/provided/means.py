@@ -82,7 +82,7 @@ class Means:
 
     def _log(self, plugin: str) -> PluginLog:
         if plugin not in self._logs:
-            journals = Journals(self._folder / plugin, self._quarantine, self._committer)
+            journals = Journals(self._folder / plugin, self._quarantine, self._committer, essential=False)
             self._logs[plugin] = PluginLog(journals, self._now)
         return self._logs[plugin]
 

@@ -19,8 +19,10 @@ own_commands what this program does itself
 history      what was typed in earlier runs
 answer       an answer that is being written: what stands for good, and how the rest looks now
 blocks       where unfinished Markdown can be cut
+dialect      which Markdown is rendered, and what stays as it was written
 rendering    Markdown as lines of a terminal
 keyboard     lines where there is no desk: pipes, and terminals without styles
 printable    text that a terminal may be given
 front_door   where the gateway of this machine is
+gateway_request   one HTTP request to it
 """

@@ -5,7 +5,10 @@ from __future__ import annotations
 from copy import copy
 
 from gateway.terminal import rendering
-from gateway.terminal.blocks import Block, split
+from gateway.terminal.blocks import LAID_OUT_CHARACTERS, READ_CHARACTERS, Block, split
+
+LIVE_CHARACTERS = 4_000
+"""Of a longer block the unfinished lines are not laid out."""
 
 
 class Answer:
@@ -20,11 +23,8 @@ class Answer:
         """Whether the line above that code was."""
         self._any = False
         """Whether a block was handed out, so that an empty line must separate the next."""
-
-    @property
-    def amid_code(self) -> bool:
-        """Whether code was handed out whose end was not: nothing else should be shown there."""
-        return self._opened
+        self._wanted = 0
+        """Characters that must be there before a long block is read again, so that it is not read for each piece."""
 
     def add(self, text: str) -> None:
         """More of it, printable."""
@@ -34,18 +34,29 @@ class Answer:
         """The lines that are finished and were not handed out yet; with `whole`, nothing more will be added."""
         # Half a line may still become anything, and so decide what becomes of the block before it.
         end = len(self._rest) if whole else self._rest.rfind("\n") + 1
-        blocks = split(self._rest[:end])
+        blocks = split(self._rest[:end], code=self._opened) if whole or end >= self._wanted else []
         if not blocks:
             return ""
         growing = [] if whole else [blocks.pop()]
+        if growing and growing[0].fence is None:
+            length = len(growing[0].text)
+            self._wanted = length * 9 // 8 if length > LIVE_CHARACTERS else 0
+            if length > LAID_OUT_CHARACTERS:
+                blocks.append(growing.pop())
         lines = "".join(self._finish(block, columns) for block in blocks)
         self._rest = "".join(block.text for block in growing) + self._rest[end:]
         if growing and growing[0].fence is not None:
             lines += self._code(growing[0])
+            if len(growing[0].text) > READ_CHARACTERS:  # what was handed out is not read again: the code begins anew
+                opening = growing[0].text.splitlines(keepends=True)[0]
+                self._rest = opening + self._rest[len(growing[0].text) :]
+                self._lines_of_code = 0
         return lines
 
     def unsettled(self, columns: int) -> str:
-        """How the lines look that `settle` has left: as if nothing more came."""
+        """How the lines look that `settle` has left: as if nothing more came; as they were written if they are many."""
+        if len(self._rest) > LIVE_CHARACTERS and not self._opened:
+            return self._gap() + self._rest.strip("\n") + "\n"
         return copy(self).settle(columns, whole=True)
 
     def _finish(self, block: Block, columns: int) -> str:

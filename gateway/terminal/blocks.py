@@ -12,6 +12,14 @@ import msgspec
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
+from gateway.terminal.dialect import Dialect
+
+LAID_OUT_CHARACTERS = 16_000
+"""A longer block is shown as it was written: laying it out would take seconds."""
+
+READ_CHARACTERS = 48_000
+"""A longer text is taken for one block, unless it is known to begin with code."""
+
 
 class Fence(msgspec.Struct, frozen=True, kw_only=True):
     """A block of code: its language, as it was named, and the code so far."""
@@ -29,17 +37,18 @@ class Block(msgspec.Struct, frozen=True, kw_only=True):
 
 @cache
 def parser(*, inline: bool) -> MarkdownIt:
-    """A reader of Markdown that drops nothing: HTML, pictures and link definitions stay as they were written. With `inline`
-    it reads what is inside the blocks, too."""
-    markdown = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
-    markdown.disable(["reference", "image"])
+    """A reader of our dialect of Markdown. With `inline` it reads what is inside the blocks, too."""
+    markdown = Dialect()
     if not inline:
         markdown.core.ruler.disable(["inline", "text_join"])
     return markdown
 
 
-def split(text: str) -> list[Block]:
-    """The blocks of a printable text, which together are the text; the last one may be unfinished."""
+def split(text: str, *, code: bool = False) -> list[Block]:
+    """The blocks of a printable text, which together are the text; the last one may be unfinished. `code` says that the
+    first is code."""
+    if len(text) > READ_CHARACTERS and not code:
+        return [Block(text=text)]
     lines = text.splitlines(keepends=True)
     tokens = [token for token in parser(inline=False).parse(text) if token.level == 0 and token.map and token.nesting >= 0]
     starts = [0, *(token.map[0] for token in tokens[1:] if token.map), len(lines)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -101,7 +102,9 @@ class _Chat:
     def _view(self, session: str, desk: Desk | None) -> View:
         if not sys.stdout.isatty():
             return Page(sys.stdout, sys.stderr)
-        return Screen(desk or PlainPaper(sys.stdout, styled=self._styled), address=self._url, session=session)
+        return Screen(
+            desk or PlainPaper(sys.stdout, styled=self._styled, columns=_columns), address=self._url, session=session
+        )
 
     def _desk(self) -> Desk:
         from gateway.terminal import desk  # noqa: PLC0415 - prompt_toolkit, which only a person at a terminal needs
@@ -118,6 +121,11 @@ class _Chat:
             along=lambda: "".join(f"+{one_line(file.name, 30)} " for file in self._attached),
             interrupt=lambda: self._talk.interrupt() if self._talk else None,
         )
+
+
+def _columns() -> int:
+    # The last column stays empty: what fills a line to its end is wrapped by some terminals and not by others.
+    return max(8, shutil.get_terminal_size().columns - 1)
 
 
 def _wants_style() -> bool:

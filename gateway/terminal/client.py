@@ -324,7 +324,7 @@ class Client:
             # The gateway's log is not the one that was followed, or shorter: it was restored, or begun anew.
             self._seen.reset()
             return frame.message
-        elif frame.id == self._subscription:
+        elif frame.id == self._subscription or (frame.id is None and frame.session == self.session):
             self._subscribe_later()
             if frame.message != self._told:
                 self._told = frame.message

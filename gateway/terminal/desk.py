@@ -10,6 +10,7 @@ import asyncio
 import os
 import sys
 import time
+from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from typing import TYPE_CHECKING
@@ -37,7 +38,7 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 
 from gateway.terminal.keys import keep_typed_ahead, key_bindings
 from gateway.terminal.paper import PROMPT
-from gateway.terminal.printable import printable
+from gateway.terminal.printable import printable, wrapped
 
 if TYPE_CHECKING:
     from gateway.terminal.answer import Answer
@@ -87,7 +88,11 @@ class Desk:
         """Finished lines that are not written yet."""
         self._live = ""
         self._meanwhile: list[str] = []
-        """Lines that came while code is being written, which they would tear apart: they go up behind it."""
+        """Lines that came while an answer is being written, which they would tear apart: they go up behind it."""
+        self._entered: deque[str] = deque()
+        """What was entered just now, as it is shown, and not heard of yet."""
+        self._held: dict[str, str] = {}
+        """What was entered and waits for its turn, as it is shown, by its name."""
         self._changed = False
         self._buffer = Buffer(
             completer=completer,
@@ -122,6 +127,9 @@ class Desk:
         finally:
             ticking.cancel()
             if self._app.is_running:
+                self._meanwhile += [*self._held.values(), *self._entered]
+                self._held.clear()
+                self._entered.clear()
                 self.finish()
                 self._app.exit()
             await asyncio.gather(app, ticking, return_exceptions=True)
@@ -146,7 +154,7 @@ class Desk:
 
     def line(self, text: str) -> None:
         """Write it as it is, but for what a terminal must not be given."""
-        self._put(printable(text).rstrip("\n") + "\n")
+        self._put(wrapped(printable(text), self._columns).rstrip("\n") + "\n")
 
     def document(self, text: str) -> None:
         """Write it with its headings, tables and colours."""
@@ -156,18 +164,28 @@ class Desk:
 
     def dim(self, text: str) -> None:
         """Write it dim."""
-        self._put(f"\x1b[2m{text}\x1b[0m\n")
+        self._put("".join(f"\x1b[2m{line}\x1b[0m\n" for line in wrapped(text, self._columns).split("\n")))
 
     def prompt(self) -> None:
         """The prompt is always there: only what runs may have changed."""
         self._app.invalidate()
 
-    def entered(self) -> None:
-        """What was entered went up when it was."""
+    def entered(self, held: str | None) -> None:
+        """Let it go up, unless it is to be held: then it stands below all that is written until it is taken."""
+        if held is None:
+            self._put(self._entered.popleft())
+        else:
+            self._held[held] = self._entered.popleft()
+            self._app.invalidate()
+
+    def taken(self, name: str) -> None:
+        """Let it go up, unless it did so when the person left."""
+        if (lines := self._held.pop(name, None)) is not None:
+            self._put(lines)
 
     def flush(self) -> None:
         """Write the finished lines above what is drawn, and draw that anew below them."""
-        if self._answer is None or not self._answer.amid_code:
+        if self._answer is None:
             self._above += "".join(self._meanwhile)
             self._meanwhile.clear()
         if self._above:
@@ -189,7 +207,7 @@ class Desk:
         return Layout(
             HSplit(
                 [
-                    ConditionalContainer(unfinished, Condition(lambda: bool(self._live or self._meanwhile))),
+                    ConditionalContainer(unfinished, Condition(lambda: bool(self._live or self._below()))),
                     ConditionalContainer(status, Condition(lambda: self._activity() is not None)),
                     entry,
                     CompletionsMenu(max_height=MENU_LINES),
@@ -201,8 +219,12 @@ class Desk:
     def _unfinished(self) -> ANSI:
         size = self._output.get_size()
         room = max(1, size.rows - min(self._buffer.text.count("\n") + 1, INPUT_LINES) - 3)
-        lines = "".join([self._live, *self._meanwhile]).splitlines()
+        lines = "".join([self._live, *self._below()]).splitlines()
         return ANSI("\n".join(lines[-room:]))
+
+    def _below(self) -> list[str]:
+        """What will stand below the answer that is being written."""
+        return [*self._meanwhile, *self._held.values(), *self._entered]
 
     def _status(self) -> StyleAndTextTuples:
         turn = SPINNER[int(time.monotonic() / TICK_SECONDS) % len(SPINNER)]
@@ -243,14 +265,9 @@ class Desk:
     def _accept(self, buffer: Buffer) -> bool:
         """Take what was entered; False empties the line."""
         if buffer.text.strip():
-            self._echo(buffer.text)
+            self._entered.append(_echo(buffer.text))
             self._typed.put_nowait(buffer.text)
         return False
-
-    def _echo(self, text: str) -> None:
-        first, *rest = printable(text).rstrip("\n").split("\n")
-        lines = [f"\x1b[36;1m{PROMPT}\x1b[0m\x1b[1m{first}\x1b[0m", *(f"  \x1b[1m{line}\x1b[0m" for line in rest)]
-        self._put("\n" + "\n".join(lines) + "\n")
 
     def _interrupted(self) -> None:
         """Ctrl-C empties the line first; what stood there can be had back with the up arrow."""
@@ -262,6 +279,13 @@ class Desk:
 
     def _leave(self) -> None:
         self._typed.put_nowait(None)
+
+
+def _echo(text: str) -> str:
+    """What was entered, as it stands in the scrollback."""
+    first, *rest = printable(text).rstrip("\n").split("\n")
+    lines = [f"\x1b[36;1m{PROMPT}\x1b[0m\x1b[1m{first}\x1b[0m", *(f"  \x1b[1m{line}\x1b[0m" for line in rest)]
+    return "\n" + "\n".join(lines) + "\n"
 
 
 def on_this_terminal(

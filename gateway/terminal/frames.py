@@ -88,13 +88,15 @@ class Settings(_Frame, tag="settings", frozen=True, kw_only=True):
 
 
 class Refusal(_Frame, tag="error", frozen=True, kw_only=True):
-    """Something was not done. `id` is that of the frame which asked for it; `retry_after` is in seconds."""
+    """Something was not done. `id` is that of the frame which asked for it; `retry_after` is in seconds. With `session` and
+    without `id`, the subscription to that key ended."""
 
     code: str
     message: str
     id: str | None = None
     retry_after: float | None = None
     head: int | None = None
+    session: str | None = None
 
 
 GatewayFrame: TypeAlias = Welcome | Accepted | EventFrame | Delta | SessionList | Settings | Refusal

@@ -54,6 +54,14 @@ class Outstanding:
             case _:
                 return bool(self._turns.get((session_id, recorded.turn)))
 
+    def takes(self, session_id: str, recorded: Recorded) -> list[str]:
+        """The ids of those messages that an event takes into a turn. Ask before `fold`."""
+        match recorded.event:
+            case TurnStarted(takes=takes) | TurnJoined(takes=takes):
+                return [self._places[session_id, seq] for seq in takes if (session_id, seq) in self._places]
+            case _:
+                return []
+
     def fold(self, session_id: str, recorded: Recorded) -> None:
         """Take note of an event."""
         match recorded.event:
@@ -61,7 +69,9 @@ class Outstanding:
                 if message_id in self._ends:
                     self._places[session_id, recorded.seq] = message_id
             case TurnStarted(takes=takes) | TurnJoined(takes=takes):
-                ids = [self._places.pop((session_id, seq)) for seq in takes if (session_id, seq) in self._places]
+                ids = self.takes(session_id, recorded)
+                for seq in takes:
+                    self._places.pop((session_id, seq), None)
                 self._turns.setdefault((session_id, recorded.turn), []).extend(ids)
             case TurnEnded(outcome=outcome):
                 for message_id in self._turns.pop((session_id, recorded.turn), ()):

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol, TextIO
 
-from gateway.terminal.printable import printable
+from gateway.terminal.printable import printable, wrapped
 
 PROMPT = "› "
+
+UNBOUNDED = 1_000_000
+"""Columns of what is no terminal."""
 
 
 class Paper(Protocol):
@@ -30,19 +34,25 @@ class Paper(Protocol):
     def prompt(self) -> None:
         """Invite the person to write."""
 
-    def entered(self) -> None:
-        """The person has written something, which ended the line."""
+    def entered(self, held: str | None) -> None:
+        """The person has written something, which ended the line. What is `held`, under a name, waits for `taken`, to stand
+        where it is answered."""
+
+    def taken(self, name: str) -> None:
+        """What was held under this name is answered from here on, or will never be."""
 
     def flush(self) -> None:
         """Show what was written so far."""
 
 
 class PlainPaper:
-    """Text as it is, on a terminal or anything else. `styled` allows escape sequences, which are all our own."""
+    """Text as it is, on a terminal or anything else. `styled` allows escape sequences, which are all our own; remarks are
+    broken at words to fit into `columns`."""
 
-    def __init__(self, out: TextIO, *, styled: bool) -> None:
+    def __init__(self, out: TextIO, *, styled: bool, columns: Callable[[], int] = lambda: UNBOUNDED) -> None:
         self._out = out
         self._styled = styled
+        self._columns = columns
         self._fresh = True
         """The cursor stands at the beginning of a line."""
         self._prompted = False
@@ -65,16 +75,16 @@ class PlainPaper:
 
     def line(self, text: str) -> None:
         """Write it without what a terminal must not be given."""
-        self.finish()
-        self._out.write(printable(text).rstrip("\n") + "\n")
+        self._write(wrapped(printable(text), self._columns()))
 
     def document(self, text: str) -> None:
         """Write the Markdown itself."""
-        self.line(text)
+        self._write(printable(text))
 
     def dim(self, text: str) -> None:
         """Write it, dim if styles are allowed."""
         self.finish()
+        text = wrapped(text, self._columns())
         self._out.write(f"\x1b[2m{text}\x1b[0m\n" if self._styled else f"{text}\n")
 
     def prompt(self) -> None:
@@ -85,10 +95,17 @@ class PlainPaper:
             self._prompted, self._fresh = True, False
             self.flush()
 
-    def entered(self) -> None:
+    def entered(self, held: str | None) -> None:
         """The terminal itself has shown what was typed, and the end of its line."""
         self._prompted, self._fresh = False, True
+
+    def taken(self, name: str) -> None:
+        """It stands where it was typed."""
 
     def flush(self) -> None:
         """Hand it to the system."""
         self._out.flush()
+
+    def _write(self, lines: str) -> None:
+        self.finish()
+        self._out.write(lines.rstrip("\n") + "\n")

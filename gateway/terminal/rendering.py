@@ -7,11 +7,13 @@ line of code is written whole, for the terminal to wrap, so that it is copied wh
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Iterator
 from io import StringIO
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from markdown_it.token import Token
+from pygments.lexer import Lexer  # type: ignore[import-untyped]
 from rich import box, markdown
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.syntax import Syntax
@@ -19,14 +21,17 @@ from rich.table import Table
 from rich.text import Text
 from rich.theme import Theme
 
-from gateway.terminal.blocks import Block, parser, split
+from gateway.terminal.blocks import LAID_OUT_CHARACTERS, Block, parser, split
 from gateway.terminal.printable import printable
 
 CELL_COLUMNS = 9
 """A table whose columns would be narrower than this is shown as a list."""
 
-HIGHLIGHTED_CHARACTERS = 60_000
-"""Longer code is shown without colours: they would take longer than reading it."""
+HIGHLIGHTED_CHARACTERS = 20_000
+"""Longer code is shown without colours, and so is code whose colours take longer than `HIGHLIGHTING_SECONDS`: thousands of
+lines with nothing but a space, for example, because lexers are made of patterns that are not linear."""
+
+HIGHLIGHTING_SECONDS = 0.5
 
 CODE_THEME = "ansi_dark"
 
@@ -37,8 +42,8 @@ _THEME = Theme(
         "markdown.h3": "bold",
         "markdown.h4": "bold dim",
         "markdown.code": "cyan",
-        "markdown.link": "blue",
-        "markdown.link_url": "dim blue",
+        "markdown.link": "underline",
+        "markdown.link_url": "underline cyan",
         "markdown.block_quote": "italic",
         "markdown.item.number": "cyan",
         "markdown.table.border": "dim",
@@ -48,8 +53,8 @@ _THEME = Theme(
         "gauge.free": "dim",
     }
 )
-_PADDING = re.compile(r" +((?:\x1b\[[0-9;]*m)*)$", re.MULTILINE)
-_GAUGE = r"(?P<full>█+)|(?P<part>[▉▊▋▌▍▎▏▓▒]+)|(?P<free>░+)"
+_PADDING = re.compile(r"(?<! ) ++((?:\x1b\[[0-9;]*m)*+)$", re.MULTILINE)
+_GAUGE = re.compile(r"(?P<full>█+)|(?P<part>[▉▊▋▌▍▎▏▓▒]+)|(?P<free>░+)")
 """The bars of `/context` and `/status`."""
 
 
@@ -62,6 +67,8 @@ def rendered_block(block: Block, columns: int) -> str:
     """One block of printable text, lines with ends."""
     if block.fence is not None:
         return "".join([opening(block.fence.language), *code_lines(block.fence.code, block.fence.language), closing()])
+    if len(block.text) > LAID_OUT_CHARACTERS:
+        return block.text.strip("\n") + "\n"
     return _write(_Markdown(block.text), columns).strip("\n") + "\n"
 
 
@@ -72,9 +79,29 @@ def code_lines(code: str, language: str) -> list[str]:
     code = code if code.endswith("\n") else code + "\n"
     if not language or len(code) > HIGHLIGHTED_CHARACTERS:
         return code.splitlines(keepends=True)
-    return _write(Syntax("", language, theme=CODE_THEME, background_color="default").highlight(code)).splitlines(
-        keepends=True
-    )
+    syntax = Syntax("", language, theme=CODE_THEME, background_color="default")
+    if (lexer := syntax.lexer) is not None:
+        syntax = Syntax("", _Hurried(lexer), theme=CODE_THEME, background_color="default")
+    try:
+        return _write(syntax.highlight(code)).splitlines(keepends=True)
+    except TimeoutError:
+        return code.splitlines(keepends=True)
+
+
+class _Hurried(Lexer):  # type: ignore[misc]
+    """A lexer that gives up with a TimeoutError after `HIGHLIGHTING_SECONDS`."""
+
+    def __init__(self, lexer: Lexer) -> None:
+        super().__init__(ensurenl=True, tabsize=4)
+        self._lexer = lexer
+
+    def get_tokens(self, text: str, unfiltered: bool = False) -> Iterator[tuple[Any, str]]:
+        """The tokens of the lexer itself."""
+        until = time.monotonic() + HIGHLIGHTING_SECONDS
+        for token in self._lexer.get_tokens(text, unfiltered):
+            if time.monotonic() > until:
+                raise TimeoutError
+            yield token
 
 
 def opening(language: str) -> str:

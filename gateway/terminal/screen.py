@@ -90,6 +90,8 @@ class Screen:
         self._session = session
         self._greeted = False
         self._verbose = False
+        self._compacts_by_itself = True
+        """Nobody asked for the compaction that runs: who does is answered."""
         self._streaming: tuple[str, int | None, int] | None = None
         """Session, turn and reply of the unconfirmed text on the screen, which is `_text`."""
         self._text = ""
@@ -131,9 +133,13 @@ class Screen:
         """Invite the person to write."""
         self._paper.prompt()
 
-    def entered(self) -> None:
-        """The person has written something."""
-        self._paper.entered()
+    def entered(self, held: str | None) -> None:
+        """The person has written something, which is `held` under a name until it is taken."""
+        self._paper.entered(held)
+
+    def taken(self, name: str) -> None:
+        """What was held under this name is answered from here on, or will never be."""
+        self._paper.taken(name)
 
     # --- signals ------------------------------------------------------------------------------------------------------
 
@@ -176,8 +182,10 @@ class Screen:
             case AttachmentsWithheld():
                 for file in event.files:
                     self._paper.line(f"({file.sentence})")
+            case CompactionBegan(trigger=trigger):
+                self._compacts_by_itself = trigger not in ("command", "new")
             case ContextCompacted():
-                if self._verbose:
+                if self._verbose and self._compacts_by_itself:
                     self._paper.dim("🧹 Auto-compaction complete")
             case CompactionReverted():
                 self._paper.dim("(what a compaction had removed is shown to the model again)")
@@ -186,7 +194,6 @@ class Screen:
                 | SessionForked()
                 | SessionClosed()
                 | ContextPruned()
-                | CompactionBegan()
                 | CompactionAbandoned()
                 | MemoryFlushed()
                 | NoteAppended()

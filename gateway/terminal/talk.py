@@ -17,7 +17,7 @@ from gateway.terminal.client import Client, MessageRefused
 from gateway.terminal.frames import Accepted, Delta
 from gateway.terminal.keyboard import Keyboard
 from gateway.terminal.outstanding import Outstanding
-from gateway.terminal.own_commands import own_help, own_help_of
+from gateway.terminal.own_commands import own_help, own_help_of, own_hint
 from gateway.terminal.printable import one_line
 from gateway.terminal.screen import Page, Screen
 from gateway.terminal.signals import Happened
@@ -56,6 +56,11 @@ class Talk:
         self._outstanding = Outstanding()
         self._helps: list[asyncio.Future[bool]] = []
         """The ends of the `/help` that the gateway was asked for."""
+        self._held: set[str] = set()
+        """The ids of messages that are shown once they are answered."""
+        self._seen: tuple[str, int | None] = ("", None)
+        """The session and turn of the newest event."""
+        self._early: list[Delta] = []
         self._talking = False
         self._interrupted = -TWICE_SECONDS
         self._stopping = False
@@ -89,10 +94,11 @@ class Talk:
         """Send each line at once, also while an answer streams, until the input ends."""
         self._talking = True
         async for line in self._keys.lines():
+            message_id = str(uuid4())
             if isinstance(self._view, Screen):
-                self._view.entered()
+                self._view.entered(self._hold(line, message_id))
             if line.strip() and not await self._own_command(line):
-                self._submit(line)
+                self._submit(line, message_id)
             if self.switch_to is not None:
                 break
             self._prompt()
@@ -137,6 +143,8 @@ class Talk:
             self._switch(argument.strip())
         elif name == "/help" and (line_of_ours := own_help_of(argument)) is not None:
             self._view.document(line_of_ours)
+        elif (hint := own_hint(line, self._client.commands)) is not None:
+            self._view.say(hint)
         else:
             return False
         return True
@@ -176,8 +184,22 @@ class Talk:
             self._view.say(str(refused))
         return await end
 
-    def _submit(self, text: str) -> None:
-        message_id = str(uuid4())
+    def _hold(self, line: str, message_id: str) -> str | None:
+        """The id of a message that is not answered yet, for what runs comes first; None for a command, which runs beside it,
+        and where nothing runs."""
+        if not self._outstanding.running or line.lstrip().startswith("/"):
+            return None
+        self._held.add(message_id)
+        return message_id
+
+    def _release(self, *ids: str) -> None:
+        """Have messages shown that were held: they are answered now, or never will be."""
+        for message_id in ids:
+            if message_id in self._held and isinstance(self._view, Screen):
+                self._held.remove(message_id)
+                self._view.taken(message_id)
+
+    def _submit(self, text: str, message_id: str) -> None:
         end = self._outstanding.expect(message_id)
         if text.split() == ["/help"]:
             self._helps.append(end)
@@ -190,6 +212,7 @@ class Talk:
             if isinstance(error, MessageRefused):
                 self._outstanding.finish(message_id, well=False)
                 self._attached[:0] = attachments
+                self._release(message_id)
                 self._view.say(f"{error} Not sent: {text}")
                 self._prompt()
 
@@ -200,16 +223,35 @@ class Talk:
 
     async def _show(self) -> None:
         async for received in self._client.signals():
+            if isinstance(received, Delta) and self._is_early(received):
+                self._early.append(received)
+                continue
             ours = True
             if isinstance(received, Happened):
                 ours = self._outstanding.concerns(received.session_id, received.recorded)
+                self._release(*self._outstanding.takes(received.session_id, received.recorded))
+                self._seen = (received.session_id, received.recorded.turn or self._seen[1])
             self._view.show(received, ours=ours)
             self._activity.fold(received, time.monotonic())
             if isinstance(received, Happened):
                 self._outstanding.fold(received.session_id, received.recorded)
                 self._complete_help()
+                self._show_early()
             if not isinstance(received, Delta):
                 self._prompt()
+
+    def _is_early(self, delta: Delta) -> bool:
+        """Whether a piece of an answer came before it is known which messages its turn has taken: those that are held are to
+        be shown above it."""
+        return bool(self._held) and self._seen != (delta.session_id, delta.turn)
+
+    def _show_early(self) -> None:
+        early, self._early = self._early, []
+        for delta in early:
+            if self._is_early(delta):
+                self._early.append(delta)
+            else:
+                self._view.show(delta, ours=True)
 
     def _complete_help(self) -> None:
         """Below the gateway's list of its commands stand ours."""
@@ -223,6 +265,7 @@ class Talk:
         """Invite the person to write, where there is one, once nothing is being answered."""
         if self._talking and isinstance(self._view, Screen) and not self._outstanding.running:
             self._stopping = False
+            self._release(*self._held.copy())
             self._view.prompt()
 
     # --- leaving ------------------------------------------------------------------------------------------------------

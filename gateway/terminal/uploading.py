@@ -62,6 +62,6 @@ def _read(status: int, body: bytes, file: Path) -> Uploaded:
         if status == 201:
             return msgspec.structs.replace(msgspec.json.decode(body, type=Uploaded), name=file.name)
         sentence = msgspec.json.decode(body, type=_Refusal).message
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeError):
         sentence = ""
     raise UploadRefused(f"{file.name} was not taken: {sentence or f'status {status}'}")

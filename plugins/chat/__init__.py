@@ -18,5 +18,6 @@ What they share:
     pictures           what each vendor takes
     remembered         conversations as they were last encoded
     loose_json         JSON as servers and models write it
+    reported_counts    token counts as servers report them
     tool_names         names of tools as services take them
 """

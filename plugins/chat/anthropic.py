@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self
 
 import msgspec
 
+from plugins.addresses import WebAddress
 from plugins.chat.anthropic_answer import Assembly
 from plugins.chat.anthropic_errors import meaning, refuses_thoughts, worth_another_attempt
 from plugins.chat.anthropic_request import Encoder, has_thoughts
@@ -28,17 +29,19 @@ VERSION = "2023-06-01"
 
 class AnthropicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[providers.anthropic]`. Without a key of its own, `ANTHROPIC_API_KEY` is used. `thinking` and `effort` are sent as
-    they are; `first_seconds` bounds the wait for the answer's beginning, `between_seconds` each pause in it."""
+    they are; `first_seconds` bounds the time until something is said or thought, `between_seconds` each pause after it,
+    `reply_seconds` the whole answer."""
 
     api_key: tuple[Secret, ...] | None = None
-    base_url: str = OFFICIAL
+    base_url: WebAddress = OFFICIAL
     default_model: str = "claude-sonnet-5-5"
     max_output_tokens: int | None = None
     thinking: dict[str, Any] = {}
     effort: str | None = None
     headers: dict[str, Secret] = {}
-    first_seconds: float = 120.0
+    first_seconds: float = 300.0
     between_seconds: float = 60.0
+    reply_seconds: float = 1800.0
 
 
 class Anthropic:
@@ -53,11 +56,15 @@ class Anthropic:
         self._transport = house.transport
         setting, now = "providers.anthropic.api_key", house.clock.monotonic
         self._keys = Keys(settings.api_key, setting, house.environment, "ANTHROPIC_API_KEY", now)
-        self._base = settings.base_url.strip().rstrip("/").removesuffix("/v1")  # people copy the path along
+        self._base = (settings.base_url.strip() or OFFICIAL).rstrip("/").removesuffix("/v1")  # people copy the path along
         self._told = told_at(self._base, house.told)
         self._encoder = Encoder(told=self._told)
         self._patience = msgspec.structs.replace(
-            house.transport.patience, first=settings.first_seconds, between=settings.between_seconds
+            house.transport.patience,
+            first=settings.first_seconds,
+            between=settings.between_seconds,
+            whole=settings.reply_seconds,
+            section=f"providers.{self.name}",
         )
 
     async def __aenter__(self) -> Self:
@@ -80,6 +87,10 @@ class Anthropic:
         """What the service told, else what Anthropic's model pages say."""
         known = capped(known_limits(self.name, model, self._told), self._settings.max_output_tokens)
         return msgspec.structs.replace(known, sight=anthropic_sight(model))
+
+    def address(self, model: str) -> str:
+        """Return where the server is."""
+        return bare_address(self._base)
 
     async def models(self) -> ModelList:
         """What the server lists, in one page of the largest size."""
@@ -138,6 +149,7 @@ class Anthropic:
             headers=self._headers(key),
             body=body,
             until=lambda: assembly.done,
+            said=lambda: assembly.said,
             patience=self._patience,
             may_retry=self._keys.worth(request, worth_another_attempt),
         )

@@ -15,6 +15,7 @@ import msgspec
 from plugins.chat.anthropic_errors import in_stream
 from plugins.chat.anthropic_thoughts import Step, written
 from plugins.chat.loose_json import decoded, is_json
+from plugins.chat.reported_counts import count
 from plugins.contracts import CallDraft, Delta, Reply
 from plugins.errors import BadAnswer, ContextOverflow, StreamCut
 from plugins.refusals import plain_words
@@ -26,17 +27,12 @@ _FULL = "model_context_window_exceeded"
 _STOPS: dict[str, StopReason] = {"max_tokens": "length", _FULL: "length", "tool_use": "calls", "refusal": "refused"}
 """By the service's reason; every other one is an ordinary end."""
 
-
-class _Usage(msgspec.Struct):
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    cache_creation_input_tokens: int | None = None
-    cache_read_input_tokens: int | None = None
+_COUNTS = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 
 
 class _Head(msgspec.Struct):
     model: str | None = None
-    usage: _Usage | None = None
+    usage: Any = None
 
 
 class _Delta(msgspec.Struct):
@@ -55,7 +51,7 @@ class _Event(msgspec.Struct):
     message: _Head | None = None
     content_block: dict[str, Any] | None = None
     delta: _Delta | None = None
-    usage: _Usage | None = None
+    usage: Any = None
     error: Any = None
     model: str | None = None
     content: list[dict[str, Any]] = []
@@ -102,9 +98,11 @@ class Assembly:
         self._blocks: list[_Block] = []
         self._growing: dict[int, _Block] = {}
         self._stop: str | None = None
-        self._usage = _Usage()
+        self._counts: dict[str, int] = {}
         self.done = False
         """`message_stop` came: nothing follows."""
+        self.said = 0
+        """The events that have brought text, thoughts or a part of a call."""
 
     @property
     def complete(self) -> bool:
@@ -114,6 +112,7 @@ class Assembly:
     def take(self, data: bytes) -> Iterator[Delta]:
         """The new text of one event's data. Raises BadAnswer, or what an error inside the stream means."""
         event = parse_event(data)
+        self.said += self._says_something(event)
         match event.type:
             case "error":
                 raise in_stream(event.error, self._model)
@@ -135,6 +134,15 @@ class Assembly:
                     yield from self._begun(index, start)
                 self._model, self._stop = event.model or self._model, event.stop_reason
                 self._count(event.usage)
+
+    def _says_something(self, event: _Event) -> bool:
+        """Return True if an event brings text, thoughts or a part of a call. While a model thinks and its thoughts are not
+        shown, the service sends pings."""
+        if (delta := event.delta) is not None:
+            return bool(delta.text or delta.partial_json or delta.thinking or delta.signature or delta.stop_reason)
+        if event.type == "ping":
+            return bool(self._blocks) and self._blocks[-1].kind == "thinking" and not self._blocks[-1].signature
+        return event.type == "content_block_start" and (event.content_block or {}).get("type") not in ("text", "thinking")
 
     def _begun(self, index: int, start: dict[str, Any]) -> Iterator[Delta]:
         """A block begins, mostly empty."""
@@ -158,11 +166,11 @@ class Assembly:
         block.pieces.append(text)
         return Delta(text)
 
-    def _count(self, usage: _Usage | None) -> None:
+    def _count(self, usage: Any) -> None:
         """The counts of later events are totals; what they leave out, or make less of, stays."""
-        for name in _Usage.__struct_fields__:
-            if usage and (count := getattr(usage, name)) is not None:
-                setattr(self._usage, name, max(count, getattr(self._usage, name) or 0))
+        for name in _COUNTS:
+            if (told := count(usage, name)) is not None:
+                self._counts[name] = max(told, self._counts.get(name, 0))
 
     def reply(self) -> Reply:
         """The whole answer. StreamCut if it has no end, ContextOverflow if there was no room for any."""
@@ -201,12 +209,10 @@ class Assembly:
 
     def _counted(self) -> Usage | None:
         """The service counts what came from its cache, and what went into it, beside the rest of the input."""
-        usage = self._usage
-        if usage.input_tokens is None:
+        if "input_tokens" not in self._counts:
             return None
-        cached = usage.cache_read_input_tokens or 0
-        read = usage.input_tokens + cached + (usage.cache_creation_input_tokens or 0)
-        return Usage(input=read, output=usage.output_tokens or 0, cached=cached)
+        fresh, output, written, cached = (self._counts.get(name, 0) for name in _COUNTS)
+        return Usage(input=fresh + cached + written, output=output, cached=cached)
 
 
 def parse_event(data: bytes) -> _Event:

@@ -83,7 +83,7 @@ def worth_another_attempt(refused: StatusRefused) -> bool:
 
 def is_overflow(body: bytes) -> bool:
     """Whether an error's body says that the request was too long."""
-    return openai_errors.is_overflow(body) or _NO_ROOM in _message(body)
+    return openai_errors.is_overflow(body, _NO_ROOM)
 
 
 def refuses_thoughts(refused: StatusRefused) -> bool:

@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from plugins.addresses import WebAddress
 from plugins.chat.gemini_answer import Assembly
 from plugins.chat.gemini_errors import meaning, worth_another_attempt
 from plugins.chat.gemini_request import Encoder
@@ -25,15 +26,16 @@ OFFICIAL = "https://generativelanguage.googleapis.com"
 
 
 class GeminiSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[providers.gemini]`. Without a key of its own, `GEMINI_API_KEY` is used. `first_seconds` bounds the wait for the
-    answer's beginning, thinking included, `between_seconds` each pause in it."""
+    """`[providers.gemini]`. Without a key of its own, `GEMINI_API_KEY` is used. `first_seconds` bounds the time
+    until something is said or thought, `between_seconds` each pause after it, `reply_seconds` the whole answer."""
 
     api_key: tuple[Secret, ...] | None = None
-    base_url: str | None = None
+    base_url: WebAddress | None = None
     default_model: str = "gemini-3.8-flash"
     max_output_tokens: int | None = None
-    first_seconds: float = 120.0
+    first_seconds: float = 300.0
     between_seconds: float = 60.0
+    reply_seconds: float = 1800.0
 
 
 class Gemini:
@@ -54,7 +56,11 @@ class Gemini:
         self._told = told_at(self._base, house.told)
         self._encoder = Encoder()
         self._patience = msgspec.structs.replace(
-            house.transport.patience, first=settings.first_seconds, between=settings.between_seconds
+            house.transport.patience,
+            first=settings.first_seconds,
+            between=settings.between_seconds,
+            whole=settings.reply_seconds,
+            section=f"providers.{self.name}",
         )
 
     async def __aenter__(self) -> Self:
@@ -77,6 +83,10 @@ class Gemini:
         """What the server told, else the limits of Google's own models, by whatever server they answer."""
         known = capped(known_limits(self.name, _plain(model), self._told), self._settings.max_output_tokens)
         return msgspec.structs.replace(known, sight=gemini_sight(model))
+
+    def address(self, model: str) -> str:
+        """Return where the server is."""
+        return bare_address(self._base)
 
     async def models(self) -> ModelList:
         """What the server lists, in one page of the largest size, of models that talk."""
@@ -115,6 +125,7 @@ class Gemini:
                 f"{self._base}/v1beta/models/{quote(_plain(request.model), safe='')}:streamGenerateContent?alt=sse",
                 headers=self._headers(key),
                 body=self._encoder.body(request, max_tokens=self._settings.max_output_tokens),
+                said=lambda: assembly.said,
                 patience=self._patience,
                 may_retry=self._keys.worth(request, worth_another_attempt),
             )

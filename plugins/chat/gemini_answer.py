@@ -14,6 +14,7 @@ import msgspec
 from plugins.chat.gemini_errors import in_stream
 from plugins.chat.gemini_signatures import Seal, write_seals
 from plugins.chat.loose_json import decoded
+from plugins.chat.reported_counts import count
 from plugins.contracts import CallDraft, Delta, Reply
 from plugins.errors import BadAnswer, BadRequest, StreamCut
 from plugins.refusals import plain_words
@@ -50,18 +51,10 @@ class _Feedback(msgspec.Struct, rename="camel"):
     block_reason_message: str | None = None
 
 
-class _Usage(msgspec.Struct, rename="camel"):
-    prompt_token_count: int | None = None
-    tool_use_prompt_token_count: int | None = None
-    candidates_token_count: int | None = None
-    thoughts_token_count: int | None = None
-    cached_content_token_count: int | None = None
-
-
 class _Chunk(msgspec.Struct, rename="camel"):
     candidates: list[_Candidate] | None = None
     prompt_feedback: _Feedback | None = None
-    usage_metadata: _Usage | None = None
+    usage_metadata: Any = None
     model_version: str | None = None
     error: Any = None
 
@@ -104,7 +97,9 @@ class Assembly:
         self._seals: list[Seal] = []
         self._finish: str | None = None
         self._why = ""
-        self._usage: _Usage | None = None
+        self._usage: Any = None
+        self.said = 0
+        """The parts with text, thoughts or calls that have come."""
 
     @property
     def complete(self) -> bool:
@@ -127,7 +122,9 @@ class Assembly:
                     yield from self._take_candidate(candidate)
 
     def _take_candidate(self, candidate: _Candidate) -> Iterator[Delta]:
+        self.said += bool(candidate.finish_reason)
         for part in (candidate.content.parts if candidate.content else None) or ():
+            self.said += bool(part.text or part.function_call or part.thought_signature)
             if part.function_call is not None:
                 self._take_call(part.function_call, part.thought_signature or "")
             elif not part.thought:
@@ -184,12 +181,12 @@ def _parse(data: bytes) -> _Chunks:
         raise BadAnswer(f"The provider sent what is no chunk of an answer: {plain_words(data[:200])}") from error
 
 
-def _usage(usage: _Usage | None) -> Usage | None:
+def _usage(usage: Any) -> Usage | None:
     """Thinking is output that was paid for; what was read from the cache is a part of the prompt."""
-    if usage is None or usage.prompt_token_count is None:
+    if (read := count(usage, "promptTokenCount")) is None:
         return None
     return Usage(
-        input=usage.prompt_token_count + (usage.tool_use_prompt_token_count or 0),
-        output=(usage.candidates_token_count or 0) + (usage.thoughts_token_count or 0),
-        cached=usage.cached_content_token_count or 0,
+        input=read + (count(usage, "toolUsePromptTokenCount") or 0),
+        output=(count(usage, "candidatesTokenCount") or 0) + (count(usage, "thoughtsTokenCount") or 0),
+        cached=count(usage, "cachedContentTokenCount") or 0,
     )

@@ -23,7 +23,7 @@ def meaning(status: int, body: bytes, *, model: str | None = None, after: float 
     words = plain_words(body)
     if any(str(detail.get("reason", "")).startswith("API_KEY_") for detail in error_details(body)):
         return CredentialsRefused(f"The provider refused the key: {words}")
-    if _PAYLOAD in words:
+    if openai_errors.is_overflow(body, _PAYLOAD):
         return ContextOverflow(f"The conversation is too long for the provider: {words}")
     return openai_errors.meaning(status, body, model=model, after=after)
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
 
+from plugins.bounded_cache import bounded_cache
 from plugins.contracts import LimitSource, ModelLimits, ModelList, ToldLimits
 
 TABLE = Path(__file__).with_name("limits.toml")
@@ -26,7 +27,7 @@ def known_limits(vendor: str | None, model: str, told: Mapping[str, ToldLimits] 
     """What is known of a model, in tokens: what its server `told`, else what the table has under its vendor (the name of its
     provider; None where it is another's); None where neither has anything."""
     said = told_limits(told or {}, model)
-    kept = _kept(vendor or "", model)
+    kept = _kept(model, vendor or "")
     window, window_from = _first(said.window, kept.window)
     output, output_from = _first(said.output, kept.output)
     return ModelLimits(window=window, window_from=window_from, output=output, output_from=output_from)
@@ -72,8 +73,8 @@ def _first(told: int | None, kept: int | None) -> tuple[int | None, LimitSource 
     return kept, None if kept is None else "table"
 
 
-@lru_cache(256)
-def _kept(vendor: str, model: str) -> ToldLimits:
+@bounded_cache(256)
+def _kept(model: str, vendor: str) -> ToldLimits:
     """What the table has; every turn asks."""
     return longest(_table().get(vendor, {}), model) or ToldLimits()
 

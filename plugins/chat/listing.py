@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -14,6 +15,12 @@ from plugins.transport import Patience, Transport
 
 BRIEF = Patience(connect=5.0, first=15.0, between=15.0, whole=60.0, attempts=1)
 """A person waits for the answer, and whether it comes is the question."""
+
+MUTE = re.compile(
+    r"embed|rerank|whisper|transcri|\btts\b|moderation|dall-e|diffusion|-image|\bbge-|\bgte-|\be5-|minilm|realtime|\bsora\b",
+    re.I,
+)
+"""In the names of models that make vectors, pictures or sounds instead of answers."""
 
 
 async def listed(

@@ -83,6 +83,10 @@ class LocalProvider:
         source: LimitSource | None = None if window is None else "configuration"
         return ModelLimits(window=window, window_from=source, small=self._settings.model_path is None)
 
+    def address(self, model: str) -> str:
+        """Return an empty address: nothing is sent to anybody."""
+        return ""
+
     async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | Reply, None]:
         """Answer, when those that asked before are answered."""
         from plugins.chat import local_answer  # noqa: PLC0415 - the first request pays, not every start

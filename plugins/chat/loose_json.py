@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -14,14 +15,27 @@ T = TypeVar("T")
 
 
 def decoded(decode: Callable[[bytes | str], T], data: bytes) -> T:
-    """What a msgspec decoder makes of the data. Lone surrogates, which it refuses, are replaced. Raises ValueError."""
+    """What a msgspec decoder makes of the data. Lone surrogates, which it refuses, are replaced, and numbers that no machine
+    has become null. Raises ValueError."""
     try:
         return decode(data)
     except (msgspec.MsgspecError, RecursionError, UnicodeError):
         try:
-            return decode(carriable(json.dumps(json.loads(data), ensure_ascii=False)))
+            return decode(carriable(json.dumps(_loaded(data), ensure_ascii=False)))
         except (ValueError, RecursionError) as error:
             raise ValueError("not the JSON that was expected") from error
+
+
+def _loaded(data: bytes) -> Any:
+    return json.loads(data, parse_constant=lambda _: None, parse_float=_number, parse_int=_number)
+
+
+def _number(digits: str) -> int | float | None:
+    """A number that msgspec can read again; None for one that is too large."""
+    number = float(digits)
+    if not math.isfinite(number):
+        return None
+    return int(digits) if digits.lstrip("-").isdecimal() else number
 
 
 def is_json(text: str) -> bool:

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from types import TracebackType
 from typing import Annotated, ClassVar, Literal, Self
 from urllib.parse import urlsplit
 
 import msgspec
 
+from plugins.addresses import ServerAddress
 from plugins.chat.keys import Keys
-from plugins.chat.limits import capped, known_limits, told_at, told_limits
+from plugins.chat.limits import bare_address, capped, known_limits, told_at, told_limits
 from plugins.chat.ollama_address import CLOUD, server_address
 from plugins.chat.ollama_errors import meaning, worth_another_attempt
 from plugins.chat.ollama_wire import Assembly, Encoder
 from plugins.chat.pictures import open_sight
 from plugins.contracts import ChatRequest, Delta, House, ModelLimits, ModelList, Reply
-from plugins.errors import CredentialsRefused
+from plugins.errors import CredentialsRefused, ProviderError
 from plugins.refusals import StatusRefused
 from plugins.secrets import Secret
 
@@ -37,11 +38,12 @@ class OllamaSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     A server reads `context_window` tokens and takes the memory for them; without one, 16,384, and in the cloud all that
     the model can. `keep_alive` is how long a model stays loaded, in the server's own words. `first_seconds` bounds the
-    wait for the answer's beginning, which is long while a model is loaded, `between_seconds` each pause in it: a call
-    comes only when it is whole. `pictures` says whether the models see; None goes by their names."""
+    time until something is said or thought, which is long while a model is loaded, `between_seconds` each pause after it
+    (a call comes only when it is whole), `reply_seconds` the whole answer. `pictures` says whether the models see; None
+    goes by their names."""
 
     api_key: tuple[Secret, ...] | None = None
-    base_url: str | None = None
+    base_url: ServerAddress | None = None
     default_model: str | None = None
     context_window: Annotated[int, msgspec.Meta(ge=512)] | None = None
     max_output_tokens: Annotated[int, msgspec.Meta(ge=1)] | None = None
@@ -51,6 +53,7 @@ class OllamaSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     headers: dict[str, Secret] = {}
     first_seconds: float = 300.0
     between_seconds: float = 180.0
+    reply_seconds: float = 1800.0
 
 
 class Ollama:
@@ -74,7 +77,11 @@ class Ollama:
         self._told = told_at(self._base, house.told)
         self._encoder = Encoder()
         self._patience = msgspec.structs.replace(
-            house.transport.patience, first=settings.first_seconds, between=settings.between_seconds
+            house.transport.patience,
+            first=settings.first_seconds,
+            between=settings.between_seconds,
+            whole=settings.reply_seconds,
+            section=f"providers.{self.name}",
         )
 
     async def __aenter__(self) -> Self:
@@ -86,9 +93,9 @@ class Ollama:
         return None
 
     def default_model(self) -> str | None:
-        """The configured model; the usual one where only a server is named; where neither is, one of a server that was
-        found. Nobody is asked here whether they are there."""
-        return self._settings.default_model or (USUAL_MODEL if self._named_url else self._found)
+        """The configured model; else one of a server that is named or was found; the usual one where a named server has not
+        said what it has. Nobody is asked here whether they are there."""
+        return self._settings.default_model or self._found or (USUAL_MODEL if self._named_url else None)
 
     def why(self) -> str:
         """Which of the two was named, or that neither was."""
@@ -109,10 +116,17 @@ class Ollama:
         sight = open_sight(model, self._settings.pictures)
         return msgspec.structs.replace(capped(known, self._settings.max_output_tokens), sight=sight)
 
+    def address(self, model: str) -> str:
+        """Return where the server is, or the cloud for one of its models, which a server of this machine only passes on."""
+        return f"https://{CLOUD}" if _in_cloud(model) else bare_address(self._base)
+
     async def look(self) -> None:
-        """See whether a server runs on this machine that nobody named, and which model it fetched last. One of the vendor's
-        cloud is passed over: that is another's machine, and perhaps another's bill."""
-        if self._named_url or self._settings.default_model:
+        """See which model the named server has, or whether one runs on this machine that nobody named, and which model that
+        fetched last. One of the vendor's cloud is passed over: that is another's machine, and perhaps another's bill."""
+        if self._settings.default_model:
+            return
+        if self._named_url:
+            await self._look_there()
             return
         from plugins.chat.servers_nearby import listed_nearby  # noqa: PLC0415 - most people name what they use
 
@@ -121,6 +135,23 @@ class Ollama:
             return
         names = [entry["name"] for entry in entries if isinstance(entry.get("name"), str) and not entry.get("remote_host")]
         self._found = next((name for name in names if not (_in_cloud(name) or "embed" in name)), None)
+
+    async def _look_there(self) -> None:
+        from plugins.chat.listing import listed  # noqa: PLC0415 - asked seldom
+
+        if self._found:
+            return
+        url, headers = f"{self._base}/api/tags", self._headers(self._keys.current())
+        with suppress(ProviderError):  # one that does not say what it has is asked for the usual model
+            names = list(await listed(self._transport, url, headers, under="models", named="name", meaning=meaning))
+            if not any(name.removesuffix(":latest") == USUAL_MODEL for name in names):
+                self._found = next((name for name in names if self._is_chat(name)), None)
+            elif names:
+                self._found = USUAL_MODEL
+
+    def _is_chat(self, name: str) -> bool:
+        """Whether a model answers, by its name, and on the server that was named."""
+        return "embed" not in name and (urlsplit(self._base).hostname == CLOUD or not _in_cloud(name))
 
     async def models(self) -> ModelList:
         """What the server has fetched."""
@@ -152,6 +183,7 @@ class Ollama:
                     keep_alive=settings.keep_alive,
                 ),
                 until=lambda: assembly.complete,
+                said=lambda: assembly.said,
                 patience=self._patience,
                 may_retry=self._keys.worth(request, worth_another_attempt),
             )

@@ -77,9 +77,7 @@ def worth_another_attempt(refused: StatusRefused) -> bool:
 
 def is_overflow(body: bytes) -> bool:
     """Whether an error's body says that the request was too long."""
-    error = engine_words(body)
-    message = str(error_object(error).get("message", "")).lower()
-    return openai_errors.is_overflow(error) or any(words in message for words in _OVERFLOW_WORDS)
+    return openai_errors.is_overflow(engine_words(body), *_OVERFLOW_WORDS)
 
 
 def engine_words(body: bytes) -> bytes:

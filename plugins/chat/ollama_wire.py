@@ -20,12 +20,15 @@ from plugins.chat.remembered import Remembered
 from plugins.contracts import CallDraft, ChatRequest, Delta, Reply
 from plugins.errors import BadAnswer, BadRequest, ContextOverflow, StreamCut
 from plugins.refusals import plain_words
-from sessions.messages import AssistantMessage, Message, ToolCall, ToolMessage, Usage, UserMessage
+from sessions.messages import AssistantMessage, Message, ToolCall, ToolMessage, Usage, UserMessage, count_of
 
 _encode = msgspec.json.Encoder().encode
 
 THOUGHTS = "ollama:"
 """What a reply's `opaque` begins with when it holds the thoughts before a call; another provider's are not sent."""
+
+BEYOND = 10
+"""How many windows a request may seem to fill: a larger count is not that of one."""
 
 _OPTIONS = {"max_tokens": "num_predict"}
 """Names of parameters that Ollama calls otherwise."""
@@ -118,9 +121,9 @@ class _Line(msgspec.Struct):
     message: _Message | None = None
     done: bool = False
     done_reason: str | None = None
-    prompt_eval_count: int | None = None
-    prompt_eval_cached_count: int | None = None
-    eval_count: int | None = None
+    prompt_eval_count: Any = None
+    prompt_eval_cached_count: Any = None
+    eval_count: Any = None
     error: Any = None
 
 
@@ -138,6 +141,8 @@ class Assembly:
         self._thoughts: list[str] = []
         self._calls: list[CallDraft] = []
         self._last: _Line | None = None
+        self.said = 0
+        """The lines that have brought text, thoughts or calls."""
 
     @property
     def complete(self) -> bool:
@@ -151,6 +156,7 @@ class Assembly:
             raise in_stream(line.error)
         self._model = line.model or self._model
         message = line.message or _Message()
+        self.said += bool(message.content or message.thinking or message.tool_calls or line.done)
         if message.thinking:
             self._thoughts.append(message.thinking)
         for call in message.tool_calls or ():
@@ -175,8 +181,8 @@ class Assembly:
         last = self._last
         if last is None:
             raise StreamCut("The answer broke off before its end.")
-        read = last.prompt_eval_count
-        if read is not None and self._window and read >= self._window:
+        read = count_of(last.prompt_eval_count)
+        if read is not None and self._window and self._window <= read < BEYOND * self._window:
             raise ContextOverflow(f"The conversation is too long for the model: it fills all of its {self._window} tokens.")
         thoughts = "".join(self._thoughts)
         return Reply(
@@ -184,7 +190,7 @@ class Assembly:
             model=self._model,
             stop="calls" if self._calls else "length" if last.done_reason == "length" else "end",
             calls=tuple(self._calls),
-            usage=None if read is None else _usage(read, last),
+            usage=_usage(last),
             opaque=THOUGHTS + thoughts if thoughts and self._calls else None,
         )
 
@@ -197,5 +203,8 @@ def parse_line(data: bytes) -> _Line:
         raise BadAnswer(f"Ollama sent what is no line of an answer: {plain_words(data[:200])}") from error
 
 
-def _usage(read: int, last: _Line) -> Usage:
-    return Usage(input=read, output=last.eval_count or 0, cached=last.prompt_eval_cached_count or 0)
+def _usage(last: _Line) -> Usage | None:
+    if (read := count_of(last.prompt_eval_count)) is None:
+        return None
+    cached = count_of(last.prompt_eval_cached_count) or 0
+    return Usage(input=read, output=count_of(last.eval_count) or 0, cached=cached)

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, ClassVar, Literal, Self
 from urllib.parse import urlsplit
 
 import msgspec
 
+from plugins.addresses import WebAddress
 from plugins.chat.keys import Keys
-from plugins.chat.limits import capped, known_limits, told_at
+from plugins.chat.limits import bare_address, capped, known_limits, told_at
 from plugins.chat.openai_errors import meaning, worth_another_attempt
 from plugins.chat.openai_models import reasons
 from plugins.chat.openai_wire import Assembly, Encoder
 from plugins.chat.pictures import open_sight, openai_sight
 from plugins.contracts import ChatRequest, Delta, House, ModelLimits, ModelList, Reply
-from plugins.errors import CredentialsRefused, StreamCut
+from plugins.errors import CredentialsRefused, NoSuchModel, ProviderError, StreamCut
 from plugins.refusals import StatusRefused
 from plugins.secrets import Secret
 
@@ -26,26 +27,30 @@ if TYPE_CHECKING:
 
 OFFICIAL = "https://api.openai.com/v1"
 
+USUAL_MODEL = "gpt-4.1"
+"""What is asked for where the configuration names no model, of OpenAI and of each server that lists it."""
+
 
 class OpenAISettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[providers.openai]`. Without a key or an address of its own, `OPENAI_API_KEY` and `OPENAI_BASE_URL` are used.
     `api` is how the server is spoken to: `auto` means `responses` with OpenAI itself, and elsewhere `chat`, which every
-    compatible server understands. `effort` is sent as it is, to models that reason. `first_seconds` bounds the wait for
-    the answer's beginning, `between_seconds` each pause in it. `pictures` says whether the models see; None goes by their
-    names."""
+    compatible server understands. `effort` is sent as it is, to models that reason. `first_seconds` bounds the time until
+    something is said or thought, `between_seconds` each pause after it, `reply_seconds` the whole answer. `pictures` says
+    whether the models see; None goes by their names."""
 
     api_key: tuple[Secret, ...] | None = None
-    base_url: str | None = None
+    base_url: WebAddress | None = None
     api: Literal["auto", "responses", "chat"] = "auto"
-    default_model: str = "gpt-4.1"
+    default_model: str | None = None
     organization: str | None = None
     project: str | None = None
     headers: dict[str, Secret] = {}
     max_output_tokens: int | None = None
     effort: str | None = None
     pictures: bool | None = None
-    first_seconds: float = 120.0
+    first_seconds: float = 300.0
     between_seconds: float = 60.0
+    reply_seconds: float = 1800.0
 
 
 class OpenAI:
@@ -69,10 +74,16 @@ class OpenAI:
         self._told = told_at(self._base, house.told)
         self._encoder = Encoder()
         self._patience = msgspec.structs.replace(
-            house.transport.patience, first=settings.first_seconds, between=settings.between_seconds
+            house.transport.patience,
+            first=settings.first_seconds,
+            between=settings.between_seconds,
+            whole=settings.reply_seconds,
+            section=f"providers.{self.name}",
         )
         self._speaks_responses = settings.api == "responses" or (settings.api == "auto" and self._official)
         self._responses: Responses | None = None
+        self._first: str | None = None
+        self._discovered = False
 
     async def __aenter__(self) -> Self:
         return self
@@ -83,11 +94,16 @@ class OpenAI:
         return None
 
     def default_model(self) -> str | None:
-        """The configured model, once there is a key or an address to ask."""
-        return self._settings.default_model if self._keys or self._named_url else None
+        """The configured model, once there is a key or an address to ask; else the usual one, or the first that another
+        server was found to have."""
+        if not (self._keys or self._named_url):
+            return None
+        return self._settings.default_model or self._first or USUAL_MODEL
 
     def why(self) -> str:
-        """Which of the two is there."""
+        """Which of the two is there, and where the model is from."""
+        if self._first and not self._settings.default_model:
+            return f"{self._url_source} is set, where it is the first chat model of the list"
         return f"{self._keys.source if self._keys else self._url_source} is set"
 
     def limits(self, model: str) -> ModelLimits:
@@ -100,19 +116,38 @@ class OpenAI:
         known = known_limits(self.name if self._official else None, model.removeprefix("ft:"), self._told)
         return msgspec.structs.replace(capped(known, self._settings.max_output_tokens), sight=sight)
 
+    def address(self, model: str) -> str:
+        """Return where the server is."""
+        return bare_address(self._base)
+
     async def models(self) -> ModelList:
         """What the server lists."""
         from plugins.chat.openai_listing import openai_list  # noqa: PLC0415 - asked seldom
 
         self._check_key()
-        return await openai_list(self._transport, self._base, self._headers(self._keys.current()))
+        found, chats = await openai_list(self._transport, self._base, self._headers(self._keys.current()))
+        if not self._official:
+            self._told, self._discovered = told_at(self._base, found), True
+            self._first = None if USUAL_MODEL in found.models else next(iter(chats), None)
+        return found
+
+    async def discover(self) -> None:
+        """Ask another server than OpenAI's which models it has, if nothing says yet which one is meant."""
+        if self._official or not self._named_url or self._settings.default_model or self._discovered:
+            return
+        with suppress(ProviderError):  # a server that lists none is asked for the usual model
+            await self.models()
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | Reply, None]:
         """Ask, and yield deltas and the reply; see `ChatProvider.stream`."""
         self._check_key()
-        async with aclosing(self._keys.answer(lambda key: self._spoken(request, key))) as parts:
-            async for part in parts:
-                yield part
+        try:
+            async with aclosing(self._keys.answer(lambda key: self._spoken(request, key))) as parts:
+                async for part in parts:
+                    yield part
+        except NoSuchModel:
+            self._discovered = False  # another model may be served there by now
+            raise
 
     def _spoken(self, request: ChatRequest, key: str) -> AsyncGenerator[Delta | Reply, None]:
         """Ask with a key, in the tongue that the server speaks."""
@@ -150,6 +185,7 @@ class OpenAI:
                 body=body,
                 patience=self._patience,
                 until=lambda: assembly.done,
+                said=lambda: assembly.said,
                 may_retry=self._keys.worth(request, worth_another_attempt),
             )
             async with aclosing(events):

@@ -20,7 +20,7 @@ from plugins.errors import (
     StreamCut,
     Unreachable,
 )
-from plugins.refusals import StatusRefused, error_object, plain_words
+from plugins.refusals import StatusRefused, error_object, names_another_reason, plain_words
 
 _OVERFLOW_CODES = frozenset(
     {
@@ -53,16 +53,24 @@ _OVERFLOW_WORDS = (
 )
 """How OpenAI, Gemini, xAI, Mistral, Groq, Kimi, Qwen, vLLM, SGLang, llama.cpp and LM Studio say it, in lower case."""
 
+_ABOUT_LENGTH = re.compile(r"context|exceed|large|length|limit|long|max|size|token|window", re.I)
+"""What a code has in it that may be that of a request that is too long."""
+
 _MISSING_CODES = frozenset({"model_not_found", "invalid_model", "DeploymentNotFound"})
 _MISSING_WORDS = re.compile(
-    r"\bmodel\b.{0,200}?\b(not found|does not exist|not exist)\b|not a valid model|\b(invalid|unknown|no such) model\b", re.I
+    r"\bmodel\b(?:(?!\bmodel\b).){0,200}?\b(not found|does not exist|not exist)\b|not a valid model"
+    r"|\b(invalid|unknown|no such) model\b",
+    re.I,
 )
 """How OpenAI, Mistral, DeepSeek, OpenRouter, Groq, xAI, Google, vLLM and LM Studio say that there is no such model: some
 with a status 400 or 403."""
 
+_ABOUT_MODELS = re.compile(r"access|deployment|exist|found|model|permission", re.I)
+
+_RIGHT = r"\b(?:access|allowed|permission|permitted)\b"
 _BARRED_WORDS = re.compile(
-    r"\bmodel\b.{0,200}?\b(access|allowed|available|enabled|permission|permitted|subscription|upgrade)\b"
-    r"|\b(access|allowed|permission|permitted)\b.{0,200}?\bmodel\b",
+    r"\bmodel\b(?:(?!\bmodel\b).){0,200}?\b(access|allowed|available|enabled|permission|permitted|subscription|upgrade)\b"
+    rf"|{_RIGHT}(?:(?!{_RIGHT}).){{0,200}}?\bmodel\b",
     re.I,
 )
 """How a status 403 says that the key is good, and not for this model."""
@@ -138,21 +146,24 @@ def is_missing(status: int, body: bytes) -> bool:
 def says_missing(body: bytes) -> bool:
     """Whether an error's body says that the model is not there."""
     error = error_object(body)
-    codes = {str(error.get("code")), str(error.get("type"))}
-    return bool(codes & _MISSING_CODES) or _MISSING_WORDS.search(str(error.get("message", ""))) is not None
+    if {str(error.get("code")), str(error.get("type"))} & _MISSING_CODES:
+        return True
+    return _MISSING_WORDS.search(str(error.get("message", ""))) is not None and not names_another_reason(body, _ABOUT_MODELS)
 
 
 def _is_barred(body: bytes) -> bool:
     return _BARRED_WORDS.search(str(error_object(body).get("message", ""))) is not None
 
 
-def is_overflow(body: bytes) -> bool:
-    """Whether an error's body says that the request was too long."""
+def is_overflow(body: bytes, *more_words: str) -> bool:
+    """Whether an error's body says that the request was too long, by its code, or in one of the known phrases (or of
+    `more_words`, in lower case) where no code says something else."""
     error = error_object(body)
     if {str(error.get("code")), str(error.get("type"))} & _OVERFLOW_CODES:
         return True
     message = str(error.get("message", "")).lower()
-    return any(words in message for words in _OVERFLOW_WORDS)
+    told = any(words in message for words in (*_OVERFLOW_WORDS, *more_words))
+    return told and not names_another_reason(body, _ABOUT_LENGTH)
 
 
 def is_blind(body: bytes) -> bool:

@@ -7,13 +7,13 @@ OpenAI itself tells names alone. Beyond them, by their API references: vLLM has 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from plugins.chat.limits import bare_address
-from plugins.chat.listing import BRIEF, listed, tokens
+from plugins.chat.listing import BRIEF, MUTE, listed, tokens
 from plugins.chat.openai_errors import meaning
 from plugins.contracts import ModelList, ToldLimits
 from plugins.errors import ProviderError
@@ -26,14 +26,30 @@ _WINDOWS = ("max_model_len", "context_window", "max_context_length", "context_le
 _OUTPUTS = (("max_completion_tokens",), ("top_provider", "max_completion_tokens"))
 
 
-async def openai_list(transport: Transport, base: str, headers: Mapping[str, str]) -> ModelList:
-    """The list of the server at `base`, as `https://api.openai.com/v1`. Raises a ProviderError."""
+async def openai_list(transport: Transport, base: str, headers: Mapping[str, str]) -> tuple[ModelList, Sequence[str]]:
+    """The list of the server at `base`, as `https://api.openai.com/v1`, and the names of the chat models in it, in its
+    order. Raises a ProviderError."""
     entries = await listed(transport, f"{base}/models", headers, under="data", named="id", meaning=meaning)
     models = {name: _told(entry) for name, entry in entries.items()}
     if len(entries) == 1 and all(entry.get("owned_by") == LLAMA_SERVER for entry in entries.values()):
         window = await loaded_window(transport, base.removesuffix("/v1"), headers, BRIEF)
         models = {name: ToldLimits(window=window) for name in models}
-    return ModelList(address=bare_address(base), models=models)
+    chats = [name for name, entry in entries.items() if _is_chat(name, entry)]
+    return ModelList(address=bare_address(base), models=models), chats
+
+
+def _is_chat(name: str, entry: Mapping[str, Any]) -> bool:
+    """Return False for a model that answers nothing, by what Together, LM Studio, Mistral and OpenRouter say of it, or by
+    its name."""
+    kind, can, design = entry.get("type"), entry.get("capabilities"), entry.get("architecture")
+    if isinstance(kind, str) and kind not in ("chat", "language", "llm", "model", "vlm"):
+        return False
+    if isinstance(can, dict) and can.get("completion_chat") is False:
+        return False
+    made = design.get("output_modalities") if isinstance(design, dict) else None
+    if isinstance(made, list) and "text" not in made:
+        return False
+    return MUTE.search(name) is None
 
 
 async def loaded_window(transport: Transport, place: str, headers: Mapping[str, str], patience: Patience) -> int | None:

@@ -62,5 +62,6 @@ class Responses:
             body=self._encoder.body(request, max_tokens=self._max_tokens, effort=self._effort),
             patience=self._patience,
             until=lambda: assembly.done,
+            said=lambda: assembly.said,
             may_retry=may_retry,
         )

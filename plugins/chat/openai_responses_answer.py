@@ -15,6 +15,7 @@ import msgspec
 from plugins.chat.loose_json import decoded, is_json
 from plugins.chat.openai_errors import UNREADABLE, error_code, in_stream
 from plugins.chat.openai_responses_thoughts import Step, written
+from plugins.chat.reported_counts import count
 from plugins.contracts import CallDraft, Delta, Reply
 from plugins.errors import BadAnswer, ProviderError, StreamCut
 from plugins.refusals import StatusRefused, plain_words
@@ -41,16 +42,6 @@ class _Item(msgspec.Struct):
     encrypted_content: str | None = None
 
 
-class _CachedTokens(msgspec.Struct):
-    cached_tokens: int | None = None
-
-
-class _Usage(msgspec.Struct):
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    input_tokens_details: _CachedTokens | None = None
-
-
 class _Incomplete(msgspec.Struct):
     reason: str | None = None
 
@@ -59,7 +50,7 @@ class _Response(msgspec.Struct):
     status: str | None = None
     model: str | None = None
     output: list[_Item] | None = None
-    usage: _Usage | None = None
+    usage: Any = None
     incomplete_details: _Incomplete | None = None
     error: Any = None
 
@@ -126,6 +117,8 @@ class Assembly:
         self._text: list[str] = []
         self._refused = False
         self._end: _Response | None = None
+        self.said = 0
+        """The events that have brought text, reasoning or a part of a call."""
 
     @property
     def done(self) -> bool:
@@ -141,6 +134,7 @@ class Assembly:
         """The new text of one event's data. Raises BadAnswer, or what an error inside the stream means: StatusRefused, as
         the service does at other times, where what was sent back of its reasoning is refused."""
         event = _parsed(_event, data)
+        self.said += bool(event.delta) or event.type in ("response.output_item.done", "response.completed")
         match event.type:
             case "error":
                 raise self._broken(event.error or {"code": event.code, "message": event.message, "param": event.param})
@@ -256,10 +250,9 @@ def _parsed(decode: Callable[[bytes | str], T], data: bytes) -> T:
         raise BadAnswer(f"The provider sent what is no event of an answer: {plain_words(data[:200])}") from error
 
 
-def _counted(usage: _Usage | None) -> Usage | None:
+def _counted(usage: Any) -> Usage | None:
     """What was read from the cache is a part of the input; reasoning is a part of the output."""
-    if usage is None or usage.input_tokens is None:
+    if (read := count(usage, "input_tokens")) is None:
         return None
-    details = usage.input_tokens_details
-    cached = (details.cached_tokens if details else None) or 0
-    return Usage(input=usage.input_tokens, output=usage.output_tokens or 0, cached=cached)
+    cached = count(usage, "input_tokens_details", "cached_tokens") or 0
+    return Usage(input=read, output=count(usage, "output_tokens") or 0, cached=cached)

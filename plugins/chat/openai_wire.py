@@ -15,6 +15,7 @@ from plugins.chat.loose_json import decoded, is_json
 from plugins.chat.openai_errors import in_stream
 from plugins.chat.pictures import data_url, sent_with
 from plugins.chat.remembered import Remembered
+from plugins.chat.reported_counts import count
 from plugins.chat.tool_names import taken_name
 from plugins.contracts import CallDraft, ChatRequest, Delta, Reply, Wishes
 from plugins.errors import BadAnswer, StreamCut
@@ -117,12 +118,16 @@ class _Call(msgspec.Struct):
 
 class _Part(msgspec.Struct):
     text: str | None = None
+    thinking: Any = None
 
 
 class _Piece(msgspec.Struct):
     content: str | list[_Part] | None = None
     refusal: str | None = None
     tool_calls: list[_Call] | None = None
+    reasoning: Any = None
+    reasoning_content: Any = None
+    reasoning_details: Any = None
 
 
 class _Choice(msgspec.Struct):
@@ -132,20 +137,10 @@ class _Choice(msgspec.Struct):
     index: int = 0
 
 
-class _CachedTokens(msgspec.Struct):
-    cached_tokens: int | None = None
-
-
-class _Usage(msgspec.Struct):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    prompt_tokens_details: _CachedTokens | None = None
-
-
 class _Chunk(msgspec.Struct):
     choices: list[_Choice] | None = None
     model: str | None = None
-    usage: _Usage | None = None
+    usage: Any = None
     error: Any = None
 
 
@@ -192,10 +187,12 @@ class Assembly:
         self._calls: list[_Draft] = []
         self._growing: dict[int, _Draft] = {}
         self._finish: str | None = None
-        self._usage: _Usage | None = None
+        self._usage: Any = None
         self._refused = False
         self.done = False
         """`[DONE]` came: nothing follows."""
+        self.said = 0
+        """The pieces of text, of reasoning and of calls that have come."""
 
     @property
     def complete(self) -> bool:
@@ -219,6 +216,7 @@ class Assembly:
     def _take_choice(self, choice: _Choice) -> Iterator[Delta]:
         piece = choice.delta or choice.message or _Piece()
         self._refused = self._refused or bool(piece.refusal)
+        self.said += _says_something(piece) or bool(choice.finish_reason)
         for text in (_text(piece.content), piece.refusal):
             if text:
                 self._text.append(text)
@@ -286,9 +284,23 @@ def _text(content: str | list[_Part] | None) -> str | None:
     return "".join(part.text or "" for part in content) if isinstance(content, list) else content
 
 
-def _usage(usage: _Usage | None) -> Usage | None:
-    if usage is None or usage.prompt_tokens is None:
+def _says_something(piece: _Piece) -> bool:
+    """Return True if a piece has text, a part of a call, or reasoning under one of the names that servers give it."""
+    parts = piece.content if isinstance(piece.content, list) else ()
+    functions = [call.function for call in piece.tool_calls or () if call.function]
+    return bool(
+        any(function.name or function.arguments for function in functions)
+        or piece.refusal
+        or piece.reasoning
+        or piece.reasoning_content
+        or piece.reasoning_details
+        or _text(piece.content)
+        or any(part.thinking for part in parts)
+    )
+
+
+def _usage(usage: Any) -> Usage | None:
+    if (read := count(usage, "prompt_tokens")) is None:
         return None
-    details = usage.prompt_tokens_details
-    cached = (details.cached_tokens if details else None) or 0
-    return Usage(input=usage.prompt_tokens, output=usage.completion_tokens or 0, cached=cached)
+    cached = count(usage, "prompt_tokens_details", "cached_tokens") or 0
+    return Usage(input=read, output=count(usage, "completion_tokens") or 0, cached=cached)

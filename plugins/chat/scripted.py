@@ -140,6 +140,10 @@ class Scripted:
         """Nothing limits a script."""
         return ModelLimits()
 
+    def address(self, model: str) -> str:
+        """Return an empty address: nothing is sent to anybody."""
+        return ""
+
     async def stream(self, request: ChatRequest) -> AsyncIterator[Delta | Reply]:
         """Say the reply. Raises the error that its line names, NoSuchModel for one that is not there."""
         reply = self._reply(request)

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from plugins.addresses import WebAddress
 from plugins.chat.openai import OpenAI, OpenAISettings
 from plugins.chat.openai_listing import LLAMA_SERVER, loaded_window
 from plugins.contracts import House, ModelLimits
@@ -64,10 +65,11 @@ class NearbySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """`[providers.llama_server]` and `[providers.lm_studio]`. `base_url` None is the port of this machine that the server
     uses by itself. `pictures` says whether the models see; None goes by their names."""
 
-    base_url: str | None = None
+    base_url: WebAddress | None = None
     pictures: bool | None = None
     first_seconds: float = 300.0
     between_seconds: float = 60.0
+    reply_seconds: float = 1800.0
 
 
 class _Nearby(OpenAI):
@@ -86,6 +88,7 @@ class _Nearby(OpenAI):
             pictures=own.pictures,
             first_seconds=own.first_seconds,
             between_seconds=own.between_seconds,
+            reply_seconds=own.reply_seconds,
         )
         super().__init__(msgspec.structs.replace(house, settings=settings, environment={}))
         self._found: str | None = None

@@ -69,26 +69,51 @@ class Forget:
             gone = await conversation.forget_lines(named)
             return f"These lines are gone from {code(named.partition('#')[0])}:\n\n```\n{gone.replace('```', '´´´')}\n```"
         with _refusals():
-            return f"Forgotten: {told(await conversation.facts.forget(named))}"
+            fact = await conversation.facts.forget(named)
+            left = [each for each in await conversation.facts.listed() if _is_left_of(each, fact)]
+        return "\n".join([f"Forgotten: {told(fact)}", *(f"\nPinned, and so still there: {told(each)}" for each in left)])
 
 
 class Clear:
-    """Empties the daily log."""
+    """Empties the daily log, after a question."""
 
     name: ClassVar[str] = "clear"
-    usage: ClassVar[str] = "/clear"
-    summary: ClassVar[str] = "Empty the daily log of facts; what was distilled, and all notes, stay."
+    usage: ClassVar[str] = "/clear [yes]"
+    summary: ClassVar[str] = "Empty the daily log of facts, after a question; pins, what was distilled and all notes stay."
     when: ClassVar[CommandTime] = "now"
 
     async def run(self, argument: str, conversation: ConversationView) -> str:
-        """Answer with how many left; CommandFailed where anything follows the name."""
-        if argument:
-            raise CommandFailed("/clear takes nothing after it; a single fact is forgotten with /forget ID.")
+        """Answer with what would be deleted, and delete it if `yes` follows the name; CommandFailed for anything else."""
+        if argument.lower() not in ("", "yes"):
+            raise CommandFailed("Type `/clear` or `/clear yes`; a single fact is forgotten with `/forget ID`.")
         with _refusals():
+            daily = await conversation.facts.daily()
+            pins = sum(fact.pinned for fact in daily)
+            if not argument or pins == len(daily):
+                return _would_clear(len(daily) - pins, pins)
             count = await conversation.facts.clear()
-        if not count:
-            return "The daily log is empty."
-        return f"{count:,} fact{'s' if count > 1 else ''} left the daily log."
+        kept = f" {_pinned(pins)}." if pins else ""
+        return f"{_count(count)} {'were' if count != 1 else 'was'} deleted from the daily log.{kept}"
+
+
+def _would_clear(count: int, pins: int) -> str:
+    """What `/clear yes` would do. Elsewhere `/clear` begins a new conversation, so the command for that is named as well."""
+    if not count:
+        held = f"holds nothing else than {_count(pins, 'pinned fact')}" if pins else "is empty"
+        return f"The daily log {held}. To begin a new conversation, type `/new`."
+    kept = f"{_pinned(pins)}, as do" if pins else "What stays are"
+    return (
+        f"{_count(count)} of the daily log would be deleted. {kept} facts that are kept for long, and all notes."
+        f" Type `/clear yes` to delete {'them' if count != 1 else 'it'}. To begin a new conversation instead, type `/new`."
+    )
+
+
+def _pinned(pins: int) -> str:
+    return f"{_count(pins, 'pinned fact')} stay{'s' if pins == 1 else ''}"
+
+
+def _count(number: int, what: str = "fact") -> str:
+    return f"{number:,} {what}{'s' * (number != 1)}"
 
 
 class Distill:
@@ -106,7 +131,7 @@ class Distill:
         looked, made = await conversation.distill()
         if not looked:
             return "The daily log has nothing new."
-        return f"{looked:,} new fact{'s' if looked > 1 else ''} became {made:,} that stay{'s' if made == 1 else ''}."
+        return f"{_count(looked, 'new fact')} became {made:,} that stay{'s' if made == 1 else ''}."
 
 
 class Why:
@@ -155,7 +180,12 @@ def _named(argument: str, usage: str) -> str:
     return argument
 
 
-def sentence_of_event(happened: Happened, story: Story) -> str:  # noqa: PLR0911 - one for each kind
+def _is_left_of(fact: Fact, gone: Fact) -> bool:
+    """Return True if a fact that is there says what the forgotten one said, which only a pin explains."""
+    return fact.id in gone.made_of or fact.made_of == (gone.id,)
+
+
+def sentence_of_event(happened: Happened, story: Story) -> str:  # noqa: PLR0911, PLR0912 - one for each kind
     """What an event did to the fact that the story tells of."""
     fact = story.fact
     match happened.event:
@@ -163,6 +193,8 @@ def sentence_of_event(happened: Happened, story: Story) -> str:  # noqa: PLR0911
             return f"Extracted from {'what was to be remembered' if event.typed else f'turn {event.ordinal}'}."
         case FactsWritten() as event:
             return f"Written by {one_line(event.by, 100)}."
+        case FactsDistilled(failed=reason) if reason:
+            return f"Kept as it is, since it could not be distilled: {one_line(reason, LENGTH)}"
         case FactsDistilled() as event if any(entry.id == fact.id for entry in event.entries):
             return f"Distilled from {', '.join(code(each[:8]) for each in fact.made_of or event.taken) or 'the daily log'}."
         case FactsDistilled() as event if old := next((each for each in event.superseded if each.id == fact.id), None):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from plugins.command_contract import CommandFailed, CommandHelp, CommandTime, ConversationView
+from plugins.suggestions import did_you_mean
 
 
 class Help:
@@ -24,7 +25,8 @@ class Help:
         for command in commands:
             if command.name == wanted:
                 return _line(command)
-        raise CommandFailed("There is no such command; /help lists them all.")
+        meant = did_you_mean(wanted, [command.name for command in commands], before="/", mark="`") or "."
+        raise CommandFailed(f"There is no such command{meant} `/help` lists them all.")
 
 
 def _line(command: CommandHelp) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import date
 from typing import ClassVar
 
 from plugins.command_contract import CommandFailed, CommandTime, ConversationView, MemoryReport
@@ -44,7 +45,8 @@ class Memory:
     async def run(self, argument: str, conversation: ConversationView) -> str:
         """Answer with the notes that changed last, or with what was found, best first."""
         if not argument:
-            return "\n".join([_shown(await conversation.memory()), *await _facts(conversation)])
+            report = await conversation.memory()
+            return "\n".join([_shown(report), *await _facts(conversation, report.today)])
         found = await conversation.search_memory(argument)
         lines = [f"- {code(place)} {one_line(text.lstrip('-*+ '), LENGTH)}" for place, text in found.hits]
         return "\n".join([*(lines or ["Nothing was found."]), *(f"\n{remark}" for remark in found.remarks)])
@@ -57,17 +59,19 @@ def _shown(report: MemoryReport) -> str:
     return "\n".join([head, *([""] if lines else []), *lines, *(f"\n{remark}" for remark in report.remarks)])
 
 
-async def _facts(conversation: ConversationView) -> list[str]:
-    """The facts of the daily log, the newest first, but for those that one of the others stands for; then of those that stay
-    the pins and the most important."""
+async def _facts(conversation: ConversationView, today: date | None) -> list[str]:
+    """The facts of the daily log, the newest first and those of today apart, but for those that one of the others stands
+    for; then of those that stay the pins and the most important."""
     try:
         found = await conversation.facts.listed()
     except FactsError as error:
         return ["", str(error)]
     kept_of = {each for fact in found for each in fact.made_of}
     daily = [fact for fact in reversed(found) if fact.layer == "daily" and fact.id not in kept_of]
+    new = [fact for fact in daily if conversation.local(fact.created).date() == today]
+    earlier = [fact for fact in daily if conversation.local(fact.created).date() != today]
     kept = sorted((fact for fact in found if fact.layer == "longterm"), key=lambda fact: (not fact.pinned, -fact.importance))
-    parts = [("The daily log", daily), ("Kept for long", kept)]
+    parts = [("Today", new), ("Earlier in the daily log", earlier), ("Kept for long", kept)]
     return [line for name, facts in parts if facts for line in _listed(name, facts)]
 
 

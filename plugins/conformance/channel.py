@@ -10,6 +10,9 @@ service that it speaks to:
         def settings(self, elsewhere):
             return Settings(port=elsewhere.port)
 
+        gone = "demolished"          # a chat for which the fake refuses every answer
+        busy = "crowded"             # a chat for which it asks to wait
+
 Each test is a method that pytest finds.
 """
 
@@ -22,7 +25,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 from plugins import validation
-from plugins.channel import Arrival, Channel, Delivery, NotTaken
+from plugins.channel import Arrival, Channel, Delivery, NotTaken, TryLater, Undeliverable
 from plugins.conformance.awake import kept_awake
 from plugins.conformance.checks import check
 from plugins.conformance.furnishing import furnished
@@ -104,6 +107,12 @@ class ChannelConformance:
     """See the module."""
 
     channel: ClassVar[type[Channel]]
+
+    gone: ClassVar[str] = ""
+    """A chat at the fake that takes no answer and never will, such as one that was deleted; empty if there is none."""
+
+    busy: ClassVar[str] = ""
+    """A chat at the fake that asks to wait before the next answer; empty if there is none."""
 
     def elsewhere(self) -> AbstractAsyncContextManager[Any]:
         """A fake of the service; what it yields is an `Elsewhere`."""
@@ -201,8 +210,8 @@ class ChannelConformance:
 
     @check
     async def test_odd_answers_are_sent_or_refused(self, tmp_path: Path) -> None:
-        """Models write everything. What the service cannot take, shorten or split, or raise: the gateway tries again for a
-        day. The next answer must go through."""
+        """Models write everything. What the service cannot take, shorten or split, or raise Undeliverable: after any other
+        error the gateway tries again. The next answer must go through."""
         async with self.opened(tmp_path) as on:
             for number, text in enumerate(ODD):
                 delivering = asyncio.create_task(on.channel.deliver(Delivery(id=f"odd-{number}", chat="kitchen", text=text)))
@@ -213,6 +222,33 @@ class ChannelConformance:
             await on.channel.deliver(Delivery(id="last", chat="kitchen", text="There is tea."))
             while await on.answered() != ("kitchen", "There is tea."):
                 pass
+
+    @check
+    async def test_an_answer_for_a_chat_that_is_gone_is_undeliverable(self, tmp_path: Path) -> None:
+        """Raise Undeliverable, with a sentence for the operator, where the service will never take an answer: after any
+        other error it is tried again, and the next answers of its chat wait. `gone` names such a chat at the fake; without
+        one nothing is checked."""
+        if self.gone:
+            error = await self._refusal(tmp_path, self.gone)
+            assert isinstance(error, Undeliverable), f"deliver raised {error!r}, and not Undeliverable."
+            assert str(error), "Undeliverable says nothing."
+
+    @check
+    async def test_a_service_that_asks_to_wait_is_tried_later(self, tmp_path: Path) -> None:
+        """Raise TryLater with the seconds that the service asks for: after any other error the gateway tries again by its
+        own pauses. `busy` names a chat at the fake for which it does; without one nothing is checked."""
+        if self.busy:
+            error = await self._refusal(tmp_path, self.busy)
+            assert isinstance(error, TryLater), f"deliver raised {error!r}, and not TryLater."
+            assert 0 < error.after < float("inf"), f"TryLater has after={error.after!r}, which is no time to wait."
+
+    async def _refusal(self, folder: Path, chat: str) -> BaseException | None:
+        """Deliver an answer to a chat that does not take it; returns what that raised."""
+        async with self.opened(folder) as on:
+            delivering = asyncio.create_task(on.channel.deliver(Delivery(id="one", chat=chat, text="There is tea.")))
+            await asyncio.wait([delivering], timeout=PATIENCE)
+            assert delivering.done(), f"deliver was not done in {PATIENCE:g} seconds."
+            return delivering.exception()
 
     @check
     async def test_it_holds_nobody_up(self, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from plugins.command_contract import (
     HistoryEntry,
     MemoryFound,
     MemoryReport,
+    ModelsOffered,
     NoteEntry,
     PrunedReport,
     QueueState,
@@ -46,6 +47,8 @@ class NoFacts:
     async def listed(self, *_: object) -> list[object]:
         """Nothing."""
         return []
+
+    daily = listed
 
     async def clear(self) -> int:
         """None has left."""
@@ -99,6 +102,10 @@ class StillConversation:
     def models(self) -> Sequence[str]:
         """Two."""
         return ["local:smollm2", "openai:gpt"]
+
+    async def offered_models(self) -> Sequence[ModelsOffered]:
+        """Those of one provider."""
+        return [ModelsOffered(provider="openai", models=("gpt", "gpt-mini"))]
 
     async def choose_model(self, name: str | None) -> str:
         """CommandFailed for a provider `nobody`."""

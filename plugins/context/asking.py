@@ -27,8 +27,8 @@ OVERHEAD = 32
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked about each piece: `system` says who is asked, `about` what a record is, `text`, which stands behind it,
-    what is wanted. `limit` is how many tokens an answer may have, `window` how many the model takes in."""
+    """A request about each piece: `system` says who is asked, `about` what a record is, or nothing, `text`, which stands
+    behind it, what is wanted. `limit` is how many tokens an answer may have, `window` how many the model takes in."""
 
     system: str
     about: str
@@ -69,4 +69,5 @@ def spent(answers: Sequence[Answered]) -> Usage | None:
 
 async def _ask(piece: Sequence[Entry], question: Question, ask: Ask) -> Answered:
     text = f"{fenced(piece)}\n\n{question.text}"
-    return await ask(system=f"{question.system}\n\n{question.about}", text=text, limit=question.limit)
+    system = "\n\n".join(filter(None, (question.system, question.about)))
+    return await ask(system=system, text=text, limit=question.limit)

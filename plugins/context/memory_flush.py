@@ -14,7 +14,7 @@ from plugins.context.asking import Question, ask_in_pieces, spent
 from plugins.context.fencing import entries, harmless, unwrapped
 from plugins.context.silent import NO_REPLY
 from plugins.errors import ProviderError
-from plugins.languages.language import CODES, language
+from plugins.languages.language import language
 from plugins.summaries import Answered, Ask, Flushed, FlushRules, Leaving
 
 LIMIT = 1_500
@@ -23,7 +23,7 @@ LIMIT = 1_500
 LARGEST = 24_000
 """Characters of an answer that are taken; a model that repeats itself has no end."""
 
-_LIST = re.compile(r"^\s*(?:[-*+•]|\d+[.)、]) *\S", re.MULTILINE)
+_LIST = re.compile(r"^[^\S\n]*+(?:[-*+•]|\d++[.)、]) *+\S", re.MULTILINE)
 
 
 class MemoryFlush:
@@ -62,22 +62,16 @@ def notes_in(answer: str) -> str:
 
 
 def _question(leaving: Leaving, rules: FlushRules) -> Question:
+    """The request in the person's language. A text of the operator's stands alone in its place."""
     spoken = language(leaving.language)
-    shipped = [language(code).flush for code in CODES]
-    prompt = _worded(rules.prompt, spoken.flush.prompt, [texts.prompt for texts in shipped])
+    system, prompt = rules.system_prompt.strip(), rules.prompt.strip()
     return Question(
-        system=_worded(rules.system_prompt, spoken.flush.system, [texts.system for texts in shipped]),
-        about=spoken.record,
-        text=f"{prompt.replace('YYYY-MM-DD', leaving.day)}\n\n{spoken.flush.how}",
+        system=system or spoken.flush.system,
+        about="" if system else spoken.record,
+        text=(prompt or f"{spoken.flush.prompt}\n\n{spoken.flush.how}").replace("YYYY-MM-DD", leaving.day),
         limit=min(LIMIT, max(1, leaving.window // 8)),
         window=leaving.window,
     )
-
-
-def _worded(text: str, spoken: str, shipped: Sequence[str]) -> str:
-    """What the operator wrote, or else what is shipped for the language; what is shipped for another is nothing that an
-    operator wrote."""
-    return text if text.strip() and text not in shipped else spoken
 
 
 def _flushed(answers: Sequence[Answered], reason: str) -> Flushed:

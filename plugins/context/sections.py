@@ -27,7 +27,7 @@ STATES = ("Done", "In Progress", "Blocked")
 EMPTY = "(none)"
 """What stands below a heading where there is nothing to say."""
 
-_HEADING = re.compile(r"^[ \t]{0,3}(?:#{1,6}[ \t]*|\*\*)([^\n#*]{1,80})[#*:： \t]*$", re.MULTILINE)
+_HEADING = re.compile(r"^[ \t]{0,3}(?:#{1,6}[ \t]*+|\*\*)([^\n#*]{1,80}+)[#*:： \t]*+$", re.MULTILINE)
 _NAMES = {name.casefold(): name for name in (*SECTIONS, TURN)} | {"constraints and preferences": CONSTRAINTS}
 
 
@@ -43,7 +43,7 @@ def parsed(summary: str) -> dict[str, str]:
     found: dict[str, str] = {}
     name, start = "", 0
     for heading in [*_HEADING.finditer(summary), None]:
-        known = _NAMES.get(heading[1].strip(" :：").casefold()) if heading else None
+        known = _NAMES.get(heading[1].strip(" \t:：").casefold()) if heading else None
         if heading is not None and known is None:
             continue  # a part of the section, such as Done
         _add(found, name, summary[start : heading.start() if heading else len(summary)])

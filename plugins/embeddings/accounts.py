@@ -12,6 +12,14 @@ from plugins.errors import CredentialsRefused
 from plugins.memory.settings import EmbeddingKeys
 from plugins.secrets import Secret
 
+VARIABLES = {
+    "openai": "OPENAI_API_KEY",
+    "gemini": "GEMINI_API_KEY",
+    "voyage": "VOYAGE_API_KEY",
+    "mistral": "MISTRAL_API_KEY",
+}
+"""The environment variables with the keys of the vendors that `auto` may choose."""
+
 KEY, ADDRESS = "memory.embedding.api_key", "memory.embedding.base_url"
 
 

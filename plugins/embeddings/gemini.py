@@ -12,7 +12,7 @@ from plugins.chat import gemini_errors
 from plugins.contracts import House
 from plugins.embedding import Purpose
 from plugins.embeddings import refused
-from plugins.embeddings.accounts import Account, account_of
+from plugins.embeddings.accounts import VARIABLES, Account, account_of
 from plugins.embeddings.hosted import HostedEmbeddings
 from plugins.embeddings.vectors import Vector
 from plugins.errors import ProviderError
@@ -56,7 +56,7 @@ class GeminiEmbeddings(HostedEmbeddings):
 
     def account(self, house: House) -> Account:
         """Google's own."""
-        return account_of(house, self.name, usual=OFFICIAL, variable="GEMINI_API_KEY")
+        return account_of(house, self.name, usual=OFFICIAL, variable=VARIABLES["gemini"])
 
     def url(self, base: str, model: str) -> str:
         """The method of a model that takes several texts."""

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, Self
 
 import msgspec
 
+from plugins.chat.limits import bare_address
 from plugins.contracts import House
 from plugins.embedding import Purpose
 from plugins.embeddings import refused
@@ -119,6 +120,10 @@ class HostedEmbeddings(ABC):
     def model(self) -> str | None:
         """The model, once there is a key, or an address that asks for none."""
         return self._model if self.usable() else None
+
+    def address(self, model: str) -> str:
+        """Return where the server is."""
+        return bare_address(self._account.base)
 
     def usable(self) -> bool:
         """Whether there is anybody to ask."""

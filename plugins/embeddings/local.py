@@ -13,11 +13,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Protocol, Self
 
+import structlog
+
 from plugins.contracts import House
 from plugins.embedding import Purpose
 from plugins.embeddings.local_models import BUNDLED, INSTALLABLE, Installable
 from plugins.errors import SettingsRefused, Unreachable
-from plugins.memory.settings import EmbeddingKeys
+from plugins.memory.settings import LOCAL, EmbeddingKeys
 
 IDLE_SECONDS = 300.0
 """So long without a text the model stays loaded."""
@@ -25,6 +27,9 @@ IDLE_SECONDS = 300.0
 QUESTION = 2000
 """Characters of a question that are read: of a longer one its beginning and its end. Somebody waits for it, and what a whole
 document asks for is said there."""
+
+
+log = structlog.get_logger("exuvia.memory")
 
 
 class Engine(Protocol):
@@ -55,7 +60,7 @@ class LocalEmbeddings:
     name: ClassVar[str] = "local"
 
     def __init__(self, house: House) -> None:
-        self._engine = _engine(house)
+        self._engine, self._missing = _engine(house)
         self._running = 0
         self._questions = 0
         self._nobody_asks = asyncio.Event()
@@ -76,9 +81,13 @@ class LocalEmbeddings:
         """Its name, where it and what runs it are installed."""
         return None if self._engine.missing() else self._engine.name
 
+    def address(self, model: str) -> str:
+        """Return an empty address: nothing is sent to anybody."""
+        return ""
+
     def why(self) -> str:
-        """Whether it can be used, as the end of a sentence."""
-        return self._engine.missing() or "it is installed here and needs no key"
+        """Whether it can be used, or why a configured file is not, as the end of a sentence."""
+        return self._missing or self._engine.missing() or "it is installed here and needs no key"
 
     def dimensions(self) -> int:
         """What the model's file says."""
@@ -131,16 +140,24 @@ def installed_weights(model: Installable = BUNDLED) -> Path | None:
     return model.weights()
 
 
-def _engine(house: House) -> Engine:
-    """What runs the model that the settings name. Raises SettingsRefused."""
+def _engine(house: House) -> tuple[Engine, str]:
+    """What runs the model that the settings name, and "". Where no provider is named and the configured file cannot be used,
+    what runs the bundled model, and why: which of them it is does not change while it is open, or vectors of one would be
+    taken for the other's. Raises SettingsRefused."""
     keys: EmbeddingKeys = house.settings
     if keys.local_model_path is not None and keys.model is not None:
         raise SettingsRefused("memory.embedding.model and memory.embedding.local_model_path name two models.")
+    missing = ""
     if keys.local_model_path is not None:
         from plugins.embeddings.gguf import gguf_model  # noqa: PLC0415 - only where one is configured
 
-        return gguf_model(keys.local_model_path, house.environment)
+        engine = gguf_model(keys.local_model_path, house.environment)
+        missing = engine.missing() or ""
+        if missing:
+            log.warning("local_model_missing", reason=missing)
+        if keys.provider == LOCAL or not missing:
+            return engine, missing
     model = INSTALLABLE.get((keys.model or BUNDLED.name).lower())
     if model is None:
         raise SettingsRefused(f"memory.embedding.model is {keys.model!r}; the local models are {', '.join(INSTALLABLE)}.")
-    return model.engine(house.environment)
+    return model.engine(house.environment), missing

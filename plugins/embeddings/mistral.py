@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from plugins.contracts import House
 from plugins.embedding import Purpose
-from plugins.embeddings.accounts import Account, account_of
+from plugins.embeddings.accounts import VARIABLES, Account, account_of
 from plugins.embeddings.openai import OpenAIEmbeddings
 
 
@@ -20,7 +20,7 @@ class MistralEmbeddings(OpenAIEmbeddings):
 
     def account(self, house: House) -> Account:
         """The vendor's own."""
-        return account_of(house, self.name, usual="https://api.mistral.ai/v1", variable="MISTRAL_API_KEY")
+        return account_of(house, self.name, usual="https://api.mistral.ai/v1", variable=VARIABLES["mistral"])
 
     def body(self, model: str, texts: Sequence[str], purpose: Purpose, dimensions: int | None) -> dict[str, Any]:
         """It knows no purposes."""

@@ -9,7 +9,7 @@ import msgspec
 
 from plugins.contracts import House
 from plugins.embedding import Purpose
-from plugins.embeddings.accounts import Account, account_of
+from plugins.embeddings.accounts import VARIABLES, Account, account_of
 from plugins.embeddings.hosted import HostedEmbeddings
 from plugins.embeddings.vectors import Vector, in_order
 
@@ -40,7 +40,7 @@ class OpenAIEmbeddings(HostedEmbeddings):
     def account(self, house: House) -> Account:
         """As its official clients find it."""
         usual = house.environment.get("OPENAI_BASE_URL") or OFFICIAL
-        return account_of(house, self.name, usual=usual, variable="OPENAI_API_KEY", official=OFFICIAL)
+        return account_of(house, self.name, usual=usual, variable=VARIABLES["openai"], official=OFFICIAL)
 
     def url(self, base: str, model: str) -> str:
         """One for all models."""

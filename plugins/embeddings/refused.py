@@ -18,7 +18,7 @@ _TOO_MUCH = re.compile(
 )
 """How OpenAI, Google, Voyage, Mistral, Ollama, DashScope, llama.cpp, vLLM and TEI say it, of one text or of all together."""
 
-_UNKNOWN = re.compile(r"\bmodel\b.{0,200}?\bnot supported\b", re.I)
+_UNKNOWN = re.compile(r"\bmodel\b(?:(?!\bmodel\b).){0,200}?\bnot supported\b", re.I)
 """How Voyage says that it has no such model."""
 
 

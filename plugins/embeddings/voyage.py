@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from plugins.contracts import House
 from plugins.embedding import Purpose
-from plugins.embeddings.accounts import Account, account_of
+from plugins.embeddings.accounts import VARIABLES, Account, account_of
 from plugins.embeddings.openai import OpenAIEmbeddings
 
 
@@ -20,7 +20,7 @@ class VoyageEmbeddings(OpenAIEmbeddings):
 
     def account(self, house: House) -> Account:
         """The vendor's own."""
-        return account_of(house, self.name, usual="https://api.voyageai.com/v1", variable="VOYAGE_API_KEY")
+        return account_of(house, self.name, usual="https://api.voyageai.com/v1", variable=VARIABLES["voyage"])
 
     def body(self, model: str, texts: Sequence[str], purpose: Purpose, dimensions: int | None) -> dict[str, Any]:
         """With `truncation` it would embed the beginning of a long text and say nothing."""

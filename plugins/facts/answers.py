@@ -1,4 +1,4 @@
-"""The form of a model's answer about facts: how it is asked for, and what of an answer has it. Pure."""
+"""Requests about facts: how much one may show, the form of the answer, and what of an answer has that form. Pure."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import msgspec
 from plugins.context.fencing import harmless, unwrapped
 from plugins.contracts import AnswerForm
 from plugins.facts.values import TYPES, Draft, InvalidFact, draft
+from sessions.tokens import estimate
 
 _FACT: dict[str, Any] = {
     "content": {"type": "string"},
@@ -26,6 +27,19 @@ TRIES = 8
 
 MOST_TAGS = 8
 """Tags of one fact that are taken."""
+
+
+ANSWER_SHARE, WINDOW_SHARE, FRAME = 4, 0.9, 120
+"""At most a quarter of a window is kept free for the answer; a tenth stays unused, since tokens are only estimated; and so
+many tokens stand around what is shown."""
+
+
+def room(window: int | None, system: str, answer: int) -> int | None:
+    """Return the tokens that may be shown behind the instructions, with an answer of so many to come; None where the window
+    is unknown."""
+    if window is None:
+        return None
+    return max(1, int(window * WINDOW_SHARE) - min(answer, window // ANSWER_SHARE) - estimate(system) - FRAME)
 
 
 def form(*, numbered: bool = False) -> AnswerForm:
@@ -68,7 +82,7 @@ def draft_of(row: object) -> Draft:
         harmless(content),
         kind if isinstance(kind, str) and kind in TYPES else "fact",
         [tag for tag in tags if isinstance(tag, str) and ":" not in tag][:MOST_TAGS] if isinstance(tags, list) else (),
-        float(importance) if isinstance(importance, int | float) and not isinstance(importance, bool) else 0.5,
+        importance if isinstance(importance, int | float) and not isinstance(importance, bool) else 0.5,
     )
 
 

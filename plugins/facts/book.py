@@ -11,6 +11,7 @@ import msgspec
 
 from plugins.facts.events import (
     DailyCleared,
+    ExtractionFailed,
     FactEvent,
     FactForgotten,
     FactPinned,
@@ -36,6 +37,8 @@ class Book:
         self._facts: dict[str, Fact] = {}
         self._history: dict[str, list[int]] = {}
         self._extracted: dict[str, tuple[int, int]] = {}
+        self._tries: dict[str, tuple[int, int]] = {}
+        """Of each session the end of the turn that could not be looked through, and how often it was tried."""
         self._spent: dict[str, dict[str, dict[str, Usage]]] = {}
         self._taken: set[str] = set()
         self._stand_for: defaultdict[str, set[str]] = defaultdict(set)
@@ -78,6 +81,11 @@ class Book:
     def read_to(self, session: str) -> int:
         """The seq up to which a session's journal was looked through; 0 for not at all."""
         return self._extracted.get(session, (0, 0))[1]
+
+    def tries(self, session: str, end: int) -> int:
+        """Return how often it was tried in vain to look through the turn that ends with the event that has this seq."""
+        tried, count = self._tries.get(session, (0, 0))
+        return count if tried == end else 0
 
     def spent(self, session: str) -> Mapping[str, Mapping[str, Usage]]:
         """What looking through a session and distilling what was found there has cost, by purpose and model."""
@@ -123,8 +131,11 @@ class Book:
             case FactsExtracted():
                 before = self._extracted.get(event.session, (0, 0))
                 self._extracted[event.session] = max(before, (event.ordinal, event.upto))
+                self._tries.pop(event.session, None)
                 self._pay("extraction", event)
                 self._add(event.entries)
+            case ExtractionFailed():
+                self._tries[event.session] = event.upto, self.tries(event.session, event.upto) + 1
             case FactsWritten():
                 self._add(event.entries)
             case FactsDistilled():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
@@ -14,9 +14,13 @@ from plugins.facts.book import Book
 from plugins.facts.scoring import saying
 from plugins.facts.values import Draft, Fact, InvalidFact
 from plugins.languages.language import FactTexts
+from sessions.tokens import estimate
 
 BATCH = 12_000
 """Characters of facts in one request."""
+
+LINE = 40
+"""Characters around a fact on its line."""
 
 MOST = 20
 """Facts that one batch leaves."""
@@ -50,32 +54,68 @@ def _are_due(fresh: Sequence[Fact], threshold: int, interval_hours: float, now: 
     return bool(interval_hours) and longest >= timedelta(hours=interval_hours)
 
 
-def batches(facts: Sequence[Fact]) -> Iterator[list[Fact]]:
-    """The facts in portions of about `BATCH` characters, each in one."""
-    batch: list[Fact] = []
-    size = 0
-    for fact in facts:
-        if batch and size + len(fact.content) > BATCH:
-            yield batch
-            batch, size = [], 0
-        batch.append(fact)
-        size += len(fact.content) + 40
-    if batch:
-        yield batch
+class Room:
+    """The facts that one request may hold, new ones and those that are kept already. `tokens` is what the model's window
+    leaves for them, None where that is unknown."""
+
+    def __init__(self, tokens: int | None) -> None:
+        self._most = self._now = tokens
+        self.alone = 0
+        """The facts in a row that were refused though they stood alone."""
+
+    def batch(self, fresh: Sequence[Fact]) -> list[Fact]:
+        """Return the first of the new facts: about `BATCH` characters in half of the tokens, and one at least."""
+        left = None if self._now is None else self._now // 2
+        return _first(fresh, left) or list(fresh[:1])
+
+    def beside(self, known: Sequence[Fact], batch: Sequence[Fact]) -> list[Fact]:
+        """Return the facts that are shown beside a batch, in their order: of those that are kept already about `BATCH`
+        characters in the tokens that are left, those first that share most words with the batch."""
+        left = None if self._now is None else self._now - sum(map(_tokens, batch))
+        shown = {fact.id for fact in _first(nearest(known, batch), left)}
+        return [fact for fact in known if fact.id in shown]
+
+    def shrink(self, refused: Sequence[Fact], *, for_good: bool) -> bool:
+        """Take less than these facts, which were refused, in the next request; with `for_good` in all later ones too.
+        Return False if there was only one."""
+        if len(refused) == 1:
+            self.alone += 1
+            self._now = self._most
+            return False
+        self._now = sum(map(_tokens, refused)) // 2
+        if for_good:
+            self._most = self._now
+        return True
+
+    def answered(self) -> None:
+        """Take as much as is possible again."""
+        self._now, self.alone = self._most, 0
 
 
 def nearest(known: Sequence[Fact], fresh: Sequence[Fact]) -> list[Fact]:
-    """Of the facts that are kept already those to be shown beside new ones, in their order: about `BATCH` characters of
-    them, those first that share most words with the new."""
+    """The facts that are kept already, those first that share most words with the new."""
     from plugins.memory.words import word_set  # noqa: PLC0415 - what is known of languages: not at the start
 
     said = frozenset[str]().union(*(word_set(fact.content) for fact in fresh))
-    room, shown = BATCH, set[str]()
-    for fact in sorted(known, key=lambda each: -len(said & word_set(each.content))):
-        if (room := room - len(fact.content) - 40) < 0:
+    return sorted(known, key=lambda each: -len(said & word_set(each.content)))
+
+
+def _first(facts: Sequence[Fact], tokens: int | None) -> list[Fact]:
+    """The first of the facts that have `BATCH` characters together, and so many tokens."""
+    found: list[Fact] = []
+    characters = 0
+    for fact in facts:
+        characters += len(fact.content) + LINE
+        if tokens is not None:
+            tokens -= _tokens(fact)
+        if characters > BATCH or (tokens is not None and tokens < 0):
             break
-        shown.add(fact.id)
-    return [fact for fact in known if fact.id in shown]
+        found.append(fact)
+    return found
+
+
+def _tokens(fact: Fact) -> int:
+    return estimate(fact.content) + LINE // 4
 
 
 def request(fresh: Sequence[Fact], known: Sequence[Fact], language: FactTexts) -> str:

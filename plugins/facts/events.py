@@ -43,6 +43,16 @@ class FactsExtracted(_Kind, tag="facts_extracted", frozen=True, kw_only=True):
     usage: Usage | None = None
 
 
+class ExtractionFailed(_Kind, tag="extraction_failed", frozen=True, kw_only=True):
+    """A turn could not be looked through, for this `reason`, and will be tried again: the one that ends with the event
+    `upto` of a session's journal. After a few of these `facts_extracted` marks it as failed."""
+
+    session: str
+    upto: int
+    reason: str
+    model: str = ""
+
+
 class FactsWritten(_Kind, tag="facts_written", frozen=True, kw_only=True):
     """Somebody wrote facts down, or brought them from elsewhere."""
 
@@ -60,7 +70,7 @@ class Superseded(msgspec.Struct, frozen=True, kw_only=True):
 
 class FactsDistilled(_Kind, tag="facts_distilled", frozen=True, kw_only=True):
     """What was made of a batch of daily facts. `taken` are their ids, which are not taken again; `session` is the one
-    that it was done for, empty for none."""
+    that it was done for, empty for none; `failed` says why the batch was kept as it is."""
 
     taken: tuple[str, ...]
     entries: tuple[Fact, ...] = ()
@@ -68,6 +78,7 @@ class FactsDistilled(_Kind, tag="facts_distilled", frozen=True, kw_only=True):
     session: str = ""
     model: str = ""
     usage: Usage | None = None
+    failed: str = ""
 
 
 class FactPinned(_Kind, tag="fact_pinned", frozen=True, kw_only=True):
@@ -111,6 +122,7 @@ class FactsUsed(_Kind, tag="facts_used", frozen=True, kw_only=True):
 FactEvent: TypeAlias = (
     FactsOpened
     | FactsExtracted
+    | ExtractionFailed
     | FactsWritten
     | FactsDistilled
     | FactPinned

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, get_args
 
@@ -167,9 +168,12 @@ class Fields:
     def number(self, name: str, otherwise: float) -> float:
         """A number, `otherwise` where there is none."""
         value = self._row.get(name)
-        if isinstance(value, bool) or not isinstance(value, int | float | None):
-            raise InvalidFact(f"Its {name} is no number.")
-        return otherwise if value is None else float(value)
+        if value is None:
+            return otherwise
+        with suppress(OverflowError):  # of an integer that no float holds
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                return float(value)
+        raise InvalidFact(f"Its {name} is no number.")
 
     def truth(self, name: str) -> bool:
         """Whether something is so; not, where nothing is said."""

@@ -17,6 +17,9 @@ from sessions.attachments import head_and_tail
 LONGEST_ASKED, LONGEST_ANSWERED = 6000, 3000
 """Bytes of what the person wrote, and of what was answered, that are shown."""
 
+MOST_TOKENS = 3750
+"""The tokens of as many bytes, as they are estimated where a token has the fewest."""
+
 SHORTEST = 8
 """Characters of a message that could hold a fact."""
 
@@ -51,10 +54,15 @@ def system(language: FactTexts, most: int) -> str:
     return language.extraction.replace("{most}", str(most))
 
 
-def request(turn: EndedTurn, language: FactTexts) -> str:
-    """The turn as data, and the question behind it."""
-    asked = harmless(head_and_tail(_without_trace(turn.asked), LONGEST_ASKED))
-    answered = harmless(head_and_tail(_without_trace(turn.answered), LONGEST_ANSWERED))
+def share_of(room: int | None) -> float:
+    """Return the share of the longest turn for which there is room in so many tokens, a twentieth at least."""
+    return 1.0 if room is None else min(1.0, max(0.05, room / MOST_TOKENS))
+
+
+def request(turn: EndedTurn, language: FactTexts, share: float = 1.0) -> str:
+    """The turn as data, each part of it up to this share of the longest that is shown, and the question behind it."""
+    asked = harmless(head_and_tail(_without_trace(turn.asked), int(share * LONGEST_ASKED)))
+    answered = harmless(head_and_tail(_without_trace(turn.answered), int(share * LONGEST_ANSWERED)))
     mark = mark_for(asked + answered)
     told = [f"[{mark}] {language.person}:", asked, f"[{mark}] {language.assistant}:", answered, f"[{mark}] end"]
     return "\n".join([*told, "", language.question])

@@ -16,6 +16,7 @@ from plugins.facts.errors import FactsUnavailable, NoSuchFact
 from plugins.facts.events import (
     FORMAT,
     DailyCleared,
+    ExtractionFailed,
     FactEvent,
     FactForgotten,
     FactPinned,
@@ -30,7 +31,7 @@ from plugins.facts.events import (
 from plugins.facts.lines import decode
 from plugins.facts.scoring import superseded as worth_superseded
 from plugins.facts.settings import FactKeys
-from plugins.facts.upkeep import Limits, beyond_cap, may_pin, outdated, repeated
+from plugins.facts.upkeep import Limits, beyond_cap, is_outdated, limits_of, may_pin, outdated, repeated
 from plugins.facts.values import Draft, Fact, FactSource, Layer, Origin, new_id, workspace_tag
 from plugins.facts.writing import FactLog, portions
 from sessions.errors import JournalDamaged, SessionsError
@@ -106,8 +107,7 @@ class Facts:
         """What may be told to this person here, without opening the log for it; None as long as nobody has."""
         if self._log is None:
             return None if self._exists() else []
-        here = self.workspace_tag()
-        return [fact for fact in self._log.book.facts.values() if fact.is_of(owner) and fact.is_known_in(here)]
+        return self._told(self._log.book, owner)
 
     def spent(self, session: str) -> Mapping[str, Mapping[str, Usage]]:
         """What looking through a session and distilling has cost, by purpose and model, as far as that is known without
@@ -130,11 +130,16 @@ class Facts:
         is left to what was made of it, a superseded one to the newer. Raises FactsUnavailable."""
         book = (await self._open()).book
         assert self._recaller is not None
-        here, keys = self.workspace_tag(), self._keys()
+        here, keys, now, limits = self.workspace_tag(), self._keys(), self._now(), self._limits()
+
+        def told(fact: Fact) -> bool:
+            there = fact.is_of(owner) and fact.is_known_in(here) and not book.made_of(fact.id)
+            return there and not is_outdated(fact, limits, now)
+
         found = self._recaller.recall(
             message,
-            self._now(),
-            lambda fact: fact.is_of(owner) and fact.is_known_in(here) and not book.made_of(fact.id),
+            now,
+            told,
             formula=keys.formula,
             stale_after_days=keys.stale_after_days,
             least=least,
@@ -144,12 +149,7 @@ class Facts:
 
     async def listed(self, owner: str | None, layer: Layer | None = None) -> list[Fact]:
         """The facts that this person may be told here, oldest first; None is the operator, who may be told all."""
-        here = self.workspace_tag()
-        return [
-            fact
-            for fact in (await self.book()).facts.values()
-            if layer in (None, fact.layer) and (owner is None or (fact.is_of(owner) and fact.is_known_in(here)))
-        ]
+        return [fact for fact in self._told(await self.book(), owner) if layer in (None, fact.layer)]
 
     async def story(self, named: str, owner: str | None) -> Story:
         """What happened to the fact whose id begins so. Raises NoSuchFact, FactsUnavailable."""
@@ -159,7 +159,8 @@ class Facts:
         known = log.book.facts.get(fact) or _as_it_was(fact, happened)
         if known is None or not (owner is None or known.is_of(owner)):
             raise NoSuchFact(f"There is no fact {named}.")
-        return Story(fact=known, there=fact in log.book.facts, happened=tuple(happened))
+        there = fact in log.book.facts and not is_outdated(known, self._limits(), self._now())
+        return Story(fact=known, there=there, happened=tuple(happened))
 
     def workspace_tag(self) -> str:
         """The tag of the workspace in use."""
@@ -198,9 +199,16 @@ class Facts:
             return ()
         entries = self._made(drafts, owner=owner, source="auto-extracted", origin=origin, layer="daily")
         await self._record(msgspec.structs.replace(found, entries=entries))
-        if (old := outdated(log.book, self._limits(), self._now())) is not None:
-            await self._record(old)
         return entries
+
+    async def tidy(self) -> None:
+        """Drop the daily facts that are past their time, which nobody is told any more. Raises FactsUnavailable."""
+        if (old := outdated(await self.book(), self._limits(), self._now())) is not None:
+            await self._record(old)
+
+    async def extraction_failed(self, failed: ExtractionFailed) -> None:
+        """Record a try to look through a turn that failed. Raises FactsUnavailable."""
+        await self._record(failed)
 
     async def distilled(
         self,
@@ -211,11 +219,12 @@ class Facts:
         session: str = "",
         model: str = "",
         usage: Usage | None = None,
+        failed: str = "",
     ) -> tuple[Fact, ...]:
         """A batch of one person's daily facts of one workspace became these for long, in one event, at the cost of a
         `session`. `superseded` are ids of facts with the index of the draft that says otherwise: what they and the daily
         facts that they were made of are worth falls, but for pins. A fact has the origin of the last that it was made of,
-        and their workspace."""
+        and their workspace. `failed` says why the batch was kept as it is."""
         log = await self._open()
         owner = taken[0].owner if taken else ""
         entries = self._made(drafts, owner=owner, source="distilled", origin=None, layer="longterm")
@@ -234,7 +243,7 @@ class Facts:
         )
         ids = tuple(fact.id for fact in taken)
         event = FactsDistilled(taken=ids, entries=entries, superseded=less, session=session, model=model, usage=usage)
-        await self._record(event)
+        await self._record(msgspec.structs.replace(event, failed=failed))
         await self._keep_house()
         return entries
 
@@ -258,18 +267,23 @@ class Facts:
         return log.book.facts.get(fact.id, fact)
 
     async def forget(self, named: str, by: str, *, owner: str | None) -> Fact:
-        """Have a fact gone, with the daily ones that it was made of and what was made of it alone; its story stays. Raises
-        NoSuchFact, FactsUnavailable."""
+        """Have a fact gone, with the daily ones that it was made of and what was made of it alone, unless they are pinned;
+        its story stays. Raises NoSuchFact, FactsUnavailable."""
         log = await self._open()
-        fact = self._there(log.book, named, owner)
-        alone = (each.id for each in log.book.made_of(fact.id) if each.made_of == (fact.id,))
-        for each in (*(each for each in fact.made_of if each in log.book.facts), *alone, fact.id):
+        fact, there = self._there(log.book, named, owner), log.book.facts
+        behind = [there[each] for each in fact.made_of if each in there]
+        behind += [each for each in log.book.made_of(fact.id) if each.made_of == (fact.id,)]
+        for each in (*(each.id for each in behind if not each.pinned), fact.id):
             await self._record(FactForgotten(id=each, by=by))
         return fact
 
+    async def daily(self, owner: str) -> list[Fact]:
+        """Return the daily log of this person in this workspace, without what is everybody's."""
+        return [fact for fact in await self.listed(owner, "daily") if fact.owner == owner]
+
     async def clear(self, by: str, *, owner: str) -> int:
-        """Empty the daily log of this person in this workspace, pins too; returns how many facts left."""
-        ids = tuple(fact.id for fact in await self.listed(owner, "daily") if fact.owner == owner)
+        """Empty the daily log of this person in this workspace, pins excepted; returns how many facts left."""
+        ids = tuple(fact.id for fact in await self.daily(owner) if not fact.pinned)
         if ids:
             await self._record(DailyCleared(ids=ids, by=by))
         return len(ids)
@@ -351,9 +365,14 @@ class Facts:
             for draft in drafts
         )
 
+    def _told(self, book: Book, owner: str | None) -> list[Fact]:
+        """Return the facts that are there for this person in this workspace, oldest first; None is the operator."""
+        here, limits, now = self.workspace_tag(), self._limits(), self._now()
+        told = (f for f in book.facts.values() if owner is None or (f.is_of(owner) and f.is_known_in(here)))
+        return [fact for fact in told if not is_outdated(fact, limits, now)]
+
     def _limits(self) -> Limits:
-        keys = self._keys()
-        return Limits(retention_days=keys.retention_days, cap=keys.cap)
+        return limits_of(self._keys())
 
     def _named(self, book: Book, named: str) -> str:
         try:
@@ -366,7 +385,8 @@ class Facts:
 
     def _there(self, book: Book, named: str, owner: str | None) -> Fact:
         fact = book.facts.get(self._named(book, named))
-        if fact is None or not (owner is None or fact.is_of(owner)):
+        hidden = fact is None or is_outdated(fact, self._limits(), self._now())
+        if fact is None or hidden or not (owner is None or fact.is_of(owner)):
             raise NoSuchFact(f"There is no fact {named}.")
         return fact
 

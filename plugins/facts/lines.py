@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from plugins.facts.events import KINDS, FactEvent, Happened, Unknown
-from sessions.wire import InvalidLine, sealed
+from sessions.wire import InvalidLine, parsed, sealed
 
 
 class _Envelope(msgspec.Struct, frozen=True):
@@ -15,7 +15,7 @@ class _Envelope(msgspec.Struct, frozen=True):
 
 
 _envelope = msgspec.json.Decoder(_Envelope).decode
-_event = {kind: msgspec.json.Decoder(type_).decode for kind, type_ in KINDS.items()}
+_event = {kind: msgspec.json.Decoder(type_) for kind, type_ in KINDS.items()}
 
 
 def encode(seq: int, at: str, event: FactEvent, previous: bytes) -> tuple[bytes, bytes]:
@@ -27,8 +27,8 @@ def decode(line: bytes) -> Happened:
     """Parse one line; its sum is not looked at. Raises InvalidLine where a known kind lacks or mistypes a field."""
     try:
         envelope = _envelope(line)
-        parse = _event.get(envelope.kind)
-        event: FactEvent | Unknown = parse(line) if parse else Unknown(kind=envelope.kind)
+        decoder = _event.get(envelope.kind)
+        event: FactEvent | Unknown = parsed(line, decoder) if decoder else Unknown(kind=envelope.kind)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise InvalidLine(f"it cannot be read: {error}") from error
     return Happened(seq=envelope.seq, at=envelope.at, event=event)

@@ -27,8 +27,12 @@ class PersonsFacts:
         """Have a fact gone."""
         return await self._facts.forget(named, self._person, owner=self.owner)
 
+    async def daily(self) -> list[Fact]:
+        """Return the daily log, without what is everybody's."""
+        return await self._facts.daily(self.owner)
+
     async def clear(self) -> int:
-        """Empty the daily log; returns how many facts left."""
+        """Empty the daily log, pins excepted; returns how many facts left."""
         return await self._facts.clear(self._person, owner=self.owner)
 
     async def story(self, named: str) -> Story:

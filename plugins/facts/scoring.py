@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from functools import lru_cache
 
 import msgspec
 
+from plugins.bounded_cache import bounded_cache
 from plugins.facts.values import LEAST, Fact
 
 UNUSED_DAYS = 30.0
@@ -47,7 +47,7 @@ def idle_days(fact: Fact, now: datetime) -> float:
     return 0.0 if last is None else max(0.0, (now - last).total_seconds() / 86400)
 
 
-@lru_cache(maxsize=4096)
+@bounded_cache(4096)
 def _moment(text: str) -> datetime | None:
     try:
         moment = datetime.fromisoformat(text)

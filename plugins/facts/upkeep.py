@@ -9,6 +9,7 @@ import msgspec
 from plugins.facts.book import Book
 from plugins.facts.events import FactsDropped
 from plugins.facts.scoring import duplicates, worth
+from plugins.facts.settings import FactKeys
 from plugins.facts.values import Fact, Layer
 
 
@@ -19,10 +20,19 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     cap: int = 100
 
 
+def limits_of(keys: FactKeys) -> Limits:
+    """Return the limits that the configuration sets."""
+    return Limits(retention_days=keys.retention_days, cap=keys.cap)
+
+
+def is_outdated(fact: Fact, limits: Limits, now: datetime) -> bool:
+    """Return True for a daily fact that is past its time; pins never are."""
+    return fact.layer == "daily" and not fact.pinned and _created(fact, now) < now - timedelta(days=limits.retention_days)
+
+
 def outdated(book: Book, limits: Limits, now: datetime) -> FactsDropped | None:
-    """The daily facts that are past their time; pins stay."""
-    before = now - timedelta(days=limits.retention_days)
-    old = [fact.id for fact in book.layer("daily") if not fact.pinned and _created(fact, now) < before]
+    """The daily facts that are past their time."""
+    old = [fact.id for fact in book.facts.values() if is_outdated(fact, limits, now)]
     return FactsDropped(ids=tuple(old), why="retention") if old else None
 
 

@@ -142,6 +142,9 @@ def sound_tags(tags: Sequence[str]) -> tuple[str, ...]:
 
 def sound_importance(number: float) -> float:
     """The importance within its bounds. Raises InvalidFact for what is no number."""
-    if not math.isfinite(number):
-        raise InvalidFact("A fact's importance is a number from 0.3 to 1.")
-    return min(max(float(number), LEAST), GREATEST)
+    try:
+        if math.isfinite(number):
+            return min(max(float(number), LEAST), GREATEST)
+    except OverflowError:  # an integer that no float holds
+        pass
+    raise InvalidFact("A fact's importance is a number from 0.3 to 1.")

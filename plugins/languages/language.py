@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
@@ -13,11 +13,6 @@ FOLDER = Path(__file__).parent
 
 CODES: tuple[str, ...] = tuple(sorted(file.stem for file in FOLDER.glob("*.toml")))
 """The languages that there are."""
-
-if TYPE_CHECKING:
-    LanguageCode: TypeAlias = str
-else:
-    LanguageCode = Literal[CODES]  # so that the form of a configuration says which there are
 
 
 class FlushTexts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -81,8 +76,14 @@ class Language(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     facts: FactTexts
 
 
+def known(code: str) -> str | None:
+    """Return the one of `CODES` that a name such as `zh-CN` means; None for a language that there is not."""
+    code = re.split("[-_]", code, maxsplit=1)[0].lower()
+    return code if code in CODES else None
+
+
 @cache
 def language(code: str) -> Language:
-    """The texts of one of `CODES`; of any other language, those in English."""
-    code = code if code in CODES else "en"
-    return msgspec.convert(tomllib.loads((FOLDER / f"{code}.toml").read_text("utf-8")), Language)
+    """Return the texts of a language; those in English where there are none."""
+    file = FOLDER / f"{known(code) or 'en'}.toml"
+    return msgspec.convert(tomllib.loads(file.read_text("utf-8")), Language)

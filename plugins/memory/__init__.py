@@ -2,7 +2,7 @@
 
 sources         the contract of where what is found comes from
 scope           what a search may find
-notes           the workspace's own notes
+notes           the notes of the workspace: the owner's, each person's, those that are shared
 extra_notes     Markdown elsewhere, which the operator names
 transcripts     what was said in the sessions; dialogue: the chunks of it; excerpts: reading it
 markdown_files  files in a folder: which there are, and what stands in them

@@ -1,6 +1,6 @@
 """What a message asks to be remembered, told by how it begins or ends, for models that have no tool to write it down.
 
-Only plain orders count: `Remember that …`, not `Do you remember …?`. Pure.
+Only plain orders count: `Remember that …` and `…. Save this for later.`, not `Do you remember …?`. Pure.
 """
 
 from __future__ import annotations
@@ -9,29 +9,49 @@ import re
 
 # An order in each language, and in those that end with it, behind what is meant.
 _BEGINS = re.compile(
-    r"""(?ix) ^ \W* (?:
-      (?: please\W+ )? (?: remember | (?: do \s not | don['’]?t ) \s forget | keep \s in \s mind | note | save \s this )
-          (?: \s+ (?: that | this | the \s following ) \b \W* | \s* : \s* )
-    | (?: bitte \s )? (?: merk | merke ) \s dir (?: \s bitte )? \W* (?: dass \b )? \W*
-    | (?: bitte \s )? denk (?: e )? \s (?: bitte \s )? daran \W* dass \b
-    | (?: souviens-toi | rappelle-toi | retiens | note | n'oublie \s pas ) \s+ (?: bien \s )? (?: que \b | qu['’] )
-    | (?: recuerda | no \s olvides | anota ) \s+ que \b
-    | (?: lembre-se | lembra-te | não \s esqueças? | anota ) \s+ (?: de \s+ )? que \b
-    | (?: ricorda(?:ti)? | non \s dimenticare ) \s+ (?: di \s+ )? che \b
-    | (?: пожалуйста \W+ )? (?: запомни(?:те)? | не \s забудь(?:те)? ) \s* (?: [,:]? \s* что \b | [:,] )
-    | (?: تذكر | تذكّر | لا \s تنس ) \s+ (?: أن \b | أنّ \b | : | أني \b | أنني \b)
-    | (?: 请 | 請 | 帮我 | 幫我 | 请帮我 | 請幫我 )? (?: 记住 | 記住 | 记下来? | 記下來? | 别忘了? | 別忘了? ) [，,：:\s]*
-    ) \s* (?P<what> \S .* ) $""",
-    re.DOTALL,
+    r"""(?ix) \W*+ (?:
+      (?: please\W++ | (?: can | could | would | will ) \s you \s (?: please \s )? )?
+          (?: remember | note | save | keep | store ) (?: \s (?: this | that | it ))? \s for \s later \b \W*+
+    | (?: bitte \s )? (?: merke? \s dir | speichere? | hebe? ) \s das \s (?: bitte \s )? für \s später (?: \s auf )? \b \W*+
+    | (?: garde | retiens ) \s (?: ça | cela ) \s pour \s plus \s tard \b \W*+
+    | guarda \s (?: esto | eso ) \s para \s (?: más \s tarde | después | luego ) \b \W*+
+    | (?: please\W++ )? (?: remember | (?: do \s not | don['’]?t ) \s forget | keep \s in \s mind | note | save \s this )
+          (?: \s++ (?: that | this | the \s following ) \b \W*+ | \s*+ : )
+    | (?: bitte \s )? (?: merk | merke ) \s dir (?: \s bitte )? \W*+ (?: dass \b )? \W*+
+    | (?: bitte \s )? denk (?: e )? \s (?: bitte \s )? daran \W*+ dass \b
+    | (?: souviens-toi | rappelle-toi | retiens | note | n'oublie \s pas ) \s++ (?: bien \s )? (?: que \b | qu['’] )
+    | (?: recuerda | no \s olvides | anota ) \s++ que \b
+    | (?: lembre-se | lembra-te | não \s esqueças? | anota ) \s++ (?: de \s++ )? que \b
+    | (?: ricorda(?:ti)? | non \s dimenticare ) \s++ (?: di \s++ )? che \b
+    | (?: пожалуйста \W++ )? (?: запомни(?:те)? | не \s забудь(?:те)? ) \s*+ (?: (?: [,:] \s*+ )? что \b | [:,] )
+    | (?: تذكر | تذكّر | لا \s تنس ) \s++ (?: أن \b | أنّ \b | : | أني \b | أنني \b)
+    | (?: 请 | 請 | 帮我 | 幫我 | 请帮我 | 請幫我 )? (?: 记住 | 記住 | 记下来? | 記下來? | 别忘了? | 別忘了? ) [，,：:\s]*+
+    )"""
 )
 _ENDS = re.compile(
-    r"""(?x) ^ \W* (?P<what> .*? \S ) (?:
-      \s* (?: という\s?こと | こと | の )? を? \s* (?: 覚えて (?:おいて)? | 忘れないで ) (?: ください | 下さい | ね )?
-    | (?: (?: 라는 | 다는 | 는 )? \s? (?: 것 | 걸 | 점 )? [을를]? \s* ) 기억해 \s? (?: 줘 | 주세요 | 둬 | 두세요 )?
-    ) \W* $""",
-    re.DOTALL,
+    r"""(?x) (?:
+      (?: という\s?こと | こと | の )? を? \s{0,3} (?: 覚えて (?:おいて)? | 忘れないで ) (?: ください | 下さい | ね )?
+    | (?: (?: 라는 | 다는 | 는 )? \s? (?: 것 | 걸 | 점 )? [을를]? \s{0,3} ) 기억해 \s? (?: 줘 | 주세요 | 둬 | 두세요 )?
+    ) \W*+ $"""
 )
-_QUESTION = re.compile(r"[?？؟]\W*$")
+# An order behind what is meant, a sentence or a clause of its own.
+_BEHIND = re.compile(
+    r"""(?ix) (?: (?<= [.!…)”"\n。！] ) | [,;:，；：] | \s [–—-] ) \s{0,9}+ (?:
+      (?: (?: please | and | so | now | okay | ok | just ) \W++ ){0,3} (?:
+          (?: remember | (?: do \s not | don['’]?t ) \s forget ) \s (?: this | that | it ) (?: \s for \s later )?
+        | (?: save | keep | store ) \s (?: this | that | it ) \s for \s later
+        | keep \s (?: this | that | it ) \s in \s mind ) (?: \W++ please )?
+    | (?: bitte \s )? merke? \s dir \s das (?: \s bitte )? (?: \s für \s später )?
+    | (?: bitte \s )? (?: hebe? | speichere? ) \s das \s (?: bitte \s )? für \s später (?: \s auf )?
+    | retiens (?: -le | -la | \s ça | \s cela ) | (?: garde | retiens ) \s (?: ça | cela ) \s pour \s plus \s tard
+    | recuérdalo | recuerda \s esto | guarda \s (?: esto | eso ) \s para \s (?: más \s tarde | después | luego )
+    | (?: 请 | 請 | 帮我 | 请帮我 )? (?: 记住 | 記住 | 记下 | 別忘了 | 别忘了 ) (?: 这个 | 這個 | 这一点 | 这件事 | 这些 )?
+    ) \W*+ $"""
+)
+_LONGEST = 120
+"""Characters at the end of a message that are looked at: the longest order there, with what stands before and after it."""
+_QUESTION = re.compile(r"[?？؟][^\w?？؟]*+$")
+_UNSAID = re.compile(r"\W*+")
 
 LEAST = 3
 """Characters of what is worth remembering."""
@@ -39,8 +59,16 @@ LEAST = 3
 
 def to_remember(message: str) -> str | None:
     """What a message asks to be remembered; None if it asks for something else."""
-    if _QUESTION.search(message):
+    message = message.rstrip()
+    tail = max(0, len(message) - _LONGEST)
+    if _QUESTION.search(message, tail):
         return None
-    found = _BEGINS.match(message) or _ENDS.match(message)
-    what = found["what"].strip() if found else ""
-    return what if len(what) >= LEAST else None
+    if (found := _BEGINS.match(message)) and (after := message[found.end() :].strip()):
+        what = after
+    elif found := _ENDS.search(message, tail):
+        what = _UNSAID.sub("", message[: found.start()], count=1).strip()
+    elif found := _BEHIND.search(message, tail):
+        what = message[: found.start()].strip()
+    else:
+        return None
+    return what if len(what) >= LEAST and not _QUESTION.search(what, max(0, len(what) - _LONGEST)) else None

@@ -14,18 +14,21 @@ from plugins.memory.words import word_set
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """A chunk that one of the legs found, or that stands beside one.
 
-    `keywords` is the negated bm25 (larger is better, 0 for no match), `phrase` CoPaw's score of the words, `cosine` is None
-    where no vector is known. `bears` are the words of the question that it has, each with the share of the question that it
-    is worth: all of them together are 1. Keys that follow each other in one `note` stand beside each other in it. `named`
-    says that the question has a word of its heading or the name of who speaks in it, `dated` that it was written at the
-    time that the question names, `asks` that it ends as a question. `day` is None for what never grows old. `pieces` are the
-    words of the text with those of its headings, a space between them, as the index has them; `names` are the latter."""
+    `keywords` is the negated bm25 (larger is better, 0 for no match), `phrase` CoPaw's score of the words (for its fusion
+    alone), `cosine` is None where no vector is known. `covered` is the share of the question's words that it has, and 0.2
+    more for all of them in a row; it is worked out for results alone. `bears` are the words of the question that it has,
+    each with the share of the question that it is worth: all of them together are 1. Keys that follow each other in one
+    `note` stand beside each other in it. `named` says that the question has a word of its heading or the name of who speaks
+    in it, `dated` that it was written at the time that the question names, `asks` that it ends as a question. `day` is None
+    for what never grows old. `pieces` are the words of the text with those of its headings, a space between them, as the
+    index has them; `names` are the latter."""
 
     key: int
     note: str = ""
     text: str = ""
     keywords: float = 0.0
     phrase: float = 0.0
+    covered: float = 0.0
     cosine: float | None = None
     bears: frozenset[tuple[str, float]] = frozenset()
     named: bool = False

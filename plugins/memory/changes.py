@@ -25,11 +25,12 @@ class Due(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 class Changes(msgspec.Struct, frozen=True, kw_only=True):
     """What a look at the sources found: how many documents there are by source, which are to be read, which are gone,
-    and what the sources remark."""
+    which are too large, and what the sources remark."""
 
     documents: Counter[str]
     due: tuple[Due, ...]
     gone: tuple[str, ...]
+    large: tuple[str, ...]
     remarks: tuple[str, ...]
 
 
@@ -55,6 +56,7 @@ def changes(index: MemoryBackend, sources: Sequence[Source]) -> Changes:
             if stamps.get(path) != stamp
         ),
         gone=tuple(path for path in known if path not in there),
+        large=tuple(path for _, each in listings for path in each.large),
         remarks=tuple(remark for _, each in listings for remark in each.remarks),
     )
 

@@ -22,7 +22,10 @@ TOKENS = 400
 OVERLAP = 80
 """How much of a chunk's end the next one of the same section begins with."""
 
-_HEADING = re.compile(r"(#{1,6})\s+(.+?)\s*#*\s*$")
+TITLE = 300
+"""Characters of a heading that each chunk below it repeats. A longer heading is found as text, too."""
+
+_HEADING = re.compile(r"(#{1,6})\s++(.+)$")
 _FENCE = re.compile(r"\s{0,3}(```+|~~~+)")
 _MARK = re.compile(r"\s*<!--.*?-->\s*")
 _DAY = re.compile(r"(?:^|/)(\d{4}-\d{2}-\d{2})[^/]*\.md$")
@@ -64,7 +67,9 @@ def day_of(path: str) -> str:
         return ""
 
 
-def chunks_of(path: str, note: str, *, private: bool = False, tokens: int = TOKENS, overlap: int = OVERLAP) -> list[Chunk]:
+def chunks_of(
+    path: str, note: str, *, owner: str = "", private: bool = False, tokens: int = TOKENS, overlap: int = OVERLAP
+) -> list[Chunk]:
     """The chunks of a note, in order. Every line that says something is in at least one, but for what the memory itself
     had given (see `own_lines`)."""
     found: list[Chunk] = []
@@ -75,7 +80,16 @@ def chunks_of(path: str, note: str, *, private: bool = False, tokens: int = TOKE
             if text:
                 first, last = piece[0][0], piece[-1][0]
                 found.append(
-                    Chunk(path=path, first=first, last=last, headings=headings, text=text, day=day, private=private)
+                    Chunk(
+                        path=path,
+                        first=first,
+                        last=last,
+                        headings=headings,
+                        text=text,
+                        day=day,
+                        owner=owner,
+                        private=private,
+                    )
                 )
     return found
 
@@ -92,11 +106,17 @@ def _sections(note: str) -> Iterator[tuple[tuple[str, ...], list[tuple[int, str]
         if heading:
             yield tuple(title for _, title in headings), lines
             headings = [(level, title) for level, title in headings if level < len(heading[1])]
-            headings.append((len(heading[1]), heading[2]))
-            lines = []
+            title = _title(heading[2])
+            headings.append((len(heading[1]), title[:TITLE]))
+            lines = [(number, line)] if len(title) > TITLE else []
         elif not _MARK.fullmatch(line):
             lines.append((number, line))
     yield tuple(title for _, title in headings), lines
+
+
+def _title(text: str) -> str:
+    """Return the text of a heading without the marks that may close it."""
+    return text.rstrip().rstrip("#").rstrip() or "#"
 
 
 def cut(lines: Sequence[tuple[int, str]], tokens: int, overlap: int) -> Iterator[list[tuple[int, str]]]:
@@ -139,12 +159,14 @@ def _fitting(lines: Sequence[tuple[int, str]], tokens: int) -> Iterator[tuple[in
 
 
 def _parts(line: str, tokens: int) -> Iterator[str]:
-    while estimate(line) > tokens:
-        end = max(1, len(line) * tokens // estimate(line))
-        while end > 1 and estimate(line[:end]) > tokens:
+    start, most = 0, max(1, 4 * tokens)  # no estimate has more characters to a token
+    while len(line) - start > most or estimate(line[start:]) > tokens:
+        window = line[start : start + most]
+        end = max(1, len(window) * tokens // max(tokens, estimate(window)))
+        while end > 1 and estimate(window[:end]) > tokens:
             end = end * 9 // 10
-        space = line.rfind(" ", end // 2, end)
+        space = window.rfind(" ", end // 2, end)
         end = space + 1 if space > 0 else end
-        yield line[:end]
-        line = line[end:]
-    yield line
+        yield window[:end]
+        start += end
+    yield line[start:]

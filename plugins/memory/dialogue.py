@@ -8,7 +8,7 @@ Pure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
@@ -21,6 +21,8 @@ from sessions.events import (
     ModelReplied,
     Recorded,
     SessionClosed,
+    SessionForked,
+    TurnEnded,
     TurnJoined,
     TurnStarted,
     kind_of,
@@ -37,19 +39,31 @@ QUESTION = 80
 """Characters of the question that stand over the later chunks of a long exchange."""
 
 TELLING = frozenset(
-    kind_of(kind) for kind in (MessageReceived, TurnStarted, TurnJoined, ModelReplied, CommandAnswered, SessionClosed)
+    kind_of(kind)
+    for kind in (
+        MessageReceived,
+        TurnStarted,
+        TurnJoined,
+        ModelReplied,
+        TurnEnded,
+        CommandAnswered,
+        SessionClosed,
+        SessionForked,
+    )
 )
 """The kinds of events that `said_in` looks at."""
 
 
 class Said(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that was said: the seq and the time of the event, who said it, and whether others read along."""
+    """Something that was said: the seq and the time of the event, who said it, whether others read along, and whether the
+    turn that took it ended without an answer."""
 
     seq: int
     at: datetime
     speaker: str
     text: str
     group: bool = False
+    unanswered: bool = False
 
     @property
     def asks(self) -> bool:
@@ -66,29 +80,56 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def said_in(events: Iterable[Recorded]) -> tuple[list[Said], bool]:
-    """What was said, in the order in which it was, up to the first message that no turn has taken yet; and whether there is
-    such a one. Nothing is known to be said in a group before a message there says so."""
+    """What was said, in the order in which it was, up to the first message that no turn has answered or given up yet; and
+    whether there is such a one. Nothing is known to be said in a group before a message there says so."""
     said: list[Said] = []
     waiting: dict[int, Said] = {}
+    asked: dict[int, Said] = {}  # what the running turn has taken, and has not answered
     group = False
     for recorded in events:
         match recorded.event:
             case MessageReceived() as message:
                 group = message.chat == "group"
                 waiting[recorded.seq] = _said(recorded, message.sender, message.text, group)
-            case TurnStarted(takes=takes) | TurnJoined(takes=takes):
-                said += [taken for seq in takes if (taken := waiting.pop(seq, None))]
-            case ModelReplied(text=text):
-                said.append(_said(recorded, ASSISTANT, text, group))
+            case TurnStarted(takes=takes):
+                said += _given_up(asked)
+                asked = {seq: taken for seq in takes if (taken := waiting.pop(seq, None))}
+            case TurnJoined(takes=takes):
+                asked |= {seq: taken for seq in takes if (taken := waiting.pop(seq, None))}
+            case ModelReplied(text=text) if text.strip():
+                said += [*asked.values(), _said(recorded, ASSISTANT, text, group)]
+                asked = {}
+            case TurnEnded():
+                said += _given_up(asked)
+                asked = {}
             case CommandAnswered(answers=seq):
                 waiting.pop(seq, None)
-            case SessionClosed():
-                waiting.clear()  # what is left is the command that closed it
+            case SessionClosed() | SessionForked():
+                waiting.clear()  # what is left is the command that closed it, or waits in the session that was forked
             case _:
                 pass
-    end = min(waiting, default=None)
+    end = min((*waiting, *asked), default=None)
     told = sorted((each for each in said if each.text), key=lambda each: each.seq)
     return [each for each in told if end is None or each.seq < end], end is not None
+
+
+def _given_up(asked: Mapping[int, Said]) -> list[Said]:
+    """The messages of a turn that ended without an answer to them."""
+    return [msgspec.structs.replace(each, unanswered=True) for each in asked.values()]
+
+
+def only_asks(chunk: Chunk, question: str) -> bool:
+    """Return True if a chunk of a session says nothing but what the question says: it was asked before, and not answered."""
+    if chunk.source != "sessions" or ASSISTANT in chunk.senders:
+        return False
+    lines, asked = chunk.text.split("\n"), _plain(question)
+    for speaker in chunk.senders:
+        lines = [line.removeprefix(f"{speaker}: ") for line in lines]
+    return all(_plain(line) in asked for line in lines)
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.casefold().split())
 
 
 def _said(recorded: Recorded, speaker: str, text: str, group: bool) -> Said:
@@ -108,10 +149,10 @@ def chunks_of_dialogue(
 
 
 def _exchanges(said: Sequence[Said]) -> Iterator[list[Said]]:
-    """What a person said with the answers to it."""
+    """What a person said with the answers to it; what was not answered is one by itself."""
     exchange: list[Said] = []
     for each in said:
-        if each.asks and exchange and not exchange[-1].asks:
+        if each.asks and exchange and (not exchange[-1].asks or exchange[-1].unanswered or each.unanswered):
             yield exchange
             exchange = []
         exchange.append(each)
@@ -127,6 +168,7 @@ def _groups(said: Sequence[Said], day: Callable[[datetime], str]) -> Iterator[li
         first = exchange[0]
         cost = sum(estimate(line) for each in exchange for _, line in _lines(each))
         alike = bool(group) and (day(group[0].at), group[0].group) == (day(first.at), first.group)
+        alike = alike and not (group[-1].unanswered or first.unanswered)
         if group and not (alike and size + cost <= JOINED):
             yield group
             group, size = [], 0

@@ -16,10 +16,11 @@ from plugins.memory.notes import is_note
 from plugins.memory.scope import Scope
 from plugins.memory.sources import Listing, Reading
 from plugins.memory.watching import Places
+from plugins.workspace import EVERYBODY, OWNER, belongs_to
 
 
 class ExtraNotes:
-    """What lies at further paths, which may change while it runs; those of the workspace's own notes are left to these."""
+    """What lies at further paths, which may change while it runs, but for the workspace's own notes and persons' files."""
 
     name = "extra"
 
@@ -48,7 +49,7 @@ class ExtraNotes:
                 path, (stamp, size) = self._called(place), stamp_of(place)
                 if size > LARGEST:
                     remarks.append(f"{path} is larger than {LARGEST >> 20} MiB and is not indexed.")
-                elif stamp and not is_note(path):
+                elif stamp and not _is_elsewhere(path):
                     stamps[path] = stamp
         return Listing(stamps=stamps, remarks=tuple(remarks))
 
@@ -65,7 +66,7 @@ class ExtraNotes:
 
     def excerpt(self, path: str, first: int, lines: int, scope: Scope) -> str | None:
         """See `Source`."""
-        if "\0" in path or is_note(path) or self._root_of(path) is None:
+        if "\0" in path or _is_elsewhere(path) or self._root_of(path) is None:
             return None
         return some_lines(self._text(path) or "", first, lines)
 
@@ -87,6 +88,11 @@ class ExtraNotes:
             if is_markdown(place.name) and not hidden and not _unusable(root):
                 return root
         return None
+
+
+def _is_elsewhere(path: str) -> bool:
+    """Whether a file is left to the notes, or is one person's own."""
+    return is_note(path) or belongs_to(tuple(path.split("/"))) not in (OWNER, EVERYBODY)
 
 
 def _unusable(root: Path) -> str:

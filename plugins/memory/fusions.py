@@ -13,6 +13,8 @@ from plugins.memory.settings import Fusion
 RRF_DAMPING = 60
 """The k of reciprocal rank fusion (Cormack, Clarke and Büttcher, SIGIR 2009)."""
 
+_AROUND = ".,;:!?…\"'“”‘’()[]{}<>«»。，！？；：、（）「」"
+
 LARGEST = 1e9
 """The largest bm25 that is believed."""
 
@@ -49,7 +51,7 @@ def _openclaw(candidates: Sequence[Candidate], rules: Rules) -> Parts:
 
 
 def _copaw(candidates: Sequence[Candidate], rules: Rules) -> Parts:
-    """CoPaw's: the cosine as it is, and the share of the question's words that the text has."""
+    """CoPaw's: the cosine as it is, and the share of the question's terms that the text has."""
     vector, text = weights(rules)
     return {
         each.key: (Part("meaning", max(0.0, each.cosine or 0.0), vector), Part("share of the words", each.phrase, text))
@@ -86,6 +88,12 @@ def weights(rules: Rules) -> tuple[float, float]:
     return (rules.vector_weight / whole, rules.text_weight / whole) if whole > 0 else (0.5, 0.5)
 
 
+def typed_terms(question: str) -> list[str]:
+    """Return the terms of a question as CoPaw counts them: what stands between spaces, here without the punctuation around
+    it."""
+    return [term for each in question.split() if (term := each.strip(_AROUND))] or question.split()
+
+
 def phrase_score(terms: Sequence[str], phrase: str, text: str) -> float:
     """CoPaw's keyword score: the share of the terms that the text contains, 0.2 more if it contains a phrase of several
     words as a whole; at most 1. Case does not matter."""
@@ -93,5 +101,5 @@ def phrase_score(terms: Sequence[str], phrase: str, text: str) -> float:
     if not terms:
         return 0.0
     hits = sum(term.casefold() in there for term in terms) / len(terms)
-    whole = 0.2 if len(terms) > 1 and phrase.casefold() in there else 0.0
+    whole = 0.2 if len(terms) > 1 and phrase.casefold().strip(_AROUND) in there else 0.0
     return min(1.0, hits + whole)

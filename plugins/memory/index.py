@@ -23,6 +23,7 @@ from plugins.memory.soundness import is_sealed, is_sound, say_closed, sum_of
 from plugins.memory.tables import open_tables
 from plugins.memory.vectors import Vectors, vectors_in
 from plugins.memory.words import indexed
+from sessions.sqlite import lacks_full_text
 
 _HEADINGS = msgspec.json.Decoder(tuple[str, ...])
 _COLUMNS = ("path", "source", "first", "last", "headings", "text", "day", "owner", "senders", "private")
@@ -40,7 +41,7 @@ class MemoryIndex:
     @classmethod
     def why_not(cls) -> str:
         """See `MemoryBackend`."""
-        return ""
+        return lacks_full_text()
 
     def __init__(self, path: Path) -> None:
         self._path = path

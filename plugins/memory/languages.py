@@ -12,6 +12,7 @@ from functools import lru_cache
 from importlib import import_module
 from typing import Any
 
+from plugins.bounded_cache import bounded_cache
 from plugins.memory.spelling import alike, plain
 
 
@@ -125,7 +126,7 @@ def idle(language: str) -> frozenset[str]:
     return _LATIN[language] | _OTHERS
 
 
-@lru_cache(20_000)
+@bounded_cache(20_000)
 def stem(word: str, language: str) -> str:
     """The stem of a word in lower case: by its script, or by the language that its text is written in."""
     named = (name for script, name in _SCRIPTS if script.search(word))

@@ -17,7 +17,8 @@ import msgspec
 from plugins.embedding import EmbeddingProvider, Purpose
 from plugins.errors import ProviderError
 from plugins.memory.errors import IndexRenewed, IndexUnusable
-from plugins.memory.remarks import nothing_found, remarks_on
+from plugins.memory.notes import Notes
+from plugins.memory.remarks import nothing_found, remarks_on, without_vectors
 from plugins.memory.scope import Scope
 from plugins.memory.settings import NONE, MemoryKeys
 from plugins.memory.sources import Source
@@ -36,6 +37,9 @@ PATIENCE = 1.0
 
 RENEWAL_PATIENCE = 5.0
 """The same where the index is just begun, so that there is nothing else to search in."""
+
+QUERY = 2000
+"""Characters of what is searched for. Each word of a query is looked up."""
 
 FEW = 500
 """Documents that are looked at in some milliseconds; where there are more, a search relies on the watching."""
@@ -137,10 +141,17 @@ class Memory:
         """What keeps the index from resting where it should, and notes from being found by their meaning, in sentences."""
         found = [self._opened.trouble] if self._opened and self._opened.trouble else []
         if why := self._upkeep.failing if self.provider() else self.why_nobody():
-            found.append(f"Notes are found by their words alone: {why.rstrip('.')}.")
+            found.append(f"{without_vectors(by_words=self.by_words)}: {why.rstrip('.')}.")
+        if passed_over := self._keys().embedding.passed_over(self._providers):
+            found.append(passed_over)
         return found
 
     # --- searching ----------------------------------------------------------------------------------------------------
+
+    @property
+    def by_words(self) -> bool:
+        """Whether notes are searched by their words."""
+        return self._keys().search.keywords
 
     def provider(self) -> EmbeddingProvider | None:
         """Who makes vectors now, None for nobody."""
@@ -156,13 +167,15 @@ class Memory:
         eager: bool = True,
         within: float | None = None,
     ) -> Found:
-        """What the notes in a scope say about something. It waits no longer than `patience` seconds for what has just
-        changed, never for the rest of what is not indexed yet, but says so; one that is not `eager` leaves it to the
-        watching to notice that. The vector of the text is to be there `within` so many seconds (None: whenever it is, 0: not
-        at all), or its words alone count. Raises IndexUnusable."""
+        """What the notes in a scope say about something; of a longer text the first `QUERY` characters count.
+
+        It waits no longer than `patience` seconds for what has just changed, never for the rest of what is not indexed yet,
+        but says so; one that is not `eager` leaves it to the watching to notice that. The vector of the text is to be there
+        `within` so many seconds (None: whenever it is, 0: not at all), or its words alone count. Raises IndexUnusable."""
         await imported()
         from plugins.memory.searching import Question, rules_of, search  # noqa: PLC0415 - not at the start
 
+        text = text[:QUERY]
         await self._look(patience, eager=eager)
         state, keys, today = self._upkeep.state, self._keys().search, self._today()
         identity, vector, missed = await self._vector_of(text, within)
@@ -170,13 +183,15 @@ class Memory:
         rules = rules_of(keys, results, identity.model if identity else "")
 
         def answer(index: MemoryBackend) -> tuple[list[Hit], bool]:
-            hits = search(index, question, rules, multiplier=keys.candidate_multiplier, today=today)
+            found = search(index, question, rules, multiplier=keys.candidate_multiplier, today=today)
+            # An index that was made before notes had owners, or a plugin's that has no eye for them, gives nothing away.
+            hits = [hit for hit in found if hit.chunk.source != Notes.name or scope.reads(hit.chunk.path)]
             return hits, index.searches_vectors
 
         hits, can = await self._read(answer, max(patience, RENEWAL_PATIENCE))
         if vector is not None and not can:
             missed = "there is neither sqlite-vec, which this Python's SQLite cannot load, nor numpy"
-        remarks = remarks_on(state, by_vectors=vector is not None and can, missed=missed, by_words=keys.keywords)
+        remarks = remarks_on(state, scope, by_vectors=vector is not None and can, missed=missed, by_words=keys.keywords)
         remarks += self.troubles()
         return Found(hits=tuple(hits), remarks=(*remarks, *(() if hits else [nothing_found(self._upkeep.state, scope)])))
 

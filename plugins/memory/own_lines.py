@@ -6,6 +6,7 @@ It would be found beside what it was copied from, be recalled instead of it, and
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Sequence
 
 from sessions.recalled import ABOUT
@@ -13,7 +14,7 @@ from sessions.recalled import ABOUT
 _MARKED = re.compile(r"\[([0-9a-f]{8})\] (?:(end|the record ends)$|the record begins$|.*:$)")
 """A line by which something is fenced for a model: as it begins, and as it ends."""
 
-_CITED = re.compile(r"\[[0-9a-f]{8}\] .+#L[0-9]+-L[0-9]+(?: \(.*\))?:$")
+_CITED = re.compile(r"\[[0-9a-f]{8}\] (?:.+#L[0-9]{1,9}-L[0-9]{1,9}:$|(?>.+?#L[0-9]{1,9}-L[0-9]{1,9} \().*\):$)")
 _RETURNED = re.compile(r'"citation": ?"[^"]+#L[0-9]+-L[0-9]+"')
 """What `memory_search` returns."""
 
@@ -29,7 +30,9 @@ def own_lines(text: str) -> list[tuple[int, str]]:
     for number, line in enumerate(lines, 1):
         mark = _MARKED.match(line.strip())
         if mark and not mark[2] and number > until:
-            until = next((end for end in ends.get(mark[1], ()) if end > number), until)
+            its = ends.get(mark[1], [])
+            following = bisect_right(its, number)
+            until = its[following] if following < len(its) else until
         if number > until and not _is_given(line):
             kept.append((number, line))
     return kept

@@ -24,7 +24,9 @@ _MONTHS = {
     if name != "-"
 }
 _ISO = re.compile(r"\b((?:19|20)\d\d)-(\d{1,2})(?:-(\d{1,2}))?\b")
-_HAN = re.compile(r"(?:((?:19|20)\d\d)\s*[年년]\s*)?(?:(\d{1,2})\s*[月월])?(?:\s*(\d{1,2})\s*[日号일])?")
+_HAN = re.compile(
+    r"(?=\d)(?:((?:19|20)\d\d)\s{0,3}[年년]\s{0,3})?(?:(\d{1,2})\s{0,3}[月월])?(?:\s{0,3}(\d{1,2})\s{0,3}[日号일])?"
+)
 _WORD = re.compile(r"[^\W_]+")
 _DAY = re.compile(r"(\d{1,2})(?:st|nd|rd|th)?")
 _YEAR = re.compile(r"(?:19|20)\d\d")
@@ -43,6 +45,7 @@ _DAYS_AGO = {
     "昨天": 1,
     "昨日": 1,
 }
+_NAMED_DAY = re.compile(r"\b(?:today|heute|yesterday|gestern|hier|ayer)\b|今天|今日|昨天|昨日")
 _AGO = re.compile(r"\b(\d{1,3}|a|one|two|three|four|five|six)\s+(day|week|month|year)s?\s+ago\b")
 _NUMBERS = {"a": 1, "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6}
 _RELATIVE = re.compile(r"\b(last|this)\s+(week|month|year)\b|([上这這本])(?:个|個)?(周|週|月)|(去年)|(今年)")
@@ -105,10 +108,9 @@ def _spelt(question: str) -> Period | None:
 
 
 def _relative(question: str, today: date) -> Period | None:
-    for word, days in _DAYS_AGO.items():
-        if re.search(rf"\b{word}\b", question) or (not word.isascii() and word in question):
-            day = today - timedelta(days=days)
-            return Period(first=day, last=day)
+    if found := _NAMED_DAY.search(question):
+        day = today - timedelta(days=_DAYS_AGO[found[0]])
+        return Period(first=day, last=day)
     if found := _AGO.search(question):
         return _before(today, int(_NUMBERS.get(found[1]) or found[1]), found[2])
     found = _RELATIVE.search(question)

@@ -37,8 +37,8 @@ def is_relevant(hit: Hit, near: float | None) -> bool:
     on it does, None if that is not known."""
     found = hit.ranked.candidate
     if found.cosine is None or near is None:
-        return found.phrase >= COVERED_ALONE
-    return found.cosine >= near or found.phrase >= COVERED
+        return found.covered >= COVERED_ALONE
+    return found.cosine >= near or found.covered >= COVERED
 
 
 def chosen(

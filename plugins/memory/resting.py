@@ -1,4 +1,5 @@
-"""Where the index rests now: in the backend that the configuration names, or in SQLite while that one cannot be used."""
+"""Where the index rests now: in the backend that the configuration names, or in SQLite while that one cannot be used; and in
+the backend `local` where SQLite has no full-text search."""
 
 from __future__ import annotations
 
@@ -15,8 +16,12 @@ from plugins.memory.backend import MemoryBackend
 from plugins.memory.errors import BackendFailed, IndexRenewed, IndexUnusable
 from plugins.memory.settings import SQLITE
 from plugins.strangers import failure_of, words_of
+from sessions.sqlite import lacks_full_text
 
 T = TypeVar("T")
+
+LOCAL = "local"
+"""The backend that needs neither SQLite nor anything else."""
 
 Kinds: TypeAlias = Mapping[str, type[MemoryBackend]]
 
@@ -149,14 +154,13 @@ class Resting:
             if self._opened is None or meant != self._meant:
                 await self.close()
                 self._meant, self.trouble = meant, ""
-                if why_not := self._why_not(meant):
-                    self._tell(why_not)
-                self._opened = self._in_sqlite() if why_not or meant == SQLITE else self._alone(meant)
+                why_not = self._why_not(meant)
+                self._opened = self._instead(why_not) if why_not else self._in(meant)
             return self._opened
 
     def _why_not(self, name: str) -> str:
         if name == SQLITE:
-            return ""
+            return lacks_full_text()
         kinds = self._kinds()
         return kinds[name].why_not() if name in kinds else "no plugin provides it"
 
@@ -164,18 +168,23 @@ class Resting:
         async with self._choosing:
             if self._opened is failing:  # else another has seen it already
                 await self.close()
-                self._tell(str(failed))
-                self._opened = self._in_sqlite()
+                self._opened = self._instead(str(failed))
         return IndexRenewed()
 
-    def _tell(self, why: str) -> None:
-        self.trouble = f"The memory rests in {SQLITE}, not in {self._meant}, which cannot be used: {why}."
-        structlog.get_logger("exuvia").warning("memory_backend_unusable", backend=self._meant, reason=why)
+    def _instead(self, why: str) -> Opened:
+        """Where it rests while the backend that is meant cannot be used."""
+        name = LOCAL if lacks_full_text() else SQLITE
+        self.trouble = f"The memory rests in {name}, not in {self._meant}, which cannot be used: {why}."
+        structlog.get_logger("exuvia").warning("memory_backend_unusable", backend=self._meant, instead=name, reason=why)
+        return self._in(name)
 
-    def _alone(self, name: str) -> Opened:
+    def _in(self, name: str) -> Opened:
+        if name == SQLITE:
+            from plugins.memory.index_file import IndexFile  # noqa: PLC0415 - not at the start
+
+            return IndexFile(self._place)
+        if name == LOCAL:
+            from plugins.memory.backends.local import LocalBackend  # noqa: PLC0415 - as above
+
+            return Alone(LocalBackend, self._place.with_suffix(f".{name}"))
         return Alone(self._kinds()[name], self._place.with_suffix(f".{name}"))
-
-    def _in_sqlite(self) -> Opened:
-        from plugins.memory.index_file import IndexFile  # noqa: PLC0415 - not at the start
-
-        return IndexFile(self._place)

@@ -7,6 +7,7 @@ from datetime import date
 import msgspec
 
 from plugins.memory.chunks import Chunk
+from plugins.workspace import EVERYBODY, belongs_to, is_private
 
 
 class Scope(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,6 +35,12 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
             and (self.sender is None or self.sender.lower() in map(str.lower, chunk.senders))
             and (self.shown is None or chunk.path != self.shown[0] or chunk.first < self.shown[1])
         )
+
+    def reads(self, path: str) -> bool:
+        """Whether a note at this path below the workspace may be shown."""
+        parts = tuple(path.split("/"))
+        owned = self.owners is None or belongs_to(parts) in {EVERYBODY, *self.owners}
+        return owned and (self.private or not is_private(parts))
 
     def condition(self) -> tuple[str, tuple[str | int, ...]]:
         """The scope as a condition of SQL on the table `chunks`, and its parameters; the condition is empty where

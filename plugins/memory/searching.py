@@ -6,19 +6,20 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from datetime import date
-from functools import lru_cache
 
 import msgspec
 
+from plugins.bounded_cache import bounded_cache
 from plugins.memory.backend import Identity, MemoryBackend
 from plugins.memory.candidates import Candidate, Ranked, Rules
 from plugins.memory.chunks import Chunk
-from plugins.memory.fusions import phrase_score
+from plugins.memory.dialogue import only_asks
+from plugins.memory.fusions import phrase_score, typed_terms
 from plugins.memory.periods import named_period
 from plugins.memory.ranking import rank
 from plugins.memory.scope import EVERYTHING, Scope
-from plugins.memory.settings import SearchKeys
-from plugins.memory.strength import meaning_of
+from plugins.memory.settings import Fusion, SearchKeys
+from plugins.memory.strength import meaning_of, unrelated_up_to
 from plugins.memory.words import language_in, sought, words_in
 
 MOST_CANDIDATES = 200
@@ -30,7 +31,7 @@ BESIDE = 2
 QUESTION_MARKS = ("?", "？", "؟")
 """With what a question ends."""
 
-_SPEAKER = re.compile(r"^[\s*_>-]*([^\W\d_][\w .'’-]{0,40})[*_]*[:：]", re.MULTILINE)
+_SPEAKER = re.compile(r"^[ \t*_>-]*+([^\W\d_][\w .'’-]{0,40})[*_]{0,3}[:：]", re.MULTILINE)
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,20 +58,17 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
 
 def search(index: MemoryBackend, question: Question, rules: Rules, *, multiplier: int, today: date) -> list[Hit]:
     """What answers the question best, best first. `multiplier` is how many candidates each leg gives for one result."""
-    all_phrases = rules.fusion == "copaw"
     chunks, candidates = found_for(
-        index, question, results=rules.results, multiplier=multiplier, today=today, phrases=all_phrases
+        index, question, results=rules.results, multiplier=multiplier, today=today, fusion=rules.fusion
     )
-    best = rank(candidates, rules, today)
-    if not all_phrases:  # the others do not rank by it, so that it is worked out for what is shown alone
-        terms = sought(question.text) if question.by_words else []
-        best = [_with_phrase(each, terms, question.text) for each in best]
+    terms = sought(question.text) if question.by_words else []
+    best = [_with_covered(each, terms, question.text) for each in rank(candidates, rules, today)]
     return [Hit(chunk=chunks[each.candidate.key], ranked=each) for each in best]
 
 
-def _with_phrase(one: Ranked, terms: Sequence[str], text: str) -> Ranked:
-    phrase = phrase_score(terms, text, one.candidate.text)
-    return msgspec.structs.replace(one, candidate=msgspec.structs.replace(one.candidate, phrase=phrase))
+def _with_covered(one: Ranked, terms: Sequence[str], text: str) -> Ranked:
+    covered = phrase_score(terms, text, one.candidate.text)
+    return msgspec.structs.replace(one, candidate=msgspec.structs.replace(one.candidate, covered=covered))
 
 
 def rules_of(keys: SearchKeys, results: int | None = None, model: str = "") -> Rules:
@@ -82,18 +80,26 @@ def rules_of(keys: SearchKeys, results: int | None = None, model: str = "") -> R
         text_weight=keys.text_weight,
         meaning=meaning_of(model) if keys.meaning is None else keys.meaning,
         min_score=keys.min_score,
-        half_life_days=keys.temporal_decay.half_life_days if keys.temporal_decay.enabled else None,
+        half_life_days=keys.temporal_decay.half_life_days if keys.wants(keys.temporal_decay.enabled) else None,
         decay_share=keys.temporal_decay.taken(keys.fusion),
-        mmr_lambda=keys.mmr.weight if keys.mmr.enabled else None,
+        mmr_lambda=keys.mmr.weight if keys.wants(keys.mmr.enabled) else None,
     )
 
 
 def found_for(
-    index: MemoryBackend, question: Question, *, results: int, multiplier: int, today: date, phrases: bool = True
+    index: MemoryBackend,
+    question: Question,
+    *,
+    results: int,
+    multiplier: int,
+    today: date,
+    fusion: Fusion = "measured",
 ) -> tuple[dict[int, Chunk], list[Candidate]]:
-    """What is looked at for so many results: the chunks of both legs and those beside them, by their keys, and the same as
-    candidates to be ranked. Without `phrases` CoPaw's score is left out."""
+    """What is looked at for so many results by this fusion: the chunks of both legs and those beside them, by their keys,
+    and the same as candidates to be ranked."""
     limit = min(MOST_CANDIDATES, max(1, results * multiplier))
+    if fusion == "copaw":
+        return _as_in_copaw(index, question, limit)
     asked = sought(question.text)
     terms = asked if question.by_words else []
     scope = question.scope
@@ -105,6 +111,7 @@ def found_for(
         found |= cosines.keys()
     # What stands beside a hit may be the answer, or says what it is about.
     chunks = index.chunks(found | index.beside(found, BESIDE), scope)
+    chunks = {key: chunk for key, chunk in chunks.items() if not only_asks(chunk, question.text)}
     if question.identity and question.vector is not None:
         # What only its words found has a cosine too: the true one, not zero.
         cosines |= index.cosines(question.identity, question.vector, chunks.keys() - cosines.keys())
@@ -122,7 +129,6 @@ def found_for(
                 note=chunk.path,
                 text=chunk.text,
                 keywords=keywords.get(key, 0.0),
-                phrase=phrase_score(terms, question.text, chunk.text) if phrases else 0.0,
                 cosine=cosines.get(key),
                 bears=bears.get(key, frozenset()),
                 named=not names.isdisjoint(asked),
@@ -133,7 +139,54 @@ def found_for(
                 names=names,
             )
         )
-    return chunks, candidates
+    related = _in_common(candidates, unrelated_up_to(question.identity.model if question.identity else ""), BESIDE)
+    return {each.key: chunks[each.key] for each in related}, related
+
+
+def _in_common(candidates: Sequence[Candidate], unrelated: float, beside: int = 0) -> list[Candidate]:
+    """Those that have a cosine above what is `unrelated`, a word of the question, or stand so near one that has a word."""
+    worded = {
+        each.key: each.note
+        for each in candidates
+        if each.bears or each.keywords > 0 or each.phrase > 0 or each.named or each.dated
+    }
+    near = range(-beside, beside + 1)
+    return [
+        each
+        for each in candidates
+        if (each.cosine or 0.0) > unrelated or any(worded.get(each.key + away) == each.note for away in near)
+    ]
+
+
+def _as_in_copaw(index: MemoryBackend, question: Question, limit: int) -> tuple[dict[int, Chunk], list[Candidate]]:
+    """What CoPaw looks at: the best of each leg by that leg's own score, and nothing beside them. What the vectors did not
+    recall has no cosine, and what the words did not recall none of their score."""
+    words = sought(question.text) if question.by_words else []
+    keywords = index.keywords(words, MOST_CANDIDATES, question.scope) if words else {}
+    cosines: dict[int, float] = {}
+    if question.identity and question.vector is not None:
+        cosines = index.nearest(question.identity, question.vector, limit, question.scope)
+    chunks = index.chunks(keywords.keys() | cosines.keys(), question.scope)
+    chunks = {key: chunk for key, chunk in chunks.items() if not only_asks(chunk, question.text)}
+    terms = typed_terms(question.text) if question.by_words else []
+    phrases = {key: phrase_score(terms, question.text, chunk.text) for key, chunk in chunks.items()}
+    by_words = set(sorted((key for key in phrases if phrases[key]), key=lambda key: (-phrases[key], key))[:limit])
+    recalled = cosines.keys() | by_words
+    chunks = {key: chunk for key, chunk in chunks.items() if key in recalled}
+    candidates = [
+        Candidate(
+            key=key,
+            note=chunk.path,
+            text=chunk.text,
+            keywords=keywords.get(key, 0.0),
+            phrase=phrases[key] if key in by_words else 0.0,
+            cosine=cosines.get(key),
+            day=date.fromisoformat(chunk.day) if chunk.day else None,
+        )
+        for key, chunk in chunks.items()
+    ]
+    related = _in_common(candidates, 0.0)
+    return {each.key: chunks[each.key] for each in related}, related
 
 
 def _bearing(
@@ -157,7 +210,7 @@ def _names(chunk: Chunk, language: str) -> frozenset[str]:
     return _words_of("\n".join((*chunk.headings, *chunk.senders, *told)), language)
 
 
-@lru_cache(2000)
+@bounded_cache(2000)
 def _words_of(names: str, language: str) -> frozenset[str]:
     """Many chunks stand under the same headings."""
     return words_in(names, language)

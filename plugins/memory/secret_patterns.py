@@ -32,11 +32,15 @@ _REFERENCE = re.compile(r"(?:env|file|credential):|\$|[<{\[(*]|(.)\1{5}")
 """How what stands for a secret begins: a place where it is kept, a variable, a gap to fill in, stars."""
 
 
+SHORTEST = 11
+"""Characters of the shortest line with a secret: `密码:` and eight more."""
+
+
 def likely_secrets(text: str) -> Iterator[tuple[int, str]]:
     """The lines of a text, counted from 1, on which something looks like a secret, each with the name of what it looks like;
     of several on a line the first in the order above."""
     for number, line in enumerate(text.split("\n"), 1):
-        for name, pattern in _COMPILED.items():
+        for name, pattern in _COMPILED.items() if len(line) >= SHORTEST else ():
             if any(_is_likely(found) for found in pattern.finditer(line)):
                 yield number, name
                 break

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 import msgspec
 
+from plugins.addresses import ServerAddress, web_fault
 from plugins.embedding import EmbeddingProvider
 from plugins.facts.settings import FactKeys
 from plugins.secrets import Secret
@@ -29,6 +31,9 @@ COMPATIBLE = "openai"
 LOCAL = "local"
 """The provider that runs a model on this machine."""
 
+SPELLED = "ollama"
+"""The provider whose server may be named without a scheme."""
+
 P = TypeVar("P", bound=EmbeddingProvider)
 
 _Text = Annotated[str, msgspec.Meta(min_length=1)]
@@ -45,7 +50,7 @@ class EmbeddingKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     provider: _Text = AUTO
     model: _Text | None = None
     local_model_path: _Text | None = None
-    base_url: _Text | None = None
+    base_url: ServerAddress | None = None
     api_key: Secret | None = None
     headers: dict[str, Secret] = {}
     dimensions: Annotated[int, msgspec.Meta(ge=1, le=8192)] | None = None
@@ -56,6 +61,8 @@ class EmbeddingKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     def __post_init__(self) -> None:
         if self.provider == AUTO and self.wanted is None and (self.model or self.dimensions or self.headers):
             raise ValueError("must name its provider where it says a model, dimensions or headers")
+        if self.provider != SPELLED and web_fault(self.base_url or ""):
+            raise ValueError("must have a base_url that begins with http:// or https://")
 
     @property
     def wanted(self) -> str | None:
@@ -67,24 +74,53 @@ class EmbeddingKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             return LOCAL
         return COMPATIBLE if self.api_key or self.base_url else None
 
+    @property
+    def _is_followed(self) -> bool:
+        """Whether others come after the one that is `wanted`: behind a model file that may not be there."""
+        return self.provider == AUTO and bool(self.local_model_path)
+
+    @property
+    def _is_account(self) -> bool:
+        """Whether this has an account."""
+        return bool(self.api_key or self.base_url)
+
     def chosen(self, providers: Mapping[str, P]) -> P | None:
-        """Who makes vectors, of those that there are, in the order in which they are asked; None for nobody."""
-        meant = (provider for name, provider in providers.items() if self.wanted in (name, None))
+        """Who makes vectors, of those that there are, in the order in which they are asked; None for nobody. Behind a model
+        file it is the account, if there is one, or else whoever can."""
+        wanted: tuple[str | None, ...] = (self.wanted,)
+        if self._is_followed:
+            wanted = (LOCAL, COMPATIBLE) if self._is_account else (None,)
+        meant = (provider for name, provider in providers.items() if None in wanted or name in wanted)
         return next((provider for provider in meant if provider.model()), None)
 
     def meant_for(self, name: str) -> EmbeddingKeys:
         """What of this a provider learns: nobody is given another's key, address or model."""
-        if self.wanted == name:
+        nobodys: dict[str, Any] = dict.fromkeys(("model", "base_url", "api_key", "dimensions"), None) | {"headers": {}}
+        if self._is_followed and self._is_account:
+            if name == LOCAL:  # named, so that no other model of this machine comes before the account
+                return msgspec.structs.replace(self, provider=LOCAL, **nobodys)
+            if name == COMPATIBLE:
+                return msgspec.structs.replace(self, local_model_path=None)
+        elif self.wanted == name:
             return self
-        none: dict[str, Any] = dict.fromkeys(("model", "local_model_path", "base_url", "api_key", "dimensions"))
-        return msgspec.structs.replace(self, provider=AUTO, headers={}, **none)
+        return msgspec.structs.replace(self, provider=AUTO, local_model_path=None, **nobodys)
+
+    def passed_over(self, providers: Mapping[str, EmbeddingProvider]) -> str:
+        """Return a sentence if a configured model file cannot be used and another model makes the vectors, else ""."""
+        if not self._is_followed:
+            return ""
+        used, local = self.chosen(providers), providers.get(LOCAL)
+        if used is None or (used is local and used.model() == Path(self.local_model_path or "").stem.lower()):
+            return ""
+        why = local.why() if local else "memory.embedding.local_model_path cannot be used"
+        return f"{why}: vectors are made by {used.name}:{used.model()} until that is mended and the gateway restarts."
 
 
 class DecayKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[memory.search.temporal_decay]`: whether what is old counts less, after how many days half, and how much of a score
     age may take at most: None is what suits the fusion."""
 
-    enabled: bool = True
+    enabled: bool | None = None
     half_life_days: Annotated[float, msgspec.Meta(gt=0)] = 30.0
     share: _Share | None = None
 
@@ -95,9 +131,10 @@ class DecayKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class MMRKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[memory.search.mmr]`: whether near-duplicates make room for others; 1 is relevance alone, 0 diversity alone."""
+    """`[memory.search.mmr]`: whether near-duplicates make room for others, None is what suits the fusion; 1 is relevance
+    alone, 0 diversity alone."""
 
-    enabled: bool = True
+    enabled: bool | None = None
     weight: _Share = msgspec.field(name="lambda", default=0.7)
 
 
@@ -116,6 +153,11 @@ class SearchKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     meaning: Annotated[float, msgspec.Meta(ge=0, le=10)] | None = None
     temporal_decay: DecayKeys = DecayKeys()
     mmr: MMRKeys = MMRKeys()
+
+    def wants(self, enabled: bool | None) -> bool:
+        """Return whether decay or diversity is wanted: CoPaw has neither, so that its fusion has them only if they are asked
+        for."""
+        return self.fusion != "copaw" if enabled is None else enabled
 
 
 class RecallKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

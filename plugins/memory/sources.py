@@ -23,10 +23,11 @@ from plugins.memory.watching import Places
 
 class Listing(msgspec.Struct, frozen=True, kw_only=True):
     """The documents that there are, by their paths, each with a stamp that changes when it is to be read again; and what is
-    to be known about others, in sentences."""
+    to be known about others, in sentences. `large` are the paths of those that are too large to be read."""
 
     stamps: Mapping[str, str]
     remarks: tuple[str, ...] = ()
+    large: tuple[str, ...] = ()
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):

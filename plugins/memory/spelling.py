@@ -14,6 +14,13 @@ _ALIKE = {
     **str.maketrans("أإآٱىیکёЁँ\u05be", "ااااييكеЕं-"),
     **{zero + digit: str(digit) for zero in (0x0660, 0x06F0, 0x0966, 0x09E6, 0x0BE6, 0x0E50) for digit in range(10)},
 }
+MARKS = 30
+"""Marks on one letter that are read, the bound of Unicode's stream-safe text (UAX #15). Normalization sorts them, in time
+that grows with the square of their number, and holds the interpreter meanwhile."""
+
+_MARK = r"(?:[^\w\s\x00-\x7f]|[\uff9e\uff9f])"
+_MARKS = re.compile(f"({_MARK}{{{MARKS}}}){_MARK}++")
+
 _ACCENT = re.compile("[\u0300-\u036f]")
 _LETTERS = str.maketrans({"œ": "oe", "æ": "ae", "ø": "o", "ł": "l", "đ": "d", "ð": "d", "þ": "th", "ı": "i"})
 _SPELT_OUT = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "ø": "oe", "å": "aa"})
@@ -21,18 +28,19 @@ _SPELT_OUT = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "ø": "oe", "å"
 
 def alike(text: str) -> str:
     """The text with one way to write each letter and digit (NFKC and more), and without signs that are left out at will.
-    Upper case stays, and so do accents."""
+    Upper case stays, and so do accents, up to thirty on a letter."""
     if text.isascii():
         return text
     whole = text.encode("utf-8", "replace").decode()  # half of a pair is no character, and SQLite takes none
-    return unicodedata.normalize("NFKC", whole).translate(_ALIKE)
+    return unicodedata.normalize("NFKC", _MARKS.sub(r"\1", whole)).translate(_ALIKE)
 
 
 def plain(word: str) -> str:
     """A word without accents, in the letters of a plain keyboard as far as there are such."""
     if word.isascii():
         return word
-    return unicodedata.normalize("NFC", _ACCENT.sub("", unicodedata.normalize("NFD", word))).translate(_LETTERS)
+    few = _MARKS.sub(r"\1", word) if len(word) > MARKS else word
+    return unicodedata.normalize("NFC", _ACCENT.sub("", unicodedata.normalize("NFD", few))).translate(_LETTERS)
 
 
 def spelt_out(word: str) -> str:

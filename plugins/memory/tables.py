@@ -65,7 +65,7 @@ def open_tables(path: Path) -> tuple[Any, bool]:
     try:
         return _opened(path)
     except Error as error:
-        if "locked" in str(error):
+        if "locked" in str(error) or "unable to open" in str(error):  # that says nothing about the file
             raise
         remove_tables(path)
         return _opened(path)

@@ -12,6 +12,7 @@ from plugins.errors import ToolFailed
 from plugins.memory.errors import IndexUnusable
 from plugins.memory.scope import Scope
 from plugins.tools.changing import convert
+from plugins.workspace import own_note
 from sessions.messages import ToolDefinition
 
 LINES = 400
@@ -132,7 +133,8 @@ class MemoryGet:
         wanted = convert(arguments, GetArguments)
         if self._memory is None:
             raise ToolFailed("There is no memory here.")
-        text = await self._memory.excerpt(wanted.path, wanted.start, min(wanted.lines, LINES), scope_of(call))
+        path = own_note(call.person, wanted.path)
+        text = await self._memory.excerpt(path, wanted.start, min(wanted.lines, LINES), scope_of(call))
         if text is None:
             raise ToolFailed(f"ENOENT: {wanted.path} is no note; notes are MEMORY.md and the .md files in memory/.")
-        return ToolOutput(text=msgspec.json.encode({"text": text, "path": wanted.path}).decode())
+        return ToolOutput(text=msgspec.json.encode({"text": text, "path": path}).decode())

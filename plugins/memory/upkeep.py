@@ -68,6 +68,7 @@ class Upkept(msgspec.Struct, frozen=True, kw_only=True):
     chunks: int = 0
     unembedded: int = 0
     unreadable: tuple[str, ...] = ()
+    large: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
     at: float | None = None
     trouble: str = ""
@@ -135,8 +136,9 @@ class Upkeep:
             except IndexUnusable as error:
                 self._note(trouble=str(error))
             except Exception as error:  # a source's own; nobody else's work may end with it
-                log.exception("memory_not_looked_at")
-                self._note(trouble=f"{type(error).__name__}: {error}")
+                sentence = f"{type(error).__name__}: {error}"
+                log.error("memory_not_looked_at", reason=sentence, exc_info=not isinstance(error, OSError))
+                self._note(trouble=sentence)
             finally:
                 _answer(waiting)
             self._more.set()
@@ -164,6 +166,7 @@ class Upkeep:
             documents=changes.documents.total(),
             by_source=changes.documents,
             left=len(due),
+            large=changes.large,
             remarks=changes.remarks,
             trouble="",
         )
@@ -280,7 +283,7 @@ class Upkeep:
     def _tell(self, failing: str) -> None:
         """Say in the log that no vectors come, and that they come again; each once."""
         if failing and failing != self.failing:
-            log.warning("embedding_failed", reason=failing, until_then="notes are found by their words alone")
+            log.warning("embedding_failed", reason=failing, until_then="no notes are compared by their meaning")
         elif self.failing and not failing:
             log.info("embedding_works_again")
         self.failing = failing

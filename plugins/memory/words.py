@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import lru_cache
 
+from plugins.bounded_cache import bounded_cache
 from plugins.memory.languages import ENGLISH, SMALL_SIGNS, idle, language_of, stem
 from plugins.memory.spelling import alike, plain, spelt_out
 
@@ -77,7 +77,7 @@ def _language(words: list[str]) -> str:
     return language_of([word.casefold() for word in words])
 
 
-@lru_cache(20_000)
+@bounded_cache(20_000)
 def _terms(word: str, language: str) -> tuple[str, ...]:
     """All that one word, or a name of several, is found by."""
     parts = _PART.findall(word)

@@ -64,18 +64,22 @@ class Changes:
         says why it could not be done. Cancelled before it counts, it is undone; a moment later it stands."""
         given_up = threading.Event()
         try:
-            return ToolOutput(text=await asyncio.to_thread(self._make, path, call.session, change, given_up, new))
+            return ToolOutput(text=await asyncio.to_thread(self._make, path, call, change, given_up, new))
         except asyncio.CancelledError:
             given_up.set()
             raise
 
-    def _make(self, path: str, session: str, change: Callable[[Change], str], given_up: threading.Event, new: bool) -> str:
+    def _make(
+        self, path: str, call: ToolContext, change: Callable[[Change], str], given_up: threading.Event, new: bool
+    ) -> str:
+        session = call.session
+
         def go_on() -> None:
             if given_up.is_set():
                 raise GivenUp
 
         try:
-            parts = writable_parts(self._workspace, path, self._protected())
+            parts = writable_parts(self._workspace, path, self._protected(), person=call.person, group=call.group)
             with self._seen.changing, file_place(self._workspace, parts, make=new) as place:
                 go_on()
                 wanted = Change("/".join(parts), place, self._seen.known(session, parts), go_on)

@@ -16,9 +16,14 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
+from plugins.errors import ToolFailed
 from plugins.tools.beneath import NotBeneath, components, open_plain, open_step_by_step
+from plugins.workspace import meant, why_refused
+
+if TYPE_CHECKING:
+    from plugins.contracts import House, ToolContext
 
 LARGEST = 1024 * 1024
 """Bytes of a file that is written or edited, at most."""
@@ -131,28 +136,72 @@ class FilePlace:
                         os.unlink(name, dir_fd=self._folder)
 
 
-def writable_parts(workspace: Path, path: str, protected: Sequence[str]) -> tuple[str, ...]:
-    """The components of a path that may be written; NotBeneath with the reason for one that may not. `protected` are paths
-    from the workspace on, whatever their capitals."""
-    parts = components(workspace, path)
-    if parts == (".",) or path.endswith("/"):
+def workspace_file(house: House, path: str, call: ToolContext, *, writes: bool = False) -> Path:
+    """Return the file or folder of the workspace that the person of a call means by a path.
+
+    The path is checked by its text: what lies there need not exist, and may be a link.
+
+    Args:
+        house: What the tool was given.
+        path: As the model wrote it: relative, or absolute and inside the workspace.
+        call: For whom the tool runs. In a group nobody's `MEMORY.md` is read.
+        writes: The tool changes the file, which may not be one of `agent.protected_files`.
+
+    Raises:
+        ToolFailed: The path lies elsewhere, or this person may not read or change it there.
+    """
+    try:
+        if writes:
+            parts = writable_parts(house.workspace, path, house.protected(), person=call.person, group=call.group)
+        else:
+            parts = readable_parts(house.workspace, path, person=call.person, group=call.group)
+    except NotBeneath as error:
+        raise ToolFailed(str(error)) from error
+    return house.workspace.joinpath(*parts)
+
+
+def readable_parts(workspace: Path, path: str, *, person: str, group: bool) -> tuple[str, ...]:
+    """The components of the path that `person` means and may read; NotBeneath with the reason for one that may not be."""
+    parts = meant(components(workspace, path), person)
+    if why := why_refused(parts, person, group=group):
+        raise NotBeneath(why)
+    return parts
+
+
+def writable_parts(
+    workspace: Path, path: str, protected: Sequence[str], *, person: str, group: bool = False
+) -> tuple[str, ...]:
+    """The components of the path that `person` means and may write; NotBeneath with the reason for one that may not be.
+    `protected` are paths from the workspace on, whatever their capitals. Others read along in a `group`."""
+    parts = plain_parts(workspace, path, person)
+    plain = "/".join(parts).casefold()
+    if any(plain == one.casefold() for one in protected):
+        raise NotBeneath("This file holds the operator's orders; only the operator changes it (agent.protected_files).")
+    if why := why_refused(parts, person, group=group, writes=True):
+        raise NotBeneath(why)
+    return parts
+
+
+def plain_parts(workspace: Path, path: str, person: str) -> tuple[str, ...]:
+    """The components of the file that `person` means; NotBeneath with the reason where no file is written by such a name."""
+    named = components(workspace, path)
+    if named == (".",) or path.endswith("/"):
         raise NotBeneath("It is a folder.")
-    for part in parts:
+    for part in named:
         if part.startswith("."):
             # .git/hooks, .envrc and their like are run by other programs.
             raise NotBeneath("Names that begin with a dot are not written.")
         if not part.isprintable() or part != part.strip() or part.endswith("."):
             raise NotBeneath("A name is printable, and neither begins with a space nor ends with a space or a dot.")
-    plain = "/".join(parts).casefold()
-    if any(plain == one.casefold() for one in protected):
-        raise NotBeneath("This file holds the operator's orders; only the operator changes it (agent.protected_files).")
-    return parts
+    return meant(named, person)
 
 
 @contextmanager
 def file_place(workspace: Path, parts: tuple[str, ...], *, make: bool) -> Iterator[FilePlace]:
     """The place that the parts name; with `make`, folders that are missing are made (0700). Of this process nobody else has
     it at the same time. Raises NotBeneath, OSError."""
+    if ".." in parts:
+        raise NotBeneath("A path with .. is not followed.")
     current = os.open(workspace, _FOLDER)
     try:
         for part in parts[:-1]:

@@ -6,7 +6,8 @@ import asyncio
 import io
 import os
 import stat
-from itertools import islice
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
 from typing import IO, Annotated, Any, ClassVar
 
 import msgspec
@@ -15,8 +16,9 @@ from plugins.contracts import House, ToolContext, ToolOutput
 from plugins.errors import ToolFailed
 from plugins.tools.beneath import NotBeneath, components, open_beneath
 from plugins.tools.changing import convert
-from plugins.tools.file_place import LARGEST
+from plugins.tools.file_place import LARGEST, readable_parts
 from plugins.tools.seen_files import seen_files
+from plugins.workspace import OWNER, meant, why_refused
 from sessions.messages import ToolDefinition
 
 MOST_TEXT = 255 * 1024
@@ -71,28 +73,43 @@ class Read:
     async def run(self, arguments: dict[str, Any], call: ToolContext) -> ToolOutput:
         """Return the text, or the folder's names; ToolFailed where there is none, or none that may be read."""
         wanted = convert(arguments, ReadArguments)
-        return ToolOutput(text=await asyncio.to_thread(self._read, wanted, call.session))
+        return ToolOutput(text=await asyncio.to_thread(self._read, wanted, call))
 
-    def _read(self, wanted: ReadArguments, session: str) -> str:
+    def _read(self, wanted: ReadArguments, call: ToolContext) -> str:
         try:
-            opened = open_beneath(self._workspace, wanted.path)
+            named = components(self._workspace, wanted.path)
+            if named == (".",) and call.person != OWNER:
+                return _listed(chain(self._names(meant(named, call.person), call), self._names(named, call)))
+            parts = readable_parts(self._workspace, wanted.path, person=call.person, group=call.group)
+            opened = open_beneath(self._workspace, "/".join(parts))
         except NotBeneath as error:
             raise ToolFailed(str(error)) from error
         except OSError as error:
             raise ToolFailed(f"It cannot be opened: {error.strerror}.") from error
         try:
             if stat.S_ISDIR(os.fstat(opened).st_mode):
-                return _listing(opened)
+                return _listed(_names_in(opened, parts, call))
             with open(opened, "rb", buffering=_BLOCK, closefd=False) as file:
                 if os.fstat(opened).st_size > LARGEST:
                     return _text(file, wanted)[0]
                 # What is shown and what is remembered as seen are the same bytes.
                 content = file.read()
             text, following = _text(io.BytesIO(content), wanted)
-            self._seen.note(session, components(self._workspace, wanted.path), content, (wanted.offset, following))
+            self._seen.note(call.session, parts, content, (wanted.offset, following))
             return text
         except OSError as error:
             raise ToolFailed(f"It cannot be read: {error.strerror}.") from error
+        finally:
+            os.close(opened)
+
+    def _names(self, parts: tuple[str, ...], call: ToolContext) -> list[str]:
+        """What the caller may see of a folder; nothing where there is none."""
+        try:
+            opened = open_beneath(self._workspace, "/".join(parts))
+        except FileNotFoundError:
+            return []
+        try:
+            return list(_names_in(opened, parts, call))
         finally:
             os.close(opened)
 
@@ -148,13 +165,23 @@ def _cut_line(text: str, number: int) -> str:
     return f"{shown}\n[Line {number:,} is longer than this; read on after it with offset {number + 1}.]"
 
 
-def _listing(folder: int) -> str:
+def _names_in(folder: int, parts: tuple[str, ...], call: ToolContext) -> Iterator[str]:
+    """The names in an open folder that the caller may see, no more of them than it takes to tell that there are more."""
+    above = () if parts == (".",) else parts
+
+    def shown(entry: os.DirEntry[str]) -> bool:
+        return not why_refused((*above, entry.name), call.person, group=call.group)
+
     with os.scandir(folder) as entries:
-        some = list(islice(entries, MOST_ENTRIES + 1))
-    names = sorted(_name(entry) for entry in some[:MOST_ENTRIES])
+        yield from map(_name, islice(filter(shown, entries), MOST_ENTRIES + 1))
+
+
+def _listed(names: Iterable[str]) -> str:
+    some = list(names)
+    shown = sorted(some[:MOST_ENTRIES])
     if len(some) > MOST_ENTRIES:
-        names.append(f"[There are more than these {MOST_ENTRIES}.]")
-    return "\n".join(names) or "(The folder is empty.)"
+        shown.append(f"[There are more than these {MOST_ENTRIES}.]")
+    return "\n".join(shown) or "(The folder is empty.)"
 
 
 def _name(entry: os.DirEntry[str]) -> str:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Self
 import msgspec
 import pytest
 
-from exuvia import Arrival, ChannelConformance, Delivery, Desk, House, NotTaken
+from exuvia import Arrival, ChannelConformance, Delivery, Desk, House, NotTaken, TryLater, Undeliverable
 from plugins.conformance import channel as kit
 from tests.conformance.biting import bites, checks_of
 
@@ -51,6 +51,10 @@ class Lines:
         return Arrival(id=said["id"], sender=said["from"], chat=said["room"], text=said["text"])
 
     async def deliver(self, delivery: Delivery) -> str:
+        if delivery.chat == "demolished":
+            raise Undeliverable("There is no such room.")
+        if delivery.chat == "crowded":
+            raise TryLater(after=30)
         self.tell({"room": delivery.chat, "text": delivery.text})
         await self._writer.drain()
         return f"seen {delivery.id}"
@@ -99,6 +103,9 @@ class Service:
 class Case(ChannelConformance):
     """Not collected: its name does not begin with Test."""
 
+    gone = "demolished"
+    busy = "crowded"
+
     def elsewhere(self) -> Any:
         return Service().serving()
 
@@ -108,6 +115,11 @@ class Case(ChannelConformance):
 
 class TestLines(Case):
     channel = Lines
+
+
+class TestLinesWithoutARefusal(TestLines):
+    gone = ""
+    busy = ""
 
 
 class Misnamed(Lines):
@@ -161,6 +173,20 @@ class Sleepy(Lines):
         return await super().deliver(delivery)
 
 
+class Hopeful(Lines):
+    async def deliver(self, delivery: Delivery) -> str:
+        if delivery.chat == "demolished":
+            raise ConnectionError("404")
+        return await super().deliver(delivery)
+
+
+class Hasty(Lines):
+    async def deliver(self, delivery: Delivery) -> str:
+        if delivery.chat == "crowded":
+            raise TryLater(after=0)
+        return await super().deliver(delivery)
+
+
 BROKEN: dict[str, type[Lines]] = {
     "test_the_house_takes_its_class": Misnamed,
     "test_it_is_closed_as_it_was_opened": Leaking,
@@ -170,6 +196,8 @@ BROKEN: dict[str, type[Lines]] = {
     "test_an_answer_goes_to_the_chat_that_it_is_for": Shouting,
     "test_answers_of_two_chats_at_once_are_not_mixed_up": Mixing,
     "test_odd_answers_are_sent_or_refused": Fragile,
+    "test_an_answer_for_a_chat_that_is_gone_is_undeliverable": Hopeful,
+    "test_a_service_that_asks_to_wait_is_tried_later": Hasty,
     "test_it_holds_nobody_up": Sleepy,
 }
 

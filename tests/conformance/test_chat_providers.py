@@ -49,7 +49,12 @@ class Hurried(HostedChatConformance):
         return super().asking(folder, *answers, patience=patience, key=key)
 
     def settings(self, url: str, key: str) -> Any:
-        deadlines = {"first_seconds": self.patience.first, "between_seconds": self.patience.between}
+        patience = self.patience
+        deadlines = {
+            "first_seconds": patience.first,
+            "between_seconds": patience.between,
+            "reply_seconds": patience.whole,
+        }
         return self.provider.Settings(**{"base_url": url, "api_key": Secret(key), **deadlines, **self.more()})
 
     def more(self) -> dict[str, Any]:

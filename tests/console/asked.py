@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
 from yarl import URL
 
 from tests.gateway.gateways import TOKEN, Gateway
+from tests.waiting import deadline
 
 
 class Answered:
@@ -28,7 +28,7 @@ async def ask(running: Gateway, path: str, method: str = "GET", *, token: str = 
     """One request for exactly this path, with the owner's token unless another is given."""
     headers = {"Authorization": f"Bearer {token}", **given.pop("headers", {})}
     async with (
-        asyncio.timeout(10),
+        deadline(),
         running.http.request(method, URL(f"{running.url}{path}", encoded=True), headers=headers, **given) as response,
     ):
         return Answered(response.status, response.headers, await response.read())

@@ -9,11 +9,11 @@ from collections.abc import AsyncIterator
 from playwright.async_api import Browser, BrowserContext, Page, async_playwright, expect
 
 from tests.gateway.gateways import TOKEN, Gateway
+from tests.waiting import DEADLINE
 
 CHROMIUM = next((path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None)
 
-# How long a page may take for what is expected of it: a machine that runs many tests at once is slow.
-PATIENCE = 20_000  # milliseconds
+PATIENCE = DEADLINE * 1000  # milliseconds
 expect.set_options(timeout=PATIENCE)
 
 WIDE, NARROW = (1280, 800), (390, 844)

@@ -9,13 +9,17 @@ from typing import Any
 import pytest
 from playwright.async_api import Browser, Locator, Page, expect
 
-from tests.console.browser import visiting
+from gateway.door import websocket
+from plugins.conformance.faults import Fault
+from plugins.conformance.openai_server import KEY, OpenAIServer, Says, refusal
+from tests.console.browser import NARROW, visiting
 from tests.faults.gateway_process import free_port, gateway_process, journals
 from tests.gateway.gateways import gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-SLOW = {"text": "one two three four five six seven eight nine ten eleven twelve. And this is the end.", "delay_ms": 30}
+ENDLESS = {"text": "one " * 2000, "delay_ms": 100}
+"""An answer that is stopped."""
 
 
 def message(page: Page) -> Locator:
@@ -41,51 +45,86 @@ def received(home: Path) -> list[str]:
     return [event["text"] for lines in journals(home) for event in lines if event["kind"] == "message_received"]
 
 
+NUMBERS = " ".join(map(str, range(1, 2001)))
+
+
+class Counting(Says):
+    """An answer that counts for longer than any test takes, until it is told to come to its end."""
+
+    def __init__(self, text: str = f"{NUMBERS} This is the end.", delay: float = 0.1) -> None:
+        super().__init__(text, delay=delay)
+
+    def finish_now(self) -> None:
+        self.delay = 0
+
+
+def asking(provider: OpenAIServer) -> dict[str, str]:
+    """The settings of a gateway that asks this provider."""
+    return {"agent.model": "openai:fake", "providers.openai.base_url": provider.url, "providers.openai.api_key": KEY}
+
+
 async def test_nothing_is_lost_by_a_reload_in_the_answer_a_killed_gateway_or_a_second_tab(
     tmp_path: Path, browser: Browser
 ) -> None:
-    script: list[dict[str, Any]] = [{**SLOW, "delay_ms": 200}, {**SLOW, "delay_ms": 100}, {"text": "I was away."}]
+    counted, cut, counted_again = Counting(), Counting(), Counting()
+    counted_again.finish_now()
     port = free_port()
-    async with gateway_process(tmp_path, script=script, port=port) as first, visiting(browser, url_of(port)) as visit:
-        page = visit.page
-        await visit.sign_in()
-        second = await visit.tab()
-        await say(page, "Count for me")
-        await expect(entries(page, "assistant.live")).to_contain_text("one two three")
-        await page.reload()
-        for each in (second, page):
-            await expect(entries(each, "assistant.live")).to_contain_text("five six")
-        for each in (second, page):
-            await expect(entries(each, "assistant")).to_contain_text("the end.")
-            await expect(entries(each, "assistant.live")).to_have_count(0)
-            await expect(each.locator("article")).to_have_count(2)
-        assert (visit.errors, visit.elsewhere) == ([], [])
-
-        await say(page, "And again")
-        await expect(entries(page, "assistant.live")).to_contain_text("one two")
-        await first.kill()
-        await expect(page.locator(".state")).not_to_have_text("Connected")
-        await say(page, "Are you there?")
-        await expect(entries(page, "person").last).to_contain_text("Sending…")
-        async with gateway_process(tmp_path, script=script, port=port):
-            await page.reload()  # what was not sent outlives the page; the other tab comes back by itself
+    async with OpenAIServer(counted, cut, counted_again, Says("I was away.")).serving() as provider:
+        settings = {
+            "EXUVIA__AGENT__MODEL": '"openai:fake"',
+            "EXUVIA__PROVIDERS__OPENAI__BASE_URL": f'"{provider.url}"',
+            "EXUVIA__PROVIDERS__OPENAI__API_KEY": f'"{KEY}"',
+        }
+        async with (
+            gateway_process(tmp_path, settings=settings, port=port) as first,
+            visiting(browser, url_of(port)) as visit,
+        ):
+            page = visit.page
+            await visit.sign_in()
+            second = await visit.tab()
+            await say(page, "Count for me")
+            await expect(entries(page, "assistant.live")).to_contain_text("1 2 3")
+            await page.reload()
             for each in (second, page):
-                await expect(entries(each, "assistant").last).to_contain_text("I was away.", timeout=20_000)
-                await expect(entries(each, "person")).to_have_count(3)
-                await expect(entries(each, "assistant")).to_have_count(3)
-                await expect(each.get_by_text("goes on with this turn")).to_be_visible()
+                await expect(entries(each, "assistant.live")).to_contain_text("5 6")
+            counted.finish_now()
+            for each in (second, page):
+                await expect(entries(each, "assistant")).to_contain_text("the end.")
+                await expect(entries(each, "assistant.live")).to_have_count(0)
+                await expect(each.locator("article")).to_have_count(2)
+            assert (visit.errors, visit.elsewhere) == ([], [])
+
+            await say(page, "And again")
+            for each in (second, page):
+                await expect(entries(each, "assistant.live")).to_contain_text("1 2")
+            await first.kill()
+            await expect(page.locator(".foot .state")).not_to_have_text("Connected")
+            await say(page, "Are you there?")
+            await expect(entries(page, "person").last).to_contain_text("Sending…")
+            async with gateway_process(tmp_path, settings=settings, port=port):
+                await page.reload()  # what was not sent outlives the page; the other tab comes back by itself
+                for each in (second, page):
+                    await expect(entries(each, "assistant").last).to_contain_text("I was away.")
+                    await expect(entries(each, "person")).to_have_count(3)
+                    await expect(entries(each, "assistant")).to_have_count(3)
+                    await expect(each.get_by_text("goes on with this turn")).to_be_visible()
     assert received(tmp_path) == ["Count for me", "And again", "Are you there?"]
 
 
 async def test_an_answer_is_said_by_sentences_to_those_who_listen(tmp_path: Path, browser: Browser) -> None:
-    async with gateway(tmp_path, script=[SLOW]) as running, visiting(browser, running) as visit:
+    counting = Counting("one two three four five. And this is the end.", delay=5)
+    async with (
+        OpenAIServer(counting).serving() as provider,
+        gateway(tmp_path, settings=asking(provider)) as running,
+        visiting(browser, running) as visit,
+    ):
         await visit.sign_in()
         await say(visit.page, "Count for me")
+        await expect(entries(visit.page, "assistant.live")).to_contain_text("one")
+        counting.finish_now()
         await expect(entries(visit.page, "assistant")).to_contain_text("the end.")
         said = visit.page.locator("#told[aria-live=polite] p")
-        await expect(said).to_have_text(
-            ["one two three four five six seven eight nine ten eleven twelve.", "And this is the end."]
-        )
+        await expect(said).to_have_text(["one two three four five.", "And this is the end."])
 
 
 async def test_a_message_is_edited_and_an_answer_asked_for_again_in_forks(tmp_path: Path, browser: Browser) -> None:
@@ -120,6 +159,73 @@ async def test_a_message_is_edited_and_an_answer_asked_for_again_in_forks(tmp_pa
         assert (visit.errors, visit.elsewhere) == ([], [])
 
 
+async def test_a_fork_at_a_message_that_waited_has_the_exchange_before_it(tmp_path: Path, browser: Browser) -> None:
+    counting = Counting()
+    async with (
+        OpenAIServer(Says("One."), counting, Says("Three.")).serving() as provider,
+        gateway(tmp_path, settings=asking(provider)) as running,
+        visiting(browser, running) as visit,
+    ):
+        page = visit.page
+        heading = page.get_by_role("heading", level=1)
+        await visit.sign_in()
+        await say(page, "first")
+        await expect(entries(page, "assistant")).to_contain_text(["One."])
+        await expect(entries(page, "assistant.live")).to_have_count(0)
+        await say(page, "second")
+        await expect(entries(page, "assistant.live")).to_contain_text("1 2")
+        await say(page, "third")
+        await expect(entries(page, "person").last).to_contain_text("Waiting for its turn")
+        counting.finish_now()
+        await expect(entries(page, "assistant").last).to_contain_text("Three.")
+        await entries(page, "person").last.hover()
+        await entries(page, "person").last.get_by_role("button", name="Edit in a fork").click()
+        await expect(heading).to_have_text("main-fork")
+        await expect(message(page)).to_have_value("third")
+        await expect(entries(page, "person")).to_contain_text(["first", "second"])
+        await expect(entries(page, "person")).to_have_count(2)
+        await expect(entries(page, "assistant")).to_have_count(2)
+        await message(page).fill("")
+
+        await page.goto(f"{visit.url}/#/chat/main")
+        await entries(page, "assistant").last.hover()
+        await entries(page, "assistant").last.get_by_role("button", name="Answer again in a fork").click()
+        await expect(heading).to_have_text("main-fork-2")
+        await expect(entries(page, "assistant")).to_contain_text(["One.", "the end.", "Three."])
+        await expect(entries(page, "person")).to_contain_text(["first", "second", "third"])
+        await expect(entries(page, "person")).to_have_count(3)
+
+        await page.goto(f"{visit.url}/#/chat/main")
+        await entries(page, "assistant").nth(1).hover()
+        await entries(page, "assistant").nth(1).get_by_role("button", name="Fork behind this").click()
+        await expect(heading).to_have_text("main-fork-3")
+        await expect(entries(page, "assistant")).to_have_count(2)
+        await expect(entries(page, "person")).to_have_count(2)
+        assert (visit.errors, visit.elsewhere) == ([], [])
+
+
+async def test_of_messages_that_one_turn_took_none_is_lost_where_one_is_edited(tmp_path: Path, browser: Browser) -> None:
+    counting = Counting()
+    async with (
+        OpenAIServer(counting, Says("Both.")).serving() as provider,
+        gateway(tmp_path, settings={**asking(provider), "sessions.queue": "collect"}) as running,
+        visiting(browser, running) as visit,
+    ):
+        page = visit.page
+        await visit.sign_in()
+        await say(page, "go")
+        await expect(entries(page, "assistant.live")).to_contain_text("1 2")
+        await say(page, "The garden is small.")
+        await say(page, "What fits?")
+        await expect(page.get_by_text("Waiting for its turn")).to_have_count(2)
+        counting.finish_now()
+        await expect(entries(page, "assistant").last).to_contain_text("Both.")
+        await entries(page, "person").last.hover()
+        await entries(page, "person").last.get_by_role("button", name="Edit in a fork").click()
+        await expect(message(page)).to_have_value("The garden is small.\n\nWhat fits?")
+        await expect(entries(page, "person")).to_have_count(1)
+
+
 async def test_a_session_begins_with_its_first_message_and_what_was_written_stays(tmp_path: Path, browser: Browser) -> None:
     async with gateway(tmp_path) as running, visiting(browser, running) as visit:
         page = visit.page
@@ -142,7 +248,7 @@ async def test_a_session_begins_with_its_first_message_and_what_was_written_stay
 
 
 async def test_an_answer_is_stopped_and_what_waits_is_seen(tmp_path: Path, browser: Browser) -> None:
-    script: list[dict[str, Any]] = [{**SLOW, "delay_ms": 300}, {"text": "And now this."}]
+    script: list[dict[str, Any]] = [ENDLESS, {"text": "And now this."}]
     async with gateway(tmp_path, script=script) as running, visiting(browser, running) as visit:
         page = visit.page
         await visit.sign_in()
@@ -176,7 +282,182 @@ async def test_a_pasted_picture_goes_with_the_message_and_is_seen(tmp_path: Path
         picture = entries(page, "person").get_by_role("img", name="half.png")
         await expect(picture).to_be_visible()
         assert await picture.evaluate("async (shown) => { await shown.decode(); return shown.naturalWidth; }") == 40
+        await expect(entries(page, "assistant")).to_have_count(1)  # it is shown before it is stored
         (lines,) = journals(tmp_path)
         (sent,) = [event["attachments"] for event in lines if event["kind"] == "message_received"]
         assert [(file["name"], file["media"]) for file in sent] == [("half.png", "image/png")]
         assert (visit.errors, visit.elsewhere) == ([], [])
+
+
+LONG = "a word and another, " * 60_000
+
+
+async def test_a_message_that_is_too_long_stays_where_it_was_written_and_says_why(tmp_path: Path, browser: Browser) -> None:
+    async with gateway(tmp_path) as running, visiting(browser, running) as visit:
+        page = visit.page
+        await visit.sign_in()
+        await say(page, LONG)
+        alert = page.locator(".composer [role=alert]")
+        await expect(alert).to_contain_text("too long")
+        await expect(message(page)).to_have_value(LONG)
+        await expect(entries(page, "person")).to_have_count(0)
+        await page.reload()
+        await expect(message(page)).to_have_value(LONG)
+        await message(page).fill("short")
+        await expect(alert).to_be_empty()
+        await message(page).press("Enter")
+        await expect(entries(page, "assistant")).to_contain_text("short")
+        await page.get_by_role("button", name="New session").click()
+        await say(page, LONG)
+        await expect(alert).to_contain_text("too long")
+        await expect(message(page)).to_have_value(LONG)
+        assert (visit.errors, visit.elsewhere) == ([], [])
+
+
+async def test_a_message_that_the_gateway_refuses_as_too_long_goes_back_to_the_composer_for_good(
+    tmp_path: Path, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(websocket.LIMITS, "frame", 3 * 1024 * 1024)  # so that only the gateway's answer tells
+    async with gateway(tmp_path) as running, visiting(browser, running) as visit:
+        page = visit.page
+        await visit.sign_in()
+        await say(page, LONG)
+        await expect(page.locator(".composer [role=alert]")).to_contain_text("too long")
+        await expect(message(page)).to_have_value(LONG.strip())
+        await expect(entries(page, "person")).to_have_count(0)
+        assert await page.evaluate("localStorage.getItem('exuvia.unsent.main')") is None
+        await message(page).fill("")
+        await page.reload()
+        await expect(page.get_by_text("Connected", exact=True)).to_be_attached()
+        await say(page, "hello")
+        await expect(entries(page, "assistant")).to_contain_text("hello")
+    assert received(tmp_path) == ["hello"]
+
+
+async def test_a_message_that_was_kept_and_is_too_long_for_ever_is_given_back_when_the_page_opens(
+    tmp_path: Path, browser: Browser
+) -> None:
+    async with gateway(tmp_path) as running, visiting(browser, running) as visit:
+        page = visit.page
+        await visit.sign_in()
+        await page.evaluate(
+            """(text) => localStorage.setItem("exuvia.unsent.main",
+                JSON.stringify([{ id: "stuck", text, attachments: [], at: new Date().toISOString() }]))""",
+            LONG * 4,  # such a frame would end the connection
+        )
+        await page.reload()
+        await expect(page.locator(".composer [role=alert]")).to_contain_text("too long")
+        await expect(message(page)).to_have_value(LONG * 4)
+        await message(page).fill("hello")
+        await message(page).press("Enter")
+        await expect(entries(page, "assistant")).to_contain_text("hello")
+        assert visit.errors == []
+
+
+async def test_what_a_browser_has_no_room_to_keep_is_not_taken_for_sent(tmp_path: Path, browser: Browser) -> None:
+    async with gateway(tmp_path) as running, visiting(browser, running) as visit:
+        page = visit.page
+        await visit.sign_in()
+        await page.evaluate(
+            """() => { for (let size = 2 ** 22; size >= 1; size /= 2) try {
+                for (let n = 0; n < 4; n++) localStorage.setItem(`full.${size}.${n}`, "x".repeat(size));
+            } catch {} }"""
+        )
+        await say(page, "hello")
+        await expect(page.locator(".composer [role=alert]")).to_contain_text("no room left")
+        await expect(message(page)).to_have_value("hello")
+        await page.evaluate("() => localStorage.clear()")
+        await message(page).press("Enter")
+        await expect(entries(page, "assistant")).to_contain_text("hello")
+        assert visit.errors == []
+
+
+async def test_a_failed_turn_offers_to_try_it_again_until_another_begins(tmp_path: Path, browser: Browser) -> None:
+    script: list[dict[str, Any]] = [{"error": "bad_request"}, {"text": "Now it works."}]
+    async with gateway(tmp_path, script=script) as running, visiting(browser, running) as visit:
+        page = visit.page
+        await visit.sign_in()
+        await say(page, "Do it")
+        failed = entries(page, "aside.fault")
+        await expect(failed).to_contain_text("bad_request")
+        await page.reload()
+        await failed.get_by_role("button", name="Try again").click()
+        await expect(entries(page, "assistant")).to_contain_text("Now it works.")
+        await expect(page.get_by_role("button", name="Try again")).to_have_count(0)
+        assert visit.errors == []
+    assert received(tmp_path) == ["Do it", "Do it"]
+
+
+async def test_escape_stops_what_runs_unless_it_closes_something_else(tmp_path: Path, browser: Browser) -> None:
+    script: list[dict[str, Any]] = [ENDLESS, ENDLESS]
+    async with gateway(tmp_path, script=script) as running, visiting(browser, running) as visit:
+        page = visit.page
+        await visit.sign_in()
+        await say(page, "Count for me")
+        await expect(entries(page, "assistant.live")).to_contain_text("one")
+        await message(page).fill("/st")
+        await message(page).press("Escape")
+        await expect(page.get_by_role("option")).to_have_count(0)
+        await page.get_by_role("button", name="Rename").click()
+        await page.keyboard.press("Escape")
+        await expect(page.get_by_role("dialog")).to_have_count(0)
+        await expect(page.get_by_role("button", name="Stop")).to_be_visible()
+        await page.locator(".timeline").press("Escape")
+        await expect(entries(page, "aside").get_by_text("Stopped.")).to_have_count(1)
+        await message(page).fill("Again")
+        await message(page).press("Enter")
+        await expect(entries(page, "assistant.live")).to_contain_text("one")
+        await message(page).press("Escape")
+        await expect(entries(page, "aside").get_by_text("Stopped.")).to_have_count(2)
+
+
+async def test_the_place_to_write_keeps_the_focus_after_stop_and_after_attaching(tmp_path: Path, browser: Browser) -> None:
+    async with gateway(tmp_path, script=[ENDLESS]) as running, visiting(browser, running) as visit:
+        page = visit.page
+        await visit.sign_in()
+        await say(page, "Count for me")
+        await page.get_by_role("button", name="Stop").click()
+        await expect(entries(page, "aside").get_by_text("Stopped.")).to_be_visible()
+        await expect(message(page)).to_be_focused()
+        async with page.expect_file_chooser() as choosing:
+            await page.get_by_role("button", name="Attach files").click()
+        await (await choosing.value).set_files({"name": "note.txt", "mimeType": "text/plain", "buffer": b"tea"})
+        await expect(page.get_by_label("Files of this message")).to_contain_text("note.txt")
+        await expect(message(page)).to_be_focused()
+
+
+async def test_a_phone_says_whether_there_is_a_connection(tmp_path: Path, browser: Browser) -> None:
+    port = free_port()
+    async with (
+        gateway_process(tmp_path, port=port) as running,
+        visiting(browser, url_of(port), size=NARROW) as visit,
+    ):
+        await visit.sign_in()
+        state = visit.page.locator("header .connection")
+        await expect(state).to_be_visible()
+        await expect(state).to_have_accessible_name("Connected")
+        await expect(state).to_have_text("")
+        await running.kill()
+        await expect(state).to_have_text(re.compile("Not connected|Connecting…"))
+        await expect(state).to_be_in_viewport()
+
+
+async def test_a_page_says_how_long_a_provider_that_takes_no_request_is_waited_for(tmp_path: Path, browser: Browser) -> None:
+    refusing = Fault(status=429, body=refusal("Slow down.", "rate_limit_exceeded"), headers={"Retry-After": "60"})
+    async with (
+        OpenAIServer(refusing).serving() as provider,
+        gateway(tmp_path, settings=asking(provider)) as running,
+        visiting(browser, running) as visit,
+    ):
+        page = visit.page
+        await visit.sign_in()
+        await say(page, "Hello")
+        doing = page.locator(".doing")
+        waited = re.compile(r"The provider takes no request now \(.*429\)\. It is asked again in [1-6]?[0-9] s…")
+        await expect(doing).to_have_text(waited)
+        await page.reload()
+        await expect(doing).to_have_text(waited)
+        await page.get_by_role("button", name="Stop").click()
+        await expect(entries(page, "aside").get_by_text("Stopped.")).to_be_visible()
+        await expect(doing).to_be_hidden()
+        assert visit.errors == []

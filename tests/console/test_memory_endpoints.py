@@ -17,13 +17,15 @@ from gateway.console.notes import NoteChanged, NoteRefused, write_note
 from gateway.facts_commands import import_facts
 from gateway.home import Home
 from plugins.tools.file_place import FilePlace
+from plugins.workspace import OWNER
 from tests.console.asked import ask
-from tests.gateway.gateways import Gateway, gateway
+from tests.gateway.gateways import TOKEN, Gateway, gateway
 
 BOB = "a-token-for-bob-that-is-long-enough"
 PORT = {"id": "11111111-port", "content": "The staging server listens on port 3000", "importance": 0.7}
 TEA = {"id": "22222222-tea", "content": "Somebody drinks oolong tea", "layer": "daily", "owner": "owner"}
 BOBS = {"id": "33333333-bob", "content": "Bob's password hint is a fish", "owner": "bob"}
+NEW = {"If-None-Match": "*"}
 MEMORY = "# Kitchen\n\n- The kettle is blue\n\n# Garden\n\n- The roses are red\n"
 
 
@@ -63,7 +65,7 @@ async def test_a_search_tells_the_parts_of_each_score_and_they_add_up_to_it(home
         assert sum(part["worth"] for part in hit["parts"]) == pytest.approx(hit["fused"])
         assert hit["fused"] * hit["decay"] == pytest.approx(hit["score"])
     assert nothing == {"hits": [], "remarks": []}
-    assert {hit["editable"] for hit in bobs["hits"]} == {False}
+    assert bobs["hits"] == []
 
 
 async def test_a_note_is_written_over_what_was_read_and_found_by_its_new_words(home: Path) -> None:
@@ -152,18 +154,81 @@ async def test_nothing_but_a_note_of_the_workspace_is_read_or_written(home: Path
     assert {place: place.read_bytes() for place in before} == before
 
 
-async def test_the_notes_are_the_owners_and_so_are_a_persons_facts_theirs(home: Path) -> None:
+async def test_each_sees_and_writes_notes_of_their_own_and_reads_what_is_shared(home: Path) -> None:
+    workspace = home / "workspace"
+    for path, text in {"people/bob/MEMORY.md": "Bob's kettle.\n", "shared/house.md": "The kettle is shared.\n"}.items():
+        (workspace / path).parent.mkdir(parents=True)
+        (workspace / path).write_text(text)
+    bob = f"{digest(text := (workspace / 'people/bob/MEMORY.md').read_text())}"
     async with remembering(home) as running:
-        forbidden = [
-            await ask(running, "/api/notes", token=BOB),
-            await ask(running, "/api/notes/MEMORY.md", token=BOB),
-            await ask(running, "/api/notes/MEMORY.md", "PUT", data=b"", headers={"If-Match": "x"}, token=BOB),
+
+        async def listed(token: str = TOKEN) -> dict[str, bool]:
+            paths = [note["path"] for note in (await ask(running, "/api/notes", token=token)).json["notes"]]
+            read = [(await ask(running, f"/api/notes/{path}", token=token)).json for path in paths]
+            return {note["path"]: note["editable"] for note in read}
+
+        assert await listed() == {"MEMORY.md": True, "memory/2026-11-20.md": True, "shared/house.md": True}
+        assert await listed(BOB) == {"people/bob/MEMORY.md": True, "shared/house.md": False}
+        assert (await ask(running, "/api/notes/MEMORY.md", token=BOB)).json == {
+            "path": "people/bob/MEMORY.md",
+            "text": text,
+            "digest": bob,
+            "editable": True,
+        }
+        found = (await ask(running, "/api/memory", params={"q": "kettle"}, token=BOB)).json["hits"]
+        assert {hit["path"]: hit["editable"] for hit in found} == {"people/bob/MEMORY.md": True, "shared/house.md": False}
+        changed = await ask(running, "/api/notes/MEMORY.md", "PUT", data=b"New.\n", headers={"If-Match": bob}, token=BOB)
+        made = await ask(running, "/api/notes/memory/trip.md", "PUT", data=b"x\n", headers=NEW, token=BOB)
+        assert (changed.json["path"], made.json["path"]) == ("people/bob/MEMORY.md", "people/bob/memory/trip.md")
+    assert (workspace / "people/bob/MEMORY.md").read_text() == "New.\n"
+    assert (workspace / "people/bob/memory/trip.md").read_text() == "x\n"
+    assert (workspace / "MEMORY.md").read_text() == MEMORY
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "shared/house.md",
+        "people/ana/MEMORY.md",
+        "people//ana/MEMORY.md",
+        "People/ana/MEMORY.md",
+        "people/Ana/MEMORY.md",
+        "people/bob/../ana/MEMORY.md",
+        "people%2Fana%2FMEMORY.md",
+        "%2e/people/ana/MEMORY.md",
+        "people/bob/../../MEMORY.md",
+        "memory/../../../MEMORY.md",
+        "people/bob/%2e%2e/%2e%2e/memory/2026-11-20.md",
+        "people/bob",
+        "people",
+        "AGENTS.md",
+    ],
+)
+async def test_nobody_reads_or_writes_anothers_note_by_any_spelling(home: Path, path: str) -> None:
+    workspace = home / "workspace"
+    for note in ("people/ana/MEMORY.md", "shared/house.md"):
+        (workspace / note).parent.mkdir(parents=True)
+        (workspace / note).write_text("the secret\n")
+    before = {place: place.read_bytes() for place in workspace.rglob("*.md")}
+    async with remembering(home) as running:
+        read = await ask(running, f"/api/notes/{path}", token=BOB)
+        match = {"If-Match": digest("the secret\n")}
+        written = [
+            await ask(running, f"/api/notes/{path}", "PUT", data=b"x", headers=how, token=BOB) for how in (NEW, match)
         ]
+    assert b"the secret" not in read.body or path.startswith("shared/")
+    assert b"kettle" not in read.body
+    assert {each.status for each in written} <= {404, 409, 422}
+    assert not any(b"the secret" in each.body for each in written)
+    assert {place: place.read_bytes() for place in workspace.rglob("*.md")} == before
+
+
+async def test_a_persons_facts_are_theirs(home: Path) -> None:
+    async with remembering(home) as running:
         facts = (await ask(running, "/api/facts", token=BOB)).json["facts"]
         why = await ask(running, f"/api/facts/{TEA['id']}", token=BOB)
         forget = await ask(running, f"/api/facts/{TEA['id']}", "DELETE", token=BOB)
         mine = (await ask(running, "/api/facts")).json["facts"]
-    assert [each.status for each in forbidden] == [403, 403, 403]
     assert {fact["id"] for fact in facts} == {PORT["id"], BOBS["id"]}
     assert (why.status, forget.status) == (404, 404)
     assert {fact["id"] for fact in mine} == {PORT["id"], TEA["id"]}
@@ -201,18 +266,18 @@ async def test_where_there_are_no_facts_none_are_told_and_no_log_is_made(tmp_pat
 
 def test_a_note_keeps_the_line_ends_that_it_had(tmp_path: Path) -> None:
     (tmp_path / "MEMORY.md").write_bytes(b"one\r\ntwo\r\n")
-    read = notes.read_note(tmp_path, "MEMORY.md")
+    read = notes.read_note(tmp_path, "MEMORY.md", OWNER)
     assert read.text == "one\ntwo\n"
-    write_note(tmp_path, "MEMORY.md", "one\ntwo\nthree\n", read.digest)
+    write_note(tmp_path, "MEMORY.md", "one\ntwo\nthree\n", read.digest, OWNER)
     assert (tmp_path / "MEMORY.md").read_bytes() == b"one\r\ntwo\r\nthree\r\n"
 
 
 def test_what_is_not_utf_8_is_shown_and_never_written(tmp_path: Path) -> None:
     (tmp_path / "MEMORY.md").write_bytes(b"caf\xe9\n")
-    read = notes.read_note(tmp_path, "MEMORY.md")
+    read = notes.read_note(tmp_path, "MEMORY.md", OWNER)
     assert (read.text, read.editable) == ("caf\ufffd\n", False)
     with pytest.raises(NoteRefused, match="not UTF-8"):
-        write_note(tmp_path, "MEMORY.md", "cafe\n", read.digest)
+        write_note(tmp_path, "MEMORY.md", "cafe\n", read.digest, OWNER)
     assert (tmp_path / "MEMORY.md").read_bytes() == b"caf\xe9\n"
 
 
@@ -228,7 +293,7 @@ def test_a_change_in_the_last_moment_before_the_exchange_is_a_conflict_too(
 
     monkeypatch.setattr(FilePlace, "replace", late)
     with pytest.raises(NoteChanged) as changed:
-        write_note(tmp_path, "MEMORY.md", "mine", digest("before"))
+        write_note(tmp_path, "MEMORY.md", "mine", digest("before"), OWNER)
     assert changed.value.theirs is not None
     assert changed.value.theirs.text == "theirs, late"
     assert place.read_text() == "theirs, late"

@@ -9,7 +9,7 @@ from playwright.async_api import Browser, expect
 
 from tests.console.accessible import faults
 from tests.console.browser import NARROW, visiting
-from tests.console.test_memory_endpoints import MEMORY, PORT, TEA, home, remembering
+from tests.console.test_memory_endpoints import BOB, MEMORY, PORT, TEA, home, remembering
 
 __all__ = ["home"]
 
@@ -67,6 +67,27 @@ async def test_a_note_that_changes_while_it_is_edited_is_shown_beside_it_and_not
         await expect(page.get_by_role("button", name="Edit", exact=True)).to_be_visible()
         assert note.read_text() == both
         assert [error for error in visit.errors if "409" not in error] == []  # which a browser says of every refusal
+
+
+async def test_somebody_beside_the_owner_sees_and_writes_notes_of_their_own(home: Path, browser: Browser) -> None:
+    (home / "workspace" / "shared").mkdir()
+    (home / "workspace" / "shared" / "house.md").write_text("The boiler stands in the cellar.\n")
+    async with remembering(home) as running, visiting(browser, running) as visit:
+        await visit.sign_in(BOB)
+        page = visit.page
+        await page.goto(f"{visit.url}#/memory")
+        await page.get_by_label("Search notes and conversations").press_sequentially("boiler", delay=5)
+        await page.locator(".hit").get_by_role("button", name="shared/house.md#L1-L1").click()
+        await expect(page.get_by_text("It is not edited here")).to_be_visible()
+        await expect(page.locator(".note-list li")).to_have_count(1)
+        await page.get_by_label("New note").fill("memory/alps.md")
+        await page.get_by_role("button", name="Begin").click()
+        await page.get_by_label("Text of memory/alps.md").fill("Snow.\n")
+        await page.get_by_role("button", name="Save").click()
+        await expect(page.get_by_role("heading", name="people/bob/memory/alps.md")).to_be_visible()
+        await expect(page.locator(".note-list li")).to_have_count(2)
+        assert (visit.errors, visit.elsewhere) == ([], [])
+    assert (home / "workspace/people/bob/memory/alps.md").read_text() == "Snow.\n"
 
 
 async def test_a_draft_outlives_a_reload_of_the_page(home: Path, browser: Browser) -> None:

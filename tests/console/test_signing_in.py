@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
+import time
+from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -13,7 +16,8 @@ from playwright.async_api import Browser
 
 from gateway.console.pages import FOLDER
 from gateway.door.access import NotAdmitted
-from gateway.door.passes import COOKIE_SECONDS, LINK_SECONDS, Pass, Passes, signing_key
+from gateway.door.passes import COOKIE_SECONDS, LINK_SECONDS, RENEWED_AFTER, Pass, Passes, signing_key
+from gateway.door.signed_out import LINES, SignedOut
 from tests.console.browser import visiting
 from tests.gateway.gateways import TOKEN, Gateway, gateway
 
@@ -30,12 +34,17 @@ class Hour:
         return self.now
 
 
+def passes_at(now: Callable[[], float]) -> Passes:
+    """Passes of a gateway that was signed out of by nobody."""
+    return Passes(now, SignedOut(Path("/nowhere/signed_out.json"), now))
+
+
 # --- passes -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_pass_names_its_person_until_its_time_and_nobody_after_it() -> None:
     hour = Hour()
-    passes = Passes(hour)
+    passes = passes_at(hour)
     cookie = passes.issue("cookie", "ana", KEYS["ana"])
     hour.now += COOKIE_SECONDS - 1
     found = passes.read("cookie", cookie, KEYS.get)
@@ -46,7 +55,7 @@ def test_a_pass_names_its_person_until_its_time_and_nobody_after_it() -> None:
 
 
 def test_a_pass_that_was_changed_anywhere_names_nobody() -> None:
-    passes = Passes(Hour())
+    passes = passes_at(Hour())
     cookie = passes.issue("cookie", "ana", KEYS["ana"])
     changed = [cookie[:at] + ("0" if cookie[at] != "0" else "1") + cookie[at + 1 :] for at in range(len(cookie))]
     others = [cookie.replace("ana", "owner"), "", cookie + "0", cookie.upper(), "a.b.c.d", cookie.replace(".", "-")]
@@ -54,7 +63,7 @@ def test_a_pass_that_was_changed_anywhere_names_nobody() -> None:
 
 
 def test_a_pass_is_good_for_its_purpose_alone_and_dies_with_the_token() -> None:
-    passes = Passes(Hour())
+    passes = passes_at(Hour())
     link = passes.issue("link", "owner", KEYS["owner"])
     assert passes.read("cookie", link, KEYS.get) is None
     assert passes.read("link", link, lambda person: signing_key("another token")) is None
@@ -64,22 +73,69 @@ def test_a_pass_is_good_for_its_purpose_alone_and_dies_with_the_token() -> None:
 
 def test_a_cookie_outlives_a_restart_and_a_link_does_not() -> None:
     hour = Hour()
-    before = Passes(hour)
+    before = passes_at(hour)
     cookie, link = before.issue("cookie", "owner", KEYS["owner"]), before.issue("link", "owner", KEYS["owner"])
     hour.now += LINK_SECONDS / 2
-    after = Passes(hour)
+    after = passes_at(hour)
     assert after.read("cookie", cookie, KEYS.get) is not None
     assert after.read("link", link, KEYS.get) is None
     assert before.read("link", link, KEYS.get) is not None
 
 
-def test_what_was_ended_is_forgotten_once_its_time_would_have_come() -> None:
+def test_what_was_used_is_forgotten_once_its_time_would_have_come() -> None:
     hour = Hour()
-    passes = Passes(hour)
+    passes = passes_at(hour)
     for number in range(3):
         hour.now += LINK_SECONDS
-        passes.end(Pass("owner", int(hour.now) + LINK_SECONDS, str(number)))
-    assert len(passes._ended) == 1
+        passes.use_up(Pass("owner", int(hour.now) + LINK_SECONDS, str(number)))
+    assert len(passes._used) == 1
+
+
+# --- signing out ------------------------------------------------------------------------------------------------------
+
+
+async def test_whoever_signs_out_a_hundred_times_is_signed_out_everywhere_and_nobody_else_is(tmp_path: Path) -> None:
+    """What is kept of sign-outs stays small."""
+    hour, path = Hour(), tmp_path / "signed_out.json"
+    passes = Passes(hour, SignedOut(path, hour))
+    early, anas = passes.issue("cookie", "owner", KEYS["owner"]), passes.issue("cookie", "ana", KEYS["ana"])
+    for _ in range(LINES):
+        hour.now += 1
+        await passes.sign_out(read(passes, passes.issue("cookie", "owner", KEYS["owner"])))
+    hour.now += 1
+    for each in (passes, Passes(hour, SignedOut(path, hour))):
+        assert each.read("cookie", early, KEYS.get) is None
+        assert each.read("cookie", anas, KEYS.get) is not None
+        assert each.read("cookie", passes.issue("cookie", "owner", KEYS["owner"]), KEYS.get) is not None
+    assert path.stat().st_size < 200
+
+
+async def test_a_sign_out_is_forgotten_once_the_last_cookie_of_its_line_has_run_out(tmp_path: Path) -> None:
+    hour, path = Hour(), tmp_path / "signed_out.json"
+    passes = Passes(hour, SignedOut(path, hour))
+    for _ in range(2):
+        await passes.sign_out(read(passes, passes.issue("cookie", "owner", KEYS["owner"])))
+        hour.now += COOKIE_SECONDS
+    assert len(json.loads(path.read_bytes())["people"]["owner"]["lines"]) == 1
+
+
+def read(passes: Passes, cookie: str) -> Pass:
+    """What a good cookie says."""
+    found = passes.read("cookie", cookie, KEYS.get)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b'{"people": 1}', b"\xff"])
+def test_where_the_record_of_sign_outs_is_damaged_everybody_signs_in_again(tmp_path: Path, content: bytes) -> None:
+    hour, path = Hour(), tmp_path / "signed_out.json"
+    cookie = passes_at(hour).issue("cookie", "owner", KEYS["owner"])
+    path.write_bytes(content)
+    for _ in range(2):  # and the next start knows as much
+        hour.now += 60
+        passes = Passes(hour, SignedOut(path, hour))
+        assert passes.read("cookie", cookie, KEYS.get) is None
+        assert read(passes, passes.issue("cookie", "owner", KEYS["owner"]))
 
 
 # --- over HTTP --------------------------------------------------------------------------------------------------------
@@ -190,6 +246,67 @@ async def test_signing_out_ends_the_cookie_and_closes_what_it_opened(tmp_path: P
         assert await status(running, "GET", "/status.json", **other) == 200
 
 
+async def test_signing_out_lasts_beyond_a_restart(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as running:
+        cookie, other = await cookie_of(running), await cookie_of(running)
+        assert await status(running, "POST", "/api/sign-out", **cookie, Origin=running.url) == 200
+    async with gateway(tmp_path) as running:
+        assert await status(running, "GET", "/status.json", **at_port(running, cookie)) == 401
+        assert await status(running, "GET", "/status.json", **at_port(running, other)) == 200
+
+
+@pytest.mark.parametrize("which", ["older", "newer"])
+async def test_signing_out_ends_a_cookie_and_all_that_renewed_it(tmp_path: Path, which: str) -> None:
+    """A copy of the older one would open everything for another month."""
+    yesterday = passes_at(lambda: time.time() - 2 * RENEWED_AFTER)
+    async with gateway(tmp_path) as running:
+        older = at_port(running, {"Cookie": f"x={yesterday.issue('cookie', 'owner', KEYS['owner'])}"})
+        response = await running.http.get(f"{running.url}/api/session", headers=older)
+        (renewed,) = response.cookies.values()
+        newer = {"Cookie": f"{renewed.key}={renewed.value}"}
+        assert newer != older
+        client = await running.connect(None, **older, Origin=running.url)
+        for each in (older, newer):
+            assert await status(running, "GET", "/status.json", **each) == 200
+        cookie = older if which == "older" else newer
+        assert await status(running, "POST", "/api/sign-out", **cookie, Origin=running.url) == 200
+        assert await client.closed() == 4401
+        for each in (older, newer):
+            assert await status(running, "GET", "/status.json", **each) == 401
+
+
+async def test_signing_out_ends_the_cookie_that_a_further_sign_in_replaced(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as running:
+        first = await cookie_of(running)
+        headers = {**first, "Origin": running.url}
+        async with running.http.post(f"{running.url}/api/sign-in", json={"token": TOKEN}, headers=headers) as response:
+            (second,) = response.cookies.values()
+        cookie = {"Cookie": f"{second.key}={second.value}"}
+        assert await status(running, "POST", "/api/sign-out", **cookie, Origin=running.url) == 200
+        assert await status(running, "GET", "/status.json", **first) == 401
+
+
+async def test_a_sign_out_that_the_disk_refuses_to_keep_counts_until_the_restart_and_says_so(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as running:
+        cookie, other = await cookie_of(running), await cookie_of(running)
+        (tmp_path / "signed_out.json").mkdir()  # nothing can be put in its place
+        url, headers = f"{running.url}/api/sign-out", {**cookie, "Origin": running.url}
+        async with running.http.post(url, headers=headers) as response:
+            assert (response.status, (await response.json())["code"]) == (503, "storage_failed")
+            assert "restart" in (await response.json())["message"]
+        assert await status(running, "GET", "/status.json", **cookie) == 401
+        (tmp_path / "signed_out.json").rmdir()
+        assert await status(running, "POST", "/api/sign-out", **other, Origin=running.url) == 200
+    async with gateway(tmp_path) as running:  # what could not be kept was kept along with the next
+        assert await status(running, "GET", "/status.json", **at_port(running, cookie)) == 401
+
+
+def at_port(running: Gateway, cookie: dict[str, str]) -> dict[str, str]:
+    """A cookie under the name that it has at this gateway's port."""
+    assert running.daemon.address is not None
+    return {"Cookie": f"exuvia-{running.daemon.address[1]}={cookie['Cookie'].partition('=')[2]}"}
+
+
 async def test_a_link_signs_in_once(tmp_path: Path, capfd: Any) -> None:
     async with gateway(tmp_path) as running:
         said = capfd.readouterr()
@@ -276,14 +393,29 @@ async def test_a_person_signs_in_with_the_token_and_out_again_in_every_tab(tmp_p
         await visit.page.get_by_role("button", name="Sign in").click()
         await visit.page.get_by_text("The token is not this gateway's.").wait_for()
         assert visit.errors.pop().startswith("Failed to load resource: the server responded with a status of 401")
+        waiting = await visit.tab()
+        await waiting.get_by_label("Token").wait_for()
         await visit.sign_in()
+        await waiting.get_by_text("Connected", exact=True).wait_for()
+        await waiting.close()
         assert await visit.page.evaluate("document.cookie") == ""
         second = await visit.tab()
-        await second.get_by_text("Connected", exact=True).wait_for()
+        for page in (visit.page, second):
+            await page.get_by_text("Sent to").wait_for()  # nothing is being asked for any more that would be refused
         await visit.page.get_by_role("button", name="Sign out").click()
         await visit.page.get_by_label("Token").wait_for()
         await second.get_by_label("Token").wait_for()
         assert (visit.errors, visit.elsewhere) == ([], [])
+
+
+@pytest.mark.asyncio(loop_scope="session")
+async def test_a_person_is_told_that_their_sign_out_was_not_kept(tmp_path: Path, browser: Browser) -> None:
+    async with gateway(tmp_path) as running, visiting(browser, running) as visit:
+        await visit.sign_in()
+        (tmp_path / "signed_out.json").mkdir()
+        await visit.page.get_by_role("button", name="Sign out").click()
+        await visit.page.get_by_text("the disk refused to store that").wait_for()
+        await visit.page.get_by_label("Token").wait_for()
 
 
 @pytest.mark.asyncio(loop_scope="session")
@@ -299,3 +431,43 @@ async def test_the_link_that_is_printed_opens_the_console_and_leaves_no_trace(
         async with visiting(browser, running) as other:
             await other.page.goto(link[0])
             await other.page.get_by_text("This link was used before").wait_for()
+
+
+@pytest.mark.asyncio(loop_scope="session")
+async def test_the_link_signs_in_a_tab_that_shows_the_form_already(tmp_path: Path, browser: Browser, capfd: Any) -> None:
+    async with gateway(tmp_path) as running, visiting(browser, running) as visit:
+        link = re.search(r"http://\S+", capfd.readouterr().out)
+        assert link is not None
+        await visit.page.goto(visit.url)
+        await visit.page.get_by_label("Token").wait_for()
+        await visit.page.goto(f"{visit.url}/#link=owner.1.wrong.0000")
+        await visit.page.get_by_role("alert").get_by_text("link").wait_for()
+        assert "link" not in visit.page.url
+        assert visit.errors.pop().startswith("Failed to load resource: the server responded with a status of 401")
+        await visit.page.goto(link[0])
+        await visit.page.get_by_text("Connected", exact=True).wait_for(state="attached")
+        assert "link" not in visit.page.url
+        assert (visit.errors, visit.elsewhere) == ([], [])
+
+
+@pytest.mark.asyncio(loop_scope="session")
+async def test_the_link_leaves_the_address_of_a_tab_that_is_signed_in_and_signs_its_own_person_in(
+    tmp_path: Path, browser: Browser, capfd: Any
+) -> None:
+    bob = "a-token-for-bob-that-is-long-enough"
+    async with gateway(tmp_path, settings={"people.bob.token": bob}) as running, visiting(browser, running) as visit:
+        link = re.search(r"http://\S+", capfd.readouterr().out)
+        assert link is not None
+        await visit.sign_in(bob)
+        await visit.page.get_by_text("bob", exact=True).wait_for(state="attached")
+        second = await visit.tab()
+        await second.get_by_text("bob", exact=True).wait_for(state="attached")
+        await visit.page.goto(f"{visit.url}/#link=owner.1.wrong.0000")
+        await visit.page.locator("#notices").get_by_text("link").wait_for()
+        assert "link=" not in visit.page.url
+        assert visit.errors.pop().startswith("Failed to load resource: the server responded with a status of 401")
+        await visit.page.goto(link[0])
+        await visit.page.get_by_text("owner", exact=True).wait_for(state="attached")
+        assert "link=" not in visit.page.url
+        await second.get_by_text("owner", exact=True).wait_for(state="attached")
+        assert (visit.errors, visit.elsewhere) == ([], [])

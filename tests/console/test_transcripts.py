@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -10,12 +9,25 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser, Locator, Page, expect
 
-from sessions.events import Event, MessageReceived, ModelReplied, Recorded, SessionOpened, TurnEnded, TurnStarted
+from sessions.events import (
+    CompactionBegan,
+    ContextCompacted,
+    Event,
+    MessageReceived,
+    ModelReplied,
+    Recorded,
+    SessionOpened,
+    SettingChanged,
+    Trigger,
+    TurnEnded,
+    TurnStarted,
+)
 from sessions.recorder import LONGEST_LINE
 from sessions.wire import FIRST, encode
 from tests.console.accessible import faults
 from tests.console.browser import NARROW, WIDE, visiting
 from tests.gateway.gateways import gateway
+from tests.waiting import deadline
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -70,7 +82,7 @@ def write(home: Path, events: Iterable[tuple[int | None, Event]]) -> None:
 async def scroll_to(page: Page, place: Locator) -> None:
     """Scroll up, page by page, until a place is there."""
     await page.locator(".timeline").wait_for()
-    async with asyncio.timeout(30):
+    async with deadline():
         while await place.count() == 0:
             await page.evaluate("document.querySelector('.timeline').scrollTop = 0")
             await page.wait_for_timeout(50)
@@ -111,7 +123,7 @@ async def test_thousands_of_messages_are_reached_by_scrolling(tmp_path: Path, br
     async with gateway(tmp_path) as running, visiting(browser, running) as visit:
         page = visit.page
         await visit.sign_in()
-        await expect(page.get_by_text("message **1499** of many")).to_be_visible(timeout=20_000)
+        await expect(page.get_by_text("message **1499** of many")).to_be_visible()
         await scroll_to(page, page.get_by_text("message **0** of many"))
         await expect(page.get_by_text("message **0** of many")).to_be_visible()
         await expect(page.locator("article")).to_have_count(3_000)
@@ -178,3 +190,42 @@ async def test_nothing_serious_is_in_the_way_of_anybody(
         await page.get_by_role("button", name="Rename").click()
         assert await faults(page) == []
         assert (visit.errors, visit.elsewhere) == ([], [])
+
+
+async def test_a_compaction_says_whether_the_gateway_made_it_by_itself(tmp_path: Path, browser: Browser) -> None:
+    def compacted(number: int, trigger: Trigger, keep_from: int) -> list[tuple[int | None, Event]]:
+        began = CompactionBegan(compaction=number, trigger=trigger, keep_from=keep_from, tokens_before=90)
+        made = ContextCompacted(
+            compaction=number, keep_from=keep_from, tokens_before=90, tokens_after=9, summary="Tea.", by="x", messages=2
+        )
+        return [(None, began), (None, made)]
+
+    events = [*told(["one", "two", "three"]), *compacted(1, "budget", 6), *compacted(2, "command", 10)]
+    write(tmp_path, events)
+    async with gateway(tmp_path) as running, visiting(browser, running) as visit:
+        await visit.sign_in()
+        marks = visit.page.locator(".aside", has_text="messages were summarised")
+        await expect(marks).to_have_count(2)
+        await expect(marks.first).to_contain_text("🧹 Auto-compaction complete: 2 messages were summarised")
+        await expect(marks.last).not_to_contain_text("Auto-compaction")
+
+
+@pytest.mark.parametrize(
+    ("trigger", "says"),
+    [
+        ("command", "2 messages were summarised"),
+        ("budget", "🧹 Auto-compaction complete: 2 messages were summarised"),
+    ],
+)
+async def test_a_compaction_that_began_before_the_newest_page_says_the_same_once_that_is_read(
+    tmp_path: Path, browser: Browser, trigger: Trigger, says: str
+) -> None:
+    began = CompactionBegan(compaction=1, trigger=trigger, keep_from=6, tokens_before=90)
+    made = ContextCompacted(compaction=1, keep_from=6, tokens_before=90, tokens_after=9, summary="Tea.", by="x", messages=2)
+    later: list[tuple[int | None, Event]] = [
+        (None, SettingChanged(name="queue", value=None, by=str(number))) for number in range(99)
+    ]  # the page has 100 events
+    write(tmp_path, [*told(["one", "two", "three"]), (None, began), (None, made), *later])
+    async with gateway(tmp_path) as running, visiting(browser, running) as visit:
+        await visit.sign_in()
+        await expect(visit.page.locator(".aside", has_text="messages were summarised").locator("summary")).to_have_text(says)

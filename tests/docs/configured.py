@@ -13,6 +13,7 @@ from gateway.configuration.fitting import Seconds, Timezone
 from gateway.configuration.keys import PersonKeys, Sections
 from gateway.configuration.settings import AFTER_RESTART
 from gateway.configuration.sources import NAMED
+from plugins.addresses import FAULT, host_fault, origin_fault, server_fault, web_fault
 from plugins.loading import load_plugins
 from plugins.secrets import Secret
 
@@ -109,10 +110,12 @@ WORDS = {
     inspect.AnyType: "anything",
 }
 
+CHECKED = {web_fault: "an address", server_fault: "an address", origin_fault: "an origin", host_fault: "a host"}
+
 OWN = {Secret: "a secret", Seconds: "a duration", Timezone: "a time zone"}
 
 
-def kind_of(kind: Any) -> str:
+def kind_of(kind: Any) -> str:  # noqa: PLR0911 - one for each kind
     """What may be written for a key, in words."""
     match kind:
         case inspect.UnionType():
@@ -125,6 +128,8 @@ def kind_of(kind: Any) -> str:
             return f"a list of {kind_of(kind.item_type)}"
         case inspect.DictType():
             return f"a table of {kind_of(kind.value_type)} by name"
+    if isinstance(kind, inspect.Metadata):
+        return CHECKED[(kind.extra or {})[FAULT]]
     return OWN[kind.cls] if isinstance(kind, inspect.CustomType) else WORDS[type(kind)]
 
 

@@ -32,6 +32,7 @@ from plugins.hooks import Hooks
 from tests.conformance.biting import checks_of
 from tests.docs.generated import DOCS
 from tests.gateway.gateways import gateway
+from tests.waiting import deadline
 
 ROOT = DOCS.parent
 PAGE = (DOCS / "plugins.md").read_text(encoding="utf-8")
@@ -112,7 +113,7 @@ class Author:
         )
         assert process.stdout is not None
         try:
-            async with asyncio.timeout(30):
+            async with deadline():
                 yield ((await process.stdout.readline()) + (await process.stdout.readline())).decode()
         finally:
             process.terminate()
@@ -224,7 +225,7 @@ def test_the_channel_of_the_recipe_passes_the_kit(check: str, tmp_path: Path) ->
     hooks = Hooks()
     assert hooks.register("recipe", module), hooks.refused
     assert hooks.refused == []
-    given = {"channel": module.Folder, "elsewhere": lambda _: Folders(tmp_path / "plugin").there()}
+    given = {"channel": module.Folder, "elsewhere": lambda _: Folders(tmp_path / "plugin").there(), "gone": "x" * 300}
     test = getattr(type("Case", (ChannelConformance,), given)(), check)
     test(**({"tmp_path": tmp_path} if "tmp_path" in test.__wrapped__.__annotations__ else {}))
 

@@ -10,6 +10,7 @@ from plugins.facts.book import Ambiguous, Book, told
 from plugins.facts.events import (
     KINDS,
     DailyCleared,
+    ExtractionFailed,
     FactEvent,
     FactForgotten,
     FactPinned,
@@ -49,6 +50,15 @@ def test_a_turn_is_looked_through_once_also_when_it_left_nothing() -> None:
     assert book.has_extracted("s", 2)
     assert not book.has_extracted("s", 4)
     assert not book.has_extracted("other", 1)
+
+
+def test_tries_are_counted_for_the_turn_that_is_next_in_its_session() -> None:
+    def failed(upto: int) -> ExtractionFailed:
+        return ExtractionFailed(session="s", upto=upto, reason="No answer.")
+
+    assert told([failed(9), failed(9)], ago(0)).tries("s", 9) == 2
+    assert told([failed(9), failed(9)], ago(0)).tries("s", 20) == 0
+    assert told([failed(9), FactsExtracted(session="s", ordinal=1, upto=9), failed(20)], ago(0)).tries("s", 20) == 1
 
 
 def test_daily_facts_are_distilled_once() -> None:
@@ -101,6 +111,7 @@ def test_events_of_a_newer_version_and_about_unknown_facts_change_nothing() -> N
 EVENTS: list[FactEvent] = [
     FactsOpened(format=1),
     FactsExtracted(session="s", ordinal=1, entries=(RUST,), failed=""),
+    ExtractionFailed(session="s", upto=9, reason="No answer.", model="a:b"),
     FactsWritten(entries=(fact("größe 大きい", owner="ann", origin=Origin(session="s", seq=4)),), by="ann"),
     FactsDistilled(taken=(RUST.id,), entries=(GO,), superseded=(Superseded(id=RUST.id, newer=GO.id, importance=0.4),)),
     FactPinned(id=RUST.id, pinned=True, by="ann"),
@@ -140,6 +151,7 @@ IDS = st.lists(st.sampled_from("abcdef"), max_size=3).map(tuple)
 STORY = st.lists(
     st.one_of(
         st.builds(FactsExtracted, session=st.sampled_from("st"), ordinal=st.integers(1, 9), entries=st.tuples(FACTS)),
+        st.builds(ExtractionFailed, session=st.sampled_from("st"), upto=st.integers(1, 9), reason=st.just("no")),
         st.builds(FactsWritten, entries=st.tuples(FACTS), by=st.just("ann")),
         st.builds(FactsDistilled, taken=IDS, entries=st.tuples(FACTS)),
         st.builds(FactPinned, id=st.sampled_from("abcdef"), pinned=st.booleans(), by=st.just("ann")),

@@ -58,6 +58,7 @@ def document(*entries: Any) -> bytes:
         ({"content": "x", "tags": ["a"] * 3 + ["b" * 99]}, "tags"),
         ({"content": "x", "importance": "high"}, "no number"),
         ({"content": "x", "importance": True}, "no number"),
+        ({"content": "x", "importance": 10**400}, "no number"),
         ({"content": "x", "source": "dreams"}, "'dreams'"),
         ({"content": "x", "id": "../x"}, "id"),
         ({"content": "x", "layer": "attic"}, "'attic'"),

@@ -11,12 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from plugins.facts import distilling, extracting
+from plugins.facts.answers import room
 from plugins.facts.book import told
-from plugins.facts.distilling import BATCH, batches, distilled, due, nearest
+from plugins.facts.distilling import BATCH, Room, distilled, due
 from plugins.facts.events import FactsDistilled, FactsExtracted, FactsWritten
 from plugins.facts.extracting import extracted, may_hold_facts
 from plugins.facts.turns import EndedTurn
+from plugins.facts.values import Fact
 from plugins.languages.language import language
+from sessions.tokens import estimate
 from tests.facts.making import NOW, ago, fact
 
 TRACE = 'Traceback (most recent call last):\n  File "a.py", line 3, in f\nValueError: no'
@@ -134,18 +137,56 @@ def test_what_one_person_distils_makes_anothers_facts_wait_no_longer() -> None:
 
 def test_beside_new_facts_stand_the_nearest_of_those_that_are_kept_in_their_order_and_no_endless_number() -> None:
     known = [fact(f"number {n} " + "x" * 1900, id=str(n)) for n in range(90)] + [fact("Ann drinks oolong tea")]
-    shown = nearest(known, [fact("Ann drinks no tea")])
+    shown = Room(None).beside(known, [fact("Ann drinks no tea")])
     assert shown[-1] == known[-1]
     assert shown == [each for each in known if each in shown]
     assert 0.8 * BATCH < sum(len(each.content) for each in shown) < BATCH
 
 
+def portions(facts: list[Fact], space: Room) -> list[list[Fact]]:
+    left, found = facts, []
+    while left:
+        found.append(space.batch(left))
+        left = left[len(found[-1]) :]
+    return found
+
+
 def test_each_fact_is_in_one_batch_of_about_twelve_thousand_characters() -> None:
     facts = [fact("x" * 1500, id=str(n)) for n in range(20)]
-    portions = list(batches(facts))
-    assert [each for portion in portions for each in portion] == facts
-    assert all(sum(len(each.content) for each in portion) <= BATCH for portion in portions)
-    assert len(portions) == 3
+    found = portions(facts, Room(None))
+    assert [each for portion in found for each in portion] == facts
+    assert all(sum(len(each.content) for each in portion) <= BATCH for portion in found)
+    assert len(found) == 3
+
+
+@given(
+    st.lists(st.integers(1, 2000), min_size=1, max_size=40),
+    st.lists(st.integers(1, 2000), max_size=40),
+    st.none() | st.integers(1, 20_000),
+)
+def test_new_and_kept_facts_fit_into_the_room_and_refusals_end_at_one_fact(
+    fresh: list[int], kept: list[int], tokens: int | None
+) -> None:
+    new = [fact("新" * length, id=f"new{n}") for n, length in enumerate(fresh)]
+    known = [fact("旧" * length, id=f"old{n}") for n, length in enumerate(kept)]
+    space, tries = Room(tokens), 0
+    while True:
+        batch = space.batch(new)
+        beside = space.beside(known, batch)
+        if tokens is not None and [*batch, *beside] != new[:1]:
+            assert sum(estimate(each.content) for each in [*batch, *beside]) <= tokens
+        if not space.shrink([*batch, *beside], for_good=True):
+            break
+        tries += 1
+    assert [*batch, *beside] == new[:1]
+    assert tries <= 20
+
+
+def test_room_is_what_a_window_leaves_beside_the_instructions_and_the_answer() -> None:
+    assert room(None, "x" * 400, 2500) is None
+    assert room(10_000, "x" * 400, 2500) == 9000 - 2500 - 100 - 120
+    assert room(4000, "x" * 400, 2500) == 3600 - 1000 - 100 - 120
+    assert room(100, "x" * 400, 2500) == 1
 
 
 def test_what_a_fact_replaces_and_what_it_was_made_of_is_known_by_number() -> None:
@@ -174,3 +215,11 @@ def test_the_facts_are_shown_as_data_with_their_numbers_those_that_are_kept_firs
     assert "1. (fact) old one" in text
     assert "2. (fact) new one" in text
     assert "<|im_start|>" not in text
+
+
+def test_an_importance_that_no_number_holds_costs_that_fact_alone() -> None:
+    rows = [
+        {"content": "Tea is green", "type": "fact", "importance": 10**400, "tags": []},
+        {"content": "The port is 3000", "type": "fact", "importance": 0.5, "tags": []},
+    ]
+    assert [draft.content for draft in extracted(json.dumps(rows), 5).drafts] == ["The port is 3000"]

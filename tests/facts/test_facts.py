@@ -133,11 +133,29 @@ async def test_clear_empties_the_daily_log_of_its_person_alone(home: Home) -> No
         assert await facts.clear("ann", owner="ann") == 0
 
 
-async def test_daily_facts_leave_after_thirty_days_when_the_next_turn_is_looked_through(home: Home) -> None:
+async def test_daily_facts_past_their_time_are_gone_though_nobody_has_dropped_them_yet(home: Home) -> None:
+    async with home.facts() as facts:
+        old, pinned = await facts.extracted(FactsExtracted(session="s", ordinal=1), [PORT, RUST], owner="ann", origin=None)
+        await facts.pin(pinned.id, "ann", owner="ann")
+        home.days = 30.5
+        assert [fact.id for fact in await facts.listed("ann")] == [pinned.id]
+        assert [fact.id for fact in facts.told_now("ann") or ()] == [pinned.id]
+        assert await facts.recall("port", "ann") == []
+        assert not (await facts.story(old.id, "ann")).there
+        with pytest.raises(NoSuchFact):
+            await facts.pin(old.id, "ann", owner="ann")
+        assert await facts.clear("ann", owner="ann") == 0
+        home.keys = FactKeys(retention_days=60)
+        assert [fact.id for fact in await facts.listed("ann")] == [old.id, pinned.id]
+
+
+async def test_what_is_past_its_time_is_dropped_for_good_by_tidying_up(home: Home) -> None:
     async with home.facts() as facts:
         (old,) = await facts.extracted(FactsExtracted(session="s", ordinal=1), [PORT], owner="ann", origin=None)
         home.days = 30.5
-        await facts.extracted(FactsExtracted(session="s", ordinal=2), [], owner="ann", origin=None)
+        await facts.tidy()
+        await facts.tidy()
+        home.keys = FactKeys(retention_days=60)
         assert await facts.listed("ann") == []
         (gone,) = [
             each.event for each in (await facts.story(old.id, "ann")).happened if isinstance(each.event, FactsDropped)

@@ -17,10 +17,13 @@ from typing import Any
 import aiohttp
 
 from tests.gateway.gateways import TOKEN, Client
+from tests.waiting import deadline
 
 ROOT = Path(__file__).parents[2]
 
 TOOL = """
+import asyncio
+import os
 from pathlib import Path
 from plugins.contracts import ToolOutput
 from plugins.hookspecs import hookimpl
@@ -37,6 +40,7 @@ class Stamp:
     async def run(self, arguments, call):
         with self.path.open("a") as file:
             file.write(call.call + "\\n")
+        await asyncio.sleep(float(os.environ.get("STAMP_SECONDS", "0")))
         return ToolOutput(text="stamped")
 
 
@@ -92,7 +96,7 @@ class GatewayProcess:
         """End it as systemd does; returns its exit code."""
         with contextlib.suppress(ProcessLookupError):
             self.process.terminate()
-        async with asyncio.timeout(20):
+        async with deadline():
             return await self.process.wait()
 
 
@@ -103,8 +107,7 @@ def free_port() -> int:
         return port
 
 
-@contextlib.asynccontextmanager
-async def gateway_process(
+async def start_process(
     home: Path,
     *,
     script: Sequence[Mapping[str, Any]] = (),
@@ -113,8 +116,8 @@ async def gateway_process(
     path: Path | None = None,
     wrap: Sequence[str] = (),
     port: int | None = None,
-) -> AsyncIterator[GatewayProcess]:
-    """Start a gateway, on a free port unless one is named, and have it ended afterwards, whatever happens."""
+) -> GatewayProcess:
+    """Start a gateway, on a free port unless one is named. The caller ends it."""
     home.mkdir(parents=True, exist_ok=True)
     port = port or free_port()
     environment = {
@@ -144,7 +147,13 @@ async def gateway_process(
         process = await asyncio.create_subprocess_exec(
             *wrap, *command, env=environment, stdout=output, stderr=output, stdin=asyncio.subprocess.DEVNULL
         )
-    running = GatewayProcess(process, port, log)
+    return GatewayProcess(process, port, log)
+
+
+@contextlib.asynccontextmanager
+async def gateway_process(home: Path, **options: Any) -> AsyncIterator[GatewayProcess]:
+    """Start a gateway with the options of `start_process`, and have it ended afterwards, whatever happens."""
+    running = await start_process(home, **options)
     try:
         async with aiohttp.ClientSession() as http:
             await running.ready(http)
@@ -154,10 +163,9 @@ async def gateway_process(
 
 
 def journals(home: Path) -> list[list[dict[str, Any]]]:
-    """What stands in the journals of a home."""
-    return [
-        [json.loads(line) for line in path.read_bytes().splitlines()] for path in sorted((home / "sessions").glob("*.jsonl"))
-    ]
+    """The whole lines of the journals of a home. The last one of a journal may be under way."""
+    paths = sorted((home / "sessions").glob("*.jsonl"))
+    return [[json.loads(line) for line in path.read_bytes().rpartition(b"\n")[0].splitlines()] for path in paths]
 
 
 async def verify(home: Path) -> int:

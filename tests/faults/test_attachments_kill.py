@@ -18,6 +18,7 @@ from sessions.attachments import Attachments
 from sessions.orphans import remove_orphans
 from tests.faults.gateway_process import GatewayProcess, gateway_process, journals, verify
 from tests.gateway.gateways import TOKEN
+from tests.waiting import until
 
 SLOW_DISK = [
     "-e",
@@ -64,9 +65,7 @@ async def test_killed_while_files_come_in_nothing_that_was_answered_for_is_lost(
         async with gateway_process(tmp_path, faults=SLOW_DISK) as gateway:
             senders.append(Sender(round_ * 10 + seed))
             sending = asyncio.create_task(senders[-1].send(gateway))
-            async with asyncio.timeout(30):
-                while len(senders[-1].accepted) < 2:
-                    await asyncio.sleep(0.002)
+            await until(lambda: len(senders[-1].accepted) >= 2)
             await asyncio.sleep(chance.uniform(0, 0.05))
             await gateway.kill()
             await sending

@@ -18,6 +18,7 @@ from plugins.languages.language import language
 from tests.faults.gateway_process import GatewayProcess, gateway_process, journals, verify
 from tests.gateway.gateways import Client
 from tests.gateway.long_session import assert_one_flush_before_each_compaction, notes, summary
+from tests.waiting import until
 
 WORDS = "one two three four five six seven eight nine ten " * 50
 
@@ -70,12 +71,6 @@ def told(home: Path, kind: str) -> list[Json]:
     return [line for line in lines(home) if line["kind"] == kind]
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not condition():
-            await asyncio.sleep(0.002)
-
-
 async def chat_until(client: Client, condition: Callable[[], bool]) -> None:
     """Chat until something is so, also in the middle of a turn."""
     for number in range(40):
@@ -107,7 +102,7 @@ async def resumed(home: Path, server: OpenAIServer) -> None:
 
 def assert_each_section_stands_once(home: Path) -> None:
     """What was flushed stands in the day's note, once."""
-    note = "".join(path.read_text() for path in (home / "workspace" / "memory").iterdir())
+    note = "".join(path.read_text() for path in (home / "workspace" / "memory").glob("*.md"))
     digests = {line["digest"] for line in told(home, "memory_flushed") if line["outcome"] == "written"}
     assert digests
     assert [note.count(f"<!-- exuvia {digest} -->") for digest in digests] == [1] * len(digests)

@@ -19,6 +19,7 @@ from gateway.conversations import switchboard
 from gateway.conversations.inbox import MODES
 from sessions.append_file import AppendFile
 from tests.gateway.gateways import Client, Frame, gateway
+from tests.waiting import deadline
 
 ROUNDS = 50
 LIVES = 3
@@ -98,7 +99,7 @@ async def test_whatever_comes_together_each_message_is_kept_and_dealt_with_once(
             people = [talk(await g.connect(), random.Random(f"{seed}{name}"), name, accepted) for name in names]
             await asyncio.gather(*people)
     trouble = False
-    async with gateway(tmp_path, script=[{"text": "fine"}], settings=SETTINGS) as g, asyncio.timeout(30):
+    async with gateway(tmp_path, script=[{"text": "fine"}], settings=SETTINGS) as g, deadline():
         while unfinished(g.journals()):
             await asyncio.sleep(0.1)
         check(g.journals(), accepted)

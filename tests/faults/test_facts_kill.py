@@ -20,6 +20,7 @@ from plugins.conformance.openai_server import KEY, OpenAIServer, Says
 from plugins.languages.language import language
 from tests.faults.gateway_process import ROOT, gateway_process
 from tests.faults.stage import needs_strace
+from tests.waiting import until
 
 TURNS = 4
 ENGLISH = language("en").facts
@@ -80,12 +81,6 @@ def contents(events: list[Json]) -> list[str]:
 
 
 ALL = [f"Crab {n} lives in pond {n}{n}" for n in range(TURNS)]
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(30):
-        while not condition():
-            await asyncio.sleep(0.002)
 
 
 async def run(

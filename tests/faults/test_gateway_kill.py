@@ -11,6 +11,7 @@ import aiohttp
 import pytest
 
 from tests.faults.gateway_process import GatewayProcess, gateway_process, install_tool, journals, verify
+from tests.waiting import until
 
 SLOW_DISK = [
     "-e",
@@ -61,9 +62,7 @@ class Talker:
 
 
 async def until_settled(home: Path, count: int) -> None:
-    async with asyncio.timeout(60):
-        while sum(event["kind"] == "turn_ended" for lines in journals(home) for event in lines) < count:
-            await asyncio.sleep(0.05)
+    await until(lambda: sum(event["kind"] == "turn_ended" for lines in journals(home) for event in lines) >= count)
 
 
 # Failure 16: the guard is that `accepted` waits for the disk (`Chat.until_durable`).

@@ -13,6 +13,7 @@ import aiohttp
 import pytest
 
 from tests.faults.gateway_process import gateway_process, journals, verify
+from tests.waiting import deadline, until
 
 
 def journal_of(home: Path) -> Path:
@@ -55,9 +56,7 @@ async def test_after_a_failed_write_the_message_is_refused_and_the_session_recov
                 assert frame["code"] == "storage_failed"
                 refused += 1
                 await asyncio.sleep(0.2)
-        async with asyncio.timeout(20):
-            while Counter(e["kind"] for e in journals(tmp_path)[0])["turn_ended"] < 13:
-                await asyncio.sleep(0.05)
+        await until(lambda: Counter(e["kind"] for e in journals(tmp_path)[0])["turn_ended"] >= 13)
         assert len(accepted) == 12
         assert await gateway.stop() == 0
         assert "Traceback" not in gateway.log.read_text()
@@ -81,13 +80,13 @@ async def test_after_a_failed_sync_nothing_more_is_acknowledged_and_the_gateway_
             accepted.add(id_)
         else:
             raise AssertionError("no sync failed")
-        async with asyncio.timeout(5):
+        async with deadline():
             while True:
                 async with http.get(f"http://127.0.0.1:{gateway.port}/readyz") as answer:
                     if answer.status == 503:
                         break
                 await asyncio.sleep(0.02)
-        async with asyncio.timeout(15):
+        async with deadline():
             assert await gateway.process.wait() == 1
         assert "Traceback" not in gateway.log.read_text()
     async with gateway_process(tmp_path) as gateway, aiohttp.ClientSession() as http:
@@ -96,7 +95,7 @@ async def test_after_a_failed_sync_nothing_more_is_acknowledged_and_the_gateway_
             await client.send("hi", id_=id_)
             frame = await client.until_type("accepted", id=id_)
             assert frame["duplicate"] == (id_ in accepted)
-        async with asyncio.timeout(10):
+        async with deadline():
             while not (counts := Counter(e["kind"] for e in journals(tmp_path)[0])) or (
                 counts["turn_ended"] < counts["message_received"]
             ):
@@ -104,6 +103,33 @@ async def test_after_a_failed_sync_nothing_more_is_acknowledged_and_the_gateway_
         assert await gateway.stop() == 0
     assert await verify(tmp_path) == 0
     check_each_message_once(tmp_path, accepted | {"after"})
+
+
+async def test_nothing_is_acknowledged_in_a_folder_that_was_moved_away_and_the_gateway_ends(tmp_path: Path) -> None:
+    async with gateway_process(tmp_path) as gateway, aiohttp.ClientSession() as http:
+        client = await gateway.connect(http)
+        await client.chat("hello")
+        (tmp_path / "sessions").rename(tmp_path / "moved")
+        (journal,) = (tmp_path / "moved").iterdir()
+        before = journal.read_bytes()
+        await client.send("and now?", id_="x")
+        error = await client.until_answered("x")
+        assert (error["type"], error["code"]) == ("error", "storage_failed")
+        assert f"The folder {tmp_path / 'sessions'} is gone" in error["message"]
+        async with http.get(f"http://127.0.0.1:{gateway.port}/readyz") as answer:
+            assert answer.status == 503
+        async with deadline():
+            assert await gateway.process.wait() == 1
+        assert journal.read_bytes() == before
+        assert not (tmp_path / "sessions").exists()
+        assert "Traceback" not in gateway.log.read_text()
+    (tmp_path / "moved").rename(tmp_path / "sessions")
+    async with gateway_process(tmp_path) as gateway, aiohttp.ClientSession() as http:
+        client = await gateway.connect(http)
+        assert await client.chat("back again") == "back again"
+        assert await gateway.stop() == 0
+    assert await verify(tmp_path) == 0
+    assert len(journals(tmp_path)) == 1
 
 
 @pytest.fixture
@@ -134,7 +160,7 @@ async def test_on_a_full_disk_messages_are_refused_and_taken_again_when_there_is
         await client.send("y" * 50_000, id_="big")
         assert (await client.until_type("error", id="big"))["code"] == "storage_failed"
         filler.unlink()
-        async with asyncio.timeout(20):
+        async with deadline():
             while True:
                 await client.send("y" * 50_000, id_="big")
                 frame = await client.until_answered("big")

@@ -15,6 +15,7 @@ import msgspec
 
 from gateway.fact_asking import FactAsking
 from gateway.fact_distilling import FactDistilling
+from gateway.fact_pauses import FactPauses
 from gateway.models.choosing import Models
 from plugins.contracts import ChatRequest, Delta, ModelLimits, Reply
 from plugins.facts.events import FactsExtracted
@@ -110,7 +111,8 @@ class Month:
         self.facts = await self._stack.enter_async_context(facts)
         models = Models({"keeping": self.model}, configured="keeping:all", window=None)
         asking = FactAsking(lambda: self.keys, models.choose, lambda *_: None)
-        self.distilling = FactDistilling(self.facts, asking, keys=lambda: self.keys, tongue=lambda: "en", clock=self)
+        pauses = FactPauses(self)
+        self.distilling = FactDistilling(self.facts, asking, pauses, keys=lambda: self.keys, tongue=lambda: "en", clock=self)
 
     async def stop(self) -> None:
         await self._stack.aclose()

@@ -19,6 +19,7 @@ from gateway.home import Home
 from plugins.chat import ollama_address
 from plugins.chat.servers_nearby import LlamaServer, LMStudio
 from plugins.folders import PluginFolder
+from tests.waiting import deadline, until
 
 TOKEN = "a-token-for-tests-that-is-long-enough"
 
@@ -45,7 +46,7 @@ class Client:
         return id_
 
     async def next(self) -> Frame:
-        async with asyncio.timeout(10):
+        async with deadline():
             message = await self.socket.receive()
         assert message.type is aiohttp.WSMsgType.TEXT, f"closed: {message.data} {message.extra}"
         frame: Frame = json.loads(message.data)
@@ -89,7 +90,7 @@ class Client:
 
     async def closed(self) -> int | None:
         """Read until the gateway closes; returns the code."""
-        async with asyncio.timeout(20):
+        async with deadline():
             while True:
                 message = await self.socket.receive()
                 if message.type is aiohttp.WSMsgType.TEXT:
@@ -131,7 +132,7 @@ class Gateway:
     def journals(self) -> dict[str, list[Frame]]:
         """What stands in the journals, by session; a session stands behind the one that it succeeds."""
         found = {
-            path.stem: [json.loads(line) for line in path.read_bytes().splitlines()]
+            path.stem: [json.loads(line) for line in path.read_bytes().rpartition(b"\n")[0].splitlines()]
             for path in sorted((self.home / "sessions").glob("*.jsonl"))
             if path.stat().st_size  # one that is just being made says nothing yet
         }
@@ -161,9 +162,11 @@ async def gateway(
     settings: Mapping[str, Any] | None = None,
     file: str | None = None,
     plugin: Path | None = None,
+    variables: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Gateway]:
     """Run a gateway whose model is `scripted:echo`, or gives the script's replies, or is what the configuration `file` says
-    that it is given. `plugin` is the folder of one that is loaded from there."""
+    that it is given. `plugin` is the folder of one that is loaded from there, `variables` are set in the environment that
+    the configuration is read from."""
     home.mkdir(parents=True, exist_ok=True)
     wanted: dict[str, Any] = {"gateway.port": 0, "gateway.token": TOKEN}
     if file is None:
@@ -176,6 +179,7 @@ async def gateway(
         wanted |= {"agent.model": "scripted:script", "providers.scripted.script": str(path)}
     wanted |= settings or {}
     environment = {f"EXUVIA__{k.upper().replace('.', '__')}": json.dumps(v) for k, v in wanted.items() if v is not None}
+    environment |= variables or {}
     place = Home(home)
     place.make()
     config = load_config(None if file is None else place.config, environment=environment, overrides={})
@@ -184,9 +188,7 @@ async def gateway(
         stack.enter_context(empty_machine())
         serving = asyncio.create_task(daemon.serve(stack))
         try:
-            async with asyncio.timeout(10):
-                while daemon.readiness.refuses and not serving.done():
-                    await asyncio.sleep(0.001)
+            await until(lambda: not daemon.readiness.refuses or serving.done())
             if serving.done():
                 serving.result()
             running = Gateway(home, daemon, http)

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 from tests.gateway.gateways import TOKEN
+from tests.waiting import deadline
 
 ENVIRONMENT = {
     **{name: value for name, value in os.environ.items() if not name.startswith("EXUVIA")},
@@ -156,7 +157,7 @@ class Terminal:
 
     async def _find(self, text: str, start: int) -> int:
         try:
-            async with asyncio.timeout(10):
+            async with deadline():
                 while (found := self.shown.find(text, start)) < 0:
                     await asyncio.sleep(0.01)
         except TimeoutError:

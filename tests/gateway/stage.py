@@ -51,6 +51,7 @@ from sessions.store import START, Log, Position
 from sessions.transcript import Transcript, Waiting
 from sessions.wire import decode
 from tests.stories import MemoryLog, opened, received
+from tests.waiting import until
 
 Answer = Callable[[ChatRequest], AsyncIterator[Delta | Reply]]
 
@@ -188,7 +189,7 @@ class Stage:
         self.recorder = Recorder(self.log, position, transcript, self.clock.now)
         if not lines:
             self.recorder.note(opened(), urgent=True)
-        self.live = Live(lambda: None)
+        self.live = Live(lambda: None, lambda: None)
         kept = Attachments(attachments or Path("unused"))
         self.queue: QueueMode = queue
         inbox = Inbox(self.recorder, commands=commands or {}, configured=lambda: self.queue)
@@ -292,9 +293,7 @@ class Stage:
         return self.conversation.receive(received(text, id_))
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(30):
-            while not condition():
-                await asyncio.sleep(0.001)
+        await until(condition)
 
     async def until_settled(self) -> None:
         await self.until(lambda: self.recorder.durable_transcript.settled and self.recorder.transcript.settled)

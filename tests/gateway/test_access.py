@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from gateway.door.access import Access, NotAdmitted
 from gateway.door.attempts import FREE, Attempts
 from gateway.door.passes import Passes
-from gateway.door.people import OWNER, People, Person
+from gateway.door.people import People, Person
+from gateway.door.signed_out import SignedOut
 from plugins.secrets import Secret
+from plugins.workspace import OWNER
 
 TOKEN = "t" * 12 + "okenokenoken"
 OTHER = TOKEN[::-1]
@@ -23,7 +27,7 @@ def access(host: str = "127.0.0.1", *, port: int = 7117, attempts: Attempts | No
     return Access(
         people(),
         attempts or Attempts(lambda: 0.0),
-        Passes(lambda: 0.0),
+        Passes(lambda: 0.0, SignedOut(Path("/nowhere/signed_out.json"), lambda: 0.0)),
         host=host,
         port=port,
         hosts=fields.get("hosts", []),

@@ -21,6 +21,7 @@ from gateway.door import uploads
 from plugins.conformance import openai_server
 from tests.gateway.gateways import TOKEN, Client, Frame, Gateway, gateway
 from tests.pictures import png
+from tests.waiting import deadline, until
 
 ANA = "a-token-for-ana-that-is-long-enough"
 BEARER = {"Authorization": f"Bearer {TOKEN}"}
@@ -131,13 +132,12 @@ async def test_a_file_beyond_the_bound_is_refused_whether_or_not_its_length_is_t
 
 
 async def test_a_file_that_says_it_is_too_large_is_refused_before_it_comes(tmp_path: Path) -> None:
-    async with gateway(tmp_path) as g, begun(g, 10**9) as (reader, _):
-        async with asyncio.timeout(5):
-            assert (await reader.readline()).startswith(b"HTTP/1.1 413 ")
+    async with gateway(tmp_path) as g, begun(g, 10**9) as (reader, _), deadline():
+        assert (await reader.readline()).startswith(b"HTTP/1.1 413 ")
 
 
 async def test_an_upload_that_breaks_off_leaves_nothing(tmp_path: Path) -> None:
-    async with gateway(tmp_path) as g, begun(g, 1000) as (_, writer), asyncio.timeout(5):
+    async with gateway(tmp_path) as g, begun(g, 1000) as (_, writer), deadline():
         writer.write(b"x" * 500)
         while not list((tmp_path / "attachments").glob(".draft*")):
             await asyncio.sleep(0.005)
@@ -150,7 +150,7 @@ async def test_an_upload_that_breaks_off_leaves_nothing(tmp_path: Path) -> None:
 async def test_an_upload_that_stands_still_is_ended_and_makes_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
-    async with gateway(tmp_path) as g, AsyncExitStack() as stack, asyncio.timeout(10):
+    async with gateway(tmp_path) as g, AsyncExitStack() as stack, deadline():
         slow = [await stack.enter_async_context(begun(g, 1000)) for _ in range(uploads.OF_ONE_PERSON)]
         while len(list((tmp_path / "attachments").glob(".draft*"))) < uploads.OF_ONE_PERSON:
             await asyncio.sleep(0.005)
@@ -172,7 +172,7 @@ async def test_an_upload_that_drips_is_ended_though_it_never_stands_still(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(uploads, "PIECE_SECONDS", 0.3)
-    async with gateway(tmp_path) as g, begun(g, 1000) as (reader, writer), asyncio.timeout(10):
+    async with gateway(tmp_path) as g, begun(g, 1000) as (reader, writer), deadline():
         answered = asyncio.create_task(reader.readline())
         while not answered.done():
             writer.write(b"x")
@@ -183,7 +183,7 @@ async def test_an_upload_that_drips_is_ended_though_it_never_stands_still(
 
 async def test_slow_uploads_of_one_person_leave_room_for_those_of_another(tmp_path: Path) -> None:
     people = f'[agent]\nmodel = "scripted:echo"\n[people.ana]\ntoken = "{ANA}"\n'
-    async with gateway(tmp_path, file=people) as g, AsyncExitStack() as stack, asyncio.timeout(10):
+    async with gateway(tmp_path, file=people) as g, AsyncExitStack() as stack, deadline():
         for _ in range(uploads.OF_ONE_PERSON):
             await stack.enter_async_context(begun(g, 1000))
         while len(list((tmp_path / "attachments").glob(".draft*"))) < uploads.OF_ONE_PERSON:
@@ -197,7 +197,7 @@ async def test_slow_uploads_of_one_person_leave_room_for_those_of_another(tmp_pa
 
 async def test_an_upload_whose_token_was_taken_away_meanwhile_is_not_kept(tmp_path: Path) -> None:
     echo = '[agent]\nmodel = "scripted:echo"\n'
-    async with gateway(tmp_path, file=f'{echo}[people.ana]\ntoken = "{ANA}"\n') as g, asyncio.timeout(10):
+    async with gateway(tmp_path, file=f'{echo}[people.ana]\ntoken = "{ANA}"\n') as g, deadline():
         ana = await g.connect(ANA)
         async with begun(g, 10, ANA) as (reader, writer):
             writer.write(b"hello")
@@ -226,7 +226,7 @@ async def test_an_upload_that_is_cut_is_one_line_in_the_log(tmp_path: Path) -> N
     async with gateway(tmp_path) as g:
         output = io.StringIO()
         logs.configure("info", "json", output)
-        async with asyncio.timeout(5):
+        async with deadline():
             async with begun(g, 1000) as (_, writer):
                 writer.write(b"hello")
                 while not list((tmp_path / "attachments").glob(".draft*")):
@@ -267,9 +267,7 @@ async def test_a_message_names_its_files_and_they_are_on_the_disk_before_it_is_a
         assert received == [sent, {"sha256": notes, "media": "text/markdown", "bytes": 7, "name": "n.md"}]
         await client.until_event("turn_ended")
         records = tmp_path / "attachments" / "owners" / "owner"
-        async with asyncio.timeout(5):
-            while {path.name for path in records.iterdir()} != {sent["sha256"], notes}:
-                await asyncio.sleep(0.005)
+        await until(lambda: {path.name for path in records.iterdir()} == {sent["sha256"], notes})
         assert (await fetch(g, notes))[1] == b"# Notes"
 
 
@@ -383,7 +381,7 @@ async def test_the_running_gateway_removes_what_no_message_named(tmp_path: Path,
         client = await g.connect()
         await attach(client, data(b"named"))
         orphan = (await upload(g, b"orphan"))["sha256"]
-        async with asyncio.timeout(10):
+        async with deadline():
             while (await fetch(g, orphan))[0] == 200:  # each look keeps it for as long again
                 await asyncio.sleep(0.5)
         assert (await fetch(g, sha256(b"named").hexdigest()))[1] == b"named"

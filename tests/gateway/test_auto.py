@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+import json
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import web
 
 from gateway.errors import ModelUnknown
 from gateway.models.choosing import Models
@@ -16,11 +16,16 @@ from plugins.chat import ollama_address
 from plugins.chat.ollama import Ollama
 from plugins.chat.openai import OpenAI
 from plugins.chat.servers_nearby import LlamaServer, LMStudio
+from plugins.conformance.faults import Fault, Json
+from plugins.conformance.openai_server import OpenAIServer, Says
 from plugins.contracts import ChatProvider
 from plugins.errors import NoSuchModel
 from plugins.secrets import Secret
 from tests.gateway.gateways import NOBODY, empty_machine, gateway
-from tests.plugins.asking import opened
+from tests.gateway.listing import Serve
+from tests.plugins.asking import opened, question
+from tests.plugins.test_missing_models import ABSENT, MISSING
+from tests.plugins.vendors import VENDORS, Vendor
 
 LLAMA = {
     "/v1/models": {"object": "list", "data": [{"id": "gemma.gguf", "object": "model", "owned_by": "llamacpp"}]},
@@ -44,38 +49,6 @@ OLLAMA = {
         ]
     }
 }
-
-
-class Listing:
-    """A server with these answers to GET, that notes who asked for what."""
-
-    def __init__(self, answers: Mapping[str, Any]) -> None:
-        self.answers = answers
-        self.asked: list[str] = []
-        self.headers: list[Mapping[str, str]] = []
-        self.url = ""
-        self.busy = False
-
-    @asynccontextmanager
-    async def serving(self) -> AsyncIterator[Listing]:
-        app = web.Application()
-        app.router.add_route("*", "/{path:.*}", self._answer)
-        runner = web.AppRunner(app, shutdown_timeout=0.1)
-        await runner.setup()
-        try:
-            await web.TCPSite(runner, "127.0.0.1", 0).start()
-            self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-            yield self
-        finally:
-            await runner.cleanup()
-
-    async def _answer(self, request: web.Request) -> web.Response:
-        self.asked.append(f"{request.method} {request.path}")
-        self.headers.append(request.headers)
-        if self.busy:
-            return web.json_response({"error": {"code": 503, "message": "Loading model"}}, status=503)
-        answer = self.answers.get(request.path)
-        return web.json_response(answer) if answer is not None else web.Response(status=404)
 
 
 class Machine:
@@ -124,36 +97,35 @@ async def test_without_any_the_sentence_names_every_way(machine: Machine) -> Non
         assert way in str(none.value)
 
 
-async def test_of_those_that_run_ollama_comes_first_then_llama_server_then_lm_studio(machine: Machine) -> None:
-    async with Listing(LLAMA).serving() as llama, Listing(STUDIO).serving() as studio, Listing(OLLAMA).serving() as ollama:
-        chosen = []
-        for running in (
-            {"llama": llama.url, "studio": studio.url, "ollama": ollama.url},
-            {"llama": llama.url, "studio": studio.url},
-            {"studio": studio.url},
-        ):
-            async with machine.models(**running) as models:
-                await models.look_around()
-                chosen.append(models.choose())
+async def test_of_those_that_run_ollama_comes_first_then_llama_server_then_lm_studio(machine: Machine, serve: Serve) -> None:
+    llama, studio, ollama = await serve(LLAMA), await serve(STUDIO), await serve(OLLAMA)
+    chosen = []
+    for running in (
+        {"llama": llama.url, "studio": studio.url, "ollama": ollama.url},
+        {"llama": llama.url, "studio": studio.url},
+        {"studio": studio.url},
+    ):
+        async with machine.models(**running) as models:
+            await models.look_around()
+            chosen.append(models.choose())
 
     assert [model.name for model in chosen] == ["ollama:qwen3:4b", "llama_server:gemma.gguf", "lm_studio:small"]
     assert [model.window for model in chosen[1:]] == [8192, 4096]
     assert f"agent.model is auto and llama-server runs on {llama.url[7:]}" in chosen[1].why
 
 
-async def test_with_a_key_nobody_on_this_machine_is_asked(machine: Machine) -> None:
-    async with Listing(LLAMA).serving() as llama, machine.models(llama=llama.url, key="a-key") as models:
+async def test_with_a_key_nobody_on_this_machine_is_asked(machine: Machine, serve: Serve) -> None:
+    llama = await serve(LLAMA)
+    async with machine.models(llama=llama.url, key="a-key") as models:
         await models.look_around()
         assert models.choose().name.startswith("openai:")
     assert llama.asked == []
 
 
-async def test_no_key_is_ever_shown_to_a_server_that_was_found() -> None:
+async def test_no_key_is_ever_shown_to_a_server_that_was_found(serve: Serve) -> None:
     environment = {"OPENAI_API_KEY": "secret", "OPENAI_BASE_URL": "http://elsewhere.example"}
-    async with (
-        Listing(LLAMA).serving() as llama,
-        opened(LlamaServer, model="gemma.gguf", environment=environment, base_url=llama.url) as asked,
-    ):
+    llama = await serve(LLAMA)
+    async with opened(LlamaServer, model="gemma.gguf", environment=environment, base_url=llama.url) as asked:
         await asked.provider.look()
         with pytest.raises(NoSuchModel):
             await asked.ask()
@@ -171,29 +143,30 @@ async def test_no_key_is_ever_shown_to_a_server_that_was_found() -> None:
         {},
     ],
 )
-async def test_a_server_that_does_not_say_what_it_is_is_not_taken(machine: Machine, answers: dict[str, Any]) -> None:
-    async with (
-        Listing(answers).serving() as other,
-        machine.models(llama=other.url, studio=other.url, ollama=other.url) as models,
-    ):
+async def test_a_server_that_does_not_say_what_it_is_is_not_taken(
+    machine: Machine, serve: Serve, answers: dict[str, Any]
+) -> None:
+    other = await serve(answers)
+    async with machine.models(llama=other.url, studio=other.url, ollama=other.url) as models:
         await models.look_around()
         assert models.configured() is None
     assert {line.partition(" ")[0] for line in other.asked} == {"GET"}
 
 
-async def test_a_server_that_stops_is_no_longer_chosen(machine: Machine) -> None:
-    async with AsyncExitStack() as stack:
-        async with Listing(LLAMA).serving() as llama:
-            models = await stack.enter_async_context(machine.models(llama=llama.url))
-            await models.look_around()
-            assert models.configured() == "llama_server:gemma.gguf"
+async def test_a_server_that_stops_is_no_longer_chosen(machine: Machine, serve: Serve) -> None:
+    llama = await serve(LLAMA)
+    async with machine.models(llama=llama.url) as models:
+        await models.look_around()
+        assert models.configured() == "llama_server:gemma.gguf"
+        await llama.close()
         await models.look_around()
         assert models.configured() is None
 
 
 @pytest.mark.parametrize("place", ["llama", "studio", "ollama"])
-async def test_a_server_that_is_too_busy_to_say_what_it_has_stays_chosen(machine: Machine, place: str) -> None:
-    async with Listing({**LLAMA, **STUDIO, **OLLAMA}).serving() as server, machine.models(**{place: server.url}) as models:
+async def test_a_server_that_is_too_busy_to_say_what_it_has_stays_chosen(machine: Machine, serve: Serve, place: str) -> None:
+    server = await serve({**LLAMA, **STUDIO, **OLLAMA})
+    async with machine.models(**{place: server.url}) as models:
         await models.look_around()
         chosen = models.configured()
         assert chosen is not None
@@ -202,8 +175,9 @@ async def test_a_server_that_is_too_busy_to_say_what_it_has_stays_chosen(machine
         assert models.configured() == chosen
 
 
-async def test_a_server_that_has_been_busy_since_it_was_started_is_not_taken(machine: Machine) -> None:
-    async with Listing(LLAMA).serving() as server, machine.models(llama=server.url) as models:
+async def test_a_server_that_has_been_busy_since_it_was_started_is_not_taken(machine: Machine, serve: Serve) -> None:
+    server = await serve(LLAMA)
+    async with machine.models(llama=server.url) as models:
         server.busy = True
         await models.look_around()
         assert models.configured() is None
@@ -215,14 +189,179 @@ def test_no_gateway_of_a_test_finds_a_server_of_this_machine() -> None:
         assert (LlamaServer.usual, LMStudio.usual) == (NOBODY, NOBODY)
 
 
-async def test_through_the_gateway_a_llama_server_that_runs_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_through_the_gateway_a_llama_server_that_runs_answers(
+    tmp_path: Path, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "OLLAMA_HOST", "OPENAI_BASE_URL"):
         monkeypatch.delenv(name, raising=False)
-    async with Listing(LLAMA).serving() as llama:
-        file = f'[providers.llama_server]\nbase_url = "{llama.url}"\n'
-        async with gateway(tmp_path, file=file) as running:
-            client = await running.connect()
-            answer = ""
-            while "llama-server runs" not in answer:
-                answer = await client.command("/model")
+    llama = await serve(LLAMA)
+    async with gateway(tmp_path, file=f'[providers.llama_server]\nbase_url = "{llama.url}"\n') as running:
+        client = await running.connect()
+        answer = ""
+        while "llama-server runs" not in answer:
+            answer = await client.command("/model")
     assert "llama_server:gemma.gguf" in answer
+
+
+# --- a server that somebody named -----------------------------------------------------------------------------------------
+
+VLLM = {"Qwen/Qwen3-8B": {"owned_by": "vllm", "max_model_len": 40_960}}
+
+
+def missing(model: str) -> Fault:
+    """As vLLM refuses a model that it does not serve."""
+    told = {"message": f"The model `{model}` does not exist.", "type": "NotFoundError", "param": "model", "code": 404}
+    return Fault(status=404, body=json.dumps({"error": told}).encode())
+
+
+@asynccontextmanager
+async def serving(*names: str, **models: Any) -> AsyncIterator[OpenAIServer]:
+    """A server that answers for the models that it lists, and wants no key."""
+
+    def respond(body: Json) -> Says | Fault:
+        return Says("Hello!") if body["model"] in server.models else missing(body["model"])
+
+    server = OpenAIServer(respond=respond)
+    server.models = {name: {} for name in names} | models
+    setattr(server, "key_refused", lambda _: None)  # noqa: B010 - so that the types need no word
+    async with server.serving():
+        yield server
+
+
+@pytest.fixture
+def nothing_set_up(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GEMINI_API_KEY", "OLLAMA_HOST", "OPENAI_BASE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    return monkeypatch
+
+
+async def test_the_first_message_is_answered_by_the_model_of_a_server_that_the_environment_names(
+    tmp_path: Path, nothing_set_up: pytest.MonkeyPatch
+) -> None:
+    async with serving(**VLLM) as server:
+        nothing_set_up.setenv("OPENAI_BASE_URL", server.url)
+        async with gateway(tmp_path, file="") as g:
+            client = await g.connect()
+            assert await client.chat("Are you there?") == "Hello!"
+            told = await client.command("/model")
+            assert "Context: " in (status := await client.command("/status"))
+    assert "openai:Qwen/Qwen3-8B, because agent.model is auto and OPENAI_BASE_URL is set" in told
+    assert "40,960" in status
+
+
+@pytest.mark.parametrize(
+    ("listed", "chosen"),
+    [
+        (("text-embedding-bge", "bge-reranker", "qwen3-8b", "llama-70b"), "qwen3-8b"),
+        (("gpt-4o", "gpt-4.1"), "gpt-4.1"),
+        (("nomic-embed-text",), "gpt-4.1"),
+        ((), "gpt-4.1"),
+    ],
+)
+async def test_of_what_a_server_lists_the_usual_model_or_the_first_that_talks_is_taken(
+    listed: tuple[str, ...], chosen: str
+) -> None:
+    async with serving(*listed) as server, opened(OpenAI, model="", base_url=server.url) as asked:
+        models = Models({"openai": asked.provider}, configured="auto", window=None)
+        for _ in range(3):
+            await models.look_around()
+        assert models.configured() == f"openai:{chosen}"
+
+
+@pytest.mark.parametrize(
+    ("fetched", "chosen"),
+    [
+        (("nomic-embed-text:latest", "qwen3:4b", "llama3.3:70b"), "qwen3:4b"),
+        (("qwen3:4b", "llama3.2:latest"), "llama3.2"),
+        (("gpt-oss:120b-cloud", "qwen3:4b"), "qwen3:4b"),
+        ((), "llama3.2"),
+    ],
+)
+async def test_of_what_an_ollama_elsewhere_has_the_usual_model_or_the_first_that_talks_is_taken(
+    serve: Serve, fetched: tuple[str, ...], chosen: str
+) -> None:
+    server = await serve({"/api/tags": {"models": [{"name": name} for name in fetched]}})
+    async with opened(Ollama, model="", environment={"OLLAMA_HOST": server.url}) as asked:
+        models = Models({"ollama": asked.provider}, configured="auto", window=None)
+        for _ in range(3):
+            await models.look_around()
+        assert models.configured() == f"ollama:{chosen}"
+        assert "OLLAMA_HOST is set" in models.choose().why
+    assert server.asked.count("GET /api/tags") == (1 if fetched else 3)
+
+
+async def test_a_list_says_by_more_than_names_which_models_talk() -> None:
+    mute = {
+        "one": {"type": "embedding"},
+        "two": {"capabilities": {"completion_chat": False}},
+        "three": {"architecture": {"output_modalities": ["image"]}},
+        "four": {"type": "chat"},
+    }
+    async with serving(**mute) as server, opened(OpenAI, model="", base_url=server.url) as asked:
+        await asked.provider.discover()
+        assert asked.provider.default_model() == "four"
+
+
+async def test_nobody_is_asked_for_a_list_where_the_model_is_known() -> None:
+    async with serving("qwen3-8b") as server:
+        async with opened(OpenAI, model="", base_url=server.url, default_model="mine") as asked:
+            await asked.provider.discover()
+            assert asked.provider.default_model() == "mine"
+        assert server.asked_lists == []
+        async with opened(OpenAI, model="", base_url=server.url) as asked:
+            for _ in range(3):
+                await asked.provider.discover()
+        assert len(server.asked_lists) == 1
+
+
+async def test_a_server_that_is_started_later_or_serves_another_model_then_is_asked_again() -> None:
+    async with serving("first") as server, opened(OpenAI, model="", base_url=server.url) as asked:
+        server.instead_of_list = Fault(status=503)
+        await asked.provider.discover()
+        assert asked.provider.default_model() == "gpt-4.1"
+        server.instead_of_list = None
+        await asked.provider.discover()
+        assert asked.provider.default_model() == "first"
+        server.models = {"second": {}}
+        with pytest.raises(NoSuchModel):
+            await asked.ask(question(model="first"))
+        await asked.provider.discover()
+        assert asked.provider.default_model() == "second"
+
+
+# --- a model that is not there ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("vendor", VENDORS, ids=lambda vendor: vendor.name)
+async def test_an_error_about_an_unknown_model_names_those_that_there_are_and_how_to_choose(
+    vendor: Vendor, tmp_path: Path
+) -> None:
+    name = vendor.kind.name
+    async with vendor.server(Fault(status=404, body=ABSENT[vendor.name])).serving() as server:
+        given = {"base_url": server.url, "api_key": vendor.key, **dict(vendor.settings)}
+        wanted = {"agent.model": f"{name}:{MISSING}"} | {f"providers.{name}.{key}": value for key, value in given.items()}
+        async with gateway(tmp_path, settings=wanted) as g:
+            client = await g.connect()
+            await client.send("Hello?")
+            error = (await client.until_event("turn_ended"))["error"]
+    assert error["code"] == "no_such_model"
+    assert f"has no model '{MISSING}'" in error["sentence"]
+    assert "It has " in error["sentence"]
+    assert f"choose one with /model {name}:NAME, or for all conversations with agent.model." in error["sentence"]
+
+
+async def test_of_many_models_the_first_are_named_and_of_a_server_without_a_list_none(tmp_path: Path) -> None:
+    async with serving(*(f"model-{number}" for number in range(300))) as server:
+        wanted = {"agent.model": "openai:nope", "providers.openai.base_url": server.url}
+        async with gateway(tmp_path, settings=wanted) as g:
+            client = await g.connect()
+            await client.send("Hello?")
+            sentence = (await client.until_event("turn_ended"))["error"]["sentence"]
+            assert "It has model-0, model-1, " in sentence
+            assert "and 2" in sentence
+            assert sentence.endswith("with agent.model.")
+            server.instead_of_list = Fault(status=404)
+            await client.send("Hello?")
+            sentence = (await client.until_event("turn_ended"))["error"]["sentence"]
+            assert "Choose one with /model openai:NAME" in sentence
+            assert "It has" not in sentence

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -22,6 +21,7 @@ from plugins.hooks import Hooks
 from tests.gateway.broken import PLUGINS
 from tests.gateway.gateways import Gateway, gateway
 from tests.shelf import Shelf
+from tests.waiting import until
 
 CALLED = ("leaks", "exits", "interrupts", "floods", "huge", "read")
 
@@ -62,9 +62,7 @@ def told(g: Gateway) -> dict[str, list[dict[str, Any]]]:
 
 async def until_failed(g: Gateway, plugin: str, hook: str) -> None:
     """Wait until it stands in a journal that a plugin failed there."""
-    async with asyncio.timeout(15):
-        while not any((e["plugin"], e["hook"]) == (plugin, hook) for e in told(g).get("plugin_failed", [])):
-            await asyncio.sleep(0.05)
+    await until(lambda: any((e["plugin"], e["hook"]) == (plugin, hook) for e in told(g).get("plugin_failed", [])))
 
 
 async def test_a_gateway_serves_through_all_broken_plugins_together_and_names_each(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,18 +15,22 @@ import pytest
 from gateway.channels import delivering, running
 from tests.gateway.gateways import Gateway, gateway
 from tests.shelf import Shelf
+from tests.waiting import deadline, until
 
 LINES = '''
 import asyncio, json, msgspec
-from exuvia import Arrival, Channel, Delivery, Desk, House, NotTaken, hookimpl
+from exuvia import Arrival, Channel, Delivery, Desk, House, NotTaken, TryLater, Undeliverable, hookimpl
 
 class Settings(msgspec.Struct, frozen=True):
     port: int = 0
 
 class Lines:
-    """Lines of JSON: {"id", "from", "room", "text"} in, {"id", "room", "text"} out, {"ok"} or {"no"} for what came in."""
+    """Lines of JSON: {"id", "from", "room", "text"} in, {"id", "room", "text"} out, {"ok"} or {"no"} for what came in. The
+    first word of an answer may say that it is not delivered; `tried` holds the text of each attempt and its time."""
 
     name = "lines"
+    tried = []
+    broken = True
 
     def __init__(self, house):
         self._port = house.settings.port
@@ -47,6 +52,19 @@ class Lines:
                 self._say({"no": said["id"], "why": str(error), "later": error.later})
 
     async def deliver(self, delivery):
+        self.tried.append((delivery.text, asyncio.get_running_loop().time()))
+        again = len([text for text, _ in self.tried if text == delivery.text]) > 1
+        match delivery.text.split():
+            case ["never", *_]:
+                raise Undeliverable("The room is gone.")
+            case ["later", seconds, *_] if not again:
+                raise TryLater(after=float(seconds))
+            case ["always", "later"]:
+                raise TryLater(0.05, "Too much is said here.")
+            case ["broken", *_] if self.broken:
+                raise RuntimeError("It cannot be said.")
+            case ["cancelled", *_] if not again:
+                raise asyncio.CancelledError
         self._say({"id": delivery.id, "room": delivery.chat, "text": delivery.text})
         await self._writer.drain()
         return "seen " + delivery.id
@@ -70,6 +88,7 @@ class Elsewhere:
         self._server: asyncio.Server
         self._writer: asyncio.StreamWriter
         self._connected = asyncio.Event()
+        self._kept: list[dict[str, Any]] = []
 
     async def open(self) -> None:
         """Listen, again at the same place."""
@@ -88,13 +107,28 @@ class Elsewhere:
         writer.close()
 
     async def say(self, text: str, *, id_: str = "1", sender: str = "ana", room: str = "kitchen") -> None:
-        async with asyncio.timeout(10):
+        async with deadline():
             await self._connected.wait()
         self._writer.write(json.dumps({"id": id_, "from": sender, "room": room, "text": text}).encode() + b"\n")
 
     async def hear(self) -> dict[str, Any]:
-        async with asyncio.timeout(10):
+        async with deadline():
             return await self.heard.get()
+
+    async def until_heard(self, **fields: str) -> dict[str, Any]:
+        """Wait for a line with these fields; the others are kept."""
+        async with deadline():
+            while True:
+                line = await self.heard.get()
+                self._kept.append(line)
+                if all(line.get(name) == value for name, value in fields.items()):
+                    return line
+
+    async def rest(self) -> list[dict[str, Any]]:
+        """Return the answers that came."""
+        while not self.heard.empty():
+            self._kept.append(self.heard.get_nowait())
+        return [line for line in self._kept if "room" in line]
 
     def hang_up(self) -> None:
         self._connected.clear()
@@ -105,7 +139,8 @@ class Elsewhere:
 async def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Elsewhere]:
     Shelf(tmp_path / "shelf", monkeypatch).install("exuvia_lines", "lines", LINES)
     monkeypatch.setattr(running, "PAUSES", (0.05,))
-    monkeypatch.setattr(delivering, "PAUSES", (0.05,))
+    monkeypatch.setattr(delivering, "PAUSES", (0.05, 0.06, 0.07))
+    monkeypatch.setattr(delivering, "CLOSED", 0.05)
     service = Elsewhere()
     await service.open()
     yield service
@@ -126,7 +161,7 @@ def lines_of(g: Gateway) -> list[dict[str, Any]]:
 
 
 async def until_noted(g: Gateway, kind: str, count: int = 1) -> list[dict[str, Any]]:
-    async with asyncio.timeout(10):
+    async with deadline():
         while len(found := [line for line in lines_of(g) if line["kind"] == kind]) < count:
             await asyncio.sleep(0.02)
     return found
@@ -228,7 +263,7 @@ async def test_a_channel_that_ends_is_opened_again_and_said_meanwhile(
         monkeypatch.setattr(running, "PAUSES", (0.5,))
         elsewhere.hang_up()
         status, client = "", await g.connect()
-        async with asyncio.timeout(10):
+        async with deadline():
             while "The channel 'lines' is closed and will be opened again: it stopped listening." not in status:
                 status = await client.command("/status")
         await elsewhere.say("two", id_="2")
@@ -236,3 +271,88 @@ async def test_a_channel_that_ends_is_opened_again_and_said_meanwhile(
         assert (await elsewhere.hear())["text"] == "two"
         assert elsewhere.connections == 2
         assert "channel" not in (await client.command("/status")).lower()
+
+
+def tried() -> list[tuple[str, float]]:
+    """The text and the time of each attempt to deliver something."""
+    found: list[tuple[str, float]] = sys.modules["exuvia_lines"].Lines.tried
+    return found
+
+
+async def said_and_taken(elsewhere: Elsewhere, *texts: str) -> None:
+    for text in texts:
+        await elsewhere.say(text, id_=text.replace(" ", "-"))
+        await elsewhere.until_heard(ok=text.replace(" ", "-"))
+
+
+async def test_an_undeliverable_answer_is_tried_once_and_the_next_goes_on_at_once(
+    tmp_path: Path, elsewhere: Elsewhere
+) -> None:
+    async with serving(tmp_path / "home", elsewhere) as g:
+        await said_and_taken(elsewhere, "never mind", "tea is ready")
+        await elsewhere.until_heard(text="tea is ready")
+        gone, delivered = await until_noted(g, "reply_delivered", 2)
+    elsewhere.hang_up()
+    async with serving(tmp_path / "home", elsewhere) as g:  # nor again after a restart
+        await said_and_taken(elsewhere, "and coffee")
+        await elsewhere.until_heard(text="and coffee")
+    assert gone["failed"] == "The room is gone."
+    assert "failed" not in delivered
+    assert [text for text, _ in tried()] == ["never mind", "tea is ready", "and coffee"]
+    assert [line for line in lines_of(g) if line["kind"] == "plugin_failed"] == []
+
+
+async def test_an_answer_is_tried_again_when_the_channel_says_and_the_next_waits_for_it(
+    tmp_path: Path, elsewhere: Elsewhere
+) -> None:
+    async with serving(tmp_path / "home", elsewhere):
+        await said_and_taken(elsewhere, "later 0.5 perhaps", "tea is ready")
+        await elsewhere.until_heard(text="later 0.5 perhaps")
+        await elsewhere.until_heard(text="tea is ready")
+    (first, began), (again, tried_again), (then, _) = tried()
+    assert (first, again, then) == ("later 0.5 perhaps", "later 0.5 perhaps", "tea is ready")
+    assert tried_again - began >= 0.5
+
+
+async def test_an_answer_that_breaks_the_channel_each_time_is_given_up_once_a_later_one_is_taken(
+    tmp_path: Path, elsewhere: Elsewhere
+) -> None:
+    async with serving(tmp_path / "home", elsewhere) as g:
+        await said_and_taken(elsewhere, "broken one", "broken two", "tea is ready")
+        await elsewhere.until_heard(text="tea is ready")
+        noted = await until_noted(g, "reply_delivered", 3)
+    failed = [line["failed"] for line in noted if "failed" in line]
+    assert failed == ["The channel 'lines' did not take it, and took a later one: RuntimeError: It cannot be said."] * 2
+    assert [text for text, _ in tried()].count("broken one") > delivering.FEW
+    assert len([line for line in lines_of(g) if line["kind"] == "plugin_failed"]) == 2  # once for each
+
+
+async def test_while_the_channel_takes_nothing_nothing_is_given_up(tmp_path: Path, elsewhere: Elsewhere) -> None:
+    async with serving(tmp_path / "home", elsewhere) as g:
+        await said_and_taken(elsewhere, "broken one", "broken two", "broken three")
+        await until(lambda: [text for text, _ in tried()].count("broken three") > delivering.FEW)
+        sys.modules["exuvia_lines"].Lines.broken = False  # it works again
+        noted = await until_noted(g, "reply_delivered", 3)
+    assert not any("failed" in line for line in noted)
+    assert sorted(line["text"] for line in await elsewhere.rest()) == ["broken one", "broken three", "broken two"]
+
+
+async def test_an_answer_that_nobody_takes_for_a_day_is_given_up(
+    tmp_path: Path, elsewhere: Elsewhere, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivering, "GIVEN_UP", 0.5)
+    monkeypatch.setattr(delivering, "AT_LEAST", 0.2)
+    async with serving(tmp_path / "home", elsewhere) as g:
+        await said_and_taken(elsewhere, "always later", "broken one")
+        noted = await until_noted(g, "reply_delivered", 2)
+    assert [line["failed"] for line in noted] == [
+        "The channel 'lines' did not take it for a day: Too much is said here.",
+        "The channel 'lines' did not take it for a day: RuntimeError: It cannot be said.",
+    ]
+
+
+async def test_a_delivery_that_cancels_itself_is_tried_again(tmp_path: Path, elsewhere: Elsewhere) -> None:
+    async with serving(tmp_path / "home", elsewhere):
+        await said_and_taken(elsewhere, "cancelled for now", "tea is ready")
+        await elsewhere.until_heard(text="cancelled for now")
+        await elsewhere.until_heard(text="tea is ready")

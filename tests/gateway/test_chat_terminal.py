@@ -19,6 +19,7 @@ from gateway.terminal.paper import PROMPT
 from tests.gateway.cutting_proxy import CuttingProxy
 from tests.gateway.gateways import TOKEN, gateway
 from tests.gateway.person import ENVIRONMENT, Terminal, start
+from tests.waiting import deadline
 
 
 async def chat(url: str, text: str, *options: str, environment: Mapping[str, str] = ENVIRONMENT) -> tuple[int, str, str]:
@@ -51,7 +52,7 @@ async def test_once_prints_the_answer_of_the_turn_that_its_message_joined(tmp_pa
         other = await g.connect()
         await other.send("one")
         await other.until_type("delta")
-        async with asyncio.timeout(10):
+        async with deadline():
             assert await chat(g.url, "two", "--once") == (0, "All of that.\n", "")
 
 
@@ -141,7 +142,7 @@ async def test_an_interrupt_in_a_pipe_cancels_the_turn(tmp_path: Path) -> None:
         assert process.stdin is not None
         process.stdin.write(b"go")
         process.stdin.close()
-        async with asyncio.timeout(10):
+        async with deadline():
             while not any(b"request_sent" in path.read_bytes() for path in (tmp_path / "sessions").glob("*")):
                 await asyncio.sleep(0.01)
             process.send_signal(signal.SIGINT)

@@ -11,7 +11,8 @@ from plugins.conformance.openai_server import KEY, OpenAIServer, Says
 from plugins.context.sections import SECTIONS
 from plugins.languages.language import language
 from tests.gateway.gateways import gateway
-from tests.gateway.test_fact_finding import of_kind, until
+from tests.gateway.test_fact_finding import of_kind
+from tests.waiting import until
 
 CHINESE, ENGLISH = language("zh"), language("en")
 LIKES = "小林最喜欢的城市是成都"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from gateway.terminal.signals import Connected, Disconnected, Happened, Postpone
 from sessions.events import CommandAnswered, ModelReplied, SessionClosed, TurnEnded
 from tests.gateway.cutting_proxy import CuttingProxy
 from tests.gateway.gateways import TOKEN, Gateway, gateway
+from tests.waiting import deadline, until
 
 Place = tuple[str, int]
 
@@ -38,20 +39,13 @@ async def talking(url: str, *, session: str = "main", patience: float = 5.0) -> 
             if isinstance(signal, Happened):
                 seen.append(signal)
 
-    async with asyncio.timeout(10), Client(url, TOKEN, session=session, patience=patience) as client:
+    async with deadline(), Client(url, TOKEN, session=session, patience=patience) as client:
         watching = asyncio.create_task(watch(client))
         try:
             yield client, seen
         finally:
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for something that comes about by itself."""
-    async with asyncio.timeout(5):
-        while not condition():
-            await asyncio.sleep(0.002)
 
 
 def places(seen: list[Happened]) -> list[Place]:
@@ -275,7 +269,7 @@ async def test_what_is_sent_while_the_gateway_stops_arrives_once_it_is_back(tmp_
             await client.send("running", message_id="m1")
             g.daemon.stop()
             accepted = [client.send(text, message_id=text) for text in ("one", "two")]
-            async with asyncio.timeout(5):
+            async with deadline():
                 while not isinstance(signal := await anext(signals), Postponed):
                     pass
             assert signal.reason == "The gateway is stopping; come back in a moment."

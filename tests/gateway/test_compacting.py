@@ -36,6 +36,8 @@ from sessions.folding import project
 from sessions.messages import ToolMessage, UserMessage
 from sessions.transcript import Transcript
 from tests.gateway.stage import Answer, Instrument, Model, Stage, breaks, hangs_after, says
+from tests.stories import lines_of, opened
+from tests.waiting import deadline
 
 WORDS = "one two three four five six seven eight nine ten " * 13
 """About 125 tokens."""
@@ -115,6 +117,7 @@ class Roomy(Model):
 def stage(tmp_path: Path, *answers: Answer, tools: Sequence[Instrument] = (), window: int = 1000, **given: Any) -> Stage:
     hooks = Hooks()
     hooks.register("kit", Kit())
+    hooks.register("nonsense", NonsenseKit())
     Short.given.clear()
     (tmp_path / "workspace").mkdir(exist_ok=True, parents=True)
     given.setdefault("compaction", rules())
@@ -180,6 +183,18 @@ async def test_the_flush_is_in_the_days_note_once_and_the_summary_behind_it(tmp_
     assert {event.of for event in on.told(NoteAppended)} == {
         seq for seq, kind in enumerate(on.kinds, 1) if kind in {"memory_flushed", "context_compacted"}
     }
+
+
+async def test_of_another_persons_conversation_both_stand_in_the_note_of_that_person(tmp_path: Path) -> None:
+    on = stage(tmp_path, answering(says("yes")), lines=lines_of([opened(person="ana")]))
+    async with on.playing():
+        await until_compacted(on)
+    hers = "people/ana/memory/2026-11-21.md"
+    assert {event.path for event in on.events if isinstance(event, MemoryFlushed | ContextCompacted | NoteAppended)} == {
+        hers
+    }
+    assert (tmp_path / "workspace" / hers).read_text().startswith("## 12:00 main\n")
+    assert not (tmp_path / "workspace" / "memory").exists()
 
 
 async def test_what_the_model_is_shown_afterwards_begins_with_the_summary(tmp_path: Path) -> None:
@@ -292,6 +307,41 @@ async def test_a_message_that_speaks_of_overflow_changes_nothing(tmp_path: Path)
     assert on.told(CompactionBegan) == []
 
 
+class Nonsense:
+    """A summarizer and a flush of a plugin that returns something else than it promises."""
+
+    name: ClassVar[str] = "nonsense"
+
+    async def summarize(self, leaving: Leaving, ask: Ask) -> Summary:
+        usage: Any = {"input": 7}
+        return Summary(text="Short.", by="nonsense", usage=usage, kept=7)  # type: ignore[arg-type]
+
+    async def flush(self, leaving: Leaving, ask: Ask, rules: FlushRules) -> Flushed:
+        usage: Any = "seven"
+        return Flushed(outcome="written", text="- The sky is green.", usage=usage)
+
+
+class NonsenseKit:
+    """The plugin that brings it."""
+
+    @hookimpl
+    def register_summarizers(self) -> Sequence[type[Summarizer]]:
+        return [Nonsense]
+
+    @hookimpl
+    def register_flushes(self) -> Sequence[type[Flush]]:
+        return [Nonsense]
+
+
+async def test_what_a_plugin_returns_instead_of_a_summary_or_a_flush_never_reaches_the_log(tmp_path: Path) -> None:
+    on = stage(tmp_path, answering(says("yes")), compaction=rules(by="nonsense", flush_by="nonsense"))
+    async with on.playing():
+        await until_compacted(on)
+    assert {event.outcome for event in on.told(MemoryFlushed)} == {"failed"}
+    assert {event.by for event in on.told(ContextCompacted)} == {"extract"}
+    assert project(on.log.written).cycle.compactions == 1
+
+
 async def test_while_no_model_can_summarise_the_turn_goes_on_and_after_three_failures_nothing_is_tried(
     tmp_path: Path,
 ) -> None:
@@ -391,6 +441,27 @@ async def test_the_growth_of_the_journal_asks_for_a_flush_too(tmp_path: Path) ->
     assert on.told(CompactionBegan) == []
 
 
+@pytest.mark.parametrize("given", [{}, {"threshold_tokens": 1_000}])
+async def test_where_messages_alone_are_counted_exactly_so_many_stay(given: dict[str, Any], tmp_path: Path) -> None:
+    keys = CompactionKeys(
+        summarizer="short", keep_recent_tokens=0, memory_flush=FlushKeys(by="asks", force_bytes=3_000), **given
+    )
+    kept = compaction_rules(keys, AgentKeys(), NOON)
+    on = stage(tmp_path, answering(says("yes")), compaction=kept, window=4_000)
+    async with on.playing():
+        for _ in range(30):
+            await talk(on, 1)
+            if on.told(ContextCompacted):
+                break
+    (compacted,) = on.told(ContextCompacted)
+    view = on.recorder.transcript.view
+    assert len(view) == 1 + 3 + 1  # the summary, what was kept, and the answer since
+    flushed = on.told(MemoryFlushed)
+    assert len(flushed) == 2  # as the journal had grown, and the rest with the compaction
+    assert flushed[0].covers_to < flushed[1].covers_to == compacted.keep_from - 1
+    assert {event.compaction for event in flushed} == {compacted.compaction}
+
+
 async def test_asked_for_it_compacts_what_there_is_and_says_so_when_there_is_nothing(tmp_path: Path) -> None:
     on = stage(tmp_path, answering(says("yes")))
     async with on.playing():
@@ -427,7 +498,7 @@ async def test_a_message_is_acknowledged_at_once_while_a_compaction_runs(tmp_pat
             on.hear(WORDS, f"m{len(on.log.written)}")
             await on.until(lambda: on.recorder.transcript.settled or bool(on.told(CompactionBegan)))
         seq = on.hear("are you there?", "later")
-        async with asyncio.timeout(1):
+        async with deadline():
             await on.recorder.until_durable(seq)
         on.conversation.stop()
 

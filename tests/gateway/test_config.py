@@ -118,7 +118,14 @@ def test_durations_have_a_unit(written: str, seconds: float, tmp_path: Path) -> 
     [
         ("[gateway]\nprot = 1", "config.toml, line 2: gateway.prot is not a key that exists; did you mean gateway.port?"),
         ("[gatway]\nport = 1", "config.toml, line 1: gatway is not a key that exists; did you mean gateway?"),
-        ("port = 1", "config.toml, line 1: port is not a key that exists."),
+        ("port = 1", "config.toml, line 1: port is not a key that exists; did you mean gateway.port?"),
+        ("[agent]\nqueue = 'x'", "config.toml, line 2: agent.queue is not a key that exists; did you mean sessions.queue?"),
+        (
+            "[gateway]\nlog_level = 'x'",
+            "config.toml, line 2: gateway.log_level is not a key that exists; did you mean log.level?",
+        ),
+        ("enabled = true", "config.toml, line 1: enabled is not a key that exists."),
+        ("[agent]\nzebra = 1", "config.toml, line 2: agent.zebra is not a key that exists."),
         ("gateway = 1", "config.toml, line 1: gateway must be a table, not a whole number."),
         ('[gateway]\nport = "7117"', "config.toml, line 2: gateway.port must be a whole number, not text."),
         ("[gateway]\nport = 7117.5", "config.toml, line 2: gateway.port must be a whole number, not a fraction."),
@@ -165,7 +172,7 @@ def test_what_is_wrong_in_the_file_is_one_sentence_with_its_place(text: str, sen
             "auto",
             "EXUVIA__SESIONS__RESUME: sesions is not a key that exists; did you mean sessions?",
         ),
-        ("EXUVIA__PORT", "1", "EXUVIA__PORT: port is not a key that exists."),
+        ("EXUVIA__PORT", "1", "EXUVIA__PORT: port is not a key that exists; did you mean gateway.port?"),
         ("EXUVIA__GATEWAY__PORT__X", "1", "EXUVIA__GATEWAY__PORT__X: gateway.port must be a whole number, not a table."),
         (
             "EXUVIA__AGENT__TOOL_ROUNDS",
@@ -359,3 +366,8 @@ def test_a_providers_key_may_be_one_or_several(tmp_path: Path, written: str, key
         assert warnings == []
         assert shown(config, {"openai": settings})["providers"]["openai"]["api_key"]
         assert not any(key in str(shown(config, {"openai": settings})) for key in ("'1'", "'2'"))
+
+
+def test_a_variable_that_is_nearly_one_of_ours_is_warned_about() -> None:
+    (warning,) = load(environment={"EXUVIA_PROT": "1", "EXUVIA_URL": "x", "EXUVIA_HOME": "/x"}).warnings
+    assert warning == "EXUVIA_PROT is a variable that nothing reads; did you mean EXUVIA_PORT?"

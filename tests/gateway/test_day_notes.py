@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 from pathlib import Path
 
 import pytest
 
-from gateway.conversations.day_notes import DayNotes, NoteNotWritten, as_section, day_note, digest_of
+from gateway.conversations.appending import NoteNotWritten
+from gateway.conversations.day_notes import DayNotes, as_section, day_note, digest_of
 from plugins.tools import file_place
 
 PATH = day_note("2026-11-21")
+SECOND = "memory/2026-11-21-2.md"
 TEXT = "## 12:00 main\n\n- The sky is green."
 
 
@@ -83,8 +86,8 @@ async def test_where_everything_stands_there_already_the_mark_alone_is_added(tmp
     assert note(tmp_path).read_text().endswith("<!-- exuvia d1 -->\n\n<!-- exuvia d2 -->\n")
 
 
-@pytest.mark.parametrize("kind", ["link", "folder", "pipe", "twin"])
-async def test_what_is_no_plain_file_is_refused_with_a_sentence(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["link", "hard link", "folder", "pipe", "twin"])
+async def test_what_is_no_plain_file_is_left_alone_and_the_day_goes_on_in_a_second_file(kind: str, tmp_path: Path) -> None:
     target = note(tmp_path)
     target.parent.mkdir()
     elsewhere = tmp_path / "elsewhere"
@@ -92,15 +95,45 @@ async def test_what_is_no_plain_file_is_refused_with_a_sentence(kind: str, tmp_p
     match kind:
         case "link":
             target.symlink_to(elsewhere)
+        case "hard link":
+            target.hardlink_to(elsewhere)
         case "folder":
             target.mkdir()
         case "pipe":
             os.mkfifo(target)
         case _:
             target.with_name("2026-11-21.MD").write_text("other")
-    with pytest.raises(NoteNotWritten, match=r"^memory/2026-11-21\.md"):
-        await DayNotes(tmp_path).append(PATH, TEXT, "d1")
+    for _ in range(2):
+        assert await DayNotes(tmp_path).append(PATH, TEXT, "d1") == SECOND
     assert elsewhere.read_text() == "mine"
+    assert (tmp_path / SECOND).read_text() == f"{TEXT}\n\n<!-- exuvia d1 -->\n"
+
+
+async def test_a_day_that_has_a_second_file_goes_on_there_and_writes_nothing_again(tmp_path: Path) -> None:
+    await DayNotes(tmp_path).append(PATH, TEXT, "d1")
+    (tmp_path / SECOND).write_text("- By hand.\n")
+    assert await DayNotes(tmp_path).append(PATH, TEXT, "d1") == PATH
+    news = as_section("Summary 1", "## Goals\n\n- The sky is green.\n- The sea is blue.")
+    assert await DayNotes(tmp_path).append(PATH, news, "d2", news=True) == SECOND
+    assert (tmp_path / SECOND).read_text() == (
+        "- By hand.\n\n## Summary 1\n\n### Goals\n\n- The sea is blue.\n\n<!-- exuvia d2 -->\n"
+    )
+
+
+async def test_a_note_that_is_locked_is_left_alone_and_a_folder_that_is_locked_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    note(tmp_path).parent.mkdir()
+    note(tmp_path).write_text("locked\n")
+
+    def locked(*_: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(file_place.FilePlace, "append", locked)
+    assert await DayNotes(tmp_path).append(PATH, TEXT, "d1") == SECOND
+    monkeypatch.setattr(file_place.FilePlace, "replace", locked)
+    with pytest.raises(NoteNotWritten, match=r"^memory/2026-11-22\.md cannot be written: Permission denied\.$"):
+        await DayNotes(tmp_path).append(day_note("2026-11-22"), TEXT, "d1")
 
 
 async def test_a_file_that_somebody_keeps_changing_is_given_up_for_now(

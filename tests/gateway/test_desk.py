@@ -74,6 +74,58 @@ async def test_what_runs_is_said_above_the_prompt(tmp_path: Path) -> None:
         await terminal.sees("(stopped)\n")
 
 
+async def test_what_is_typed_while_an_answer_is_written_stands_behind_it_and_before_its_own(tmp_path: Path) -> None:
+    first = {"text": "The first paragraph.\n\nThe second paragraph.\n\nThe third paragraph.", "delay_ms": 250}
+    async with desk(tmp_path, first, {"text": "The second answer."}, {"text": "The third answer."}) as (_, terminal):
+        terminal.types("tell me" + ENTER)
+        await terminal.sees("The first paragraph.")
+        terminal.types("queued one" + ENTER)
+        await terminal.sees("› queued one")
+        terminal.types("queued two" + ENTER)
+        await terminal.sees("› queued two")
+        await terminal.sees("The third answer.")
+        said = ["› tell me", "The first paragraph.", "The second paragraph.", "The third paragraph."]
+        said += ["› queued one", "The second answer.", "› queued two", "The third answer."]
+        places = [terminal.shown.index(text) for text in said]
+        assert places == sorted(places)
+        assert all(terminal.shown.count(text) == 1 for text in said)
+
+
+async def test_a_command_is_answered_behind_the_answer_that_is_written(tmp_path: Path) -> None:
+    first = {"text": "The first paragraph.\n\nThe second paragraph.\n\nThe third paragraph.", "delay_ms": 250}
+    async with desk(tmp_path, first) as (_, terminal):
+        terminal.types("tell me" + ENTER)
+        await terminal.sees("The first paragraph.")
+        terminal.types("/whoami" + ENTER)
+        await terminal.sees("owner")
+        await terminal.sees("The third paragraph.\n")
+        await terminal.sees("› /whoami\n")
+        assert terminal.shown.index("The third paragraph.") < terminal.shown.index("› /whoami")
+
+
+async def test_what_waits_still_stands_there_when_the_person_leaves(tmp_path: Path) -> None:
+    async with desk(tmp_path, {"text": "one two three", "delay_ms": 3000}) as (_, terminal):
+        terminal.types("go" + ENTER)
+        await terminal.sees("thinking")
+        terminal.types("and this" + ENTER)
+        await terminal.sees("1 waiting")
+    assert "› and this\n" in terminal.shown
+
+
+@pytest.mark.parametrize("columns", [24, 44, 60])
+async def test_no_remark_breaks_inside_a_word_on_a_narrow_terminal(columns: int, tmp_path: Path) -> None:
+    async with gateway(tmp_path) as g, Terminal(columns, 24) as terminal:
+        process = await terminal.chat(g.url, environment=environment(tmp_path))
+        await terminal.sees("leaves.")
+        await terminal.sees("› ")
+        banner = terminal.shown.partition("›")[0].split()
+        assert {"session", "main,", "model", "scripted:echo.", "/help", "commands,", "answer,", "Ctrl-D"} <= set(banner)
+        terminal.types("/switch not a key" + ENTER)
+        await terminal.sees("conversation:")
+        terminal.types(CTRL_D)
+        assert await asyncio.wait_for(process.wait(), 10) == 0
+
+
 async def test_a_message_may_have_several_lines(tmp_path: Path) -> None:
     async with desk(tmp_path) as (g, terminal):
         terminal.types("one" + ALT_ENTER + "two" + CTRL_J + "three" + ENTER)

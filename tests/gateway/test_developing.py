@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.gateway.gateways import Client, Gateway, gateway
+from tests.waiting import deadline
 
 PROJECT = '[project]\nname = "exuvia-parrot"\nversion = "1"\n[project.entry-points.exuvia]\nparrot = "parrot_{unique}"\n'
 
@@ -82,7 +83,7 @@ async def running(author: Author, tmp_path: Path) -> AsyncIterator[Gateway]:
 
 async def until(client: Client, command: str, words: str) -> str:
     """Type a command until its answer has these words."""
-    async with asyncio.timeout(10):
+    async with deadline():
         while words not in (answer := await client.command(command)):
             await asyncio.sleep(0.05)
     return answer

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -22,6 +22,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from pytest_aiohttp import AiohttpServer
 
 from gateway import systemd_units
 from gateway.clock import SystemClock
@@ -37,7 +38,8 @@ from plugins.memory.notes import Notes
 from plugins.memory.transcripts import Transcripts
 from sessions import sqlite
 from sessions.home_lock import HomeLock
-from tests.gateway.gateways import empty_machine, gateway
+from tests.gateway.gateways import NOBODY, empty_machine, gateway
+from tests.memory.without_fts5 import refuse_fts5
 from tests.servers.embedding_vendors import OpenAIEmbeddingServer
 from tests.sessions.journal_files import extend_journal, messages, write_journal
 
@@ -108,7 +110,7 @@ def test_the_program_tells_each_check_and_ends_with_one_if_something_is_wrong(tm
         in done.stdout
     )
     as_json = json.loads(doctor(tmp_path, "--offline", "--json").stdout)
-    assert [each["check"] for each in as_json] == list(CHECKS)
+    assert [each["check"] for each in as_json] == ["gateway", *CHECKS]
     (finding,) = next(each["findings"] for each in as_json if each["check"] == "token")
     assert finding["level"] == "wrong"
     (tmp_path / "token").write_text(TOKEN)
@@ -196,6 +198,19 @@ async def test_a_damaged_journal_is_found_with_its_line(tmp_path: Path) -> None:
     assert "/new" in finding.mend
 
 
+async def test_a_journal_that_is_gone_or_lost_its_end_is_found(tmp_path: Path) -> None:
+    journal = await talked(tmp_path)
+    lines = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join(lines[:-1]))
+    missing = wrong("journals", patient(tmp_path)).what
+    assert missing.startswith(f"{journal}: acknowledged events are missing: it ends with event {len(lines) - 1}")
+    assert "`exuvia sessions forget`" in missing
+    journal.unlink()
+    missing = wrong("journals", patient(tmp_path)).what
+    assert missing.startswith(f"{journal}: acknowledged events are missing: it is gone")
+    assert "`exuvia sessions forget`" in missing
+
+
 async def test_a_damaged_log_of_facts_is_found_with_its_line(tmp_path: Path) -> None:
     await talked(tmp_path)
     home, document = Home(tmp_path), tmp_path / "brought.json"
@@ -213,7 +228,9 @@ async def test_a_journal_under_another_name_and_one_that_is_no_file_are_found(tm
     journal.rename(journal.with_name("20200101-000000-aaaaaa.jsonl"))
     os.mkfifo(journal.with_name("20200101-000000-bbbbbb.jsonl"))
     findings = found("journals", patient(tmp_path))
-    assert sorted(finding.what.partition(": ")[2] for finding in findings) == [
+    gone, *others = sorted(finding.what.partition(": ")[2] for finding in findings)
+    assert gone.startswith("acknowledged events are missing: it is gone")
+    assert others == [
         "it is not a regular file.",
         f"it is the journal of {journal.stem}, under another name.",
     ]
@@ -330,6 +347,23 @@ def test_a_mount_that_does_not_keep_what_it_synced_is_found(mount: str, words: s
     assert [words in finding.what for finding in findings] == ([True] if words else [])
 
 
+def test_a_low_limit_of_address_space_is_found_also_of_the_gateway_that_runs(tmp_path: Path) -> None:
+    done = doctor(tmp_path, "--offline", before="ulimit -v 1000000; ")
+    assert "wrong  address space: The address space is limited to 976 MB" in done.stdout
+    holder = subprocess.Popen(
+        ["sh", "-c", f'ulimit -v 900000; exec "{sys.executable}" -c "$0" "$1"', HOLD, tmp_path / "lock"],
+        cwd=ROOT, stdout=subprocess.PIPE, stdin=subprocess.PIPE,
+    )  # fmt: skip
+    assert holder.stdout is not None
+    holder.stdout.readline()
+    assert "limited to 878 MB" in wrong("address space", patient(tmp_path)).what
+    holder.communicate(b"\n")
+    assert (
+        resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
+        or found("address space", patient(tmp_path)) == []
+    )
+
+
 def test_a_low_limit_of_open_files_is_found_also_of_the_gateway_that_runs(tmp_path: Path) -> None:
     done = doctor(tmp_path, "--offline", before="ulimit -n 200; ")
     assert "wrong  files at once: The gateway may have only 200 files" in done.stdout
@@ -383,6 +417,17 @@ def test_an_extension_that_does_not_load_is_noted(tmp_path: Path) -> None:
     (tmp_path / "sqlite_vec.py").write_text("def load(connection): connection.load_extension('/nowhere/vec0')\n")
     done = doctor(tmp_path / "home", "--offline", PYTHONPATH=str(tmp_path))
     assert "note   sqlite: SQLite does not load the extension for vectors: /nowhere/vec0" in done.stdout
+
+
+def test_a_sqlite_without_full_text_search_is_noted_and_so_is_where_the_memory_rests_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuse_fts5(monkeypatch)
+    (finding,) = found("memory backend", patient(tmp_path))
+    assert finding.what == "The memory index cannot rest in sqlite: this Python's SQLite has no full-text search (FTS5)."
+    assert finding.mend.startswith("Use a Python whose SQLite has it; until then the index rests in local")
+    assert found("memory backend", patient(tmp_path, MEMORY_STORE_BACKEND="local")) == []
+    assert found("memory index", patient(tmp_path)) == []
 
 
 def test_a_service_of_another_version_and_one_without_its_program_are_found(tmp_path: Path) -> None:
@@ -452,25 +497,22 @@ def test_an_address_that_is_not_of_this_machine_is_found(tmp_path: Path) -> None
 # --- models -----------------------------------------------------------------------------------------------------------
 
 
-@contextlib.asynccontextmanager
-async def vendor(status: int = 200, body: Any = None) -> AsyncIterator[str]:
-    """A vendor's list of models, at every path at which one is looked for."""
+Vendor = Callable[..., Awaitable[str]]
 
-    async def answer(request: web.Request) -> web.Response:
-        asked.append(request.path)
-        return web.json_response(body, status=status)
 
-    asked: list[str] = []
-    app = web.Application()
-    app.router.add_get("/{path:.*}", answer)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    try:
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-    finally:
-        await runner.cleanup()
+@pytest.fixture
+def vendor(aiohttp_server: AiohttpServer) -> Vendor:
+    """Start a vendor that gives a list of models at every path at which one is looked for, and return its address."""
+
+    async def serve(status: int = 200, body: Any = None) -> str:
+        async def answer(_: web.Request) -> web.Response:
+            return web.json_response(body, status=status)
+
+        app = web.Application()
+        app.router.add_get("/{path:.*}", answer)
+        return f"http://127.0.0.1:{(await aiohttp_server(app)).port}"
+
+    return serve
 
 
 LISTS = {
@@ -488,50 +530,51 @@ def asks(home: Path, provider: str, url: str, model: str, *, offline: bool = Fal
 
 
 @pytest.mark.parametrize("provider", LISTS)
-async def test_a_model_that_the_vendor_does_not_have_is_found(provider: str, tmp_path: Path) -> None:
-    async with vendor(body=LISTS[provider]) as url:
-        for known in ("gpt-4.1", "small"):
-            assert await asyncio.to_thread(found, "models", asks(tmp_path, provider, url, known)) == []
-        finding = await asyncio.to_thread(wrong, "models", asks(tmp_path, provider, url, "big"))
-        assert finding.what == f"{provider} has no model 'big'."
-        assert "gpt-4.1" in finding.mend
+async def test_a_model_that_the_vendor_does_not_have_is_found(provider: str, vendor: Vendor, tmp_path: Path) -> None:
+    url = await vendor(body=LISTS[provider])
+    for known in ("gpt-4.1", "small"):
+        assert await asyncio.to_thread(found, "models", asks(tmp_path, provider, url, known)) == []
+    finding = await asyncio.to_thread(wrong, "models", asks(tmp_path, provider, url, "big"))
+    assert finding.what == f"{provider} has no model 'big'."
+    assert "gpt-4.1" in finding.mend
 
 
-async def test_a_model_that_steps_in_is_looked_for_too(tmp_path: Path) -> None:
-    async with vendor(body=LISTS["openai"]) as url:
-        text = '[gateway]\nport = 0\n[agent]\nmodel = "scripted:echo"\nfallback_models = ["openai:big", "openai:small"]\n'
-        ill = patient(tmp_path, f'{text}[providers.openai]\nbase_url = "{url}"\n', offline=False)
-        assert (await asyncio.to_thread(wrong, "models", ill)).what == "openai has no model 'big'."
+async def test_a_model_that_steps_in_is_looked_for_too(vendor: Vendor, tmp_path: Path) -> None:
+    url = await vendor(body=LISTS["openai"])
+    text = '[gateway]\nport = 0\n[agent]\nmodel = "scripted:echo"\nfallback_models = ["openai:big", "openai:small"]\n'
+    ill = patient(tmp_path, f'{text}[providers.openai]\nbase_url = "{url}"\n', offline=False)
+    assert (await asyncio.to_thread(wrong, "models", ill)).what == "openai has no model 'big'."
 
 
 @pytest.mark.parametrize("provider", LISTS)
-async def test_a_key_that_the_vendor_refuses_is_found_and_not_shown(provider: str, tmp_path: Path) -> None:
-    async with vendor(401, {"error": {"message": "Incorrect API key", "status": "UNAUTHENTICATED"}}) as url:
-        finding = await asyncio.to_thread(wrong, "models", asks(tmp_path, provider, url, "gpt-4.1"))
-        assert "key" in finding.what
-        assert f"providers.{provider}." in finding.mend
-        assert "sk-1234567890" not in finding.what + finding.mend
-        assert await asyncio.to_thread(found, "models", asks(tmp_path, provider, url, "x", offline=True)) == []
+async def test_a_key_that_the_vendor_refuses_is_found_and_not_shown(provider: str, vendor: Vendor, tmp_path: Path) -> None:
+    url = await vendor(401, {"error": {"message": "Incorrect API key", "status": "UNAUTHENTICATED"}})
+    finding = await asyncio.to_thread(wrong, "models", asks(tmp_path, provider, url, "gpt-4.1"))
+    assert "key" in finding.what
+    assert f"providers.{provider}." in finding.mend
+    assert "sk-1234567890" not in finding.what + finding.mend
+    assert await asyncio.to_thread(found, "models", asks(tmp_path, provider, url, "x", offline=True)) == []
 
 
-async def test_a_vendor_that_cannot_be_reached_or_lists_nonsense_is_found(tmp_path: Path) -> None:
+async def test_a_vendor_that_cannot_be_reached_or_lists_nonsense_is_found(vendor: Vendor, tmp_path: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}"
         ill = asks(tmp_path, "openai", url, "gpt-4.1")
         assert "openai cannot be asked" in (await asyncio.to_thread(wrong, "models", ill)).what
-    async with vendor(body=["nonsense"]) as url:
-        finding = await asyncio.to_thread(wrong, "models", asks(tmp_path, "openai", url, "gpt-4.1"))
-        assert "What the server gave for a list of its models is none." in finding.what
+    url = await vendor(body=["nonsense"])
+    finding = await asyncio.to_thread(wrong, "models", asks(tmp_path, "openai", url, "gpt-4.1"))
+    assert "What the server gave for a list of its models is none." in finding.what
 
 
-async def test_a_server_that_runs_on_this_machine_is_looked_for_as_a_start_does(tmp_path: Path) -> None:
+async def test_a_server_that_runs_on_this_machine_is_looked_for_as_a_start_does(vendor: Vendor, tmp_path: Path) -> None:
     with empty_machine():
-        async with vendor(body={"data": [{"id": "gemma.gguf", "owned_by": "llamacpp"}]}) as url:
-            local = '[providers.local]\nmodel_path = "/none"\n'
-            text = f'[gateway]\nport = 0\n{local}[providers.llama_server]\nbase_url = "{url}"\n'
-            ill = patient(tmp_path, text, offline=False)
-            assert await asyncio.to_thread(found, "models", ill) == []
+        url = await vendor(body={"data": [{"id": "gemma.gguf", "owned_by": "llamacpp"}]})
+        local = '[providers.local]\nmodel_path = "/none"\n'
+        text = '[gateway]\nport = 0\n{}[providers.llama_server]\nbase_url = "{}"\n'
+        well = patient(tmp_path, text.format(local, url), offline=False)
+        assert await asyncio.to_thread(found, "models", well) == []
+        ill = patient(tmp_path, text.format(local, NOBODY), offline=False)
         assert (await asyncio.to_thread(wrong, "models", ill)).what == "No model can answer."
 
 
@@ -554,6 +597,71 @@ def test_a_file_of_models_that_cannot_be_used_is_noted(tmp_path: Path) -> None:
     (finding,) = found("models", sick)
     assert (finding.level, "models.json cannot be used" in finding.what) == ("note", True)
     assert "exuvia models refresh" in finding.mend
+
+
+# --- the gateway that runs --------------------------------------------------------------------------------------------
+
+
+def of_check(name: str, done: subprocess.CompletedProcess[str]) -> list[dict[str, str]]:
+    """What one check of the program found."""
+    findings: list[dict[str, str]] = next(each["findings"] for each in json.loads(done.stdout) if each["check"] == name)
+    return findings
+
+
+async def test_keys_and_models_are_those_of_the_gateway_that_runs(vendor: Vendor, tmp_path: Path) -> None:
+    url = await vendor(body=LISTS["openai"])
+    text = f'[gateway]\nport = 0\n[agent]\nmodel = "scripted:echo"\n[providers.openai]\nbase_url = "{url}"\n'
+    # The terminal of whoever asks has none of these variables.
+    async with gateway(tmp_path, file=text, settings={"agent.model": "openai:big", "compaction.model": "nobody:x"}):
+        variables = {"EXUVIA_TOKEN": TOKEN}
+        done = await asyncio.to_thread(doctor, tmp_path, "--json", **variables)
+        assert done.returncode == 1
+        assert [each["what"] for each in of_check("models", done)] == ["openai has no model 'big'."]
+        [fault] = of_check("configuration", done)
+        assert "EXUVIA__COMPACTION__MODEL: compaction.model names 'nobody:x'" in fault["what"]
+        assert of_check("gateway", done) == []
+        offline = await asyncio.to_thread(doctor, tmp_path, "--json", "--offline", **variables)
+        assert of_check("models", offline) == []
+
+
+async def test_a_turn_that_failed_in_the_gateway_that_runs_is_found(tmp_path: Path) -> None:
+    async with gateway(tmp_path, script=[{"error": "credentials_refused"}]) as running:
+        client = await running.connect()
+        await client.send("hello")
+        await client.until_event("turn_ended")
+        done = await asyncio.to_thread(doctor, tmp_path, "--json", "--offline", EXUVIA_TOKEN=TOKEN)
+        assert done.returncode == 1
+        [finding] = of_check("gateway", done)
+        assert finding["level"] == "wrong"
+        assert finding["what"].startswith("1 of 1 turn failed within the last 10 min (credentials_refused)")
+
+
+async def test_where_no_gateway_can_be_asked_it_says_whose_keys_it_looked_at(tmp_path: Path) -> None:
+    patient(tmp_path, '[gateway]\nport = 0\n[agent]\nmodel = "scripted:echo"\n')
+    done = await asyncio.to_thread(doctor, tmp_path, "--offline")
+    assert f"note   gateway: No gateway runs on {tmp_path}" in done.stdout
+    assert "this terminal's environment" in done.stdout.splitlines()[-1]
+    async with gateway(tmp_path):
+        done = await asyncio.to_thread(doctor, tmp_path, "--json", "--offline", EXUVIA_TOKEN=f"{TOKEN}-not")
+        [finding] = of_check("gateway", done)
+        assert finding["level"] == "note"
+        assert "refuses" in finding["what"]
+        assert "EXUVIA_TOKEN" in finding["mend"]
+        done = await asyncio.to_thread(doctor, tmp_path, "--json", "--offline", EXUVIA_TOKEN=TOKEN)
+        assert of_check("gateway", done) == []
+    (tmp_path / "address").write_text('{"host": "127.0.0.1", "port": 9, "process": 4194305}')
+    done = await asyncio.to_thread(doctor, tmp_path, "--json", "--offline")
+    assert of_check("gateway", done)[0]["what"].startswith(f"No gateway runs on {tmp_path}")
+
+
+async def test_only_the_owner_may_have_the_gateway_examine_itself(tmp_path: Path) -> None:
+    ben = "a-token-of-ben-that-is-long-enough"
+    async with gateway(tmp_path, settings={"people.ben.token": ben}) as running:
+        url = f"{running.url}/api/doctor?offline=1"
+        async with running.http.post(url, headers={"Authorization": f"Bearer {ben}"}) as answer:
+            assert answer.status == 403
+        async with running.http.post(url, headers={"Authorization": f"Bearer {TOKEN}"}) as answer:
+            assert (answer.status, (await answer.json())["findings"]["models"]) == (200, [])
 
 
 # --- the memory's vectors ---------------------------------------------------------------------------------------------
@@ -583,6 +691,13 @@ async def test_a_key_a_model_and_an_address_that_make_no_vectors_are_found(tmp_p
         assert "memory.embedding.model" in finding.mend
     finding = await asyncio.to_thread(wrong, "embedding", embeds(tmp_path, "http://127.0.0.1:9"))
     assert "memory.embedding.base_url" in finding.mend
+
+
+def test_a_model_file_that_is_missing_is_found_though_another_model_makes_the_vectors(tmp_path: Path) -> None:
+    embedding = f'[memory.embedding]\nlocal_model_path = "{tmp_path}/own.gguf"\nbase_url = "http://127.0.0.1:9"\n'
+    finding = wrong("embedding", patient(tmp_path, f"[gateway]\nport = 0\n{embedding}", offline=True))
+    assert finding.what.startswith(f"memory.embedding.local_model_path is {tmp_path}/own.gguf, and there is no such file: ")
+    assert finding.mend.startswith("Put a model there")
 
 
 def test_a_provider_that_is_named_and_has_no_key_is_found_and_one_that_does_not_exist_once(tmp_path: Path) -> None:

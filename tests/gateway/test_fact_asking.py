@@ -10,7 +10,8 @@ from plugins.conformance.faults import Fault, Json
 from plugins.conformance.openai_server import KEY, OpenAIServer, Says, refusal
 from plugins.facts.answers import form
 from tests.gateway.gateways import Gateway, gateway
-from tests.gateway.test_fact_finding import BY_WORDS, of_kind, until
+from tests.gateway.test_fact_finding import BY_WORDS, of_kind
+from tests.waiting import until
 
 FOUND = json.dumps({"facts": [{"content": "Tea is green", "type": "fact", "importance": 0.6, "tags": []}]})
 ASKED = {"type": "json_schema", "json_schema": {"name": "facts", "schema": form().schema, "strict": True}}

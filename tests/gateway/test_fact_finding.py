@@ -7,8 +7,10 @@ import asyncio
 import io
 import json
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
+import re
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from gateway.facts_commands import import_facts
 from gateway.fork_command import fork_session
 from gateway.home import Home
 from tests.gateway.gateways import Gateway, gateway
+from tests.waiting import deadline, until
 
 BY_WORDS = {"memory.embedding.provider": "none", "memory.recall.mode": "off", "memory.facts.quiet_seconds": 0.05}
 SAID = "My favourite language is Rust, remember the port 3000."
@@ -35,17 +38,11 @@ def distilled(*contents: str, **more: Any) -> dict[str, Any]:
 
 def events(on: Gateway) -> list[dict[str, Any]]:
     path = on.home / "facts.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    return [json.loads(line) for line in path.read_text().rpartition("\n")[0].splitlines()] if path.exists() else []
 
 
 def of_kind(on: Gateway, kind: str) -> list[dict[str, Any]]:
     return [event for event in events(on) if event["kind"] == kind]
-
-
-async def until(fits: Callable[[], object]) -> None:
-    async with asyncio.timeout(60):
-        while not fits():
-            await asyncio.sleep(0.02)
 
 
 @asynccontextmanager
@@ -122,7 +119,7 @@ async def test_a_provider_that_fails_is_let_be_for_a_while_and_told(tmp_path: Pa
     async with scripted(tmp_path, {"text": "Noted."}, {"purpose": "extraction", "error": "unreachable"}) as on:
         client = await on.connect()
         await client.chat(SAID)
-        async with asyncio.timeout(60):
+        async with deadline():
             while "looked through" not in (status := await client.command("/status")):
                 await asyncio.sleep(0.05)
     assert "tried again" in status
@@ -243,14 +240,14 @@ async def test_the_turns_of_its_parent_are_none_of_a_forks(tmp_path: Path) -> No
 
 async def test_what_is_forgotten_while_a_model_distils_does_not_come_back_in_its_words(tmp_path: Path) -> None:
     lines = [{"text": "Noted."}, answer("Tea is green", "Coffee is black")]
-    lines += [{**distilled("Tea is green, coffee black"), "delay_ms": 400, "deltas": 1}, distilled("Coffee is black")]
+    lines += [{**distilled("Tea is green, coffee black"), "delay_ms": 2000, "deltas": 1}, distilled("Coffee is black")]
     async with scripted(tmp_path, *lines) as on:
         client = await on.connect()
         await client.chat(SAID)
         await until(lambda: of_kind(on, "facts_extracted"))
         tea = next(entry for entry in of_kind(on, "facts_extracted")[0]["entries"] if "Tea" in entry["content"])
-        await client.send("/distill")
-        await asyncio.sleep(0.1)
+        await client.until_answered(await client.send("/distill"))
+        await asyncio.sleep(0.1)  # the model is asked
         other = await on.connect()
         assert "Forgotten" in await other.command(f"/forget {tea['id'][:8]}", session="other")
         answered = await client.until_event("command_answered")
@@ -261,17 +258,73 @@ async def test_what_is_forgotten_while_a_model_distils_does_not_come_back_in_its
     assert "| distillation | `scripted:script` |" in usage
 
 
-async def test_what_waits_is_distilled_after_a_day_though_nobody_says_anything(tmp_path: Path) -> None:
-    home, document = Home(tmp_path), tmp_path / "facts.json"
+async def brought(folder: Path, *rows: Mapping[str, Any]) -> None:
+    """Bring daily facts of the owner into a home."""
+    home, document = Home(folder), folder / "facts.json"
     home.make()
-    usual = {"layer": "daily", "owner": "owner", "createdAt": "2026-01-01T00:00:00Z"}
-    rows = [{"content": "Tea is green", **usual}, {"content": "Tea is black", "tags": ["ws:elsewhere"], **usual}]
-    document.write_text(json.dumps(rows))
+    usual = {"layer": "daily", "owner": "owner"}
+    document.write_text(json.dumps([{**usual, **row} for row in rows]))
     await asyncio.to_thread(import_facts, home, None, os.environ, document, io.StringIO())
+
+
+def days_ago(days: float) -> str:
+    return (datetime.now(UTC) - timedelta(days=days)).isoformat()
+
+
+async def test_what_waits_is_distilled_after_a_day_though_nobody_says_anything(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [{"content": "Tea is green"}, {"content": "Tea is black", "tags": ["ws:elsewhere"]}]
+    await brought(tmp_path, *({**row, "createdAt": days_ago(2)} for row in rows))
     async with scripted(tmp_path, distilled("Tea is green"), distilled("Tea is black")) as on:
         await until(lambda: len(of_kind(on, "facts_distilled")) == 2)
     made = [event["entries"][0] for event in of_kind(on, "facts_distilled")]
     assert [(entry["owner"], entry.get("tags", [])) for entry in made] == [("owner", []), ("owner", ["ws:elsewhere"])]
+
+
+async def test_without_extraction_facts_are_distilled_and_leave_in_time_all_the_same(tmp_path: Path) -> None:
+    old = {"content": "The old printer is grey", "createdAt": days_ago(40)}
+    await brought(tmp_path, old, {"content": "Tea is green"}, {"content": "Coffee is black"})
+    lines = [{"text": "Noted."}, distilled("Tea is green and coffee black")]
+    keys = {"memory.facts.auto_extract": False, "memory.facts.distill_threshold": 2}
+    async with scripted(tmp_path, *lines, **keys) as on:
+        await until(lambda: of_kind(on, "facts_distilled") and of_kind(on, "facts_dropped"))
+        listed = await (await on.connect()).command("/memory")
+    (dropped,) = of_kind(on, "facts_dropped")
+    (made,) = of_kind(on, "facts_distilled")[0]["entries"]
+    assert dropped["why"] == "retention"
+    assert "printer" not in listed
+    assert made["content"] in listed
+
+
+async def test_what_waited_while_the_gateway_was_away_is_distilled_before_it_leaves(tmp_path: Path) -> None:
+    await brought(tmp_path, {"content": "Tea is green", "createdAt": days_ago(40)})
+    async with scripted(tmp_path, {"text": "Noted."}, distilled("Tea is green")) as on:
+        await until(lambda: of_kind(on, "facts_dropped"))
+        assert "Tea is green" in await (await on.connect()).command("/memory")
+    assert [event["kind"] for event in events(on)[2:]] == ["facts_distilled", "facts_dropped"]
+
+
+async def test_distill_counts_what_stayed_after_it_was_tidied_up(tmp_path: Path) -> None:
+    await brought(tmp_path, {"content": "Tea is green"}, {"content": "Coffee is black"})
+    lines = [{"text": "Noted."}, distilled("Ann drinks green tea", "Ann drinks green tea.")]
+    async with scripted(tmp_path, *lines) as on:
+        client = await on.connect()
+        assert await client.command("/distill") == "2 new facts became 1 that stays."
+
+
+async def test_memory_shows_the_facts_of_today_apart_from_those_before(tmp_path: Path) -> None:
+    kept = {"content": "Coffee is black", "layer": "longterm"}
+    await brought(tmp_path, {"content": "Tea is green"}, {"content": "Ink is blue", "createdAt": days_ago(3)}, kept)
+    async with scripted(tmp_path, {"text": "Noted."}, **{"memory.facts.distill_interval_hours": 0}) as on:
+        shown = await (await on.connect()).command("/memory")
+    lines = [re.sub(r"`\w+` ", "", line) for line in shown.splitlines() if line]
+    assert lines[-6:] == [
+        "**Today** (1 fact)",
+        "- Tea is green (fact, 0.50)",
+        "**Earlier in the daily log** (1 fact)",
+        "- Ink is blue (fact, 0.50)",
+        "**Kept for long** (1 fact)",
+        "- Coffee is black (fact, 0.50)",
+    ]
 
 
 async def test_what_is_told_to_be_remembered_becomes_a_note_at_once_and_a_fact_once(tmp_path: Path) -> None:

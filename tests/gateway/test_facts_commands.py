@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -35,7 +36,7 @@ def bring(home: Home, *entries: object) -> tuple[int, str]:
 
 def listed(home: Home) -> list[dict[str, object]]:
     out = io.StringIO()
-    list_facts(home, out, layer=None, as_json=True)
+    list_facts(home, None, {}, out, layer=None, as_json=True)
     rows: list[dict[str, object]] = json.loads(out.getvalue())["facts"]
     return rows
 
@@ -43,15 +44,28 @@ def listed(home: Home) -> list[dict[str, object]]:
 def test_facts_come_in_are_listed_and_go_out_again(home: Home) -> None:
     assert bring(home, *ENTRIES) == (0, "2 facts came in, 0 were refused.\n")
     out = io.StringIO()
-    assert list_facts(home, out, layer=None, as_json=False) == 0
+    assert list_facts(home, None, {}, out, layer=None, as_json=False) == 0
     first, second = out.getvalue().splitlines()
     assert first.endswith("daily fact: The API runs on port 3000")
     assert second.endswith("longterm preference pinned ann: Ann prefers Rust")
     file, other = home.root.parent / "out.json", Home(home.root.parent / "other")
-    assert export_facts(home, file, io.StringIO()) == 0
+    assert export_facts(home, None, {}, file, io.StringIO()) == 0
     other.make()
     assert import_facts(other, None, os.environ, file, io.StringIO()) == 0
     assert listed(other) == listed(home)
+
+
+@pytest.mark.parametrize(("days", "count"), [("30", 1), ("60", 2)])
+def test_what_is_past_its_time_in_the_daily_log_is_neither_listed_nor_exported(home: Home, days: str, count: int) -> None:
+    old = (datetime.now(UTC) - timedelta(days=40)).isoformat()
+    bring(home, *ENTRIES, {"id": "c3", "content": "The printer is grey", "layer": "daily", "createdAt": old})
+    bring(home, {"id": "d4", "content": "The printer is black", "layer": "longterm", "createdAt": old})
+    out, exported = io.StringIO(), io.StringIO()
+    environment = {"EXUVIA__MEMORY__FACTS__RETENTION_DAYS": days}
+    list_facts(home, None, environment, out, layer="daily", as_json=True)
+    export_facts(home, None, environment, None, exported)
+    assert len(json.loads(out.getvalue())["facts"]) == count
+    assert len(json.loads(exported.getvalue())["entries"]) == count + 2
 
 
 def test_each_refused_entry_is_named_and_the_others_are_kept(home: Home) -> None:
@@ -81,7 +95,7 @@ def test_an_export_writes_over_nothing(home: Home) -> None:
     file = home.root.parent / "mine.txt"
     file.write_text("mine")
     with pytest.raises(FactsNotDone, match="exists"):
-        export_facts(home, file, io.StringIO())
+        export_facts(home, None, {}, file, io.StringIO())
     assert file.read_text() == "mine"
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +32,14 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
+    return filled(tmp_path, PORT, DAILY, BOBS)
+
+
+def filled(tmp_path: Path, *rows: Mapping[str, Any]) -> Path:
+    """A home with these facts."""
     home, document = Home(tmp_path / "home"), tmp_path / "facts.json"
     home.make()
-    document.write_text(json.dumps([PORT, DAILY, BOBS]))
+    document.write_text(json.dumps(rows))
     assert import_facts(home, None, os.environ, document, io.StringIO()) == 0
     return home.root
 
@@ -74,7 +81,7 @@ async def test_a_person_pins_explains_and_forgets_a_fact(folder: Path) -> None:
             "Forgotten by owner.",
         ]
         assert await client.command("/pin") == "Write /pin ID; /memory shows the ids."
-        assert "**The daily log** (1 fact)\n- `22222222` Somebody drinks oolong tea" in await client.command("/memory")
+        assert "**Today** (1 fact)\n- `22222222` Somebody drinks oolong tea" in await client.command("/memory")
         await client.chat("On which port is the staging server?")
     assert recalled(on.journals()) == []
 
@@ -88,14 +95,51 @@ async def test_nobody_sees_or_forgets_another_persons_facts(folder: Path) -> Non
     assert all(hit["digest"] != BOBS["id"] for hit in recalled(on.journals()))
 
 
-async def test_clear_empties_the_daily_log_and_nothing_else(folder: Path) -> None:
+async def test_clear_asks_first_and_then_empties_the_daily_log_and_nothing_else(folder: Path) -> None:
     async with gateway(folder, settings=BY_WORDS) as on:
         client = await on.connect()
-        assert "takes nothing after it" in await client.command("/clear 2222")
-        assert await client.command("/clear") == "1 fact left the daily log."
-        assert await client.command("/clear") == "The daily log is empty."
+        asked = await client.command("/clear")
+        assert asked == (
+            "1 fact of the daily log would be deleted. What stays are facts that are kept for long, and all notes."
+            " Type `/clear yes` to delete it. To begin a new conversation instead, type `/new`."
+        )
+        assert "(no longer there)" not in await client.command("/why 2222")
+        assert "`/clear yes`" in await client.command("/clear 2222")
+        assert "(no longer there)" not in await client.command("/why 2222")
+        assert await client.command("/clear yes") == "1 fact was deleted from the daily log."
+        assert await client.command("/clear") == "The daily log is empty. To begin a new conversation, type `/new`."
         assert "Cleared with the daily log by owner." in await client.command("/why 2222")
         assert "(no longer there)" not in await client.command("/why 1111")
+
+
+async def test_clear_keeps_what_is_pinned_and_says_so(folder: Path) -> None:
+    async with gateway(folder, settings=BY_WORDS) as on:
+        client = await on.connect()
+        await client.command("/pin 2222")
+        only_pins = "The daily log holds nothing else than 1 pinned fact. To begin a new conversation, type `/new`."
+        assert await client.command("/clear") == only_pins
+        assert await client.command("/clear yes") == only_pins
+        assert "(no longer there)" not in await client.command("/why 2222")
+
+
+async def test_forgetting_a_fact_keeps_a_pinned_one_that_it_was_made_of_and_says_so(tmp_path: Path) -> None:
+    rows: list[dict[str, Any]] = [
+        {"id": "44444444-day", "content": "Somebody drinks oolong tea", "layer": "daily", "owner": "owner", "pinned": True},
+        {"id": "55555555-day", "content": "Somebody has a cat", "layer": "daily", "owner": "owner"},
+        {
+            "id": "66666666-long",
+            "content": "Somebody drinks tea with a cat",
+            "owner": "owner",
+            "madeOf": ["44444444-day", "55555555-day"],
+        },
+    ]
+    async with gateway(await asyncio.to_thread(filled, tmp_path, *rows), settings=BY_WORDS) as on:
+        client = await on.connect()
+        answer = await client.command("/forget 6666")
+        assert answer.startswith("Forgotten: `66666666` Somebody drinks tea with a cat")
+        assert "Pinned, and so still there: `44444444` Somebody drinks oolong tea" in answer
+        assert "(no longer there)" not in await client.command("/why 4444")
+        assert "(no longer there)" in await client.command("/why 5555")
 
 
 async def test_lines_of_a_note_are_forgotten_by_their_citation_and_shown_once_more(folder: Path) -> None:

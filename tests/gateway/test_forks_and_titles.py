@@ -6,8 +6,12 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+from click.testing import CliRunner
+
+from gateway.cli import cli
 from tests.gateway.gateways import Client, Frame, gateway
 from tests.gateway.test_people import ANA
+from tests.waiting import deadline
 
 
 async def fork(client: Client, **fields: Any) -> Frame:
@@ -50,6 +54,42 @@ async def test_a_fork_in_the_middle_of_a_turn_ends_before_it(tmp_path: Path) -> 
         assert made["parent_seq"] == end
         assert running.journals()[made["session_id"]][-1]["kind"] == "session_forked"
         await client.until_event("turn_ended")
+
+
+async def test_a_fork_before_the_turn_of_a_message_that_waited_has_the_turn_before_and_not_the_message(
+    tmp_path: Path,
+) -> None:
+    script: list[Frame] = [
+        {"text": "first"},
+        {"text": "a b c d", "delay_ms": 100},
+        {"text": "third"},
+        {"text": "in the fork"},
+    ]
+    async with gateway(tmp_path, script=script) as running:
+        client = await running.connect()
+        await client.chat("alpha")
+        await client.send("beta")
+        await client.until_type("delta")
+        await client.send("gamma")
+        await client.until_event("turn_ended")
+        taken = await client.until_event("turn_started")
+        ended = await client.until_event("turn_ended")
+        made = await fork(client, upto=taken["seq"] - 1)
+        assert made["parent_seq"] == taken["seq"] - 1
+        behind = await fork(client, upto=ended["seq"])
+        assert behind["parent_seq"] == ended["seq"]
+        shown = await client.command("/history", session=made["session"])
+        assert [text in shown for text in ("alpha", "first", "beta", "a b c d", "gamma", "third")] == [True] * 4 + [
+            False
+        ] * 2
+    async with gateway(tmp_path, script=script[3:]) as running:  # nothing waits in the fork, also after a restart
+        client = await running.connect()
+        assert await client.chat("delta", session=made["session"]) == "in the fork"
+        turns = [e["takes"] for e in running.journals()[made["session_id"]] if e["kind"] == "turn_started"]
+        assert len(turns) == 3
+    listed_ = CliRunner().invoke(cli, ["sessions", "show", made["session"], "--home", str(tmp_path)]).stdout
+    assert f"forked from {made['parent']}" in listed_
+    assert "waited" in listed_
 
 
 async def test_a_fork_survives_a_restart_and_forks_have_keys_of_their_own(tmp_path: Path) -> None:
@@ -111,7 +151,7 @@ async def test_a_title_is_told_to_everybody_who_follows_and_outlives_a_restart_a
     (tmp_path / "catalog.sqlite").unlink()
     async with gateway(tmp_path) as running:
         client = await running.connect()
-        async with asyncio.timeout(10):  # a lost catalog is made again behind the start
+        async with deadline():  # a lost catalog is made again behind the start
             while (await listed(client))["main"]["title"] != "The garden":
                 await asyncio.sleep(0.02)
         await client.say("rename", id="r", session="main", title="")

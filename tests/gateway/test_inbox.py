@@ -27,6 +27,7 @@ from sessions.events import (
 from sessions.folding import project
 from tests.gateway.stage import Instrument, Model, Stage, hangs_after, says
 from tests.stories import lines_of, opened, received
+from tests.waiting import deadline, until
 
 ARRIVALS = 1000
 
@@ -195,8 +196,8 @@ async def test_a_message_interrupts_a_resumed_turn_in_whatever_moment_it_comes()
             seq = stage.hear("two", "2")
             if steps == 0:  # it is durable before the conversation's first step
                 stage.log._commit()
-            async with asyncio.timeout(2):
-                while not stage.told(TurnEnded):
+            async with deadline():
+                while not stage.told(TurnEnded):  # the model answers before the next turn asks it
                     await asyncio.sleep(0)
             stage.model.answers = [says("new")]
             await stage.until_settled()
@@ -278,9 +279,7 @@ async def test_of_a_thousand_arrivals_none_is_lost_doubled_or_overtaken(
                 await stage.until(lambda: len(stage.recorder.transcript.waiting) < chance.randrange(1, 20))
             elif chance.random() < 0.5:
                 await asyncio.sleep(chance.choice((0, 0, 0.001, 0.003)))
-        async with asyncio.timeout(30):
-            while not (stage.recorder.transcript.settled and stage.recorder.durable_transcript.settled):
-                await asyncio.sleep(0.005)
+        await until(lambda: bool(stage.recorder.transcript.settled and stage.recorder.durable_transcript.settled))
 
     messages = [seq for seq, text in sent.items() if not text.startswith("/")]
     assert [seq for takes in taken(stage) for seq in takes] == messages

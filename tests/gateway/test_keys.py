@@ -34,10 +34,11 @@ from sessions.compaction import Rules, Sizes, budget, due, plan
 from sessions.messages import AssistantMessage, UserMessage
 from tests.facts.test_facts import Home
 from tests.gateway.gateways import gateway
-from tests.gateway.test_fact_finding import of_kind, until
+from tests.gateway.test_fact_finding import of_kind
 from tests.memory.places import Place
 from tests.shelf import Shelf
 from tests.stories import view_of
+from tests.waiting import until
 
 # --- [compaction] -----------------------------------------------------------------------------------------------------
 
@@ -109,6 +110,29 @@ async def test_the_model_that_summarises_may_be_another_than_the_sessions(tmp_pa
         (session,) = running.journals().values()
     (compacted,) = [event for event in session if event["kind"] == "context_compacted"]
     assert compacted["model"] == "scripted:script"
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+async def test_what_leaves_is_flushed_only_where_that_is_wanted(enabled: bool, tmp_path: Path) -> None:
+    story = [
+        {"text": "said by the script"},
+        {"text": "- The sky is painted on Tuesdays.", "purpose": "flush"},
+        {"text": "## Goals\n\n- Paint the sky.", "purpose": "summary"},
+    ]
+    settings = {"compaction.memory_flush.enabled": enabled, "agent.context_window": 2_000, "memory.recall.mode": "off"}
+    async with gateway(tmp_path, script=story, settings=settings) as running:
+        client = await running.connect()
+        for number in range(6):
+            await client.chat(f"question {number} " + "with many words " * 60)
+        await client.command("/compact")
+        await client.command("/new")  # which flushes too
+        session = next(iter(running.journals().values()))
+    kinds = [event["kind"] for event in session]
+    asked = {event["purpose"] for event in session if event["kind"] == "request_sent"}
+    notes = "".join(path.read_text() for path in (tmp_path / "workspace" / "memory").glob("*.md"))
+    assert "context_compacted" in kinds
+    assert ("memory_flushed" in kinds, "flush" in asked) == (enabled, enabled)
+    assert ("The sky is painted on Tuesdays." in notes, "note_appended" in kinds) == (enabled, enabled)
 
 
 # --- [memory.search] --------------------------------------------------------------------------------------------------

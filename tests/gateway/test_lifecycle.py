@@ -9,6 +9,7 @@ import pytest
 
 from tests.gateway.gateways import gateway
 from tests.shelf import Shelf
+from tests.waiting import deadline
 
 DIARY = """
 import msgspec
@@ -64,7 +65,7 @@ async def test_a_plugin_hears_of_the_start_each_turn_and_the_end(tmp_path: Path,
         await client.send("again")
         await client.until_event("turn_ended")
         diary = tmp_path / "home" / "plugins" / "diary" / "diary.txt"
-        async with asyncio.timeout(10):  # the notices come behind the turns
+        async with deadline():  # the notices come behind the turns
             while "failed" not in diary.read_text():
                 await asyncio.sleep(0.01)
 

@@ -16,8 +16,9 @@ from gateway.conversations.workspace_notes import TOKEN_BYTES
 from plugins.conformance.clock import NOON
 from plugins.context.fencing import mark_for
 from sessions.events import ContextCompacted, InstructionsSet, LoadedNote
+from sessions.wire import decode
 from tests.gateway.stage import Model, Stage, breaks, hangs_after, says
-from tests.stories import received
+from tests.stories import lines_of, opened, received
 
 TODAY, YESTERDAY, EARLIER = "memory/2026-11-21.md", "memory/2026-11-20.md", "memory/2026-11-19.md"
 
@@ -57,6 +58,16 @@ async def test_memory_and_the_days_notes_stand_fenced_behind_the_instructions(wo
     assert shown(stage, "MEMORY.md") == f"{ABOUT}\n\n[{mark}] MEMORY.md:\nThis is MEMORY.md.\n\n[{mark}] end"
     assert "- Tea." in shown(stage, TODAY)
     assert "<!--" not in shown(stage, TODAY)
+
+
+async def test_the_files_in_which_a_day_goes_on_stand_there_too(workspace: Path) -> None:
+    for path in ("memory/2026-11-20-2.md", "memory/2026-11-21-2.md", "memory/2026-11-21-4.md"):
+        (workspace / path).write_text(f"This is {path}.\n")
+    stage = Stage(Model(says("hello")), workspace=workspace)
+    async with stage.playing():
+        await talk(stage, "hi")
+    days = [YESTERDAY, "memory/2026-11-20-2.md", TODAY, "memory/2026-11-21-2.md"]
+    assert paths(stage) == [["AGENTS.md", "MEMORY.md", *days]]
 
 
 async def test_in_a_group_memory_is_not_shown(workspace: Path) -> None:
@@ -108,6 +119,20 @@ async def test_a_restart_reads_no_note_anew_on_the_same_day(workspace: Path, hou
     async with stage.playing():
         await talk(stage, "again")
     assert ("changed" in shown(stage, "MEMORY.md")) is changed
+
+
+async def test_a_restart_keeps_no_note_that_is_not_this_persons(workspace: Path) -> None:
+    before = Stage(Model(says("hello")), workspace=workspace)
+    async with before.playing():
+        await talk(before, "hi")
+    recorded = [decode(line) for line in before.log.written]
+    (workspace / "people" / "ana").mkdir(parents=True)
+    (workspace / "people" / "ana" / "MEMORY.md").write_text("- Tea.")
+    hers: list[Any] = [(opened(person="ana") if each.seq == 1 else each.event, each.turn) for each in recorded]
+    stage = Stage(Model(says("hello")), workspace=workspace, lines=lines_of(hers))
+    async with stage.playing():
+        await talk(stage, "again")
+    assert paths(stage)[-1] == ["AGENTS.md", "people/ana/MEMORY.md"]
 
 
 async def test_a_turn_that_was_cut_off_before_its_request_gets_its_instructions_at_the_restart(workspace: Path) -> None:

@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway import logs
-from plugins.secrets import Secret
+from plugins.secrets import HIDDEN, Secret, hide, hide_keys_of
 
 PASSWORD = "correct-horse-battery-staple"
 
@@ -92,29 +92,29 @@ def test_a_value_cannot_pass_for_a_field_or_a_line() -> None:
 
 
 def test_secrets_are_hidden_in_every_place() -> None:
-    logs.hide(Secret(PASSWORD))
+    hide(Secret(PASSWORD))
     try:
         raise ValueError(f"refused {PASSWORD}")
     except ValueError:
         entry = as_json(
             one=PASSWORD, two=f"Bearer {PASSWORD}", three=[{PASSWORD: PASSWORD}], four=Secret(PASSWORD), exc_info=True
         )
-    assert entry["one"] == logs.HIDDEN
-    assert entry["two"] == f"Bearer {logs.HIDDEN}"
+    assert entry["one"] == HIDDEN
+    assert entry["two"] == f"Bearer {HIDDEN}"
     assert PASSWORD not in json.dumps(entry)
     assert PASSWORD not in as_text(PASSWORD, key=PASSWORD)
 
 
 def test_a_short_secret_hides_only_itself() -> None:
-    logs.hide(Secret("said7"))
-    assert as_json(one="said7", two="said70")["one"] == logs.HIDDEN
+    hide(Secret("said7"))
+    assert as_json(one="said7", two="said70")["one"] == HIDDEN
     assert as_json(two="said70")["two"] == "said70"
 
 
 def test_keys_in_the_environment_are_hidden_by_their_names() -> None:
-    logs.hide_keys_of({"SOME_API_KEY": "sk-environment-0001", "BLANK_TOKEN": "", "PATH_OF_KEY": "/etc/some/folder"})
+    hide_keys_of({"SOME_API_KEY": "sk-environment-0001", "BLANK_TOKEN": "", "PATH_OF_KEY": "/etc/some/folder"})
     entry = as_json(a="sk-environment-0001", b="/etc/some/folder", c="")
-    assert (entry["a"], entry["b"], entry["c"]) == (logs.HIDDEN, "/etc/some/folder", "")
+    assert (entry["a"], entry["b"], entry["c"]) == (HIDDEN, "/etc/some/folder", "")
 
 
 def test_odd_values_are_bounded_and_never_raise() -> None:

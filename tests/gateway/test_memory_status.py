@@ -5,13 +5,26 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+from datetime import UTC, date, datetime
 from pathlib import Path
 
-from gateway import logs
+import pytest
+
+from gateway import logs, memory_status
+from gateway.commands.memory_report import memory_in_short, memory_report
+from gateway.home import Home
+from gateway.memory_commands import NotSearched
 from plugins.conformance.embedding_server import EmbeddingServer, Embeds
 from plugins.conformance.faults import Fault
+from plugins.memory.holdings import Holdings
+from plugins.memory.memory import Memory
+from plugins.memory.notes import Notes
+from plugins.memory.scope import EVERYTHING
+from plugins.memory.settings import MemoryKeys, SearchKeys
 from tests.gateway.gateways import Client, gateway
+from tests.memory.without_fts5 import refuse_fts5
 from tests.servers.embedding_vendors import OpenAIEmbeddingServer
+from tests.waiting import deadline
 
 
 def configured(server: EmbeddingServer) -> str:
@@ -21,7 +34,7 @@ def configured(server: EmbeddingServer) -> str:
 
 async def status(client: Client, wanted: str) -> str:
     """What `/status` says once it says this; everything happens behind it."""
-    async with asyncio.timeout(30):
+    async with deadline():
         while wanted not in (told := await client.command("/status")):
             await asyncio.sleep(0.1)
     return told
@@ -35,6 +48,52 @@ async def test_status_says_what_can_be_found_and_who_makes_the_vectors(tmp_path:
             "- Memory: 1 note and 0 sessions in 2 chunks with vectors by openai:text-embedding-3-small",
         )
         assert "all is well" in told
+
+
+async def test_without_full_text_search_the_notes_are_found_and_status_says_where_the_index_rests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuse_fts5(monkeypatch)
+    async with gateway(tmp_path, settings={"memory.embedding.provider": "none"}) as running:
+        (tmp_path / "workspace" / "MEMORY.md").write_text("# Tea\n\ngreen\n")
+        client = await running.connect()
+        assert "MEMORY.md#L3-L3" in await client.command("/memory green tea")
+        told = await client.command("/status")
+    why = "this Python's SQLite has no full-text search (FTS5)"
+    assert f"The memory rests in local, not in sqlite, which cannot be used: {why}." in told
+    with pytest.raises(NotSearched, match="The index rests in local"):
+        memory_status.show_status(
+            Home(tmp_path), None, {}, io.StringIO(), now=datetime(2026, 11, 22, tzinfo=UTC), as_json=False
+        )
+
+
+async def test_where_words_are_switched_off_nothing_is_said_to_be_found_by_them(tmp_path: Path) -> None:
+    keys = MemoryKeys(search=SearchKeys(keywords=False))
+    notes = Notes(tmp_path)
+    (tmp_path / "MEMORY.md").write_text("# Tea\n\ngreen\n")
+    async with Memory(
+        tmp_path / "memory.sqlite", [notes], keys=lambda: keys, providers={}, today=lambda: date(2026, 11, 22)
+    ) as memory:
+        await memory.look(30)
+        assert memory_in_short(memory) == (
+            "1 note and 0 sessions in 1 chunk, found by nothing: words are switched off, and nobody makes vectors"
+        )
+        report = await memory_report(memory, notes, datetime(2026, 11, 22, tzinfo=UTC), EVERYTHING)
+        assert report.how == "by nothing: words are switched off, and nobody makes vectors"
+    assert not any("found by their words" in line for line in described_index(keys))
+
+    refusing = OpenAIEmbeddingServer(Fault(status=403, body=b"no"))
+    text = "[memory.search]\nkeywords = false\n"
+    async with refusing.serving() as server, gateway(tmp_path / "home", file=configured(server) + text) as running:
+        (tmp_path / "home" / "workspace" / "MEMORY.md").write_text("# Tea\n\ngreen\n")
+        told = await status(await running.connect(), "- Trouble: ")
+        assert "Notes are not found, since words are switched off: openai: The key of" in told
+        assert "found by their words" not in told
+
+
+def described_index(keys: MemoryKeys) -> list[str]:
+    """The lines of `exuvia memory status`."""
+    return memory_status._lines(Holdings(), None, 0, keys, None)
 
 
 async def test_a_server_that_makes_no_vectors_is_a_trouble_and_one_line_in_the_log_until_it_does(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 from gateway.conversations import tool_calls, typed_commands
 from sessions.events import CommandAnswered, PluginFailed, ToolReturned, TurnEnded
 from tests.gateway.stage import Instrument, Model, Stage, hangs_after, says
+from tests.waiting import until
 
 
 class Misbehaving:
@@ -70,10 +71,8 @@ async def test_a_command_that_is_cancelled_by_itself_does_not_silence_all_later_
     stage = Stage(Model(says("x")), commands=typed(bad=cancelled, good=fine))
     async with stage.playing():
         stage.hear("/bad", "1")
-        await asyncio.sleep(0.1)
         stage.hear("/good", "2")
-        await asyncio.sleep(0.3)
-        assert [e.answer for e in stage.told(CommandAnswered)][-1:] == ["well"]
+        await until(lambda: [e.answer for e in stage.told(CommandAnswered)][-1:] == ["well"])
 
 
 async def test_a_command_that_hangs_keeps_no_stop_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,12 +203,9 @@ async def test_what_arrives_while_the_notes_are_read_interrupts_the_turn_too() -
     async with stage.playing():
         stage.hear("old", "1")
         await reading.wait()
-        stage.hear("new", "2")
-        await asyncio.sleep(0.2)  # durable by now
+        await stage.recorder.until_durable(stage.hear("new", "2"))
         read.set()
-        async with asyncio.timeout(2):
-            while len(stage.told(TurnEnded)) < 1:
-                await asyncio.sleep(0.01)
+        await until(lambda: len(stage.told(TurnEnded)) >= 1)
 
 
 async def test_stop_reaches_a_turn_whose_notes_are_being_read() -> None:

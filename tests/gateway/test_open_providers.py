@@ -16,6 +16,7 @@ from gateway.models.open_providers import OpenProviders, open_chats
 from plugins.contracts import ChatProvider, House
 from plugins.transport import Transport
 from tests.gateway.stage import Model
+from tests.waiting import deadline
 
 
 class Keys(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -174,7 +175,7 @@ async def test_a_provider_that_exits_or_hangs_as_it_is_opened_is_named_and_left_
     key: str, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(open_providers, "OPEN_SECONDS", 0.1)
-    async with asyncio.timeout(5), stubborn() as providers:
+    async with deadline(), stubborn() as providers:
         assert await providers.fit(config(stubborn={"key": key})) == ["notes"]
         assert providers.troubles() == [f"The provider stubborn could not be opened: {reason}"]
         assert await providers.fit(config(stubborn={"key": "well"})) == ["stubborn"]
@@ -186,7 +187,7 @@ async def test_a_provider_that_exits_or_hangs_as_it_is_closed_keeps_nobody_from_
     key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(open_providers, "CLOSE_SECONDS", 0.1)
-    async with asyncio.timeout(5):
+    async with deadline():
         async with stubborn() as providers:
             await providers.fit(config(stubborn={"key": key}))
             await providers.fit(config(stubborn={"key": "well"}))  # one that is replaced, too

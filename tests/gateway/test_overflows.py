@@ -10,6 +10,7 @@ import pytest
 
 from plugins.conformance.faults import Fault, FaultyServer, Json, Raw
 from tests.gateway.gateways import gateway
+from tests.plugins.test_quoted_words import QUOTED, refusals
 from tests.plugins.vendors import OPENAI, VENDORS, Vendor
 
 PHRASES = (
@@ -77,5 +78,24 @@ async def test_what_a_person_or_the_model_says_of_such_errors_compacts_nothing(v
         client = await g.connect()
         for phrase in PHRASES:
             assert await client.chat(phrase) == PHRASES[0]
+        (lines,) = g.journals().values()
+    assert kinds(lines) == []
+
+
+@pytest.mark.parametrize("vendor", VENDORS, ids=lambda vendor: vendor.name)
+async def test_a_refusal_for_another_reason_that_quotes_such_words_compacts_nothing(vendor: Vendor, tmp_path: Path) -> None:
+    yes = vendor.says("yes")
+    flagged = [Fault(status=400, body=body) for body in refusals(vendor, QUOTED)]
+    async with (
+        vendor.server(yes, yes, *flagged, yes).serving() as server,
+        gateway(tmp_path, settings=settings(vendor, server)) as g,
+    ):
+        client = await g.connect()
+        for number in range(2):
+            assert await client.chat(f"{number} " + "what of it? " * 150) == "yes"
+        for _ in flagged:
+            await client.send(PHRASES[0])
+            assert (await client.until_event("turn_ended"))["error"]["code"] == "bad_request"
+        assert await client.chat("And now?") == "yes"
         (lines,) = g.journals().values()
     assert kinds(lines) == []

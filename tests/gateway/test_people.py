@@ -19,10 +19,12 @@ from gateway.configuration.checking import check
 from gateway.configuration.keys import load_config
 from gateway.door import greeting, web, websocket
 from gateway.door.outbox import WAITING_BYTES, Outbox
-from gateway.door.people import OWNER, people_of
+from gateway.door.people import people_of
 from gateway.errors import ConfigRefused
 from plugins.secrets import Secret
+from plugins.workspace import OWNER
 from tests.gateway.gateways import TOKEN, Client, Frame, Gateway, gateway
+from tests.waiting import deadline, until
 
 ANA, BEN = "ana-has-this-token-of-her-own", "ben-has-another-one-of-his-own"
 BOTH = {"people.ana.token": ANA, "people.ana.name": "Ana María", "people.ben.token": BEN}
@@ -294,7 +296,7 @@ async def test_a_configuration_with_a_weak_token_keeps_everybody_and_only_the_ow
         owner, ana, ben = await g.connect(), await g.connect(ANA), await g.connect(BEN)
         assert "all is well" in await ben.command("/status")
         (tmp_path / "config.toml").write_text(people_file(ana="short", ben=BEN))
-        async with asyncio.timeout(10):
+        async with deadline():
             while "people.ana.token is shorter" not in await owner.command("/status"):
                 await asyncio.sleep(0.05)
         told = await ben.command("/status")
@@ -315,9 +317,7 @@ async def test_a_rotated_token_is_followed_by_a_running_gateway_whatever_is_in_i
         client = await g.connect(old)
         if fault:  # somebody is editing
             (tmp_path / "config.toml").write_text(fault)
-            async with asyncio.timeout(10):
-                while g.daemon.settings.fault is None:
-                    await asyncio.sleep(0.05)
+            await until(lambda: g.daemon.settings.fault is not None)
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "exuvia", "token", "rotate", "--home", str(tmp_path)),
             stdout=asyncio.subprocess.PIPE,
@@ -352,7 +352,7 @@ async def test_wrong_tokens_are_answered_later_and_later_with_the_time_to_wait(t
 async def test_only_so_many_connections_may_be_open_without_saying_who_they_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(websocket, "STRANGERS", 3)
+    monkeypatch.setattr(websocket, "STRANGERS", 6)  # half of them for one address
     async with gateway(tmp_path) as g:
         strangers = [await g.connect(None) for _ in range(3)]
         with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
@@ -376,7 +376,7 @@ async def raw(g: Gateway, data: bytes) -> bytes:
     reader, writer = await asyncio.open_connection(*g.daemon.address)
     try:
         writer.write(data)
-        async with asyncio.timeout(5):
+        async with deadline():
             return await reader.read()
     except TimeoutError:
         raise AssertionError("The connection was not closed.") from None
@@ -405,7 +405,7 @@ async def test_a_first_frame_that_never_ends_is_cut_at_its_limit(tmp_path: Path)
         assert b"101" in await reader.readuntil(b"\r\n\r\n")
         # the head of a masked text frame of 3 MiB, of which 100 KiB come
         writer.write(b"\x81\xff" + (3 * 1024 * 1024).to_bytes(8, "big") + b"\x00" * 4 + b"x" * 100 * 1024)
-        async with asyncio.timeout(8):
+        async with deadline():
             close = await reader.readexactly(4)
         assert (close[0], int.from_bytes(close[2:4], "big")) == (0x88, 1009)
         writer.close()
@@ -461,7 +461,7 @@ async def test_answers_to_a_client_that_does_not_read_are_bounded_in_bytes() -> 
                 await asyncio.sleep(0)
     assert taken == WAITING_BYTES // len(page)
     stuck.reads.set()
-    async with asyncio.timeout(1):
+    async with deadline():
         await outbox.room()
     while len(stuck.sent) < taken:
         await asyncio.sleep(0)

@@ -213,14 +213,14 @@ async def test_a_memory_that_hangs_holds_up_no_turn(workspace: Path, monkeypatch
         assert await ask(stage, "my favourite language?") == ["my favourite language?"]
 
 
-def hit_of(cosine: float | None, phrase: float) -> Hit:
-    found = Candidate(key=1, cosine=cosine, phrase=phrase)
+def hit_of(cosine: float | None, covered: float) -> Hit:
+    found = Candidate(key=1, cosine=cosine, covered=covered)
     chunk = Chunk(path="MEMORY.md", first=1, last=1, headings=(), text="tea")
     return Hit(chunk=chunk, ranked=Ranked(candidate=found))
 
 
 @pytest.mark.parametrize(
-    ("cosine", "phrase", "near", "relevant"),
+    ("cosine", "covered", "near", "relevant"),
     [
         (0.36, 0.0, 0.35, True),
         (0.34, 0.5, 0.35, False),
@@ -231,8 +231,8 @@ def hit_of(cosine: float | None, phrase: float) -> Hit:
         (0.1, 0.5, None, True),
     ],
 )
-def test_what_bears_on_a_question_does_so_by_itself(cosine: Any, phrase: float, near: Any, relevant: bool) -> None:
-    assert is_relevant(hit_of(cosine, phrase), near) is relevant
+def test_what_bears_on_a_question_does_so_by_itself(cosine: Any, covered: float, near: Any, relevant: bool) -> None:
+    assert is_relevant(hit_of(cosine, covered), near) is relevant
 
 
 async def test_what_is_recalled_keeps_to_its_budget(workspace: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +19,9 @@ from sessions.wire import encode
 from tests.gateway.gateways import Client, Gateway, gateway
 from tests.gateway.stage import Model, Stage, hangs_after
 from tests.stories import AT
+from tests.waiting import deadline, until
 
 SLOW = [{"text": "one two three four five six seven eight nine ten " * 4, "delay_ms": 50}]
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(15):
-        while not condition():
-            await asyncio.sleep(0.02)
 
 
 def kinds(running: Gateway, session: str) -> list[str]:
@@ -234,7 +228,7 @@ async def test_a_turn_stops_as_soon_as_its_journal_has_failed() -> None:
     await stage.until(lambda: stage.live.current is not None and stage.live.current.text == "some")
     stage.log.fail()
     with pytest.raises(StorageFailed):
-        async with asyncio.timeout(5):
+        async with deadline():
             await running
     assert not stage.told(ModelReplied)
     assert not stage.told(TurnEnded)

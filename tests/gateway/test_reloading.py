@@ -20,6 +20,7 @@ from gateway.configuration import reloading
 from plugins.chat.scripted import Scripted
 from plugins.conformance.openai_server import KEY, OpenAIServer
 from tests.gateway.gateways import TOKEN, Client, Gateway, gateway
+from tests.waiting import deadline, until
 
 ECHO = '[agent]\nmodel = "scripted:echo"\n'
 
@@ -43,9 +44,7 @@ class Stage:
         return [entry for entry in entries if entry["event"] == event]
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10):
-            while not condition():
-                await asyncio.sleep(0.01)
+        await until(condition)
 
     async def quiet(self) -> None:
         """Wait until nothing in the home makes the files be looked at any more, as the catalog does a while after a turn."""
@@ -92,7 +91,7 @@ async def stage(home: Path, text: str) -> AsyncIterator[Stage]:
     logs.configure("info", "json", output)
     async with gateway(home, file=text) as running:
         looks.clear()
-        async with asyncio.timeout(10):
+        async with deadline():
             while not looks:  # the folder is watched a moment after the gateway is ready
                 (home / "knock").touch()
                 await asyncio.sleep(0.02)
@@ -156,7 +155,7 @@ async def test_a_saved_file_is_in_force_from_the_next_turn_on(save: Callable[[Pa
         ('[agent]\nmodel = "scripted:script"\nmoddel = 1\n', "line 3: agent.moddel is not a key that exists"),
         ('[agent]\nmodel = "scripted:script"\n[providers.scripted]\nscirpt = "x"\n', "line 4: providers.scripted.scirpt is"),
         ('[agent]\nmodel = "scripted:script"\n[providers.nobody]\n', "providers.nobody is for a provider that does not"),
-        ("", "config.toml is empty; to have the defaults, delete it and restart."),
+        ("", "config.toml is empty; to have the defaults, delete it."),
     ],
 )
 async def test_a_bad_file_keeps_the_old_configuration_says_so_once_and_can_be_mended(
@@ -180,10 +179,59 @@ async def test_a_bad_file_keeps_the_old_configuration_says_so_once_and_can_be_me
         assert "- Configuration" not in await on.client.command("/status")
 
 
-async def test_a_deleted_file_and_one_that_cannot_be_read_keep_the_old_configuration(tmp_path: Path) -> None:
-    async with stage(tmp_path, ECHO) as on:
-        assert await on.refused(on.file.unlink) == f"{on.file} is gone."
-        assert await on.refused(on.file.mkdir) == f"{on.file} cannot be read: Is a directory."
+async def test_a_deleted_file_means_the_defaults_and_one_that_comes_later_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reloading, "GONE", 0.3)
+    rounds = ECHO + "tool_rounds = 3\n"
+    async with stage(tmp_path, rounds) as on:
+        assert await on.reloaded(on.file.unlink) == {"agent.model", "agent.tool_rounds"}
+        assert (on.daemon.config.agent.model, on.daemon.config.agent.tool_rounds) == ("auto", 24)
+        (gone,) = on.logged("configuration_deleted")
+        assert (gone["file"], gone["in_force"]) == (str(on.file), "the defaults")
+        assert on.fault is None
+        assert await on.reloaded(lambda: on.file.write_text(rounds)) == {"agent.model", "agent.tool_rounds"}
+        assert await on.client.chat("hello") == "hello"
+        assert len(on.logged("configuration_deleted")) == 1
+
+
+async def test_a_file_that_is_missing_while_it_is_saved_never_means_the_defaults(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reloading, "GONE", 3600.0)
+    async with stage(tmp_path, ECHO + "tool_rounds = 3\n") as on:
+        on.file.rename(tmp_path / "config.toml~")
+        seen = len(looks)
+        await on.until(lambda: len(looks) > seen + 5)  # it was looked for again and again
+        assert on.daemon.config.agent.tool_rounds == 3
+        changed = await on.reloaded(lambda: on.file.write_text(ECHO + "tool_rounds = 3\nverbose = true\n"))
+        assert changed == {"agent.verbose"}
+        assert (on.logged("configuration_deleted"), on.logged("configuration_refused")) == ([], [])
+
+
+async def test_a_file_that_is_gone_with_its_folder_or_cannot_be_read_keeps_the_old_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reloading, "GONE", 0.3)
+    monkeypatch.setattr(reloading, "BETWEEN_LOOKS", 0.5)  # no report comes of a folder that is moved
+    real = tmp_path / "mounted"
+    real.mkdir()
+    (real / "config.toml").write_text(ECHO)
+    async with stage(tmp_path / "home", ECHO) as on:
+
+        def link() -> None:
+            on.file.unlink()
+            on.file.symlink_to(real / "config.toml")
+
+        await on.reloaded(link)
+        assert await on.refused(lambda: real.rename(tmp_path / "away")) == f"{on.file} leads to a file that is gone."
+        assert await on.reloaded(lambda: (tmp_path / "away").rename(real)) == set()
+
+        def put_folder() -> None:
+            on.file.unlink()
+            on.file.mkdir()
+
+        assert await on.refused(put_folder) == f"{on.file} cannot be read: Is a directory."
         assert await on.client.chat("hello") == "hello"
 
         def put_back() -> None:
@@ -275,12 +323,6 @@ async def test_the_bound_of_the_queue_and_the_words_for_a_turn_change_while_runn
         await on.client.chat("hello")
         (told,) = [event for _, event in on.client.events() if event["kind"] == "instructions_set"]
         assert "Be brief." in told["text"]
-
-
-async def test_a_configuration_that_comes_later_is_taken(tmp_path: Path) -> None:
-    async with stage(tmp_path, ECHO) as on:
-        await on.refused(on.file.unlink)
-        assert await on.reloaded(lambda: on.file.write_text(ECHO)) == set()
 
 
 async def test_a_key_that_needs_a_restart_waits_and_is_named_once(tmp_path: Path) -> None:
@@ -448,6 +490,4 @@ async def test_what_was_saved_between_being_read_and_being_watched_is_found(
     monkeypatch.setattr(reloading, "BETWEEN_LOOKS", 0.2)
     async with gateway(tmp_path, file=ECHO) as running:
         rename_over(tmp_path / "config.toml", ECHO + "tool_rounds = 9\n")  # before anything watches the folder
-        async with asyncio.timeout(10):
-            while running.daemon.config.agent.tool_rounds != 9:
-                await asyncio.sleep(0.01)
+        await until(lambda: running.daemon.config.agent.tool_rounds == 9)

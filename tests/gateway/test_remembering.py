@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from gateway.conversations import recalling
-from gateway.conversations.day_notes import DayNotes, NoteNotWritten, digest_of
+from gateway.conversations.appending import NoteNotWritten
+from gateway.conversations.day_notes import DayNotes, digest_of
 from gateway.conversations.remembering import LONGEST, Remembering
 from plugins.conformance.clock import NOON
 from plugins.memory.memory import Memory
@@ -54,10 +55,10 @@ async def test_it_stands_at_the_end_of_memory_and_is_found_at_once(
     remembering: Remembering, memory: Memory, workspace: Path
 ) -> None:
     (workspace / "MEMORY.md").write_text("# About Ada\n\nShe is left-handed.")
-    assert await remembering.remember("I prefer\n  Rust.", "ada", group=False) == "MEMORY.md#L5-L5"
-    assert await remembering.remember("And tea.", "ada", group=False) == "MEMORY.md#L6-L6"
+    assert await remembering.remember("I prefer\n  Rust.", "owner", group=False) == "MEMORY.md#L5-L5"
+    assert await remembering.remember("And tea.", "owner", group=False) == "MEMORY.md#L6-L6"
     assert (workspace / "MEMORY.md").read_text() == (
-        "# About Ada\n\nShe is left-handed.\n\n- I prefer Rust. (ada, 2026-11-21)\n- And tea. (ada, 2026-11-21)\n"
+        "# About Ada\n\nShe is left-handed.\n\n- I prefer Rust. (owner, 2026-11-21)\n- And tea. (owner, 2026-11-21)\n"
     )
     found = await memory.search("Rust", EVERYTHING, eager=False)
     assert [hit.chunk.path for hit in found.hits] == ["MEMORY.md"]
@@ -65,21 +66,21 @@ async def test_it_stands_at_the_end_of_memory_and_is_found_at_once(
 
 async def test_what_stands_there_is_not_written_again(remembering: Remembering, workspace: Path) -> None:
     """A command that a crash cut off is run again at the restart."""
-    first = await remembering.remember("I prefer Rust.", "ada", group=False)
+    first = await remembering.remember("I prefer Rust.", "owner", group=False)
     before = (workspace / "MEMORY.md").read_bytes()
-    assert await remembering.remember(" I prefer Rust.", "ada", group=False) == first == "MEMORY.md#L1-L1"
+    assert await remembering.remember(" I prefer Rust.", "owner", group=False) == first == "MEMORY.md#L1-L1"
     assert (workspace / "MEMORY.md").read_bytes() == before
 
 
 async def test_in_a_group_it_stands_in_the_days_note(remembering: Remembering, workspace: Path) -> None:
-    assert await remembering.remember("We meet on Friday.", "bo", group=True) == "memory/2026-11-21.md#L1-L1"
+    assert await remembering.remember("We meet on Friday.", "owner", group=True) == "memory/2026-11-21.md#L1-L1"
     assert not (workspace / "MEMORY.md").exists()
 
 
 @pytest.mark.parametrize(("text", "why"), [(" \n", "nothing"), ("x" * (LONGEST + 1), "longer")])
 async def test_nothing_and_too_much_are_refused(remembering: Remembering, text: str, why: str) -> None:
     with pytest.raises(NoteNotWritten, match=why):
-        await remembering.remember(text, "ada", group=False)
+        await remembering.remember(text, "owner", group=False)
 
 
 async def test_a_memory_that_leads_elsewhere_is_not_followed(
@@ -88,7 +89,7 @@ async def test_a_memory_that_leads_elsewhere_is_not_followed(
     (tmp_path / "elsewhere.md").write_text("mine")
     (workspace / "MEMORY.md").symlink_to(tmp_path / "elsewhere.md")
     with pytest.raises(NoteNotWritten, match=r"MEMORY\.md"):
-        await remembering.remember("this", "ada", group=False)
+        await remembering.remember("this", "owner", group=False)
     assert (tmp_path / "elsewhere.md").read_text() == "mine"
 
 
@@ -108,8 +109,8 @@ async def test_an_edit_in_the_same_moment_is_not_lost(
         return before
 
     monkeypatch.setattr(FilePlace, "content", looked)
-    assert await remembering.remember("Four.", "ada", group=False) == "MEMORY.md#L4-L4"
-    assert note.read_text() == "- One.\n- Two, by hand.\n- Three.\n- Four. (ada, 2026-11-21)\n"
+    assert await remembering.remember("Four.", "owner", group=False) == "MEMORY.md#L4-L4"
+    assert note.read_text() == "- One.\n- Two, by hand.\n- Three.\n- Four. (owner, 2026-11-21)\n"
 
 
 async def test_many_who_remember_flush_and_edit_at_once_lose_nothing(remembering: Remembering, workspace: Path) -> None:
@@ -122,7 +123,7 @@ async def test_many_who_remember_flush_and_edit_at_once_lose_nothing(remembering
         await flushes.append("memory/2026-11-21.md", text, digest_of(text))
 
     async def remember(number: int) -> None:
-        await remembering.remember(f"said {number}", "ada", group=True)
+        await remembering.remember(f"said {number}", "owner", group=True)
 
     async def change(number: int) -> None:
         arguments = {"old": f"- plan {number}.", "new": f"- plan {number}, done."}
@@ -140,7 +141,7 @@ async def test_many_who_remember_flush_and_edit_at_once_lose_nothing(remembering
     for number in range(4):
         assert lines.count(f"- plan {number}, done.") == 1
         assert lines.count(f"- flushed {number}") == 1
-        assert lines.count(f"- said {number} (ada, 2026-11-21)") == 1
+        assert lines.count(f"- said {number} (owner, 2026-11-21)") == 1
 
 
 # --- for a model without tools ----------------------------------------------------------------------------------------
@@ -181,3 +182,65 @@ async def test_what_cannot_be_written_is_told_and_the_turn_goes_on(memory: Memor
         await stage.until_settled()
     assert [told.hook for told in stage.told(PluginFailed)] == ["remember"]
     assert stage.kinds[-1] == "turn_ended"
+
+
+WHOLE = "- I prefer grüne Äpfel. (owner, 2026-11-21)\n"
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 11, 14, 24, 26, 30, len(WHOLE.encode()) - 1, len(WHOLE.encode())])
+@pytest.mark.parametrize("before", ["", "- Tea.\n", "# About Ada\n\nShe is left-handed.\n\n"])
+async def test_the_beginning_of_a_line_that_a_power_cut_left_is_completed(
+    length: int, before: str, remembering: Remembering, workspace: Path
+) -> None:
+    (workspace / "MEMORY.md").write_bytes(before.encode() + WHOLE.encode()[:length])
+    line = before.count("\n") + 1
+    place = await remembering.remember("I prefer grüne Äpfel.", "owner", group=False)
+    assert place == f"MEMORY.md#L{line}-L{line}"
+    assert (workspace / "MEMORY.md").read_text() == before + WHOLE
+
+
+async def test_a_memory_that_is_full_is_refused_with_what_to_do(remembering: Remembering, workspace: Path) -> None:
+    full = "- Something.\n" * 80_659  # 9 bytes below 1 MiB
+    (workspace / "MEMORY.md").write_text(full)
+    with pytest.raises(NoteNotWritten, match=r"^MEMORY\.md has no room .* 1 MiB; shorten it"):
+        await remembering.remember("this", "owner", group=False)
+    assert (workspace / "MEMORY.md").read_text() == full
+
+
+async def test_in_a_group_a_days_note_that_is_full_goes_on_in_a_second_file(
+    remembering: Remembering, workspace: Path
+) -> None:
+    (workspace / "memory").mkdir()
+    (workspace / "memory/2026-11-21.md").write_text("- Something.\n" * 81_000)
+    for _ in range(2):
+        place = await remembering.remember("We meet on Friday.", "owner", group=True)
+        assert place == "memory/2026-11-21-2.md#L1-L1"
+    assert (workspace / "memory/2026-11-21-2.md").read_text() == "- We meet on Friday. (owner, 2026-11-21)\n"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "memory/../MEMORY.md",
+        "memory/../../outside.md",
+        "memory/../../workspace/MEMORY.md",
+        "memory//../MEMORY.md",
+        "{}/MEMORY.md",
+        "/{}/../outside.md",
+        "./MEMORY.md",
+        "memory.md",
+        "memory/.hidden.md",
+        "memory/link.md",
+    ],
+)
+async def test_no_spelling_of_a_path_takes_lines_out_of_what_is_private_or_lies_elsewhere(
+    path: str, remembering: Remembering, workspace: Path, tmp_path: Path
+) -> None:
+    (workspace / "memory").mkdir()
+    files = [workspace / "MEMORY.md", tmp_path / "outside.md", workspace / "memory/.hidden.md"]
+    for file in files:
+        file.write_text("- Kept.\n")
+    (workspace / "memory/link.md").symlink_to(tmp_path / "outside.md")
+    with pytest.raises(NoteNotWritten):
+        await remembering.forget(f"{path.format(workspace)}#L1-L1", "owner", group=True)
+    assert [file.read_text() for file in files] == ["- Kept.\n"] * 3

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gateway.conversations import journal_news
+from plugins.memory import transcripts
+from plugins.memory.transcripts import RESTED
 from sessions.events import ContextCompacted, Recorded, SessionClosed, TurnEnded
 from tests.gateway.gateways import Client, Frame, gateway
 from tests.stories import AT
+from tests.waiting import VirtualTime, deadline
 
 FACT = "The spare key of the boathouse hangs behind the blue barometer, number KX-7741."
 QUESTION = "Where does the spare key of the boathouse hang?"
@@ -31,7 +36,7 @@ def recalled(client: Client) -> list[Frame]:
 
 
 async def ask_until_recalled(client: Client) -> Frame:
-    async with asyncio.timeout(20):
+    async with deadline():
         while not recalled(client):
             await asyncio.sleep(0.1)
             await client.chat(QUESTION)
@@ -74,26 +79,76 @@ async def test_what_was_said_before_new_is_recalled_after_it(tmp_path: Path, mon
         assert (hit["path"], hit["lines"][0]) == (f"sessions/{old}.jsonl", 2)
 
 
-async def test_the_memory_looks_soon_after_something_left_the_view_and_a_while_after_something_was_said(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(journal_news, "SOON", 0.02)
-    monkeypatch.setattr(journal_news, "RESTED", 0.1)
-    looks: list[float] = []
-    loop = asyncio.get_running_loop()
-    news = journal_news.JournalNews(lambda: looks.append(loop.time()))
-    began = loop.time()
+NOTE = "The spare key of the boathouse hangs behind the blue barometer.\n"
+NOTES_TOO = SETTINGS | {"agent.context_window": None, "memory.sources": ["notes", "sessions"]}
 
-    ended = TurnEnded(outcome="replied", millis=1)
-    left = ContextCompacted(compaction=1, keep_from=2, summary="s", by="x", tokens_before=9, tokens_after=1)
-    for event in (ended, left, SessionClosed(reason="x")):
-        news.read(Recorded(seq=1, at=AT, turn=None, event=event))
-    async with asyncio.timeout(5):
-        while len(looks) < 2:
-            await asyncio.sleep(0.01)
-    assert looks[1] - began >= 0.12, "the second when nothing was said for a while"
-    await asyncio.sleep(0.2)
-    assert len(looks) == 2
+
+def keep(home: Path, path: str, text: str) -> None:
+    """Write a note before the gateway starts."""
+    (home / "workspace" / "memory").mkdir(parents=True)
+    (home / "workspace" / path).write_text(text)
+
+
+async def test_a_question_that_nobody_answered_is_not_found_when_it_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal_news, "SOON", 0.05)
+    keep(tmp_path / "home", "memory/keys.md", NOTE)
+    story = [{"error": "bad_request"}, {"text": "Behind the barometer."}]
+    async with gateway(tmp_path / "home", script=story, settings=NOTES_TOO) as running:
+        client = await running.connect()
+        await client.send(QUESTION)
+        assert (await client.until_event("turn_ended"))["outcome"] == "failed"
+        await client.command("/new")
+        async with deadline():
+            while "sessions/" not in await client.command("/memory the boathouse and its spare key"):
+                await asyncio.sleep(0.05)
+        found = await client.command(f"/memory {QUESTION}")
+        assert "memory/keys.md" in found
+        assert "sessions/" not in found
+        await client.send(QUESTION)  # the script's error comes once in each session
+        await client.until_event("turn_ended")
+        assert await client.chat(QUESTION) == "Behind the barometer."
+        assert {hit["path"] for hit in recalled(client)} == {"memory/keys.md"}
+
+
+async def test_the_message_that_is_being_answered_is_not_found_by_the_models_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transcripts, "GROWN", 1)  # a journal is read on whenever something stands in it
+    keep(tmp_path / "home", "memory/keys.md", NOTE)
+    search: dict[str, Any] = {"tool": "memory_search", "arguments": {"query": "the spare key of the boathouse"}}
+    story: list[dict[str, Any]] = [
+        {"calls": [search]},
+        {"text": "Behind the barometer."},
+        {"calls": [search]},
+        {"text": "As I said."},
+    ]
+    async with gateway(tmp_path / "home", script=story, settings=NOTES_TOO) as running:
+        client = await running.connect()
+        for _ in range(2):
+            await client.send(QUESTION)
+            await client.until_event("turn_ended")
+        first, second = (json.loads(event["output"]) for _, event in client.events() if event["kind"] == "tool_returned")
+    assert {result["citation"].partition("#")[0] for result in first["results"]} == {"memory/keys.md"}
+    (said,) = [result["text"] for result in second["results"] if result["citation"].startswith("sessions/")]
+    assert said == f"owner: {QUESTION}\nassistant: Behind the barometer."
+
+
+async def test_the_memory_looks_soon_after_something_left_the_view_and_a_while_after_something_was_said() -> None:
+    looks: list[float] = []
+    with VirtualTime():
+        loop = asyncio.get_running_loop()
+        news = journal_news.JournalNews(lambda: looks.append(loop.time()))
+        began = loop.time()
+
+        ended = TurnEnded(outcome="replied", millis=1)
+        left = ContextCompacted(compaction=1, keep_from=2, summary="s", by="x", tokens_before=9, tokens_after=1)
+        for event in (ended, left, SessionClosed(reason="x")):
+            news.read(Recorded(seq=1, at=AT, turn=None, event=event))
+        await asyncio.sleep(10 * RESTED)
+    rested = journal_news.SOON + RESTED
+    assert [look - began for look in looks] == pytest.approx([journal_news.SOON, rested])
 
 
 async def test_what_the_operator_adds_is_recalled_for_everybody_and_the_notes_for_the_owner_alone(tmp_path: Path) -> None:

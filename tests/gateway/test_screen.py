@@ -17,6 +17,8 @@ from gateway.terminal.signals import Connected, Disconnected, Happened, Signal
 from sessions.events import (
     CallRef,
     CommandAnswered,
+    CompactionBegan,
+    ContextCompacted,
     Event,
     Failure,
     MemoryRecalled,
@@ -26,6 +28,7 @@ from sessions.events import (
     Recorded,
     RequestedCall,
     ToolReturned,
+    Trigger,
     TurnEnded,
 )
 from sessions.messages import Usage
@@ -74,6 +77,19 @@ def test_pieces_that_come_after_their_confirmation_are_not_shown_again() -> None
     ended = happened(TurnEnded(outcome="replied", millis=1))
     assert shown(piece("Hello", 0), replied("Hello"), piece("Hello", 0)) == "Hello\n"
     assert shown(piece("Hel", 0), ended, piece("Hel", 0), piece("lo", 3, reply=2)) == "Hel\n"
+
+
+def test_an_automatic_compaction_is_told_where_more_is_shown_and_one_that_was_asked_for_by_its_answer_alone() -> None:
+    def compacted(trigger: Trigger) -> str:
+        began = CompactionBegan(compaction=1, trigger=trigger, keep_from=3, tokens_before=9)
+        done = ContextCompacted(compaction=1, keep_from=3, summary="s", by="extract", tokens_before=9, tokens_after=5)
+        return shown(
+            Settings(session="main", session_id="s", queue="followup", verbose=True), happened(began), happened(done)
+        )
+
+    assert compacted("budget") == "🧹 Auto-compaction complete\n"
+    assert compacted("command") == ""
+    assert compacted("new") == ""
 
 
 def test_pieces_behind_a_jump_wait_for_the_confirmed_text() -> None:

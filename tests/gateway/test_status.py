@@ -29,6 +29,7 @@ from gateway.measuring.troubles import Troubles
 from gateway.models.breaker import BreakerView
 from gateway.terminal import front_door
 from gateway.terminal.front_door import TokenMissing
+from gateway.terminal.gateway_request import NotAsked
 from plugins.conformance.clock import SetClock
 from sessions.catalog import Catalog
 from sessions.events import Failure
@@ -72,8 +73,11 @@ def test_status_of_a_healthy_session_is_short() -> None:
 
 
 def test_after_compactions_it_says_what_the_notes_still_lack() -> None:
-    done = describe(msgspec.structs.replace(STATUS, compactions=3, flush="written to memory/2026-11-21.md, 5 min ago"))
+    flush = "written to memory/2026-11-21.md, 5 min ago"
+    done = describe(msgspec.structs.replace(STATUS, compactions=3, flush=flush, noted="memory/2026-11-21.md"))
     assert "- 🧹 Compactions: 3\n- Last flush: written to memory/2026-11-21.md, 5 min ago\n- Summary task: done\n" in done
+    none = describe(msgspec.structs.replace(STATUS, compactions=3))
+    assert "- Summary task: none, since the last summary goes into no note\n" in none
     back = describe(msgspec.structs.replace(STATUS, compactions=3, taken_back=2))
     assert "- 🧹 Compactions: 3, 2 taken back\n" in back
     running = describe(msgspec.structs.replace(STATUS, notes_owed=1))
@@ -141,6 +145,24 @@ async def test_status_tells_the_error_of_the_last_turn_until_one_goes_well(tmp_p
         assert "up 0 s, all is well" in await client.command("/status")
 
 
+@pytest.mark.parametrize(
+    ("enabled", "says"),
+    [(True, "- Summary task: done"), (False, "- Summary task: none, since the last summary goes into no")],
+)
+async def test_status_says_of_the_summary_task_what_became_of_it(enabled: bool, says: str, tmp_path: Path) -> None:
+    settings = {"compaction.memory_flush.enabled": enabled}
+    async with gateway(tmp_path / "home", settings=settings) as on:
+        client = await on.connect()
+        for number in range(4):
+            await client.chat(f"Message {number}: " + "green tea is what the guests drink. " * 40)
+        assert "Compact Complete" in await client.command("/compact")
+        if enabled:
+            await client.until_event("note_appended")
+        status = await client.command("/status")
+        assert says in status
+        assert ("- Last flush: none, since it is switched off" in status) != enabled
+
+
 # --- trouble ----------------------------------------------------------------------------------------------------------
 
 
@@ -178,7 +200,10 @@ def test_a_catalog_that_cannot_be_written_and_journals_that_cannot_be_read_are_t
     patient.catalog.unreadable = {tmp_path / "a.jsonl": "no rights", tmp_path / "b.jsonl": "no rights"}
     catalog, journals = patient.troubles.sentences()
     assert catalog.startswith("The catalog cannot be written: disk I/O error. Nothing is lost")
-    assert journals == "2 journals could not be read; `exuvia sessions verify` names the place."
+    assert journals == (
+        "2 journals are damaged, gone or unreadable: nothing more is written there, and `/new` goes on."
+        " `exuvia sessions verify` says which and why."
+    )
 
 
 def test_a_provider_that_fails_is_told_with_the_reason(tmp_path: Path) -> None:
@@ -195,6 +220,28 @@ def test_a_provider_that_fails_is_told_with_the_reason(tmp_path: Path) -> None:
         "gemini failed 6 times in a row and is being tried again: No answer in time.",
         "ollama failed 3 times in a row: No connection.",
     ]
+
+
+def test_turns_that_failed_lately_are_told_and_the_last_one_until_a_turn_goes_well(tmp_path: Path) -> None:
+    patient = Patient(tmp_path)
+    assert list(patient.troubles.of_turns()) == []
+    patient.figures.ended.append((0.0, "credentials_refused"))
+    patient.clock.move(60)
+    [sentence] = patient.troubles.of_turns()
+    assert sentence.startswith("1 of 1 turn failed within the last 10 min (credentials_refused): ")
+    assert "`/status`" in sentence
+    assert "`exuvia doctor`" in sentence
+    patient.figures.ended.append((60.0, ""))
+    patient.figures.ended.append((60.0, "unreachable"))
+    patient.figures.ended.append((60.0, "unreachable"))
+    [sentence] = patient.troubles.of_turns()
+    assert sentence.startswith("3 of 4 turns failed within the last 10 min (unreachable, credentials_refused): ")
+    patient.clock.move(3600)
+    [sentence] = patient.troubles.of_turns()
+    assert sentence.startswith("The last turn failed 1 h ago (unreachable): ")
+    patient.figures.ended.append((3660.0, ""))
+    assert list(patient.troubles.of_turns()) == []
+    assert patient.troubles.sentences() == [], "a chat's own `/status` tells of its own turns"
 
 
 def test_a_crowd_of_descriptors_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -308,9 +355,23 @@ async def test_a_gateway_with_a_trouble_is_found_wrong(tmp_path: Path) -> None:
         assert "- Trouble: The disk refused to take messages" in await client.command("/status")
 
 
+async def test_all_is_not_well_after_a_turn_that_failed(tmp_path: Path) -> None:
+    script = [{"error": "credentials_refused"}, {"text": "It works again."}]
+    async with gateway(tmp_path / "home", script=script) as on:
+        client = await on.connect()
+        await client.send("hello")
+        await client.until_event("turn_ended")
+        code, words = await asked(tmp_path / "home", on.url)
+        assert code == 1
+        assert "All is well" not in words
+        assert "! 1 of 1 turn failed within the last 10 min (credentials_refused)" in words
+        await client.chat("hello again")
+        assert "! 1 of 2 turns failed" in (await asked(tmp_path / "home", on.url))[1]
+
+
 async def test_a_wrong_token_is_refused_in_the_gateways_words(tmp_path: Path) -> None:
     async with gateway(tmp_path / "home") as on:
-        with pytest.raises(status_command.NotAsked, match=r"refuses: .*token"):
+        with pytest.raises(NotAsked, match=r"refuses: .*token"):
             await asked(tmp_path / "home", on.url, token="not-this-one-but-long-enough")
 
 

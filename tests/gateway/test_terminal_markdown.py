@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 import unicodedata
 
 import pytest
@@ -13,7 +14,7 @@ from wcwidth import wcswidth
 from gateway.terminal.answer import Answer
 from gateway.terminal.blocks import split
 from gateway.terminal.printable import printable
-from gateway.terminal.rendering import rendered
+from gateway.terminal.rendering import code_lines, rendered
 
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -26,12 +27,8 @@ SAMPLES = [
     "Setext\n---\npara\n- list\n\n\n  still list\n\nno list\n<b>html</b>\n\n[ref]: http://example.org\n",
 ]
 
-MARKUP = st.lists(
-    st.sampled_from(
-        ["# ", "- ", "1. ", "> ", "```", "~~~", "py", "\n", "\n\n", "    ", "| ", "|--|--|", "a", "b c", "你好", "*", "==="]
-    ),
-    max_size=25,
-).map("".join)
+MARKS = ["# ", "- ", "1. ", "> ", "```", "~~~", "    ", "| ", "|--|--|", "*", "===", "$$", "\\[", "\\]", "_", "\\"]
+MARKUP = st.lists(st.sampled_from([*MARKS, "py", "\n", "\n\n", "a", "b c", "你好"]), max_size=25).map("".join)
 
 
 def plain(text: str) -> str:
@@ -57,6 +54,66 @@ def test_an_answer_that_came_letter_by_letter_stands_as_if_it_had_come_at_once(t
 def test_whatever_the_pieces_the_same_lines_stand_there_in_the_end(text: str, size: int) -> None:
     pieces = [text[start : start + size] for start in range(0, len(text), size)]
     assert plain(streamed(pieces)) == plain(rendered(text, 60))
+
+
+VERBATIM = [
+    # formulas
+    r"so \(a^2 + b_1*c_2*d\) holds",
+    r"\left(C,\; D\right)\!: \{x\} \| y \\ z \% \& \,",
+    r"$a_1*b_2*c$ and $$x_1*y*z$$",
+    r"inline \[x_1*y*z\] too",
+    "$$\n+ a_1\n- *b*\n# c\n$$",
+    "\\[\n+ a_1\n= *b*\n===\n\\]",
+    "\\begin{align}\n- a &= b \\\\\n\\end{align}",
+    # identifiers and expressions
+    "__post_init__(self), obj.__dict__, _generate_next_value_ and __name__ == '__main__'",
+    "f(*args, **kwargs) and x**2 + y**2 and 2*3*4 and 5*(a+b)*c",
+    "std::vector<std::string> and List<int>",
+    "handlers[name](event)",
+    "COUNT(*) and SUM(*)",
+    # paths and patterns
+    "src/**/*.py, **/*.md, **/a/*.md and /tmp/*.log or /var/*.log",
+    "Accept: */* and .*foo.*",
+    r"\\server\share and C:\new",
+    "cd x && \\\nls",
+]
+
+
+@pytest.mark.parametrize("text", VERBATIM)
+def test_what_is_not_drawn_stays_as_it_was_written(text: str) -> None:
+    assert plain(rendered(text, 100)).strip("\n") == text
+    assert plain(streamed(list(text), 100)).strip("\n") == text
+
+
+def test_links_are_readable_on_black_and_on_white() -> None:
+    shown = rendered("See [the page](https://example.org/a) and <https://example.org/b>.", 100)
+    colours = {code for sequence in COLOURS.findall(shown) for code in sequence[2:-1].split(";")}
+    assert colours.isdisjoint({"2", "30", "34", "37", "90", "97"}), "dim, black, blue, grey and white vanish somewhere"
+    assert "4" in colours
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("**bold**, *italic*, ~~gone~~, _slanted_ and __very bold__", "bold, italic, gone, slanted and very bold"),
+        ("**API**s, **.env**, **/etc/hosts**, **(x)** and a **src/**.", "APIs, .env, /etc/hosts, (x) and a src/."),
+        ("你好**世界**吗，API**接口**", "你好世界吗，API接口"),
+        (r"\*not bold\*, \_, \`, \<b\> and \$5", "*not bold*, _, `, <b> and $5"),
+        ("1\\. one\n\\- two\n\\# three", "1. one\n- two\n# three"),
+        (
+            "<https://a.example/x_y> and [docs](page.md)",
+            "https://a.example/x_y (https://a.example/x_y) and docs (page.md)",
+        ),
+        ("It costs $5 to **$6**.", "It costs $5 to $6."),
+        ("**Let \\(a*b*c\\) be**", "Let \\(a*b*c\\) be"),
+        ("**__init__** runs", "__init__ runs"),
+        ("- a\n\n  $$\n  + b\n  $$\n- c", " • a\n   $$\n   + b\n   $$\n • c"),
+        ("$$\n+ b\n\n**not** closed", "$$\n+ b\n\nnot closed"),
+    ],
+)
+def test_what_is_drawn_beside_it_is_drawn(text: str, shown: str) -> None:
+    assert plain(rendered(text, 100)).rstrip("\n") == shown
+    assert plain(streamed(list(text), 100)).rstrip("\n") == shown
 
 
 @given(MARKUP)
@@ -91,6 +148,36 @@ def test_prose_and_tables_keep_to_the_width_in_every_script() -> None:
 def test_a_table_too_wide_for_its_terminal_becomes_a_list() -> None:
     table = "| name | age | town |\n|--|--|--|\n| Ann-Katrin Longname | 33 | Neustadt an der Weinstrasse |\n"
     assert plain(rendered(table, 24)) == ("name: Ann-Katrin\nLongname\nage: 33\ntown: Neustadt an der\nWeinstrasse\n")
+
+
+LONG = ["* item\n", "# a\n", "|a|b|\n|-|-|\n", "```\ncode\n```\ntext\n", "a `b` ", "- [x](y) **z** "]
+
+
+@pytest.mark.parametrize("text", LONG)
+def test_a_megabyte_of_markdown_takes_seconds_at_most_and_none_of_it_is_lost(text: str) -> None:
+    """A model that repeats itself must not hold the terminal: whole, and piece by piece."""
+    long = text * (1_000_000 // len(text))
+    begun = time.process_time()
+    assert plain(rendered(long, 60)) == long.strip("\n") + "\n"
+    assert time.process_time() - begun < 2
+    assert len(re.findall(r"\w+", plain(streamed([text * 40] * 60)))) >= 2_400
+    assert time.process_time() - begun < 60
+
+
+def test_code_that_a_lexer_takes_long_for_is_shown_without_colours() -> None:
+    code = " \n" * 9_000
+    begun = time.process_time()
+    assert "".join(code_lines(code, "python")) == code
+    assert time.process_time() - begun < 5
+
+
+def test_a_megabyte_of_code_is_written_as_it_comes() -> None:
+    lines = [f"line {number}\n" for number in range(80_000)]
+    begun = time.process_time()
+    pieces = ["".join(lines[at : at + 4_000]) for at in range(0, len(lines), 4_000)]
+    shown = plain(streamed(["```python\n", *pieces, "```\nend\n"]))
+    assert shown == "```python\n" + "".join(lines) + "```\n\nend\n"
+    assert time.process_time() - begun < 60
 
 
 def test_a_line_of_code_is_written_whole_and_without_padding() -> None:

@@ -14,6 +14,7 @@ from gateway.terminal.activity import Activity
 from gateway.terminal.completion import Completions
 from gateway.terminal.frames import CommandLine, Delta, Welcome
 from gateway.terminal.history import KEPT, LARGEST, LONGEST, TypedBefore, history_file
+from gateway.terminal.own_commands import own_hint
 from gateway.terminal.signals import Connected, Disconnected, Happened
 from sessions.events import (
     CallRef,
@@ -114,3 +115,22 @@ def test_a_lost_connection_is_said_with_what_there_is_to_send_and_what_the_gatew
     activity.fold(Connected(Welcome(protocol=1, server="exuvia")), 8)
     activity.fold(Delta(session="main", session_id="s", turn=1, reply=1, offset=0, text="a"), 8)
     assert activity.sentence(8, running=1, waiting=0, unsent=0) == "writing"
+
+
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        ("/swich other", "There is no command /swich; did you mean /switch?"),
+        ("/atach a.png", "There is no command /atach; did you mean /attach?"),
+        ("/quit", "Ctrl-D leaves."),
+        ("/staus", None),
+        ("/status", None),
+        ("/xyzzy", None),
+        ("/usr/bin is a folder", None),
+        ("switch", None),
+    ],
+)
+def test_a_mistyped_command_of_the_terminal_is_answered_there_and_any_other_by_the_gateway(
+    line: str, hint: str | None
+) -> None:
+    assert own_hint(line, [CommandLine(name="status", usage="/status", summary="")]) == hint

@@ -40,7 +40,8 @@ def test_the_home_is_the_given_one_then_the_variables_then_the_usual_one(tmp_pat
 
 def test_the_first_start_makes_a_private_home_a_workspace_and_a_token(home: Home) -> None:
     made = token(home)
-    assert (mode(home.root), mode(home.workspace("workspace")), mode(home.token)) == (0o700, 0o700, 0o600)
+    assert (mode(home.root), mode(home.workspace("workspace")), mode(home.sessions)) == (0o700, 0o700, 0o700)
+    assert mode(home.token) == 0o600
     assert len(made.reveal()) == 43
     assert token(home) == made == Secret(home.token.read_text().strip())
     home.make()

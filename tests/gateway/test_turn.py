@@ -148,6 +148,18 @@ async def test_a_cut_stream_is_asked_again_and_never_taken_for_an_answer() -> No
     assert stage.slept == [0.5]
 
 
+async def test_an_answer_that_missed_its_longest_time_is_not_asked_for_again() -> None:
+    late = StreamCut("The answer was not complete within 1800 seconds.")
+    late.retryable = False
+    stage = Stage(Model(breaks(late, "The ans"), says("The answer is 4.")))
+    async with stage.playing():
+        stage.hear("2+2")
+        await stage.until_settled()
+    (ended,) = stage.told(TurnEnded)
+    assert (ended.outcome, ended.error.code) == ("failed", "stream_cut")
+    assert stage.slept == []
+
+
 async def test_an_end_without_a_reply_is_a_cut_stream() -> None:
     async def nothing(_: object) -> object:
         return

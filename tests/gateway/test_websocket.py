@@ -11,6 +11,8 @@ from typing import Any
 import aiohttp
 import pytest
 
+from gateway.door.subscribers import Cursor, Outgoing
+from sessions.errors import StorageFailed
 from tests.gateway.gateways import TOKEN, Client, gateway
 
 
@@ -208,6 +210,30 @@ async def test_a_subscription_beyond_the_end_is_refused_with_the_end(tmp_path: P
         assert (error["code"], error["id"], error["head"]) == ("bad_request", "s", journal[-1]["seq"])
 
 
+async def test_a_subscription_whose_log_cannot_be_read_ends_by_name_and_is_resumed_without_a_gap(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with gateway(tmp_path) as g:
+        client = await g.connect()
+        await client.chat("hello")
+        ((session, last), *_) = reversed(client.events())
+        take = Cursor.take
+
+        async def fail_once(self: Cursor) -> list[Outgoing]:
+            monkeypatch.setattr(Cursor, "take", take)
+            raise StorageFailed("The log cannot be read: Too many open files.")
+
+        monkeypatch.setattr(Cursor, "take", fail_once)
+        id_ = await client.send("and now?")
+        error = await client.until_type("error")
+        assert (error["code"], error["session"], "id" in error) == ("storage_failed", "main", False)
+        await client.say("subscribe", session="main", session_id=session, after=last["seq"])
+        await client.until_event("turn_ended")
+        seqs = [event["seq"] for _, event in client.events()]
+        assert seqs == [*range(2, len(seqs) + 2)]
+        assert id_ in [event.get("id") for _, event in client.events()]
+
+
 async def test_after_unsubscribing_nothing_more_comes(tmp_path: Path) -> None:
     async with gateway(tmp_path) as g:
         client, other = await g.connect(), await g.connect()
@@ -372,8 +398,12 @@ async def test_no_frame_closes_the_process_or_reaches_the_log(tmp_path: Path) ->
 async def test_a_frame_beyond_the_limit_is_refused_and_the_connection_goes_on(tmp_path: Path) -> None:
     async with gateway(tmp_path) as g:
         client = await g.connect()
-        await client.send("x" * 2 * 1024 * 1024)
-        assert (await client.until_type("error"))["code"] == "too_large"
+        id_ = await client.send("x" * 2 * 1024 * 1024)
+        refused = await client.until_type("error")
+        assert (refused["code"], refused.get("id")) == ("too_large", id_)
+        await client.say("send", session="main", text='"id": "not this", \\"id\\": "nor this"' * 40_000, id="behind")
+        refused = await client.until_type("error")
+        assert (refused["code"], refused.get("id")) == ("too_large", "behind")
         await client.socket.send_bytes(b"\x00\x01")
         assert (await client.until_type("error"))["code"] == "bad_frame"
         assert await client.chat("hi") == "hi"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 from gateway.errors import StartRefused
 from gateway.home import Home
 from tests.gateway.gateways import Client, Gateway, gateway
+from tests.waiting import until
 
 MEMORY = ["memory_search", "memory_get"]
 
@@ -30,9 +30,7 @@ def offered(client: Client) -> list[str]:
 
 
 async def in_force(running: Gateway, access: str) -> None:
-    async with asyncio.timeout(10):
-        while running.daemon.config.agent.workspace_access != access:
-            await asyncio.sleep(0.01)
+    await until(lambda: running.daemon.config.agent.workspace_access == access)
 
 
 async def test_a_model_writes_edits_and_reads_its_notes_but_not_its_orders(tmp_path: Path) -> None:

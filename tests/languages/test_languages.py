@@ -58,9 +58,24 @@ def test_a_language_that_lacks_a_text_or_has_one_too_many_is_refused(
             language(name)
 
 
-def test_the_configuration_takes_a_language_that_there_is_and_no_other() -> None:
-    for code in CODES:
-        chosen = load_config(None, environment={"EXUVIA__AGENT__LANGUAGE": json.dumps(code)}, overrides={})
-        assert chosen.agent.language == code
-    with pytest.raises(ConfigRefused, match=r"agent\.language"):
-        load_config(None, environment={"EXUVIA__AGENT__LANGUAGE": '"xx"'}, overrides={})
+@pytest.mark.parametrize("code", [*CODES, "zh-CN", "ZH", "en_GB"])
+def test_the_configuration_takes_a_language_that_there_is_in_every_usual_spelling(code: str) -> None:
+    chosen = load_config(None, environment={"EXUVIA__AGENT__LANGUAGE": json.dumps(code)}, overrides={})
+    assert chosen.warnings == ()
+    assert language(chosen.agent.language) == language(code[:2].lower())
+
+
+@pytest.mark.parametrize("code", ["xx", "Chinese", ""])
+def test_an_unknown_language_in_the_configuration_is_english_with_a_warning(code: str, tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text(f"[agent]\nlanguage = {json.dumps(code)}\n")
+    chosen = load_config(tmp_path / "config.toml", environment={}, overrides={})
+    assert language(chosen.agent.language) == language("en")
+    place = f"{tmp_path}/config.toml, line 2"
+    assert chosen.warnings == (
+        f"{place}: agent.language is {code!r}, which is not known; English is used. There are en, zh.",
+    )
+
+
+def test_a_language_that_is_no_text_is_refused() -> None:
+    with pytest.raises(ConfigRefused, match=r"agent\.language must be text"):
+        load_config(None, environment={}, overrides={"agent": {"language": 5}})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -13,12 +14,17 @@ from gateway.measuring.figures import Figures
 from plugins.memory.backend import Identity
 from plugins.memory.changes import refresh
 from plugins.memory.index import MemoryIndex
+from plugins.memory.markdown_files import LARGEST, stamp_of
+from plugins.memory.memory import Memory
 from plugins.memory.notes import Notes
-from plugins.memory.scope import EVERYTHING
+from plugins.memory.scope import EVERYTHING, Scope
+from plugins.memory.settings import EmbeddingKeys, MemoryKeys
+from plugins.memory.sources import Listing, Reading
 from plugins.memory.tools import MemoryGet, MemorySearch
 from sessions.sqlite import in_memory, load_vectors, reading
-from tests.memory.places import Place, citations
+from tests.memory.places import TODAY, Place, citations
 from tests.plugins.workspaces import call, house
+from tests.waiting import until
 
 EXACT = [
     ("handleWebSocketReconnect drops the frame", "Why does handleWebSocketReconnect fail?"),
@@ -83,7 +89,7 @@ async def test_the_index_may_be_deleted_or_harmed_at_any_time(place: Place) -> N
         first = await citations(memory, "door code")
         place.file.unlink()
         assert await citations(memory, "door code") == first
-        assert place.file.exists(), "what is indexed from now on would be lost otherwise"
+        await until(place.file.exists)  # else everything that is indexed from now on would be lost
     place.file.write_bytes(b"no database at all" * 1000)
     async with place.memory() as memory:
         assert await citations(memory, "door code") == first == ["MEMORY.md#L1-L1"]
@@ -216,3 +222,50 @@ async def test_the_tools_are_offered_no_memory_where_there_is_none(place: Place)
     for tool, arguments in ((MemorySearch(rules), {"query": "x"}), (MemoryGet(rules), {"path": "MEMORY.md"})):
         with pytest.raises(ToolFailed, match="no memory"):
             await tool.run(arguments, call())
+
+
+class NotesOfNobody(Notes):
+    """The source as it was before notes had owners."""
+
+    def there(self, known: Mapping[str, str]) -> Listing:
+        there = super().there(known).stamps
+        return Listing(stamps={path: stamp_of(self._workspace / path)[0] for path in there})
+
+    def read(self, path: str, state: str) -> Reading | None:
+        reading = super().read(path, state)
+        assert reading is not None
+        return Reading(chunks=[msgspec.structs.replace(chunk, owner="") for chunk in reading.chunks])
+
+
+async def test_a_note_that_was_indexed_as_everybodys_is_given_to_its_owner_alone_and_is_read_again(place: Place) -> None:
+    place.put("MEMORY.md", "the door code is 4711\n")
+    ana, owner = (Scope(owners=frozenset({person}), private=True) for person in ("ana", "owner"))
+    keys = MemoryKeys(embedding=EmbeddingKeys(provider="none"))
+    old = Memory(place.file, [NotesOfNobody(place.workspace)], keys=lambda: keys, providers={}, today=lambda: TODAY)
+    async with old as memory:
+        assert len((await memory.search("door code", owner)).hits) == 1
+        assert (await memory.search("door code", ana)).hits == ()
+    async with place.memory() as memory:
+        assert len((await memory.search("door code", owner)).hits) == 1
+    with MemoryIndex(place.file) as index:
+        assert {chunk.owner for chunk in index.chunks(range(9)).values()} == {"owner"}
+
+
+async def test_a_note_that_is_not_indexed_is_named_to_those_who_may_read_it(place: Place) -> None:
+    place.put("MEMORY.md", "x" * (LARGEST + 1))
+    (place.workspace / "people" / "ana").mkdir(parents=True)
+    place.put("people/ana/MEMORY.md", "x" * (LARGEST + 1))
+    place.put("plan.txt", "the plan")
+    (place.workspace / "memory" / "twin.md").hardlink_to(place.workspace / "plan.txt")
+    async with place.memory() as memory:
+        told = {
+            person: (await memory.search("tea", Scope(owners=frozenset({person}), private=True))).remarks
+            for person in ("ana", "bo")
+        }
+        told["owner"] = (await memory.search("tea", EVERYTHING)).remarks
+    large = "is larger than 4 MiB and is not indexed."
+    unread = "1 note could not be read"
+    assert told["ana"][:-1] == (f"people/ana/MEMORY.md {large}", f"{unread}.")
+    assert told["bo"][:-1] == (f"{unread}.",)
+    named = f"{unread}, the first is memory/twin.md."
+    assert told["owner"][:-1] == (f"MEMORY.md {large}", f"people/ana/MEMORY.md {large}", named)

@@ -91,6 +91,20 @@ async def test_in_a_group_neither_tool_shows_what_is_private(rules: House) -> No
     assert msgspec.json.decode((await MemoryGet(rules).run({"path": "MEMORY.md"}, call())).text)["text"] != ""
 
 
+async def test_a_note_is_read_by_the_name_that_its_person_knows_it_by(rules: House) -> None:
+    (rules.workspace / "people" / "bo" / "memory").mkdir(parents=True)
+    (rules.workspace / "people/bo/MEMORY.md").write_text("White tea.\n")
+    (rules.workspace / "people/bo/memory/tea.md").write_text("Mint tea.\n")
+    bo = msgspec.structs.replace(call(), person="bo")
+    told = {
+        path: msgspec.json.decode((await MemoryGet(rules).run({"path": path}, bo)).text)
+        for path in ("MEMORY.md", "memory/tea.md", "people/bo/MEMORY.md", "people/ana/MEMORY.md", "memory/2026-11-20.md")
+    }
+    assert [each["text"] for each in told.values()] == ["White tea.\n", "Mint tea.\n", "White tea.\n", "", ""]
+    assert told["MEMORY.md"]["path"] == "people/bo/MEMORY.md"
+    assert told["memory/2026-11-20.md"]["path"] == "people/bo/memory/2026-11-20.md"
+
+
 @pytest.mark.parametrize("arguments", [{"from": "yesterday"}, {"source": "dreams"}, {"query": ""}, {"to": 7}], ids=str)
 async def test_what_cannot_be_meant_is_refused_with_a_reason(rules: House, arguments: dict[str, object]) -> None:
     with pytest.raises(ToolFailed, match="cannot be used"):

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+
+import pytest
+
+from plugins.memory.tables import open_tables
+from sessions.sqlite import Error
 
 SEARCH = """
 import asyncio, sys, threading
@@ -43,3 +50,17 @@ def test_the_first_search_imports_nothing_on_the_event_loop_and_no_numpy(tmp_pat
     (tmp_path / "MEMORY.md").write_text("the door code is 4711\n")
     done = subprocess.run([sys.executable, "-c", SEARCH, tmp_path], capture_output=True, text=True, check=True)
     assert done.stdout == "['MEMORY.md#L1-L1'] [] False\n"
+
+
+def test_without_a_descriptor_the_index_is_not_given_up(tmp_path: Path, take_all_descriptors: Callable[[], None]) -> None:
+    path = tmp_path / "memory.sqlite"
+    connection, _ = open_tables(path)
+    connection.execute("INSERT INTO marks VALUES ('kept')")
+    connection.close()
+    before = path.read_bytes()
+    spare = os.open("/", os.O_RDONLY)
+    take_all_descriptors()
+    os.close(spare)  # enough to see that the file is there, and too few for what SQLite keeps beside it
+    with pytest.raises(Error, match="unable to open"):
+        open_tables(path)
+    assert path.read_bytes() == before

@@ -21,8 +21,9 @@ from plugins.memory.memory import Memory
 from plugins.memory.notes import Notes
 from plugins.memory.resting import Alone
 from plugins.memory.scope import EVERYTHING, Scope
-from plugins.memory.settings import EmbeddingKeys, MemoryKeys
+from plugins.memory.settings import EmbeddingKeys, MemoryKeys, SearchKeys
 from tests.memory.places import TODAY, Place, citations
+from tests.memory.without_fts5 import refuse_fts5
 
 BUILT_IN = load_plugins(()).memory_backends()
 HERE = ["sqlite", *(name for name, kind in BUILT_IN.items() if not kind.why_not())]
@@ -160,6 +161,55 @@ async def test_where_the_chosen_one_cannot_be_used_sqlite_answers_and_says_so(re
         said = f"The memory rests in sqlite, not in {backend}, which cannot be used: {why}."
         assert memory.troubles() == [said]
         assert (await memory.search("door", EVERYTHING)).remarks == (said,)
+
+
+NO_FTS5 = "this Python's SQLite has no full-text search (FTS5)"
+
+
+@pytest.mark.parametrize("backend", ["auto", "sqlite", "missing"])
+async def test_where_sqlite_has_no_full_text_search_the_local_backend_answers_and_says_so(
+    rest: Rest, backend: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    refuse_fts5(monkeypatch)
+    async with rest.chosen(backend) as memory:
+        assert await answers(memory) == ANSWERS
+        why = "its library is not installed" if backend == "missing" else NO_FTS5
+        meant = "missing" if backend == "missing" else "sqlite"
+        said = f"The memory rests in local, not in {meant}, which cannot be used: {why}."
+        assert memory.troubles() == [said]
+        assert (await memory.search("door", EVERYTHING)).remarks == (said,)
+        rest.place.put("memory/new.md", "The cat is called Mia.\n")
+        assert (await citations(memory, "cat"))[0] == "memory/new.md#L1-L1"
+    assert (rest.folder / "memory.local").exists()
+    assert not (rest.folder / "memory.sqlite").exists()
+    (told,) = [line for line in capsys.readouterr().out.splitlines() if "memory_backend_unusable" in line]
+    assert why in told
+
+
+async def test_without_full_text_search_and_without_words_the_vectors_answer(
+    rest: Rest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuse_fts5(monkeypatch)
+    rest.keys = msgspec.structs.replace(rest.keys, search=SearchKeys(keywords=False))
+    async with rest.chosen("auto") as memory:
+        await memory.update(lambda _: None)
+        found = await memory.search("Ana likes tea.", EVERYTHING)
+        assert found.hits[0].citation == ANSWERS["who likes tea"]  # of the same last letter, which is what the vectors know
+        assert found.hits[0].ranked.candidate.cosine == pytest.approx(1.0, abs=1e-3)
+
+
+async def test_an_index_that_another_sqlite_made_is_left_as_it_is(rest: Rest, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with rest.chosen("auto") as memory:
+        assert await answers(memory) == ANSWERS
+    before = rest.place.file.read_bytes()
+    with monkeypatch.context() as patch:
+        refuse_fts5(patch)
+        async with rest.chosen("auto") as memory:
+            assert await answers(memory) == ANSWERS
+    assert rest.place.file.read_bytes() == before
+    async with rest.chosen("auto") as memory:
+        assert await answers(memory) == ANSWERS
+        assert memory.troubles() == []
 
 
 async def test_a_backend_that_fails_is_made_anew_once_and_left_at_the_second_time(rest: Rest) -> None:

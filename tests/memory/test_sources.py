@@ -118,9 +118,45 @@ def test_nothing_else_is_read_through_further_paths(tmp_path: Path, path: str) -
 
 def test_memory_md_is_read_in_private_chats_only(tmp_path: Path) -> None:
     write(tmp_path / "MEMORY.md", "mine")
+    write(tmp_path / "people" / "ana" / "MEMORY.md", "hers")
     notes = Notes(tmp_path)
-    assert notes.excerpt("MEMORY.md", 1, 9, ANA) == "mine"
-    assert notes.excerpt("MEMORY.md", 1, 9, Scope(owners=frozenset({"ana"}), private=False)) == ""
+    for path, person, text in (("MEMORY.md", "owner", "mine"), ("people/ana/MEMORY.md", "ana", "hers")):
+        assert notes.excerpt(path, 1, 9, Scope(owners=frozenset({person}), private=True)) == text
+        assert notes.excerpt(path, 1, 9, Scope(owners=frozenset({person}), private=False)) == ""
+
+
+def test_each_persons_notes_are_theirs_alone_and_what_is_shared_is_everybodys(tmp_path: Path) -> None:
+    whose = {
+        "MEMORY.md": "owner",
+        "memory/2026-11-20.md": "owner",
+        "people/ana/MEMORY.md": "ana",
+        "people/ana/memory/deep/tea.md": "ana",
+        "people/bo/memory/tea.md": "bo",
+        "shared/house/handbook.md": "",
+    }
+    others = ["todo.md", "people/MEMORY.md", "people/ana/draft.md", "people/ana/shared/x.md", "people/Ana/MEMORY.md"]
+    others += ["people/ana b/MEMORY.md", "people/.ana/MEMORY.md", "shared/.hidden/x.md", "people/ana/memory/.x.md"]
+    for path in (*whose, *others):
+        write(tmp_path / path, f"tea in {path}")
+    (tmp_path / "people" / "eve").symlink_to(tmp_path / "people" / "ana")
+    notes = Notes(tmp_path)
+    assert set(notes.there({}).stamps) == set(whose)
+    for path, person in whose.items():
+        reading = notes.read(path, "")
+        assert reading
+        assert [(chunk.owner, chunk.private) for chunk in reading.chunks] == [(person, path.endswith("MEMORY.md"))]
+    for person in ("owner", "ana", "bo", "eve"):
+        scope = Scope(owners=frozenset({person}), private=True)
+        shown = {path for path in (*whose, *others, "people/eve/MEMORY.md") if notes.excerpt(path, 1, 9, scope)}
+        assert shown == {path for path, owner in whose.items() if owner in ("", person)}
+
+
+def test_what_is_one_persons_own_is_no_further_path_of_everybody(tmp_path: Path) -> None:
+    write(tmp_path / "people" / "ana" / "draft.md", "hers")
+    write(tmp_path / "people" / "guests.md", "a list of the owner's")
+    extra = ExtraNotes(tmp_path, lambda: ["people", "people/ana"])
+    assert set(extra.there({}).stamps) == {"people/guests.md"}
+    assert extra.excerpt("people/ana/draft.md", 1, 9, ANA) is None
 
 
 # --- the scope --------------------------------------------------------------------------------------------------------
@@ -130,7 +166,9 @@ def test_memory_md_is_read_in_private_chats_only(tmp_path: Path) -> None:
     ("scope", "expected"),
     [
         (EVERYTHING, {"tea at five", "tea at six", "tea is mine", "tea for all"}),
-        (ANA, {"tea at five", "tea is mine", "tea for all"}),
+        (ANA, {"tea at five", "tea for all"}),
+        (Scope(owners=frozenset({"owner"}), private=True), {"tea is mine", "tea for all"}),
+        (Scope(owners=frozenset({"owner"}), private=False), {"tea for all"}),
         (Scope(owners=frozenset(), private=False), {"tea for all"}),
         (Scope(owners=None, private=True, sources=frozenset({"notes"})), {"tea is mine", "tea for all"}),
         (Scope(owners=None, private=True, sources=frozenset()), set()),
@@ -140,13 +178,13 @@ def test_memory_md_is_read_in_private_chats_only(tmp_path: Path) -> None:
         (Scope(owners=None, private=True, shown=("sessions/a.jsonl", 1)), {"tea at six", "tea is mine", "tea for all"}),
         (
             Scope(owners=frozenset({"ana"}), private=True, shown=("sessions/a.jsonl", 2)),
-            {"tea at five", "tea is mine", "tea for all"},
+            {"tea at five", "tea for all"},
         ),
     ],
 )
 def test_a_scope_limits_both_legs_before_anything_is_ranked(tmp_path: Path, scope: Scope, expected: set[str]) -> None:
     write(tmp_path / "MEMORY.md", "tea is mine")
-    write(tmp_path / "memory" / "2026-11-20.md", "tea for all")
+    write(tmp_path / "shared" / "2026-11-20.md", "tea for all")
     with MemoryIndex(tmp_path / "memory.sqlite") as index:
         refresh(index, [Notes(tmp_path), Spoken()])
         embed_all(index)

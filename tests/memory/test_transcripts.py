@@ -35,6 +35,7 @@ from sessions.events import (
     SessionOpened,
     ToolReturned,
     TurnEnded,
+    TurnJoined,
     TurnStarted,
 )
 from sessions.forking import fork
@@ -156,6 +157,44 @@ def test_a_message_that_waits_is_read_when_a_turn_has_taken_it(home: Home) -> No
     assert [chunk.text for chunk in after.chunks if chunk.first == 6] == ["ana: second\nassistant: third"]
 
 
+def test_a_message_is_read_when_it_is_answered_or_its_turn_has_ended(home: Home) -> None:
+    path = home.write(*exchange(2, "first " * JOINED, "yes"), asked("How large is the pool?"), taken(6))
+    before = home.source.read(PATH, "")
+    assert before
+    assert [chunk.first for chunk in before.chunks] == [2]
+    extend_journal(path, answered("", RequestedCall(id="c", tool="read", arguments="{}")))
+    waiting = home.source.read(PATH, before.state)
+    assert waiting
+    assert [chunk.first for chunk in waiting.chunks] == [2]
+    extend_journal(path, TurnEnded(outcome="failed", millis=1))
+    after = home.source.read(PATH, waiting.state)
+    assert after
+    assert [chunk.text for chunk in after.chunks][1:] == ["ana: How large is the pool?"]
+
+
+def test_what_nobody_answered_stands_alone_beside_what_was(home: Home) -> None:
+    failed: list[Event] = [asked("How large is the pool?"), taken(6), TurnEnded(outcome="failed", millis=1)]
+    home.write(*exchange(2, "thanks", "welcome"), *failed, *exchange(9, "bye", "see you"), *exchange(13, "hi", "hello"))
+    assert [chunk.text for chunk in home.read()] == [
+        "ana: thanks\nassistant: welcome",
+        "ana: How large is the pool?",
+        "ana: bye\nassistant: see you\nana: hi\nassistant: hello",
+    ]
+
+
+def test_a_message_that_joined_a_turn_is_answered_by_what_is_said_behind_it(home: Home) -> None:
+    turn: list[Event] = [
+        asked("one"),
+        taken(2),
+        asked("two"),
+        answered("It is one."),
+        TurnJoined(takes=(4,)),
+        answered("It is two."),
+    ]
+    home.write(*turn, TurnEnded(outcome="replied", millis=1))
+    assert [chunk.text for chunk in home.read()] == ["ana: one\nana: two\nassistant: It is one.\nassistant: It is two."]
+
+
 def test_short_exchanges_are_read_together_and_long_answers_in_parts_under_their_question(home: Home) -> None:
     long = exchange(10, "What of the harbour?", "The harbour is old. " * 400)
     home.write(*exchange(2, "thanks", "welcome"), *exchange(6, "bye", "see you"), *long)
@@ -230,6 +269,7 @@ EVENTS = st.lists(
         st.builds(lambda words: ("ask", "word " * words), st.integers(1, 300)),
         st.builds(lambda words: ("say", "answer\n" * words), st.integers(0, 500)),
         st.just(("take", "")),
+        st.just(("end", "")),
         st.just(("command", "/status")),
     ),
     max_size=60,
@@ -247,6 +287,8 @@ def told(steps: list[tuple[str, str]]) -> list[Event]:
             waiting.append(seq)
         elif what == "say":
             events.append(answered(text))
+        elif what == "end":
+            events.append(TurnEnded(outcome="failed", millis=1))
         elif what == "command":
             events += [asked(text), CommandAnswered(answers=seq, answer="so", failed=False)]
         elif waiting:
@@ -334,6 +376,16 @@ def test_what_a_fork_copied_is_read_in_its_parent_alone(home: Home) -> None:
     assert (chunk.first, chunk.headings, chunk.owner) == (7, ("other",), "ana")
     path.unlink()
     assert "In the parent" in home.read(copied.session)[0].text, "nobody else has it now"
+
+
+def test_a_message_that_waited_when_a_session_was_forked_hides_nothing_in_a_fork_whose_parent_is_gone(home: Home) -> None:
+    first, *rest = exchange(2, "In the parent", "yes")
+    path = home.write(first, rest[0], asked("later"), *rest[1:], taken(4), TurnEnded(outcome="replied", millis=1))
+    copied = fork(path, "20261122-120000-bbbbbb", "other", NOON, at=6)
+    extend_journal(path.with_name(f"{copied.session}.jsonl"), *exchange(8, "In the fork", "no"))
+    path.unlink()
+    text = "".join(chunk.text for chunk in home.read(copied.session))
+    assert [said in text for said in ("In the parent", "In the fork", "later")] == [True, True, False]
 
 
 def test_a_fork_that_was_copied_in_parts_is_read_behind_its_own_line(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,7 @@ from plugins.memory.sources import Listing, Reading
 from plugins.memory.watching import Places, Watching
 from sessions.sqlite import reading
 from tests.memory.places import Place, citations
+from tests.waiting import until
 
 
 class Slow:
@@ -47,12 +48,6 @@ class Slow:
 @pytest.fixture
 def place(tmp_path: Path) -> Place:
     return Place(tmp_path)
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not holds():
-            await asyncio.sleep(0.01)
 
 
 # --- a search does not wait -------------------------------------------------------------------------------------------
@@ -119,7 +114,7 @@ async def test_a_provider_that_failed_is_asked_again_and_its_reason_is_said(plac
     async with place.memory("counted") as memory:
         await memory.search("door", EVERYTHING)
         await until(lambda: bool(memory.state.unmade))
-        (remark,) = remarks_on(memory.state, by_vectors=True, missed="", by_words=True)
+        (remark,) = remarks_on(memory.state, EVERYTHING, by_vectors=True, missed="", by_words=True)
         assert remark.endswith("1 of 1 chunk have no vector yet and are found by their words alone. The server is away.")
         place.provider.fails = False
         await memory.search("door", EVERYTHING)

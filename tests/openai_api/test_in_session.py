@@ -19,6 +19,7 @@ from plugins.conformance.openai_server import Says
 from tests.gateway.gateways import Gateway, gateway
 from tests.openai_api.asking import TOOLS, client_of, vendor_behind
 from tests.pictures import png
+from tests.waiting import deadline, until
 
 MAIN = {"X-Exuvia-Session": "main"}
 
@@ -32,7 +33,7 @@ async def say(client: Any, text: Any, *, stream: bool = False, **headers: Any) -
 
 async def heard(stream: Any) -> list[str]:
     """The pieces of text of a stream."""
-    async with asyncio.timeout(10):
+    async with deadline():
         return [chunk.choices[0].delta.content async for chunk in stream if chunk.choices and chunk.choices[0].delta.content]
 
 
@@ -87,7 +88,7 @@ async def test_both_doors_lead_to_the_same_session(tmp_path: Path) -> None:
 
 async def test_it_streams_as_the_model_speaks_and_between_tools(tmp_path: Path) -> None:
     script: list[dict[str, Any]] = [
-        {"text": "I look.", "calls": [{"tool": "read", "arguments": {"path": "MEMORY.md"}}]},
+        {"text": "I look.", "calls": [{"tool": "read", "arguments": {"path": path}} for path in (".", "missing.md")]},
         {"text": "It is empty.", "delay_ms": 30},
     ]
     async with gateway(tmp_path, script=script) as g, client_of(g) as client:
@@ -157,9 +158,7 @@ async def test_a_client_that_goes_away_ends_no_turn(tmp_path: Path) -> None:
         stream = await say(client, "Hello", stream=True, Idempotency_Key="mine")
         await anext(stream)
         await stream.close()
-        async with asyncio.timeout(10):
-            while not of_kind(only_journal(g), "turn_ended"):
-                await asyncio.sleep(0.02)
+        await until(lambda: of_kind(only_journal(g), "turn_ended"))
         assert of_kind(only_journal(g), "model_replied")[0]["text"] == "one two three four"
         assert await heard(await say(client, "Hello", stream=True, Idempotency_Key="mine")) == ["one two three four"]
 
@@ -238,7 +237,7 @@ async def test_a_full_session_says_when_to_come_back(tmp_path: Path) -> None:
         waiting = []
         for number, kind in enumerate(("turn_started", "message_received")):
             waiting.append(asyncio.create_task(say(client, f"{number}")))
-            async with asyncio.timeout(10):
+            async with deadline():
                 while len(of_kind(next(iter(g.journals().values()), []), kind)) <= number:
                     await asyncio.sleep(0.01)
         with pytest.raises(openai.RateLimitError) as caught:
@@ -275,6 +274,16 @@ def test_what_was_streamed_is_not_said_again_by_the_event_that_confirms_it() -> 
 def test_pieces_that_were_dropped_for_a_slow_client_come_with_the_event() -> None:
     frames = STARTED, delta(1, 0, "Hel"), delta(1, 9, "late"), event("model_replied", turn=1, reply=1, text="Hello and late")
     assert told(*frames, ENDED) == ("Hello and late", "end")
+
+
+def test_events_of_other_kinds_are_passed_over_whatever_their_fields_are() -> None:
+    fields = {
+        key: {"a": ["meaning", 1]} for key in ("takes", "model", "text", "stop", "usage", "outcome", "error", "answers")
+    }
+    returned = event("tool_returned", turn=1, call={"of": 7, "index": 0}, outcome="returned", output="it is empty")
+    flushed = event("memory_flushed", outcome="written", provider="", error="nothing")
+    said = event("model_replied", turn=1, reply=1, text="Hello")
+    assert told(STARTED, returned, flushed, event("of_a_later_version", **fields), said, ENDED) == ("Hello", "end")
 
 
 def test_a_text_that_is_begun_anew_stands_apart() -> None:

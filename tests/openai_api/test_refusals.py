@@ -18,14 +18,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from openai.types.chat.completion_create_params import CompletionCreateParamsBase
 
-from gateway.openai_api import bodies, places
+from gateway.door import bodies
+from gateway.openai_api import api, places
 from gateway.openai_api.asked import asked
-from gateway.openai_api.forms import ChatBody, read_body
+from gateway.openai_api.forms import ChatBody, decode_body
 from gateway.openai_api.in_session import new_message
 from gateway.openai_api.refusals import Refused
 from tests.gateway.gateways import TOKEN, Gateway, gateway
 from tests.openai_api.asking import SAID, TOOLS
 from tests.pictures import png
+from tests.waiting import deadline, until
 
 CHAT: dict[str, Any] = {"model": "exuvia", "messages": SAID}
 
@@ -170,7 +172,7 @@ async def test_five_megabytes_of_one_line_are_answered_as_any_other_message(tmp_
 
 
 async def test_a_body_that_is_too_large_is_refused_before_it_has_come(g: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bodies, "BODY_BYTES", 1000)
+    monkeypatch.setattr(api, "BODY_BYTES", 1000)
 
     async def drips() -> AsyncIterator[bytes]:
         for _ in range(100):
@@ -237,13 +239,22 @@ async def test_whoever_guesses_is_told_to_wait(tmp_path: Path) -> None:
 
 async def test_too_many_at_once_are_told_to_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(places, "OF_ONE_PERSON", 1)
-    async with gateway(tmp_path, script=[{"text": "slow", "delay_ms": 300}]) as g:
-        first = asyncio.create_task(ask(g, CHAT))
-        await asyncio.sleep(0.15)
-        status, error, headers = await ask(g, CHAT)
-        assert (status, error["code"], headers["Retry-After"]) == (429, "busy", "1")
-        assert (await first)[0] == 200
-        assert (await ask(g, CHAT))[0] == 200
+    async with gateway(tmp_path, script=[{"text": "word " * 1000, "delay_ms": 100}]) as g:
+
+        def begin() -> Any:
+            headers = {"Authorization": f"Bearer {TOKEN}"}
+            return g.http.post(f"{g.url}/v1/chat/completions", json={**CHAT, "stream": True}, headers=headers)
+
+        async with begin() as first:
+            await first.content.readline()
+            status, error, told = await ask(g, CHAT)
+            assert (first.status, status, error["code"], told["Retry-After"]) == (200, 429, "busy", "1")
+        async with deadline():
+            status = 429
+            while status == 429:  # until it is noticed that the first client is gone
+                async with begin() as next_:
+                    status = next_.status
+        assert status == 200
 
 
 async def test_a_gateway_that_stops_takes_nothing_more(tmp_path: Path) -> None:
@@ -252,9 +263,7 @@ async def test_a_gateway_that_stops_takes_nothing_more(tmp_path: Path) -> None:
         await client.send("hold it open")
         await client.until_event("turn_started")
         g.daemon.stop()
-        async with asyncio.timeout(5):
-            while not g.daemon.readiness.refuses:
-                await asyncio.sleep(0.01)
+        await until(lambda: g.daemon.readiness.refuses)
         status, error, headers = await ask(g, CHAT)
         assert (status, error["code"], headers["Retry-After"]) == (503, "unavailable", "1")
 
@@ -302,4 +311,4 @@ def test_whatever_stands_anywhere_in_a_body_is_taken_or_refused(number: int, val
     container[key] = value
     for read in (asked, new_message):
         with suppress(Refused):
-            read(read_body(json.dumps(body).encode(), ChatBody))
+            read(decode_body(json.dumps(body).encode(), ChatBody))

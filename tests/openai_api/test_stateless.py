@@ -30,19 +30,14 @@ from tests.gateway.gateways import TOKEN, gateway
 from tests.gateway.stage import Answer, Model, breaks, says
 from tests.openai_api.asking import MODEL, SAID, client_of, vendor_behind
 from tests.pictures import png
+from tests.waiting import deadline, until
 
 DOWN = Fault(status=400, body=refusal("No such model.", "model_not_found"))
 SECOND = {"agent.fallback_models": ["scripted:echo"]}
 
 
-async def until(condition: Any) -> None:
-    async with asyncio.timeout(10):
-        while not condition():
-            await asyncio.sleep(0.01)
-
-
 async def rest_of(stream: Any) -> list[Any]:
-    async with asyncio.timeout(10):
+    async with deadline():
         return [chunk async for chunk in stream]
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 from aiohttp import web
+from pytest_aiohttp import AiohttpServer
 
 from tests.faults.gateway_process import gateway_process
 
@@ -52,12 +51,13 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@asynccontextmanager
-async def service() -> AsyncIterator[tuple[str, list[str]]]:
-    """Who knows the tides; yields the address, and what was asked for."""
+async def test_a_wheel_from_outside_is_used_by_a_gateway_that_allows_it(
+    built: Path, tmp_path: Path, aiohttp_server: AiohttpServer
+) -> None:
     asked: list[str] = []
 
     async def today(request: web.Request) -> web.Response:
+        """Who knows the tides."""
         if request.headers["X-Key"] != KEY:
             return web.Response(status=401)
         asked.append((await request.json())["harbour"])
@@ -65,21 +65,12 @@ async def service() -> AsyncIterator[tuple[str, list[str]]]:
 
     app = web.Application()
     app.router.add_post("/v1/today", today)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1", asked
-    finally:
-        await runner.cleanup()
-
-
-async def test_a_wheel_from_outside_is_used_by_a_gateway_that_allows_it(built: Path, tmp_path: Path) -> None:
+    address = (await aiohttp_server(app)).make_url("/v1")
     home = tmp_path / "home"
     home.mkdir(mode=0o700)
     story: list[dict[str, Any]] = [{"text": "", "calls": [{"tool": "tide", "arguments": {}}]}, {"text": "Go at two."}]
     environment = {"TIDES_KEY": KEY, "PYTHONPATH": os.pathsep.join((str(ROOT), str(built / "site")))}
-    async with service() as (address, asked), aiohttp.ClientSession() as http:
+    async with aiohttp.ClientSession() as http:
         tides = f'address = "{address}"\napi_key = "env:TIDES_KEY"\nharbour = "Porto"\n'
         (home / "config.toml").write_text(f'[plugins]\nallow = ["tides"]\n\n[plugins.tides]\n{tides}')
         async with gateway_process(home, script=story, settings=environment) as running:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -34,6 +33,7 @@ from sessions.messages import AssistantMessage, Message, ToolCall, ToolMessage, 
 from tests.plugins.asking import READ, Asked, opened, question
 from tests.servers.anthropic_rules import what_is_wrong
 from tests.servers.anthropic_server import KEY, AnthropicServer, Says, event, events_of, refusal
+from tests.waiting import deadline
 
 OLD, NEW = "claude-haiku-4-5", "claude-sonnet-5-5"
 
@@ -367,7 +367,7 @@ async def test_an_empty_answer_is_one_and_a_window_without_room_for_any_is_an_ov
 async def test_a_cut_behind_the_end_of_the_answer_takes_nothing_from_it() -> None:
     whole = events_of({"model": "m", "messages": []}, Says("one two"))
     for end, events in (("reset", whole[:-1]), ("hang", whole)):
-        async with asked(Fault(end=end, events=events)) as (client, _), asyncio.timeout(3):
+        async with asked(Fault(end=end, events=events)) as (client, _), deadline():
             assert (await client.ask()).text == "one two"
 
 
@@ -467,7 +467,7 @@ async def test_limits_are_those_of_the_model_pages() -> None:
         limits = client.provider.limits
         assert (limits(NEW).window, limits(NEW).output) == (1_000_000, 128_000)
         assert (limits("claude-opus-4-1-20250805").window, limits("claude-opus-4-1-20250805").output) == (200_000, 32_000)
-        assert (limits("claude-opus-4-6").window, limits("llama").window) == (1_000_000, None)
+        assert (limits("claude-opus-4-6").window, limits("llama").window) == (200_000, None)
 
 
 async def test_headers_of_ones_own_are_sent() -> None:

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from exuvia import Tool, ToolFailed
 from plugins.tools import file_place
+from plugins.tools.beneath import NotBeneath
 from plugins.tools.file_place import FilePlace
 from plugins.tools.seen_files import SeenFiles
 from tests.plugins.test_workspace_files import swapping
@@ -521,3 +522,14 @@ async def test_a_full_or_read_only_disk_is_said_and_nothing_is_changed(disk: Pat
 def test_they_are_tools_that_are_never_run_again_by_themselves(workspace: Workspace) -> None:
     assert all(isinstance(tool, Tool) for tool in workspace.tools.values())
     assert {name: tool.repeatable for name, tool in workspace.tools.items()} == {"read": True, "write": False, "edit": False}
+
+
+def test_a_place_above_the_workspace_is_none(tmp_path: Path) -> None:
+    (tmp_path / "workspace" / "memory").mkdir(parents=True)
+    (tmp_path / "secret.md").write_text("secret")
+    for parts in (("..", "secret.md"), ("memory", "..", "..", "secret.md"), ("memory", "..")):
+        with (
+            pytest.raises(NotBeneath, match=r"with \.\. is not followed"),
+            file_place.file_place(tmp_path / "workspace", parts, make=True),
+        ):
+            pass

@@ -82,7 +82,7 @@ async def test_help_explains_one_command(argument: str) -> None:
 
 
 async def test_help_of_what_is_no_command_says_so() -> None:
-    with pytest.raises(CommandFailed, match=r"no such command; /help lists"):
+    with pytest.raises(CommandFailed, match=r"no such command. `/help` lists"):
         await Help().run("dance", Conversation())
 
 
@@ -115,6 +115,7 @@ async def test_model_shows_what_is_in_use_why_and_how_to_change_it() -> None:
     assert (await Model().run("", conversation)).splitlines() == [
         "- In use: local:smollm2, because it is installed",
         "- Ready to answer: `local:smollm2`, `openai:gpt`",
+        "- openai has `openai:gpt`, `openai:gpt-mini`",
         "- To change it for this session: `/model provider:model`; back to the configured one: `/model default`",
     ]
     assert conversation.done == []

@@ -29,6 +29,7 @@ from plugins.errors import (
 from plugins.secrets import Secret
 from plugins.transport import Limits, Patience
 from tests.plugins.embedding_vendors import VENDORS, Embedded, Vendor
+from tests.waiting import deadline
 
 pytestmark = pytest.mark.parametrize("vendor", [pytest.param(vendor, id=vendor.name) for vendor in VENDORS])
 
@@ -39,7 +40,7 @@ INFINITE = float("inf")
 async def wall(vendor: Vendor, *answers: Any, **options: Any) -> AsyncIterator[tuple[Embedded, EmbeddingServer]]:
     """The provider against these answers; afterwards nothing may be left of them."""
     before = asyncio.all_tasks()
-    async with asyncio.timeout(10), vendor.serving(*answers, **options) as (client, server):
+    async with deadline(), vendor.serving(*answers, **options) as (client, server):
         yield client, server
         server.now_says(Embeds())
         assert len(await client.embed()) == 3

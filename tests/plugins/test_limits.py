@@ -14,6 +14,7 @@ from plugins.chat.limits import TABLE, bare_address, known_limits, told_limits
 from plugins.chat.ollama import Ollama
 from plugins.chat.openai import OpenAI
 from plugins.contracts import ChatProvider, ModelLimits, ToldLimits
+from plugins.secrets import Secret
 from tests.plugins.asking import opened, question
 from tests.servers.ollama_server import MODEL, OllamaServer
 
@@ -21,9 +22,25 @@ from tests.servers.ollama_server import MODEL, OllamaServer
 def test_of_two_beginnings_that_fit_the_longer_one_counts() -> None:
     assert known_limits("openai", "gpt-4.1-mini").window == 1_047_576
     assert known_limits("openai", "gpt-4-0613").window == 8_192
-    assert known_limits("anthropic", "claude-opus-4-6-20260101") == ModelLimits(
+    assert known_limits("anthropic", "claude-opus-4-7-20260101") == ModelLimits(
         window=1_000_000, window_from="table", output=128_000, output_from="table"
     )
+
+
+@pytest.mark.parametrize(
+    ("vendor", "model", "window"),
+    [
+        ("anthropic", "claude-sonnet-4-6", 200_000),
+        ("anthropic", "claude-opus-4-6-20260101", 200_000),
+        ("anthropic", "claude-haiku-4-5-20251001", 200_000),
+        ("openai", "gpt-4.1", 1_047_576),
+    ],
+)
+def test_the_windows_of_the_seeds_are_in_the_table(vendor: str, model: str, window: int) -> None:
+    assert known_limits(vendor, model).window == window
+    # The vendor's own answer is stronger; so is the operator's word, see `agent.context_windows`.
+    told = {model: ToldLimits(window=1_000_000)}
+    assert known_limits(vendor, model, told).window == 1_000_000
 
 
 def test_what_the_table_does_not_have_is_unknown() -> None:
@@ -40,9 +57,8 @@ def test_every_vendor_in_the_table_is_a_provider_and_every_answer_fits_its_windo
 
 @pytest.mark.parametrize("kind", [OpenAI, Anthropic, Gemini])
 async def test_a_vendors_usual_model_is_in_the_table(kind: type[ChatProvider]) -> None:
-    model = kind.Settings().default_model
-    async with opened(kind, model=model) as asked:
-        limits = asked.provider.limits(model)
+    async with opened(kind, model="", api_key=(Secret("a-key"),)) as asked:
+        limits = asked.provider.limits(asked.provider.default_model())
     assert limits.window is not None
     assert limits.output is not None
 

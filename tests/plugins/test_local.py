@@ -26,6 +26,7 @@ from plugins.contracts import AnswerForm, ChatProvider, ChatRequest, Delta, Hous
 from plugins.errors import BadAnswer, BadRequest, ContextOverflow, NoSuchModel, SettingsRefused, StreamCut, Unreachable
 from sessions.context import Context
 from sessions.messages import AssistantMessage, Attachment, Message, ToolCall, ToolMessage, UserMessage
+from tests.waiting import deadline
 
 INSTALLED = local_model.runtime_installed() and local_model.bundled_model() is not None
 needs_model = pytest.mark.skipif(
@@ -159,7 +160,7 @@ async def test_closing_an_answer_stops_it_and_the_next_question_is_answered(prov
     async with aclosing(provider.stream(request(STORY, max_tokens=3500))) as stream:
         async for _ in stream:
             break
-    async with asyncio.timeout(8):  # the story to its end would take a minute
+    async with deadline():  # the story to its end would take a minute or more
         assert isinstance((await answer(provider, "Hello!", max_tokens=5))[-1], Reply)
 
 
@@ -173,7 +174,7 @@ async def test_a_turn_cancelled_while_the_prompt_is_read_does_not_hold_up_the_ne
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    async with asyncio.timeout(8):  # the whole prompt would take longer
+    async with deadline():  # the whole prompt would take longer
         assert isinstance((await answer(provider, "Hello!", max_tokens=5))[-1], Reply)
     assert children() == [worker]
 
@@ -386,7 +387,7 @@ async def test_a_worker_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(local_process, "SILENCE", 0.3)
     worker = await started(f"{READY}    time.sleep(60)")
     await worker.ask([], {"max_tokens": 1})
-    async with asyncio.timeout(5):
+    async with deadline():
         with pytest.raises(WorkerGone, match="said nothing"):
             await worker.hear()
     assert not worker.alive

@@ -70,7 +70,7 @@ def provider_of(model: Slow, monkeypatch: pytest.MonkeyPatch) -> LocalEmbeddings
         model.loaded += 1
         return model
 
-    monkeypatch.setattr(local, "_engine", lambda _: ModelInThread("slow", 1, lambda: None, load))
+    monkeypatch.setattr(local, "_engine", lambda _: (ModelInThread("slow", 1, lambda: None, load), ""))
     return LocalEmbeddings(house())
 
 
@@ -215,10 +215,10 @@ async def test_a_file_of_ones_own_makes_vectors_of_texts_of_any_length(
 
 async def test_a_file_that_cannot_be_used_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "text.gguf").write_text("no model")
-    missing = LocalEmbeddings(house(local_model_path=str(tmp_path / "none.gguf")))
+    missing = LocalEmbeddings(house(provider="local", local_model_path=str(tmp_path / "none.gguf")))
     assert missing.model() is None
     assert missing.why() == f"memory.embedding.local_model_path is {tmp_path}/none.gguf, and there is no such file"
-    text = LocalEmbeddings(house(local_model_path=str(tmp_path / "text.gguf")))
+    text = LocalEmbeddings(house(provider="local", local_model_path=str(tmp_path / "text.gguf")))
     assert text.why().endswith("text.gguf, which is no GGUF file")
     with pytest.raises(Unreachable, match=r"cannot be used: .*text\.gguf, which is no GGUF file"):
         await text.embed(["x"], "note")
@@ -228,7 +228,7 @@ async def test_a_file_that_cannot_be_used_is_one_sentence(tmp_path: Path) -> Non
 
 @needs_llama
 def test_a_chat_model_is_not_taken_for_an_embedding_model() -> None:
-    provider = LocalEmbeddings(house(local_model_path=str(bundled_model())))
+    provider = LocalEmbeddings(house(provider="local", local_model_path=str(bundled_model())))
     assert provider.model() is None
     assert provider.why().endswith("which is a chat model and makes no vectors of texts")
 

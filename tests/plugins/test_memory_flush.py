@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from plugins.context.memory_flush import MemoryFlush, notes_in
@@ -14,6 +15,7 @@ from sessions.tokens import estimate
 from tests.plugins.asked import SEEDS, AskedModel, assistant, leaving, person, returned
 
 ASKED = leaving(person("We take Postgres 16."), assistant("Noted."))
+SHIPPED = FlushRules(system_prompt="", prompt="")
 COST = Usage(input=100, output=10)
 
 
@@ -22,7 +24,7 @@ def long(pieces: int, window: int) -> Leaving:
     return leaving(*(person(f"message {n}: " + "word " * 100) for n in range(pieces * window // 200)), window=window)
 
 
-async def flush(what: Leaving, model: AskedModel, rules: FlushRules = SEEDS) -> Flushed:
+async def flush(what: Leaving, model: AskedModel, rules: FlushRules = SHIPPED) -> Flushed:
     return await MemoryFlush().flush(what, model, rules)
 
 
@@ -41,23 +43,41 @@ async def test_the_model_is_given_the_seeds_prompts_with_the_day_and_what_leaves
     assert "the person:\nWe take Postgres 16.\n" in model.texts[0]
 
 
-async def test_an_operators_prompts_stand_in_place_of_the_shipped_ones() -> None:
+async def test_an_operators_prompts_stand_in_place_of_the_shipped_ones_and_nothing_beside_them() -> None:
     model = AskedModel(NO_REPLY)
     await flush(ASKED, model, FlushRules(system_prompt="Be a librarian.", prompt="File it under YYYY-MM-DD."))
-    assert model.systems[0].startswith("Be a librarian.\n")
-    assert "File it under 2026-11-21." in model.texts[0]
-    assert language("en").flush.system not in model.systems[0]
+    assert model.systems == ["Be a librarian."]
+    (text,) = model.texts
+    record, _, question = text.rpartition("\n\n")
+    assert question == "File it under 2026-11-21."
+    assert "the person:\nWe take Postgres 16.\n" in record
+    assert "You have no tools" not in text
+
+
+@pytest.mark.parametrize("code", ["en", "zh"])
+async def test_the_seeds_prompts_stand_alone_too_where_somebody_sets_them(code: str) -> None:
+    model = AskedModel(NO_REPLY)
+    await flush(msgspec.structs.replace(ASKED, language=code), model, SEEDS)
+    assert model.systems == ["Session nearing compaction. Store durable memories now."]
+    asked = "Write any lasting notes to memory/2026-11-21.md; reply with NO_REPLY if nothing to store."
+    assert model.texts[0].endswith(f"\n\n{asked}")
+
+
+async def test_one_prompt_of_an_operators_leaves_the_other_as_it_is_shipped() -> None:
+    model = AskedModel(NO_REPLY)
+    shipped = language("en")
+    await flush(ASKED, model, FlushRules(system_prompt="Be a librarian.", prompt=""))
+    await flush(ASKED, model, FlushRules(system_prompt="", prompt="File it."))
+    assert model.systems == ["Be a librarian.", f"{shipped.flush.system}\n\n{shipped.record}"]
+    assert model.texts[0].endswith(shipped.flush.how)
+    assert model.texts[1].endswith("\n\nFile it.")
 
 
 async def test_the_shipped_prompts_are_in_the_persons_language() -> None:
     model = AskedModel(NO_REPLY)
-    chinese = Leaving(
-        messages=ASKED.messages, kept=(), summary="", focus="", window=9_000, limit=900, language="zh", day="2026-11-21"
-    )
-    for rules in (SEEDS, FlushRules(system_prompt="", prompt="")):
-        await flush(chinese, model, rules)
-        assert model.systems[-1].startswith(language("zh").flush.system)
-        assert language("zh").flush.prompt.replace("YYYY-MM-DD", "2026-11-21") in model.texts[-1]
+    await flush(msgspec.structs.replace(ASKED, language="zh"), model)
+    assert model.systems[-1].startswith(language("zh").flush.system)
+    assert language("zh").flush.prompt.replace("YYYY-MM-DD", "2026-11-21") in model.texts[-1]
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import re
 import tracemalloc
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -18,6 +19,7 @@ from email.utils import format_datetime
 from time import time
 from typing import Any
 
+import msgspec
 import pytest
 
 from plugins.conformance.faults import Fault, FaultyServer, Raw
@@ -35,9 +37,10 @@ from plugins.errors import (
 )
 from plugins.secrets import Secret
 from plugins.transport import Limits, Patience
-from sessions.messages import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
+from sessions.messages import MOST, AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
 from tests.plugins.asking import READ, Asked, question
 from tests.plugins.vendors import VENDORS, Vendor
+from tests.waiting import deadline
 
 pytestmark = pytest.mark.parametrize("vendor", [pytest.param(vendor, id=vendor.name) for vendor in VENDORS])
 
@@ -49,7 +52,7 @@ BOMB = gzip.compress(bytes(50 * MEGABYTE), 1)
 async def wall(vendor: Vendor, *answers: Any, **options: Any) -> AsyncIterator[tuple[Asked, FaultyServer[Any]]]:
     """The provider against these answers; afterwards nothing may be left of them."""
     before = asyncio.all_tasks()
-    async with asyncio.timeout(10), vendor.serving(*answers, **options) as (client, server):
+    async with deadline(), vendor.serving(*answers, **options) as (client, server):
         yield client, server
         while server.answering:
             await asyncio.sleep(0.01)
@@ -92,7 +95,7 @@ async def test_a_server_that_says_nothing_is_unreachable(vendor: Vendor) -> None
 @pytest.mark.parametrize("pieces", [0, 3])
 async def test_an_answer_that_hangs_is_given_up(vendor: Vendor, pieces: int) -> None:
     async with wall(vendor, Fault(end="hang", pieces=pieces), first_seconds=0.25, between_seconds=0.25) as (client, _):
-        assert "nothing came" in str(await fails(client, StreamCut))
+        assert "nothing was said" in str(await fails(client, StreamCut))
 
 
 @pytest.mark.parametrize("end", ["cut", "reset", "close"])
@@ -112,8 +115,63 @@ async def test_an_answer_that_drips_is_heard_to_its_end(vendor: Vendor) -> None:
 
 async def test_a_drip_that_never_becomes_an_answer_is_given_up(vendor: Vendor) -> None:
     drip = Raw(b"\n" if vendor.lines else b": still here\n\n", delay=0.02, times=1000)
-    async with wall(vendor, drip, patience=Patience(whole=0.4)) as (client, _):
+    async with wall(vendor, drip, reply_seconds=0.4) as (client, _):
         assert "not complete within" in str(await fails(client, StreamCut))
+
+
+SOON = {"first_seconds": 0.3, "between_seconds": 0.3}
+
+
+async def given_up(vendor: Vendor, drip: Raw, **options: Any) -> ProviderError:
+    """The error by which an answer that drips ends, well before the drip does."""
+    async with deadline(), vendor.serving(drip, **{**SOON, **options}) as (client, server):
+        error = await fails(client, StreamCut)
+        assert len(server.requests) == 1
+        assert "said" in str(error)
+        return error
+
+
+async def test_a_drip_of_comments_or_of_a_line_without_an_end_says_nothing(vendor: Vendor) -> None:
+    await given_up(vendor, Raw(b"\n" if vendor.lines else b": still here\n\n", delay=0.02, times=5000))
+    await given_up(vendor, Raw(b"x", delay=0.02, times=5000))
+
+
+async def test_a_drip_of_empty_pieces_says_nothing_before_the_first_word_or_after_it(vendor: Vendor) -> None:
+    async with vendor.serving(vendor.says("one two three")) as (client, server):
+        whole = await recorded(client, server)
+    begun = b"".join(whole[: next(n for n, piece in enumerate(whole) if b"two" in piece)])
+    for empty in vendor.empty:
+        assert not (await given_up(vendor, Raw(vendor.framed(empty), delay=0.02, times=5000))).retryable
+        drip = begun + vendor.framed(empty) * 5000
+        broken_off = await given_up(vendor, Raw(drip, chunk=len(begun) or 64, delay=0.02), first_seconds=5.0)
+        assert broken_off.retryable, "something was said, so the same request may do better"
+
+
+async def test_an_answer_that_is_still_being_said_after_its_longest_time_is_given_up_and_not_asked_for_again(
+    vendor: Vendor,
+) -> None:
+    async with vendor.serving(vendor.says("one two three")) as (client, server):
+        whole = await recorded(client, server)
+    word = next(piece for piece in whole if b"two" in piece)
+    begun = b"".join(whole[: whole.index(word)])
+    drip = Raw(begun + word * 5000, chunk=len(word), delay=0.02)
+    async with deadline(), vendor.serving(drip, reply_seconds=1.0) as (client, _):
+        error = await fails(client, StreamCut)
+        assert "not complete within" in str(error)
+        assert "reply_seconds" in str(error)
+        assert not error.retryable
+        assert client.deltas
+
+
+async def test_thinking_is_something_that_is_said(vendor: Vendor) -> None:
+    async with vendor.serving(vendor.says("one two three")) as (client, server):
+        whole = await recorded(client, server)
+    at = next(n for n, piece in enumerate(whole) if b"one" in piece)
+    thinking = b"".join(vendor.framed(vendor.thinking) for _ in range(60))
+    pieces = b"".join(whole[:at]), thinking, b"".join(whole[at:])
+    slow = Raw(b"".join(pieces), chunk=len(vendor.framed(vendor.thinking)), delay=0.04)
+    async with wall(vendor, slow, first_seconds=2.0, between_seconds=2.0) as (client, _):
+        assert (await client.ask()).text == "one two three"
 
 
 async def test_an_empty_body_is_no_answer(vendor: Vendor) -> None:
@@ -242,6 +300,50 @@ async def test_an_empty_answer_is_one(vendor: Vendor) -> None:
     async with wall(vendor, vendor.says("")) as (client, _):
         reply = await client.ask()
         assert (reply.text, reply.calls, reply.stop, client.deltas) == ("", (), "end", [])
+
+
+_COUNT = re.compile(rb'("\w*(?:_tokens|TokenCount|eval_count)"): ?\d+')
+
+
+@pytest.mark.parametrize(
+    "count",
+    [
+        b"1e30",
+        b"1" + b"0" * 30,
+        b"9" * 5000,
+        b"1e999",
+        b"-7",
+        b"-1e30",
+        b"0.5",
+        b"NaN",
+        b"-Infinity",
+        b'"7"',
+        b'"many"',
+        b"[]",
+        b"{}",
+    ],
+)
+async def test_a_count_that_no_request_can_have_costs_no_answer(vendor: Vendor, count: bytes) -> None:
+    async with vendor.serving(vendor.says("one two three")) as (client, server):
+        whole = b"".join(await recorded(client, server))
+    assert _COUNT.search(whole)
+    async with wall(vendor, Raw(_COUNT.sub(rb"\1: " + count, whole))) as (client, _):
+        reply = await client.ask()
+        assert reply.text == "one two three"
+        for usage in (reply.usage,) if reply.usage else ():
+            assert all(type(number) is int and 0 <= number <= MOST for number in msgspec.structs.astuple(usage))
+
+
+async def test_a_usage_that_is_no_object_costs_no_answer(vendor: Vendor) -> None:
+    if vendor.lines:
+        return  # its counts stand in the line itself
+    async with vendor.serving(vendor.says("one two three")) as (client, server):
+        whole = b"".join(await recorded(client, server))
+    usage = re.compile(rb'"(usage|usageMetadata)": ?\{[^{}]*(\{[^{}]*\}[^{}]*)*\}')
+    assert usage.search(whole)
+    for nonsense in (b'"much"', b"7", b"[1]"):
+        async with wall(vendor, Raw(usage.sub(rb'"\1": ' + nonsense, whole))) as (client, _):
+            assert (await client.ask()).text == "one two three"
 
 
 # --- too much ---------------------------------------------------------------------------------------------------------

@@ -55,7 +55,11 @@ async def test_whether_a_model_sees_can_be_said(kind: type[ChatProvider], pictur
 @pytest.mark.parametrize("kind", [LlamaServer, LMStudio])
 @pytest.mark.parametrize(
     ("key", "fault", "error"),
-    [("first_seconds", Fault(end="silence"), Unreachable), ("between_seconds", Fault(end="hang"), StreamCut)],
+    [
+        ("first_seconds", Fault(end="silence"), Unreachable),
+        ("between_seconds", Fault(end="hang", pieces=2), StreamCut),
+        ("reply_seconds", Fault(end="hang"), StreamCut),
+    ],
 )
 async def test_a_server_nearby_is_waited_for_as_long_as_is_said(
     kind: type[ChatProvider], key: str, fault: Fault, error: type[ProviderError], monkeypatch: pytest.MonkeyPatch

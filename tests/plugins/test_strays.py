@@ -8,14 +8,15 @@ from collections.abc import AsyncIterator
 import pytest
 
 from plugins import strays
+from tests.waiting import VirtualTime
 
 
 @pytest.fixture(autouse=True)
-async def factory(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
-    monkeypatch.setattr(strays, "GRACE", 0.05)
+async def factory() -> AsyncIterator[None]:
     loop = asyncio.get_running_loop()
     loop.set_task_factory(strays.made)
-    yield
+    with VirtualTime():
+        yield
     loop.set_task_factory(None)
 
 
@@ -28,7 +29,7 @@ async def test_what_goes_on_after_the_call_and_the_grace_is_cancelled_and_named(
 
     with strays.gathered("leaky", told.append):
         tasks = [asyncio.create_task(forever()) for _ in range(5)]
-    await asyncio.sleep(0.15)
+    await asyncio.sleep(3 * strays.GRACE)
 
     assert all(task.cancelled() for task in tasks)
     assert told == ["it left tasks running after its call, which were cancelled: " + "forever, " * 2 + "forever and 2 more"]
@@ -43,7 +44,7 @@ async def test_tasks_of_tasks_are_found_too() -> None:
 
     with strays.gathered("leaky", told.append):
         await asyncio.create_task(begins())
-    await asyncio.sleep(0.15)
+    await asyncio.sleep(3 * strays.GRACE)
 
     assert [task.cancelled() for task in begun] == [True]
     assert len(told) == 1
@@ -53,8 +54,8 @@ async def test_what_ends_within_the_grace_is_no_stray() -> None:
     told: list[str] = []
 
     with strays.gathered("quick", told.append):
-        task = asyncio.create_task(asyncio.sleep(0.01))
-    await asyncio.sleep(0.15)
+        task = asyncio.create_task(asyncio.sleep(strays.GRACE / 2))
+    await asyncio.sleep(3 * strays.GRACE)
 
     assert (told, task.cancelled()) == ([], False)
 
@@ -66,7 +67,7 @@ async def test_what_was_begun_before_or_elsewhere_is_left_alone() -> None:
     with strays.gathered("leaky", told.append):
         pass
     after = asyncio.create_task(forever())
-    await asyncio.sleep(0.15)
+    await asyncio.sleep(3 * strays.GRACE)
 
     assert (told, before.done(), after.done()) == ([], False, False)
     for task in (before, after):
@@ -79,7 +80,7 @@ async def test_what_the_house_begins_for_a_plugin_is_its_own(monkeypatch: pytest
 
     with strays.gathered("caller", told.append):
         task = asyncio.create_task(forever())
-    await asyncio.sleep(0.15)
+    await asyncio.sleep(3 * strays.GRACE)
 
     assert (told, task.done()) == ([], False)
     task.cancel()

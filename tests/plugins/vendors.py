@@ -30,7 +30,8 @@ class Vendor(NamedTuple):
     thoughts. `refusal` is an error body for a status. `overflows` are the ways in which it says that a conversation is too
     long, `broken` an error of its own inside a stream, `limited` one for too many requests there. `lines` says that its
     stream is one of lines and not of events. `refuses` is what the fake says against a request, and `thoughts` what of a
-    model's own reasoning a request's body sends back."""
+    model's own reasoning a request's body sends back. `empty` are pieces of a stream in which nothing is said, `thinking` is
+    one in which the model thinks."""
 
     name: str
     model: str
@@ -44,6 +45,8 @@ class Vendor(NamedTuple):
     limited: bytes
     refuses: Callable[[ChatRequest], Any]
     thoughts: Callable[[Json], list[str]]
+    empty: tuple[bytes, ...]
+    thinking: bytes
     settings: tuple[tuple[str, Any], ...] = ()
     lines: bool = False
 
@@ -103,6 +106,13 @@ OPENAI = Vendor(
     limited=openai_server.refusal("slow down", "rate_limit_exceeded"),
     refuses=_openai_refuses,
     thoughts=lambda _: [],
+    empty=(
+        b'{"choices":[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}],"usage":null}',
+        b'{"choices":[{"index":0,"delta":{"content":"","reasoning_content":"","tool_calls":[]}}]}',
+        b'{"choices":[],"usage":{"prompt_tokens":7}}',
+        b"{}",
+    ),
+    thinking=b'{"choices":[{"index":0,"delta":{"content":null,"reasoning_content":"Well, "}}]}',
 )
 
 # --- OpenAI's responses -----------------------------------------------------------------------------------------------
@@ -135,6 +145,12 @@ RESPONSES = OPENAI._replace(
     limited=_responses_error("slow down", "rate_limit_exceeded"),
     refuses=_responses_refuses,
     thoughts=lambda body: [item["encrypted_content"] for item in body["input"] if item.get("type") == "reasoning"],
+    empty=(
+        b'{"type":"response.in_progress","response":{"status":"in_progress"}}',
+        b'{"type":"response.output_text.delta","output_index":0,"delta":""}',
+        b'{"type":"keepalive"}',
+    ),
+    thinking=b'{"type":"response.reasoning_summary_text.delta","output_index":7,"summary_index":0,"delta":"Well, "}',
     settings=(("api", "responses"),),
 )
 
@@ -169,6 +185,12 @@ ANTHROPIC = Vendor(
     limited=anthropic_server.refusal("Too many requests", "rate_limit_error"),
     refuses=lambda request: anthropic_rules.what_is_wrong(json.loads(anthropic_request.Encoder().body(request))),
     thoughts=lambda body: [b["thinking"] for m in body["messages"] for b in m["content"] if b["type"] == "thinking"],
+    empty=(
+        b'{"type":"ping"}',
+        b'{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":""}}',
+        b'{"type":"message_delta","delta":{},"usage":{"output_tokens":7}}',
+    ),
+    thinking=b'{"type":"content_block_delta","index":0,"delta":{"type":"thinking_delta","thinking":"Well, "}}',
 )
 
 # --- Gemini -----------------------------------------------------------------------------------------------------------
@@ -212,6 +234,11 @@ GEMINI = Vendor(
     limited=gemini_server.quota("26s", "GenerateRequestsPerMinutePerProjectPerModel-FreeTier"),
     refuses=_gemini_refuses,
     thoughts=_gemini_thoughts,
+    empty=(
+        b'{"candidates":[{"content":{"role":"model","parts":[{"text":""}]},"index":0}]}',
+        b'{"usageMetadata":{"promptTokenCount":7}}',
+    ),
+    thinking=b'{"candidates":[{"content":{"role":"model","parts":[{"text":"Well, ","thought":true}]},"index":0}]}',
 )
 
 # --- Ollama -----------------------------------------------------------------------------------------------------------
@@ -254,6 +281,12 @@ OLLAMA = Vendor(
     limited=ollama_server.refusal("you have reached your weekly usage limit"),
     refuses=_ollama_refuses,
     thoughts=lambda body: [message["thinking"] for message in body["messages"] if "thinking" in message],
+    empty=(
+        b'{"model":"m","message":{"role":"assistant","content":""},"done":false}',
+        b'{"model":"m","message":{"role":"assistant","content":"","thinking":"","tool_calls":[]},"done":false}',
+        b"{}",
+    ),
+    thinking=b'{"model":"m","message":{"role":"assistant","content":"","thinking":"Well, "},"done":false}',
     settings=(("context_window", 1_000_000),),
     lines=True,
 )

@@ -12,6 +12,7 @@ from sessions.errors import StorageFailed
 from sessions.journal import Journal, Journals
 from sessions.store import START, Position
 from tests.stories import lines_of, opened, received
+from tests.waiting import deadline
 
 SESSION = "20261121-120000-aaaaaa"
 
@@ -20,6 +21,7 @@ SESSION = "20261121-120000-aaaaaa"
 async def journals_in(home: Path) -> AsyncIterator[Journals]:
     """The journals under `home`, with a committer that runs while the block does."""
     async with Committer() as committer:
+        (home / "sessions").mkdir(parents=True, exist_ok=True)
         yield Journals(home / "sessions", home / "quarantine", committer)
 
 
@@ -33,13 +35,13 @@ class Ear:
         journal.listen(self._on_durable, self._on_failed)
 
     async def until(self, offset: int) -> None:
-        async with asyncio.timeout(10):
+        async with deadline():
             while not self.failures and (not self.durable or self.durable[-1] < offset):
                 self._changed.clear()
                 await self._changed.wait()
 
     async def until_failed(self) -> StorageFailed:
-        async with asyncio.timeout(10):
+        async with deadline():
             while not self.failures:
                 self._changed.clear()
                 await self._changed.wait()

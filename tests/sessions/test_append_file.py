@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -69,3 +70,83 @@ def test_a_line_is_written_once_and_nothing_else_however_long_the_file_is(
         file.sync()
     assert written == [(9 * number, 9) for number in range(200)]
     file.close()
+
+
+def _descriptors() -> int:
+    return len(os.listdir("/dev/fd"))
+
+
+def test_a_file_at_rest_takes_no_descriptor(tmp_path: Path) -> None:
+    before = _descriptors()
+    files = [create_to_append(tmp_path / f"{number}.jsonl") for number in range(5)]
+    assert _descriptors() == before
+    for file in files:
+        file.write(b"one line\n")
+    assert _descriptors() == before + 5
+    for file in files:
+        file.sync()
+    assert _descriptors() == before
+
+
+def test_without_a_descriptor_nothing_is_written_and_nothing_is_lost(
+    file: AppendFile, tmp_path: Path, take_all_descriptors: Callable[[], None]
+) -> None:
+    file.write(b"one line\n")
+    file.sync()
+    take_all_descriptors()
+    with pytest.raises(StorageFailed, match="Too many open files") as caught:
+        file.write(b"another\n")
+    assert not caught.value.fatal
+    assert (tmp_path / "s.jsonl").stat().st_size == 9
+
+
+def test_without_a_descriptor_for_its_folder_a_new_file_is_emptied_again_and_the_storage_goes_on(
+    file: AppendFile, tmp_path: Path, take_all_descriptors: Callable[[], None]
+) -> None:
+    file.write(b"one line\n")
+    take_all_descriptors()
+    with pytest.raises(StorageFailed, match="Too many open files") as caught:
+        file.sync()
+    assert not caught.value.fatal
+    assert (tmp_path / "s.jsonl").stat().st_size == file.durable == file.end == 0
+
+
+def test_a_failed_sync_is_fatal(file: AppendFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    file.write(b"one line\n")
+    monkeypatch.setattr(os, "fdatasync", fail)
+    with pytest.raises(StorageFailed, match="could not be made durable") as caught:
+        file.sync()
+    assert caught.value.fatal
+
+
+def test_a_file_that_is_gone_is_not_written_and_fails_alone(file: AppendFile, tmp_path: Path) -> None:
+    (tmp_path / "s.jsonl").unlink()
+    with pytest.raises(StorageFailed, match=r"s\.jsonl is gone") as caught:
+        file.write(b"one line\n")
+    assert not caught.value.fatal
+
+
+@pytest.mark.parametrize("essential", [True, False])
+def test_a_folder_that_is_gone_fails_the_storage_where_it_is_essential(tmp_path: Path, essential: bool) -> None:
+    folder, away = tmp_path / "sessions", tmp_path / "away"
+    folder.mkdir()
+    file = create_to_append(folder / "s.jsonl", essential=essential)
+    folder.rename(away)
+    with pytest.raises(StorageFailed, match=f"The folder {folder} is gone") as caught:
+        file.write(b"one line\n")
+    assert caught.value.fatal is essential
+    assert (away / "s.jsonl").stat().st_size == 0
+    with pytest.raises(StorageFailed, match=f"The folder {folder} is gone") as caught:
+        create_to_append(folder / "t.jsonl", essential=essential)
+    assert caught.value.fatal is essential
+
+
+def test_a_file_that_another_process_changed_is_not_written(file: AppendFile, tmp_path: Path) -> None:
+    (tmp_path / "s.jsonl").write_bytes(b"one line of somebody else\n")
+    with pytest.raises(StorageFailed, match="changed by another process") as caught:
+        file.write(b"one line\n")
+    assert not caught.value.fatal
+    assert (tmp_path / "s.jsonl").read_bytes() == b"one line of somebody else\n"

@@ -241,12 +241,13 @@ async def test_without_the_journals_nothing_is_removed(tmp_path: Path) -> None:
     assert remove_orphans(attachments, journals, time() - DAY) == 1
 
 
-async def test_a_record_that_cannot_be_read_is_none_and_is_written_anew(tmp_path: Path) -> None:
+@pytest.mark.parametrize("damage", [b"{", b'{"name": "\xff"}'])
+async def test_a_record_that_cannot_be_read_is_none_and_is_written_anew(damage: bytes, tmp_path: Path) -> None:
     attachments = kept(tmp_path)
     sent = await attachments.store(b"x", "anna", claimed="", name="x.txt")
     await attachments.settle("anna", (sent,))
     (record,) = (tmp_path / "attachments" / "owners" / "anna").iterdir()
-    record.write_bytes(b"{")
+    record.write_bytes(damage)
     assert await attachments.find("anna", sent.sha256) is None
     assert await attachments.store(b"x", "anna", claimed="", name="x.txt") == sent
     assert await attachments.find("anna", sent.sha256) == sent

@@ -13,8 +13,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from sessions.acknowledged import acknowledged, forget
 from sessions.catalog import Catalog, SessionRow
 from sessions.errors import StorageFailed
 from sessions.events import SessionClosed, Succession
@@ -214,17 +216,66 @@ async def test_a_session_with_something_left_to_do_is_not_vouched_for(file: Path
         assert not catalog.vouches(session_id(1))
 
 
-async def test_a_journal_that_is_gone_is_forgotten_with_all_that_belonged_to_it(file: Path, folder: Path) -> None:
+@pytest.mark.parametrize("how", ["gone", "cut"])
+async def test_what_is_missing_of_a_journal_is_known_at_every_start_until_it_is_forgotten(
+    file: Path, folder: Path, how: str
+) -> None:
     await filled(file, folder)
-    (folder / f"{session_id(2)}.jsonl").unlink()
+    path = folder / f"{session_id(2)}.jsonl"
+    head = acknowledged(file)[session_id(2)]
+    if how == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
+    for _ in range(2):
+        async with Catalog(file, folder) as catalog:
+            current = catalog.current("owner", "main")
+            assert current is not None
+            assert (current.session, current.head) == (session_id(2), head)
+            assert not catalog.vouches(session_id(2))
+            assert list(catalog.unreadable) == [path]
+        assert acknowledged(file)[session_id(2)] == head
+    forget(file, session_id(2))
+    assert session_id(2) not in acknowledged(file)
     async with Catalog(file, folder) as catalog:
         current = catalog.current("owner", "main")
         assert current is not None
-        assert current.session == session_id(1), "nothing succeeds it any more"
+        assert (current.session, current.head) == ((session_id(1), 6) if how == "gone" else (session_id(2), head - 1))
+        assert catalog.unreadable == {}
+
+
+async def test_what_is_forgotten_of_a_session_leaves_nothing_behind(file: Path, folder: Path) -> None:
+    await filled(file, folder)
+    forget(file, session_id(2))
     async with connect(file, patience=1) as db:
         for table in ("sessions", "checkpoints", "receipts"):
             rows = await db.execute_fetchall(f"SELECT session FROM {table} WHERE session = ?", (session_id(2),))
             assert list(rows) == []
+
+
+async def test_without_a_descriptor_no_message_id_is_taken_for_unknown(
+    file: Path, folder: Path, take_all_descriptors: Callable[[], None]
+) -> None:
+    await filled(file, folder)
+    async with Catalog(file, folder) as catalog:
+        take_all_descriptors()
+        with pytest.raises(StorageFailed, match="Too many open files"):
+            await catalog.receipts("owner", "main")
+        assert catalog.unreadable == {}
+
+
+async def test_without_a_descriptor_the_file_is_not_given_up(
+    file: Path, folder: Path, take_all_descriptors: Callable[[], None]
+) -> None:
+    await filled(file, folder)
+    spare = os.open("/", os.O_RDONLY)
+    take_all_descriptors()
+    with pytest.raises(StorageFailed, match="Too many open files"):
+        await Catalog(file, folder).__aenter__()
+    os.close(spare)  # enough to see that the file is there
+    with pytest.raises(StorageFailed, match="Too many open files"):
+        await Catalog(file, folder).__aenter__()
+    assert not file.with_name("catalog.sqlite.set-aside").exists()
 
 
 async def test_a_torn_tail_hides_no_event_before_it(file: Path, folder: Path) -> None:
@@ -391,6 +442,19 @@ async def test_a_checkpoint_returns_as_it_was_saved(file: Path, folder: Path) ->
         catalog.save_checkpoint(transcript.session, end, transcript)
     async with Catalog(file, folder) as catalog:
         assert await catalog.checkpoint(session_id(1)) == (end, transcript)
+
+
+async def test_a_checkpoint_that_cannot_be_written_costs_neither_the_catalog_nor_what_else_there_is(
+    file: Path, folder: Path
+) -> None:
+    path, transcript, end = write_journal(folder, 1, *messages(1, 3))
+    async with Catalog(file, folder) as catalog:
+        catalog.put(row_of(path, transcript))
+        absurd = msgspec.structs.replace(transcript, bytes=2**70)
+        catalog.save_checkpoint(transcript.session, end, absurd)
+    async with Catalog(file, folder) as catalog:
+        assert catalog.row(session_id(1)) == row_of(path, transcript)
+        assert await catalog.checkpoint(session_id(1)) is None
 
 
 async def test_a_checkpoint_with_any_byte_flipped_is_refused(file: Path, folder: Path) -> None:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sessions.committer import THREADS, Committer
+from sessions.committer import THREADS, UNSYNCED, Committer
 from sessions.errors import StorageFailed
 from sessions.journal import Journals
 from tests.sessions.journal_stories import Ear, journals_in, some_lines
+from tests.waiting import deadline
 
 
 class Slow:
@@ -38,7 +40,7 @@ class Slow:
         self.settled.put_nowait(failure)
 
     async def outcome(self) -> StorageFailed | None:
-        async with asyncio.timeout(10):
+        async with deadline():
             return await self.settled.get()
 
 
@@ -94,6 +96,25 @@ async def test_all_that_waits_is_written_before_any_of_it_is_synced() -> None:
     assert [step.split()[0] for step in steps] == ["write"] * 5 + ["sync"] * 5
 
 
+async def test_however_much_waits_only_a_bounded_part_of_it_is_written_and_not_yet_synced() -> None:
+    steps: list[str] = []
+    async with Committer() as committer:
+        busy = [Slow([], "busy") for _ in range(THREADS)]
+        for commit in busy:
+            committer.submit(commit)
+        await _syncing(*busy)
+        waiting = [quick(steps, str(n)) for n in range(3 * UNSYNCED)]
+        for commit in waiting:
+            committer.submit(commit)
+        busy[0].go_on.set()
+        for commit in waiting:
+            assert await commit.outcome() is None
+        for commit in busy:
+            commit.go_on.set()
+    open_at_once = accumulate(1 if step.startswith("write") else -1 for step in steps)
+    assert max(open_at_once) == UNSYNCED + 1  # one thread works, and holds one itself
+
+
 async def test_after_a_failed_sync_nothing_is_reported_durable_or_written_and_everybody_is_told() -> None:
     steps: list[str] = []
     async with Committer() as committer:
@@ -123,7 +144,8 @@ async def test_a_mistake_of_our_own_in_a_commit_is_fatal_and_not_silent() -> Non
         commit = Slow([], "mistaken", _make_a_mistake)
         commit.go_on.set()
         committer.submit(commit)
-        assert "ZeroDivisionError" in str(await committer.failure)
+        assert "ZeroDivisionError" in str(await commit.outcome())
+        assert committer.failure.done()
 
 
 async def test_a_listener_that_fails_keeps_nobody_from_a_report(tmp_path: Path) -> None:
@@ -134,6 +156,7 @@ async def test_a_listener_that_fails_keeps_nobody_from_a_report(tmp_path: Path) 
         raise ZeroDivisionError
 
     async with Committer() as committer:
+        (tmp_path / "sessions").mkdir(exist_ok=True)
         journals = Journals(tmp_path / "sessions", tmp_path / "quarantine", committer)
         for name in ("one", "two", "three"):
             (await journals.create(name)).listen(fail, fail)
@@ -146,6 +169,7 @@ async def test_a_listener_that_fails_keeps_nobody_from_a_report(tmp_path: Path) 
 async def test_the_end_finishes_what_is_under_way_and_refuses_the_rest(tmp_path: Path) -> None:
     (line,) = some_lines(1)
     async with Committer() as committer:
+        (tmp_path / "sessions").mkdir(exist_ok=True)
         journals = Journals(tmp_path / "sessions", tmp_path / "quarantine", committer)
         busy, idle = await journals.create("busy"), await journals.create("idle")
         ears = Ear(busy), Ear(idle)

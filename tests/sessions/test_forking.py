@@ -6,6 +6,7 @@ import os
 from datetime import UTC, datetime
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from sessions.attachments import Attachments
@@ -14,6 +15,7 @@ from sessions.catalog import Catalog
 from sessions.errors import JournalDamaged, StorageFailed, UnknownSession
 from sessions.events import (
     CompactionBegan,
+    MemoryFlushed,
     MessageReceived,
     ModelReplied,
     SessionClosed,
@@ -23,7 +25,7 @@ from sessions.events import (
 )
 from sessions.folding import project
 from sessions.forking import CannotFork, Fork, fork
-from sessions.messages import Attachment, Usage
+from sessions.messages import Attachment, Usage, UserMessage
 from sessions.orphans import remove_orphans
 from sessions.survey import survey
 from sessions.verifying import verify_journal
@@ -127,6 +129,54 @@ def test_what_is_not_done_yet_is_left_out(parent: Path) -> None:
     began = CompactionBegan(compaction=1, trigger="command", keep_from=5, tokens_before=9)
     path, _, _ = write_journal(parent.parent, 2, *turn(1, 2), began)
     assert fork(path, session_id(9), "b", NOW).parent_seq == 4
+
+
+def queued(folder: Path) -> Path:
+    """Ten events: a turn, then one during which a further message came, which the last turn took."""
+    events = [*turn(1, 2), received("text 2", "m2"), taking(5), received("text 3", "m3"), ENDED, taking(7), ENDED]
+    return write_journal(folder, 1, *events)[0]
+
+
+def taking(*seqs: int) -> TurnStarted:
+    return TurnStarted(takes=seqs, provider="p", model="m", window=None, reserve=0)
+
+
+@pytest.mark.parametrize("exactly", [True, False])
+def test_a_message_that_waited_during_a_turn_stays_with_the_parent_and_the_turn_is_kept(
+    tmp_path: Path, exactly: bool
+) -> None:
+    parent = queued(tmp_path / "sessions")
+    made = fork(parent, NEW, "main-fork", NOW, at=8, exactly=exactly)
+    assert made.parent_seq == 8
+    copied = lines(parent.with_name(f"{NEW}.jsonl"))
+    assert copied[:-1] == lines(parent)[:8]
+    assert decode(copied[-1]).event == SessionForked(
+        session=NEW, key="main-fork", parent=parent.stem, parent_seq=8, left=(7,)
+    )
+    folded = project(copied)
+    assert folded.waiting == ()
+    assert folded.finished
+    assert [message.text for message in folded.messages if isinstance(message, UserMessage)] == ["text 1", "text 2"]
+
+
+def test_a_message_that_waits_for_its_first_turn_is_not_even_copied(tmp_path: Path) -> None:
+    parent = queued(tmp_path / "sessions")
+    with pytest.raises(CannotFork, match="the last place before is 4"):
+        fork(parent, NEW, "main-fork", NOW, at=5)
+    assert fork(parent, NEW, "main-fork", NOW, at=5, exactly=False).parent_seq == 4
+
+
+def test_what_the_parent_still_has_to_deliver_or_to_note_keeps_no_turn_out_of_a_fork(tmp_path: Path) -> None:
+    asked = msgspec.structs.replace(received("text 1", "m1"), channel="lines", reply_to="kitchen")
+    said = ModelReplied(reply=0, model="m", text="Yes.", calls=(), stop="end", usage=None)
+    flushed = MemoryFlushed(
+        compaction=1, outcome="written", covers_to=4, path="memory/2026-11-22.md", text="Tea.", digest="d", model="m"
+    )
+    parent = write_journal(tmp_path / "sessions", 1, asked, taking(2), said, flushed, ENDED)[0]
+    assert project(lines(parent)).owed
+    assert project(lines(parent)).cycle.owed
+    assert fork(parent, NEW, "main-fork", NOW, at=6).parent_seq == 6
+    assert project(lines(parent.with_name(f"{NEW}.jsonl"))).finished
 
 
 def test_a_torn_tail_is_not_copied_and_a_session_that_was_closed_goes_on(parent: Path) -> None:

@@ -231,6 +231,7 @@ async def test_a_sync_that_fails_while_opening_ends_the_storage(tmp_path: Path, 
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     async with Committer() as committer:
+        (tmp_path / "sessions").mkdir(exist_ok=True)
         journals = Journals(tmp_path / "sessions", tmp_path / "quarantine", committer)
         other = await journals.create("other")
         ear = Ear(other)
@@ -241,3 +242,19 @@ async def test_a_sync_that_fails_while_opening_ends_the_storage(tmp_path: Path, 
         assert caught.value.fatal
         with pytest.raises(StorageFailed):
             await journals.create("another")
+
+
+async def test_a_journal_that_is_missing_is_reported_and_with_its_whole_folder_the_storage_has_failed(
+    tmp_path: Path,
+) -> None:
+    async with Committer() as committer:
+        folder = tmp_path / "sessions"
+        folder.mkdir()
+        journals = Journals(folder, tmp_path / "quarantine", committer)
+        damage = await journals.missing(SESSION)
+        assert str(damage).startswith(f"{SESSION}.jsonl: it is gone")
+        assert [path.name for path in (tmp_path / "quarantine").iterdir()] == [f"{SESSION}-line-0.damage"]
+        folder.rename(tmp_path / "moved")
+        with pytest.raises(StorageFailed, match="was deleted or moved") as caught:
+            await journals.missing(SESSION)
+        assert committer.failure.result() is caught.value

@@ -1,7 +1,7 @@
 // The announcer: says an answer while it is written, sentence by sentence, to those who listen instead of reading.
 
 const END = /[.!?。！？…](?=\s|$)|\n+/g;
-const MARKS = /[*_`#>|~]+|!?\[|\]\([^)]*\)/g;
+const MARKS = /[*_`#>|~]+|!?\[|\]\([^()]*(?:\([^()]*\)[^()]*)?\)/g;
 const LONGEST = 400; // characters that are said at once
 
 export class Announcer {

@@ -48,9 +48,9 @@ class App {
     this.socket.on("expelled", () => this.expelled());
     this.leave = null;
     this.sheets = new Map();
-    this.out = new BroadcastChannel("exuvia");
-    this.out.onmessage = () => location.reload();
-    addEventListener("hashchange", () => this.shell && this.show());
+    this.tabs = new BroadcastChannel("exuvia"); // says who is signed in now, "" for nobody: the cookie is that of every tab
+    this.tabs.onmessage = ({ data }) => data !== (this.shell ? this.person.id : "") && location.reload();
+    addEventListener("hashchange", () => this.shell && this.turn());
   }
 
   async begin() {
@@ -58,12 +58,31 @@ class App {
     let reason = "";
     let session = null;
     try {
-      session = link ? await this.api.post("/api/sign-in", { link }) : await this.known();
+      session = link ? this.signedIn(await this.api.post("/api/sign-in", { link })) : await this.known();
     } catch (error) {
       reason = error.message;
       session = link ? await this.known() : null;
     }
-    await this.enter(session ?? (await signIn(this.place, this.api, reason)));
+    await this.enter(session ?? this.signedIn(await signIn(this.place, this.api, reason)));
+  }
+
+  /** The address changed: another page, or a link that signs its person in, here and in every tab. */
+  async turn() {
+    const link = linkInAddress();
+    if (!link) return this.show();
+    try {
+      const { person } = this.signedIn(await this.api.post("/api/sign-in", { link }));
+      if (person.id !== this.person.id) return location.reload();
+    } catch (error) {
+      this.notice(error.message);
+    }
+    this.show();
+  }
+
+  /** Tell the other tabs of a session that has just begun. */
+  signedIn(session) {
+    this.tabs.postMessage(session.person.id);
+    return session;
   }
 
   /** Who is signed in; null if nobody. */
@@ -81,17 +100,18 @@ class App {
   }
 
   /** The browser is signed in no more: the form comes in the place of everything, and what was typed is kept. */
-  async expelled() {
+  async expelled(reason = "You were signed out.") {
     if (!this.shell) return;
     this.depart();
     this.socket.close();
     this.shell = null;
-    await this.enter(await signIn(this.place, this.api, "You were signed out."));
+    await this.enter(this.signedIn(await signIn(this.place, this.api, reason)));
   }
 
   async signOut() {
-    await this.api.post("/api/sign-out").catch(() => {});
-    this.out.postMessage("signed out");
+    const refused = await this.api.post("/api/sign-out").then(() => null, (error) => (error.status ? error : null));
+    this.tabs.postMessage("");
+    if (refused) return this.expelled(refused.message);
     location.replace("/");
     location.reload();
   }

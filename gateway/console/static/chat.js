@@ -2,8 +2,9 @@
 //
 //   conversation   follows a key of the gateway: reads, sends, comes back after breaks
 //   transcript     folds its events into entries; timeline draws them
-//   markdown, code, long_text   texts as elements
+//   markdown, verbatim, code, long_text   texts as elements
 //   composer       the place to write; announcer says answers to those who listen
+//   welcome        what stands there before anything is said
 import { Announcer } from "./announcer.js";
 import { Composer } from "./composer.js";
 import { Conversation, Unsent } from "./conversation.js";
@@ -11,6 +12,7 @@ import { askLine } from "./dialogs.js";
 import { h } from "./elements.js";
 import { icon } from "./icons.js";
 import { Timeline } from "./timeline.js";
+import { welcome } from "./welcome.js";
 
 const FRESH = "~"; // no key: a session that has none yet
 const LONGEST_KEY = 40;
@@ -25,12 +27,12 @@ export function mount(element, app, route) {
 function mountFresh(element, app) {
   app.head("New session");
   const composer = new Composer(app, FRESH, { stop() {}, send });
-  element.append(welcome(), composer.element);
+  element.append(welcome(app), composer.element);
   composer.focus();
 
   function send(text, attachments) {
     const key = keyFor(text);
-    new Unsent(key).add(text, attachments);
+    new Unsent(key).add(app.socket, text, attachments);
     app.go(`#/chat/${encodeURIComponent(key)}`);
   }
 }
@@ -39,22 +41,22 @@ function mountKey(element, app, key) {
   const conversation = new Conversation(app, key);
   const composer = new Composer(app, key, {
     send: (text, attachments) => {
-      timeline.atEnd = true;
       conversation.send(text, attachments);
+      timeline.toEnd();
     },
     stop: () => conversation.stop(),
   });
-  const timeline = new Timeline(conversation, actsOf(app, conversation));
+  const timeline = new Timeline(conversation, actsOf(app, conversation, composer));
   const announcer = new Announcer((sentence) => app.announce(sentence));
-  const empty = welcome();
+  let empty = null;
   element.append(timeline.element, timeline.newest, composer.element);
   dropInto(element, composer);
 
   const draw = () => {
     timeline.draw();
     composer.running(conversation.running);
-    if (conversation.absent && !conversation.entries().length) timeline.element.before(empty);
-    else empty.remove();
+    if (conversation.absent && !conversation.entries().length) timeline.element.before((empty ??= welcome(app)));
+    else empty?.remove();
     head();
   };
   const head = () => app.head(conversation.title || key, ...(conversation.current ? tools(app, conversation) : []));
@@ -70,13 +72,20 @@ function mountKey(element, app, key) {
   conversation.addEventListener("earlier", () => timeline.drawEarlier());
   conversation.addEventListener("fault", ({ detail }) => app.notice(detail));
   conversation.addEventListener("refused", ({ detail }) => {
-    app.notice(detail.sentence);
     composer.insert(detail.text, detail.attachments);
+    composer.refuse(detail.sentence);
   });
+  const pressed = (event) => {
+    if (event.key !== "Escape" || event.defaultPrevented || event.isComposing || !conversation.running) return;
+    if (document.querySelector("dialog[open]") || event.target.matches("input, select")) return;
+    event.preventDefault();
+    conversation.stop();
+  };
+  document.addEventListener("keydown", pressed);
   draw();
-  const message = carried.get(key);
+  const messages = carried.get(key) ?? [];
   carried.delete(key);
-  if (message) composer.insert(message.text, message.attachments);
+  if (messages.length) composer.insert(messages.map(({ text }) => text).join("\n\n"), messages.flatMap(({ attachments }) => attachments));
   if (matchMedia("(pointer: fine)").matches) composer.focus();
 
   function announce(event) {
@@ -86,18 +95,14 @@ function mountKey(element, app, key) {
   }
 
   return () => {
+    document.removeEventListener("keydown", pressed);
     conversation.close();
     timeline.close();
   };
 }
 
-function welcome() {
-  return h("div", { class: "empty hello" }, h("h2", {}, "What shall we talk about?"),
-    h("p", {}, "Everything that is said here is kept, on this gateway alone."));
-}
-
 /** What a person may do with an entry. Nothing that was said is changed: a fork goes on beside it. */
-function actsOf(app, conversation) {
+function actsOf(app, conversation, composer) {
   const forked = (act) => async (entry) => {
     try {
       await act(entry);
@@ -108,17 +113,23 @@ function actsOf(app, conversation) {
   const go = (key) => app.go(`#/chat/${encodeURIComponent(key)}`);
   return {
     edit: forked(async (entry) => {
-      const key = await conversation.fork(entry.session, entry.seq - 1);
-      carried.set(key, entry);
+      const { seq, messages } = conversation.of(entry.session).before(entry);
+      const key = await conversation.fork(entry.session, seq);
+      carried.set(key, messages);
       go(key);
     }),
     again: forked(async (entry) => {
-      const messages = conversation.of(entry.session).takenBy(entry.turn);
-      if (!messages.length) throw new Error("The message of this answer is further up; load it first.");
-      const key = await conversation.fork(entry.session, Math.min(...messages.map(({ seq }) => seq)) - 1);
+      const { seq, messages } = conversation.of(entry.session).before(entry);
+      const key = await conversation.fork(entry.session, seq);
       const unsent = new Unsent(key);
-      for (const { text, attachments } of messages) unsent.add(text, attachments);
+      for (const { text, attachments } of messages) unsent.add(app.socket, text, attachments);
       go(key);
+    }),
+    retry: forked(async (entry) => {
+      const messages = conversation.of(entry.session).takenBy(entry.turn);
+      if (!messages.length) throw new Error("The message of this turn stands further up; scroll there first.");
+      conversation.send(messages.map(({ text }) => text).filter(Boolean).join("\n\n"), messages.flatMap(({ attachments }) => attachments));
+      composer.settle();
     }),
     fork: forked(async (entry) => go(await conversation.fork(entry.session, conversation.of(entry.session).ends.get(entry.turn) ?? entry.seq))),
   };
@@ -157,7 +168,7 @@ function dropInto(element, composer) {
 
 /** A key that tells what a session began with, where its letters allow it: "plan-the-garden-x7f2". */
 function keyFor(text) {
-  const plain = text.normalize("NFKD").replace(/\p{M}/gu, "").toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-+|-+$/g, "");
+  const plain = text.slice(0, 10 * LONGEST_KEY).normalize("NFKD").replace(/\p{M}/gu, "").toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-|-$/g, "");
   const words = plain.slice(0, LONGEST_KEY).replace(/-[^-]*$/, (cut) => (plain.length > LONGEST_KEY ? "" : cut));
   const mark = Array.from(crypto.getRandomValues(new Uint8Array(4)), (byte) => (byte % 36).toString(36)).join("");
   return `${words || `chat-${new Date().toISOString().slice(0, 10)}`}-${mark}`;

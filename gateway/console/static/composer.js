@@ -5,7 +5,7 @@ import { icon } from "./icons.js";
 const COARSE = matchMedia("(pointer: coarse)");
 
 export class Composer {
-  /** `send(text, attachments)` and `stop()` are what its buttons do. */
+  /** `send(text, attachments)` and `stop()` are what its buttons do; where `send` throws, what is written stays. */
   constructor(app, key, { send, stop }) {
     this.app = app;
     this.place = `exuvia.draft.${key}`;
@@ -18,24 +18,34 @@ export class Composer {
       on: { input: () => this.changed(), keydown: (event) => this.pressed(event), paste: (event) => this.pasted(event),
         blur: () => setTimeout(() => this.commands.show(""), 150) } });
     this.picker = h("input", { type: "file", multiple: true, hidden: true, "aria-label": "Files", tabIndex: -1,
-      on: { change: () => this.attach([...this.picker.files]) } });
+      on: { change: () => this.attach([...this.picker.files]), cancel: () => this.settle() } });
     this.attachButton = button("attach", "Attach files", () => this.picker.click());
-    this.stopButton = button("stop", "Stop", stop);
+    this.stopButton = button("stop", "Stop (Escape)", () => {
+      stop();
+      this.settle();
+    });
     this.sendButton = button("send", "Send", () => this.submit());
     this.stopButton.classList.add("stop");
     this.sendButton.classList.add("send");
     this.stopButton.hidden = true;
+    this.fault = h("p", { class: "fault small", role: "alert" });
     this.element = h("form", { class: "composer", on: { submit: (event) => { event.preventDefault(); this.submit(); } } },
       this.commands.element,
       h("div", { class: "box", on: { click: (event) => event.target === event.currentTarget && this.area.focus() } },
         this.chips, this.area,
-        h("div", { class: "tools" }, this.attachButton, this.picker, this.stopButton, this.sendButton)));
+        h("div", { class: "tools" }, this.attachButton, this.picker, this.stopButton, this.sendButton)),
+      this.fault);
     requestAnimationFrame(() => this.fit());
     this.enable();
   }
 
   focus() {
     this.area.focus();
+  }
+
+  /** Give the focus back to the place to write, except where that would open a keyboard on the screen. */
+  settle() {
+    if (!COARSE.matches) this.area.focus();
   }
 
   running(runs) {
@@ -51,9 +61,14 @@ export class Composer {
     this.area.focus();
   }
 
+  /** Say why what stands here was not sent, until it is changed. */
+  refuse(sentence) {
+    this.fault.textContent = sentence;
+  }
+
   changed() {
-    if (this.area.value) localStorage.setItem(this.place, this.area.value);
-    else localStorage.removeItem(this.place);
+    this.fault.textContent = "";
+    keep(this.place, this.area.value);
     this.commands.show(this.area.value);
     this.fit();
     this.enable();
@@ -64,8 +79,12 @@ export class Composer {
     this.area.style.height = `${this.area.scrollHeight}px`;
   }
 
+  get ready() {
+    return Boolean(this.area.value.trim() || this.files.length);
+  }
+
   enable() {
-    this.sendButton.disabled = !this.area.value.trim() && !this.files.length;
+    this.sendButton.disabled = !this.ready;
   }
 
   pressed(event) {
@@ -92,18 +111,18 @@ export class Composer {
 
   /** Send what stands here, once its files are on the gateway. */
   async submit() {
-    const text = this.area.value.trim();
-    if ((!text && !this.files.length) || this.sending) return;
+    if (this.sending || !this.ready) return;
     this.sending = true;
     try {
-      const sent = await Promise.all(this.files.map((file) => file.sent));
+      const sent = await Promise.all(this.files.map((file) => file.sent)).catch(() => null);
+      if (sent === null) return; // the chip of the file says what is wrong; the message waits until it is removed
+      this.send(this.area.value.trim(), sent);
       this.files = [];
       this.area.value = "";
       this.drawChips();
       this.changed();
-      this.send(text, sent);
-    } catch {
-      // The chip of the file says what is wrong; the message waits until it is removed.
+    } catch (error) {
+      this.refuse(error.message);
     } finally {
       this.sending = false;
     }
@@ -129,6 +148,7 @@ export class Composer {
     this.picker.value = "";
     this.drawChips();
     this.enable();
+    this.settle();
   }
 
   drawChips() {
@@ -187,7 +207,7 @@ class Commands {
   /** Complete what is typed; a whole command without an argument is sent by Enter, as it stands. */
   take(key) {
     const chosen = this.found[this.at];
-    if (key === "Enter" && this.found.length === 1 && this.typedWhole(chosen)) {
+    if (key === "Enter" && this.typedWhole(chosen)) {
       this.show("");
       return false;
     }
@@ -207,6 +227,16 @@ class Commands {
         on: { mousedown: (event) => { event.preventDefault(); this.at = at; this.take("Tab"); } } },
         h("code", {}, command.usage), h("span", { class: "faint" }, command.summary.replaceAll("`", "")))));
     this.element.querySelector('[aria-selected="true"]')?.scrollIntoView({ block: "nearest" });
+  }
+}
+
+/** Keep what is written in this browser, as far as it has room. */
+function keep(place, text) {
+  try {
+    if (text) localStorage.setItem(place, text);
+    else localStorage.removeItem(place);
+  } catch {
+    localStorage.removeItem(place); // an older text must not come back in the place of this one
   }
 }
 

@@ -8,6 +8,7 @@ const PAGE = 100;
 const OLDER = 500;
 const LOOK = 2000; // milliseconds, between looks for a session that is not there yet
 const AGAIN = 1500; // milliseconds, where the gateway does not say
+const TOO_LONG = "This message is too long for the gateway. Shorten it, or attach it as a file.";
 
 /** Dispatches `change` (entries came or changed), `piece` (the entry that is being written grew, as `detail`), `earlier` (a
  * page was put before the others), `settings` `refused` (a message that is not sent, and its
@@ -23,11 +24,13 @@ export class Conversation extends EventTarget {
     this.absent = false; // whether the gateway says that there is no such session
     this.unsent = new Unsent(key);
     this.loading = null;
+    this.paused = null; // while the provider takes no request: turn, until (milliseconds), reason
     const mine = (act) => (frame) => frame.session === key && act(frame);
     this.ends = [
       app.socket.on("welcome", () => this.resume()),
       app.socket.on("event", mine((frame) => this.take(frame))),
       app.socket.on("delta", mine((frame) => this.piece(frame))),
+      app.socket.on("paused", mine((frame) => this.pause(frame))),
       app.socket.on("settings", mine((frame) => this.told(frame))),
       app.socket.on("accepted", mine((frame) => this.accepted(frame))),
       app.socket.on("error", (frame) => this.refused(frame)),
@@ -69,10 +72,17 @@ export class Conversation extends EventTarget {
       if (error.code === "closed") return;
       this.absent = error.code === "unknown_session" && !this.current;
       if (!this.absent) this.tell("fault", error.message);
+      if (error.code === "storage_failed") this.resumeLater();
       else this.looking = setTimeout(() => this.current || this.look(), LOOK); // another program may begin it
     }
     this.tell("change");
     for (const message of this.unsent.messages) this.post(message);
+  }
+
+  /** The log could not be read just now. */
+  resumeLater() {
+    clearTimeout(this.looking);
+    this.looking = setTimeout(() => this.resume(), AGAIN);
   }
 
   /** Whether the session is there by now. */
@@ -129,11 +139,18 @@ export class Conversation extends EventTarget {
   take({ session_id, event }) {
     const transcript = this.of(session_id);
     if (!transcript.add(event)) return;
+    if (event.turn === this.paused?.turn) this.paused = null;
     if (event.kind === "message_received") this.unsent.remove(event.id);
     this.tell("change", event);
   }
 
+  pause({ turn, seconds, reason }) {
+    this.paused = { turn, until: Date.now() + 1000 * seconds, reason };
+    this.tell("change");
+  }
+
   piece(frame) {
+    this.paused = null;
     const transcript = this.of(frame.session_id);
     const known = transcript.entries.size;
     transcript.piece(frame);
@@ -161,9 +178,9 @@ export class Conversation extends EventTarget {
 
   // --- writing ---------------------------------------------------------------------------------------------------------
 
-  /** Send a message; it is kept until the gateway has it. */
+  /** Send a message; it is kept until the gateway has it. Throws an Error with a sentence, and then nothing was sent. */
   send(text, attachments = []) {
-    const message = this.unsent.add(text, attachments);
+    const message = this.unsent.add(this.app.socket, text, attachments);
     this.tell("change");
     this.post(message);
   }
@@ -173,9 +190,10 @@ export class Conversation extends EventTarget {
     this.app.socket.say({ type: "cancel", session: this.key });
   }
 
-  post({ id, text, attachments }) {
-    const sent = attachments.map(({ sha256, name }) => ({ sha256, name: name ?? "" }));
-    this.app.socket.say({ type: "send", id, session: this.key, text, attachments: sent });
+  post(message) {
+    const frame = frameOf(this.key, message);
+    if (this.app.socket.takes(frame)) this.app.socket.say(frame);
+    else this.giveBack(message, TOO_LONG); // kept by a page that did not look
   }
 
   accepted({ id }) {
@@ -185,15 +203,19 @@ export class Conversation extends EventTarget {
 
   refused(frame) {
     const message = this.unsent.find(frame.id);
+    if (frame.id === undefined && frame.session === this.key) this.resumeLater(); // the subscription ended
     if (!message) return;
     if (frame.code === "busy") {
       clearTimeout(this.timer);
       this.timer = setTimeout(() => this.resend(), (frame.retry_after ?? 0) * 1000 || AGAIN);
-    } else {
-      this.unsent.remove(message.id);
-      this.tell("refused", { ...message, sentence: frame.message });
-    }
+    } else this.giveBack(message, frame.code === "too_large" ? TOO_LONG : frame.message);
     this.tell("change");
+  }
+
+  /** A message that will not be taken is no longer on its way: it is the composer's again. */
+  giveBack(message, sentence) {
+    this.unsent.remove(message.id);
+    this.tell("refused", { ...message, sentence });
   }
 
   resend() {
@@ -205,17 +227,30 @@ export class Conversation extends EventTarget {
   }
 }
 
+function frameOf(key, { id, text, attachments }) {
+  const sent = attachments.map(({ sha256, name }) => ({ sha256, name: name ?? "" }));
+  return { type: "send", id, session: key, text, attachments: sent };
+}
+
 /** What is on its way to a key, in this browser's storage. */
 export class Unsent {
   constructor(key) {
+    this.key = key;
     this.place = `exuvia.unsent.${key}`;
     this.messages = read(this.place);
   }
 
-  add(text, attachments) {
+  /** Put a message on its way. Throws an Error with a sentence where the gateway would not take it, or nothing can keep it. */
+  add(socket, text, attachments) {
     const message = { id: newId(), text, attachments, at: new Date().toISOString() };
+    if (!socket.takes(frameOf(this.key, message))) throw new Error(TOO_LONG);
     this.messages.push(message);
-    this.keep();
+    try {
+      this.keep();
+    } catch {
+      this.messages.pop();
+      throw new Error("This browser has no room left to keep a message until it is sent. Wait until others are sent, or shorten this one.");
+    }
     return message;
   }
 

@@ -3,8 +3,9 @@
 import { h } from "./elements.js";
 import { LongText, isLong } from "./long_text.js";
 import MarkdownIt from "./vendor/markdown-it.js";
+import { verbatim } from "./verbatim.js";
 
-const parser = new MarkdownIt({ html: false, linkify: true });
+const parser = new MarkdownIt({ html: false, linkify: true }).use(verbatim);
 const TAGS = new Set(["p", "ul", "ol", "li", "blockquote", "table", "thead", "tbody", "tr", "th", "td", "em", "strong", "s"]);
 const WEB = /^(https?:|mailto:)/i;
 
@@ -47,9 +48,7 @@ export class Markdown {
 
 /** The parts of a text that stand beside one another: of each its source and tokens. */
 function blocks(text) {
-  const environment = {};
-  const tokens = parser.parse(text, environment);
-  const references = Object.keys(environment.references ?? {}).join("\n");
+  const tokens = parser.parse(text, {});
   const lines = text.split("\n");
   const found = [];
   let part = [];
@@ -57,8 +56,7 @@ function blocks(text) {
     part.push(token);
     if (token.level === 0 && token.nesting !== 1) {
       const [first, end] = part[0].map ?? [0, lines.length];
-      // A link may be defined anywhere in the text, so what is defined belongs to each part.
-      found.push({ source: `${references}\n${lines.slice(first, end).join("\n")}`, tokens: part });
+      found.push({ source: lines.slice(first, end).join("\n"), tokens: part });
       part = [];
     }
   }
@@ -112,6 +110,10 @@ function leaf(token) {
     case "fence":
     case "code_block":
       return code(token.content.replace(/\n$/, ""), token.info.trim().split(/\s+/)[0]);
+    case "formula":
+      return h("span", { class: "formula" }, token.content);
+    case "formula_block":
+      return h("div", { class: "formula" }, token.content);
     case "image":
       return picture(token);
     case "hardbreak":

@@ -5,15 +5,12 @@ import { FactsView } from "./memory_facts.js";
 import { NotesView } from "./memory_notes.js";
 import { SearchView } from "./memory_search.js";
 
-const OWNER = "owner";
-
 /** Show the memory in an element; returns what takes the page down again. */
 export async function mount(element, app) {
   await app.styles("memory.css");
-  const isOwner = app.person.id === OWNER;
   const tabs = [
     ["search", "Search", (go) => new SearchView(app.api, (path, first, last) => go("notes", path, first, last))],
-    ...(isOwner ? [["notes", "Notes", () => new NotesView(app.api)]] : []),
+    ["notes", "Notes", () => new NotesView(app.api)],
     ["facts", "Facts", () => new FactsView(app.api)],
   ];
   return new MemoryPage(element, tabs).mounted();

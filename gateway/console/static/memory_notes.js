@@ -109,7 +109,7 @@ export class NotesView {
         "header",
         {},
         h("h2", { tabIndex: -1 }, path),
-        editable ? button("Edit", () => this.edit(text, this.note.digest)) : h("p", {}, "It is not UTF-8 text, and not edited here."),
+        editable ? button("Edit", () => this.edit(text, this.note.digest)) : h("p", {}, "It is not edited here: it is the owner's to change, or not UTF-8 text."),
       ),
       lines,
       text.trim() ? prose("rendered", text) : h("p", { class: "rendered nothing" }, "It is empty."),

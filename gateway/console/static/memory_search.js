@@ -64,7 +64,7 @@ export class SearchView {
   }
 
   hit(hit, best) {
-    const place = hit.editable
+    const place = hit.source === "notes"
       ? button(hit.citation, () => this.open(hit.path, hit.first, hit.last), { class: "citation" })
       : h("span", { class: "citation" }, hit.citation);
     return h(

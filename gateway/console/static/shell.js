@@ -22,6 +22,7 @@ export class Shell {
     this.actions = h("div", { class: "actions" });
     this.page = h("main", { id: "page" });
     this.state = h("span", { class: "state", role: "status" });
+    this.connection = h("span", { class: "state connection", role: "img" }); // where the side is hidden
     this.menu = h("button", { class: "quiet menu", type: "button", "aria-label": "Places and sessions", "aria-expanded": "false",
       "aria-controls": "side", on: { click: () => this.open(!this.isOpen) } }, icon("menu"));
     this.side = h("div", { id: "side", class: "side" },
@@ -34,9 +35,13 @@ export class Shell {
       h("a", { class: "skip", href: "#page", on: { click: (event) => this.skip(event) } }, "To the page"),
       this.side, this.veil,
       h("div", { class: "front" },
-        h("header", { class: "bar" }, this.menu, this.title, this.actions),
+        h("header", { class: "bar" }, this.menu, this.title, this.connection, this.actions),
         this.page));
-    this.element.addEventListener("keydown", (event) => event.key === "Escape" && this.open(false));
+    this.element.addEventListener("keydown", (event) => {
+      if (event.key !== "Escape" || !this.isOpen) return;
+      event.preventDefault();
+      this.open(false);
+    });
     app.socket.on("state", (state) => this.tell(state));
     this.tell(app.socket.state);
   }
@@ -83,6 +88,10 @@ export class Shell {
   tell(state) {
     this.state.dataset.state = state;
     this.state.textContent = STATES[state];
+    this.connection.dataset.state = state;
+    this.connection.title = STATES[state];
+    this.connection.setAttribute("aria-label", STATES[state]);
+    this.connection.textContent = state === "open" ? "" : STATES[state];
   }
 
   foot() {

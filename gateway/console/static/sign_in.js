@@ -9,7 +9,8 @@ export function linkInAddress() {
   return found[1];
 }
 
-/** Show the form; `reason` is a sentence that stands above it. Resolves once somebody is signed in. */
+/** Show the form; `reason` is a sentence that stands above it. Resolves once somebody is signed in, by the form or by a link that
+ * is put into the address meanwhile. */
 export function signIn(place, api, reason = "") {
   return new Promise((resolve) => {
     const token = h("input", {
@@ -33,12 +34,24 @@ export function signIn(place, api, reason = "") {
     place.replaceChildren(h("main", { class: "lone" }, form));
     token.focus();
 
-    async function submit(event) {
+    addEventListener("hashchange", linked);
+
+    function submit(event) {
       event.preventDefault();
+      enter({ token: token.value });
+    }
+
+    function linked() {
+      const link = linkInAddress();
+      if (link) enter({ link });
+    }
+
+    async function enter(shown) {
       button.disabled = true;
       fault.textContent = "";
       try {
-        resolve(await api.post("/api/sign-in", { token: token.value }));
+        resolve(await api.post("/api/sign-in", shown));
+        removeEventListener("hashchange", linked);
       } catch (error) {
         fault.textContent = error.status ? error.message : "The gateway cannot be reached.";
         token.select();

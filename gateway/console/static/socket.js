@@ -60,6 +60,13 @@ export class Socket extends EventTarget {
     return true;
   }
 
+  /** Whether a frame is as short as the gateway wants it; a far longer one would end the connection. */
+  takes(frame) {
+    const text = JSON.stringify(frame);
+    const limit = this.welcome?.limits.frame ?? Infinity;
+    return 3 * text.length <= limit || new TextEncoder().encode(text).length <= limit;
+  }
+
   /** Send a frame under an id of its own and wait for its answer. Throws FrameError. */
   ask(frame) {
     const id = `q${++this.numbers}`;

@@ -12,7 +12,7 @@ const AHEAD = "1500px"; // how far above the window earlier pages are asked for
 const PICTURES = /^image\/(png|jpeg|gif|webp)$/;
 
 export class Timeline {
-  /** `acts` are what a person may do with an entry: `edit(entry)`, `again(entry)`, `fork(entry)`. */
+  /** `acts` are what a person may do with an entry: `edit(entry)`, `again(entry)`, `fork(entry)`, `retry(entry)`. */
   constructor(conversation, acts) {
     this.conversation = conversation;
     this.acts = acts;
@@ -36,6 +36,7 @@ export class Timeline {
   }
 
   close() {
+    clearTimeout(this.ticking);
     this.watcher.disconnect();
     this.resizes.disconnect();
   }
@@ -120,7 +121,17 @@ export class Timeline {
     const last = entries.findLast((entry) => entry.kind === "assistant");
     const call = last?.calls.find(({ state }) => state === "running" || state === "asked");
     this.doing.hidden = !this.conversation.running || Boolean(last?.live && last.text);
-    this.doing.lastChild.textContent = call ? `Using ${call.tool}…` : "Thinking…";
+    this.doing.lastChild.textContent = this.pause() || (call ? `Using ${call.tool}…` : "Thinking…");
+  }
+
+  /** What is waited for, counted down; "" where nothing is. */
+  pause() {
+    clearTimeout(this.ticking);
+    const { paused, running } = this.conversation;
+    if (!paused || !running) return "";
+    const seconds = Math.max(0, Math.ceil((paused.until - Date.now()) / 1000));
+    if (seconds) this.ticking = setTimeout(() => this.tellDoing(this.conversation.entries()), 1000);
+    return `The provider takes no request now (${paused.reason}). It is asked again${seconds ? ` in ${seconds} s` : ""}…`;
   }
 
   // --- moving ----------------------------------------------------------------------------------------------------------
@@ -252,9 +263,11 @@ class Answer extends Entry {
 class Aside extends Entry {
   constructor(entry, acts) {
     super(entry, acts, `aside ${entry.tone}`);
-    const words = h("span", {}, entry.text);
+    const words = (this.words = h("span", {}, entry.text));
     if (!entry.detail) {
-      this.element.append(words);
+      this.retry = h("button", { class: "worded", type: "button", on: { click: () => acts.retry(this.entry) } }, icon("again"), "Try again");
+      this.element.append(words, this.retry);
+      this.update(entry);
       return;
     }
     const inside = h("div", { class: "prose" });
@@ -263,7 +276,11 @@ class Aside extends Entry {
     this.element.append(details);
   }
 
-  update() {}
+  update(entry) {
+    this.entry = entry;
+    this.words.textContent = entry.text; // an earlier page may say more of it
+    if (this.retry) this.retry.hidden = !entry.retry;
+  }
 }
 
 /** The name of the stretch in which an entry stands: about fifty messages, or what is on its way. */

@@ -4,7 +4,8 @@
 //   person     text, attachments, state (waiting, taken), command (whether it is one)
 //   assistant  turn, reply, text, model, calls [{tool, arguments, state, output}], usage, live (still being written)
 //   answer     of a command: text, failed
-//   aside      what the gateway has to say: text, tone (plain, fault, mark), detail (unfolds; Markdown)
+//   aside      what the gateway has to say: text, tone (plain, fault, mark), detail (unfolds; Markdown), turn and retry (the turn
+//              failed, and no other has begun since)
 
 const ENDINGS = {
   cancelled: "Stopped.",
@@ -24,9 +25,12 @@ export class Transcript {
     this.replies = new Map(); // by seq of model_replied
     this.turn = null; // the one that runs
     this.live = null; // the id of the entry that is being written
+    this.failed = null; // the entry of the last turn, where that failed
+    this.automatic = false; // whether nobody asked for the compaction that runs; its beginning may stand further up
     this.succeeds = null;
     this.closed = false;
-    this.ends = new Map(); // of turns, by their ordinals: the seq of their end
+    this.starts = new Map(); // of turns, by their ordinals: the seq of their beginning
+    this.ends = new Map(); // and of their end
   }
 
   get first() {
@@ -63,6 +67,13 @@ export class Transcript {
   /** The messages that a turn took, in their order. */
   takenBy(turn) {
     return this.sorted().filter((entry) => entry.kind === "person" && entry.turn === turn && !entry.command);
+  }
+
+  /** The seq before the turn that took a message, and all messages which that turn took. Throws where it began further up. */
+  before(entry) {
+    if (entry.turn === undefined) return { seq: entry.seq - 1, messages: [entry] };
+    if (!this.starts.has(entry.turn)) throw new Error("This turn began further up; scroll there first.");
+    return { seq: this.starts.get(entry.turn) - 1, messages: this.takenBy(entry.turn) };
   }
 
   /** A piece of an answer that is being written. */
@@ -105,8 +116,14 @@ export class Transcript {
     return entry;
   }
 
-  aside(event, text, { tone = "plain", detail = "" } = {}) {
-    if (text) this.put(event, "aside", { text, tone, detail });
+  aside(event, text, { tone = "plain", detail = "", ...others } = {}) {
+    return text ? this.put(event, "aside", { text, tone, detail, ...others }) : null;
+  }
+
+  /** The turn that failed last can be tried again no more. */
+  leaveFailed() {
+    if (this.failed) this.failed.retry = false;
+    this.failed = null;
   }
 
   take(event) {
@@ -125,7 +142,7 @@ export class Transcript {
 /** How much in an entry has changed since it was drawn is seen by comparing these. */
 export function stampOf(entry) {
   const calls = entry.calls?.map((call) => call.state).join() ?? "";
-  return [entry.kind, entry.state, entry.live, entry.text.length, calls, entry.fault, entry.text.slice(-20)].join("|");
+  return [entry.kind, entry.state, entry.live, entry.text.length, calls, entry.fault, entry.retry, entry.text.slice(-20)].join("|");
 }
 
 const FOLDS = {
@@ -135,10 +152,12 @@ const FOLDS = {
   },
   session_forked(event) {
     this.succeeds = null;
+    for (const seq of event.left ?? []) this.entries.delete(`${this.session}:${seq}`); // they have their turn in the parent
     this.aside(event, "Forked here", { tone: "mark" });
   },
   session_closed() {
     this.closed = true;
+    this.leaveFailed();
   },
   message_received(event) {
     const command = /^\/[a-z]/i.test(event.text) && !event.attachments?.length;
@@ -148,6 +167,8 @@ const FOLDS = {
   },
   turn_started(event) {
     this.turn = event.turn;
+    this.leaveFailed();
+    this.starts.set(event.turn, event.seq);
     this.take(event);
   },
   turn_joined(event) {
@@ -188,14 +209,19 @@ const FOLDS = {
     this.ends.set(event.turn, event.seq);
     this.forgetLive();
     const sentence = event.error?.sentence ?? ENDINGS[event.outcome];
-    this.aside(event, sentence, { tone: event.outcome === "cancelled" ? "plain" : "fault" });
+    if (event.outcome === "cancelled") this.aside(event, sentence);
+    else if (sentence) this.failed = this.aside(event, sentence, { tone: "fault", turn: event.turn, retry: true });
   },
   command_answered(event) {
     this.put(event, "answer", { text: event.answer, failed: event.failed });
   },
+  compaction_began(event) {
+    this.automatic = event.trigger !== "command" && event.trigger !== "new";
+  },
   context_compacted(event) {
-    const what = event.messages ? `${event.messages} messages were summarised` : "What stands above was summarised";
-    this.aside(event, what, { tone: "mark", detail: event.summary });
+    const what = event.messages ? `${event.messages} messages were summarised` : "what stands above was summarised";
+    const text = this.automatic ? `🧹 Auto-compaction complete: ${what}` : what[0].toUpperCase() + what.slice(1);
+    this.aside(event, text, { tone: "mark", detail: event.summary });
   },
   memory_flushed(event) {
     if (event.outcome === "written") this.aside(event, `Noted in ${event.path}`, { detail: event.text });

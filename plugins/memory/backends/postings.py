@@ -7,9 +7,10 @@ import math
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable
-from functools import lru_cache
 from importlib import import_module
 from typing import Any
+
+from plugins.bounded_cache import bounded_cache
 
 K1, B = 1.2, 0.75
 """The constants of bm25 in FTS5 (https://www.sqlite.org/fts5.html#the_bm25_function)."""
@@ -86,7 +87,7 @@ def _counted(words: Iterable[str]) -> Counter[str]:
     return Counter(map(_stem, words))
 
 
-@lru_cache(50_000)
+@bounded_cache(50_000)
 def _stem(word: str) -> str:
     stemmer: Any = import_module("snowballstemmer").stemmer("porter")
     stemmed: str = stemmer.stemWord(word.lower())

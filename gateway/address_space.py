@@ -1,0 +1,45 @@
+"""Address space: how much of it a gateway needs, where a limit is set (`ulimit -v`, RLIMIT_AS), and running out of memory.
+
+A thread reserves much more than it uses: its stack, 8 MB as a rule, and a heap of 64 MB of its own. Where a thread cannot be
+started or a C library gets no memory, the process may abort within that library, and no Python code can prevent that. So a
+gateway does not start with less than it needs. A limit on memory that is really used, as MemoryMax= in a systemd unit or
+that of a container, is not concerned.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+
+from gateway.errors import StartRefused
+
+MB = 1024 * 1024
+BASE = 1024 * MB
+"""Needed without counting threads: the program, its databases and what the requests under way hold."""
+
+A_THREAD = 72 * MB
+OWN_THREADS = 8
+"""Threads beside those of asyncio's executor."""
+
+
+def needed(processors: int | None = None) -> int:
+    """Return the bytes of address space that a gateway needs. asyncio has four more threads than there are processors."""
+    return BASE + A_THREAD * (min(32, (processors or os.cpu_count() or 1) + 4) + OWN_THREADS)
+
+
+def shortage(limit: int) -> str | None:
+    """Return a sentence if a limit in bytes is too low; `resource.RLIM_INFINITY` is none."""
+    if limit == resource.RLIM_INFINITY or limit >= needed():
+        return None
+    return f"The address space is limited to {limit // MB} MB (ulimit -v), and the gateway needs {needed() // MB} MB."
+
+
+def check_limit() -> None:
+    """Raises StartRefused if this process may have too little."""
+    if sentence := shortage(resource.getrlimit(resource.RLIMIT_AS)[0]):
+        raise StartRefused(f"{sentence} Raise that limit, or limit the memory that is used instead: MemoryMax= in the unit.")
+
+
+def is_exhaustion(error: BaseException) -> bool:
+    """Return True if an error says that there is no memory, or none for a further thread."""
+    return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "can't start new thread" in str(error))

@@ -1,0 +1,94 @@
+"""The models that the providers have by their servers' own lists, asked for seldom and not for long."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+import msgspec
+import structlog
+
+from gateway.errors import sentence_of
+from plugins.chat.listing import MUTE
+from plugins.contracts import ChatProvider, ListsModels
+from plugins.errors import ProviderError
+from plugins.refusals import in_short
+
+WITHIN = 3.0
+"""Seconds in which a server has to say what it has."""
+
+KNOWN_FOR, FAILED_FOR = 300.0, 30.0
+"""Seconds for which its answer counts, and after which one is asked again that gave none."""
+
+MOST = 1000
+"""Models of one provider."""
+
+log = structlog.get_logger("exuvia.models")
+
+
+class Listing(msgspec.Struct, frozen=True):
+    """The models that a provider has, as its server listed them; none where it gave no list, and `failed` says in a word or
+    two why."""
+
+    names: tuple[str, ...]
+    failed: str = ""
+
+    def has(self, model: str) -> bool:
+        """Return True if the list has the model: under its name, with a tag, or with the date of a version."""
+        return any(name == model or name.startswith((f"{model}:", f"{model}-")) for name in self.names)
+
+    @property
+    def chats(self) -> list[str]:
+        """Those that a person may want to talk to, as far as their names tell."""
+        return sorted(name for name in self.names if not MUTE.search(name))
+
+
+class Listings:
+    """Of one gateway. `now` is a clock in seconds that never goes back."""
+
+    def __init__(self, providers: Mapping[str, ChatProvider], *, now: Callable[[], float]) -> None:
+        self._providers = providers
+        self._now = now
+        self._known: dict[str, tuple[ChatProvider, Listing, float]] = {}
+        """By provider: who was asked, what came of it, and until when that counts."""
+        self._asking = asyncio.Lock()
+
+    async def of(self, name: str) -> Listing | None:
+        """The list of an open provider; None of one that keeps none."""
+        return (await self._asked([name])).get(name)
+
+    async def all(self) -> Mapping[str, Listing]:
+        """The lists of the providers that are set up, as far as they keep one."""
+        return await self._asked([name for name, provider in self._providers.items() if provider.default_model()])
+
+    async def _asked(self, names: list[str]) -> dict[str, Listing]:
+        async with self._asking:
+            able = [name for name in names if isinstance(self._providers[name], ListsModels)]
+            await asyncio.gather(*(self._ask(name) for name in able if not self._knows(name)))
+            return {name: self._known[name][1] for name in able}
+
+    def _knows(self, name: str) -> bool:
+        known = self._known.get(name)
+        return known is not None and known[0] is self._providers[name] and self._now() < known[2]
+
+    async def _ask(self, name: str) -> None:
+        provider = self._providers[name]
+        assert isinstance(provider, ListsModels)
+        try:
+            async with asyncio.timeout(WITHIN):
+                listing = Listing(tuple((await provider.models()).models)[:MOST])
+        except (Exception, SystemExit) as error:  # whatever a stranger's provider raises: the list is only shorter
+            log.info("models_not_listed", provider=name, reason=sentence_of(error))
+            listing = Listing((), _why(error))
+        known_for = FAILED_FOR if listing.failed else KNOWN_FOR
+        self._known[name] = provider, listing, self._now() + known_for
+
+
+def _why(error: BaseException) -> str:
+    match error:
+        case ProviderError():
+            return in_short(error)
+        case TimeoutError():
+            return f"no answer within {WITHIN:.0f} s"
+        case _:
+            return "its answer is no list"

@@ -1,0 +1,91 @@
+"""Whose the files of the workspace are, and who may read and change them.
+
+people/<id>/         the files of one person beside the owner, laid out as the owner's: `people/ana/MEMORY.md`
+shared/              for everybody to read and the owner to change
+AGENTS.md, SOUL.md   the same
+all else             the owner's: `MEMORY.md`, `memory/` and whatever lies beside them
+
+`MEMORY.md`, the owner's and each person's, is for private chats alone. Paths are tuples of components below the workspace,
+`(".",)` for the workspace itself; nothing here looks at the disk.
+"""
+
+from __future__ import annotations
+
+import re
+
+OWNER = "owner"
+"""The id of the person that the gateway's own token names."""
+
+EVERYBODY = ""
+"""Whose the files are that everybody reads."""
+
+PERSON_ID = re.compile(r"[a-z][a-z0-9_-]{0,31}")
+"""The form of a person's id, which is the name of their folder too."""
+
+MAIN = "MEMORY.md"
+FOLDER = "memory"
+SHARED = "shared"
+PEOPLE = "people"
+
+STANDING = ("AGENTS.md", "SOUL.md")
+"""The files that stand in everybody's instructions, in the order in which the model reads them."""
+
+
+def belongs_to(parts: tuple[str, ...]) -> str:
+    """Return whose a path is: the id of a person, `OWNER` or `EVERYBODY`."""
+    first, *below = parts
+    if first == SHARED or (first in STANDING and not below):
+        return EVERYBODY
+    # On some file systems two names that differ in capitals alone are one.
+    if first.casefold() == PEOPLE and below and PERSON_ID.fullmatch(below[0].casefold()):
+        return below[0]
+    return OWNER
+
+
+def is_private(parts: tuple[str, ...]) -> bool:
+    """Return True for what is shown in private chats alone: the `MEMORY.md` of the owner or of a person."""
+    whose = belongs_to(parts)
+    own = parts if whose in (OWNER, EVERYBODY) else parts[2:]
+    return len(own) == 1 and own[0].casefold() == MAIN.casefold()
+
+
+def meant(parts: tuple[str, ...], person: str) -> tuple[str, ...]:
+    """Return the path that somebody means by one that is relative to where their own files lie, or to the workspace."""
+    literal = (parts[0] == PEOPLE and len(parts) > 1) or belongs_to(parts) == EVERYBODY
+    if person == OWNER or literal:
+        return parts
+    return *_folder_of(person), *(() if parts == (".",) else parts)
+
+
+def own_note(person: str, path: str) -> str:
+    """Return the note that somebody means by `MEMORY.md` or by one in `memory/`; other paths as they are."""
+    if person == OWNER or not (path == MAIN or path.startswith(f"{FOLDER}/")):
+        return path
+    return "/".join((*_folder_of(person), path))
+
+
+def why_refused(parts: tuple[str, ...], person: str, *, group: bool, writes: bool = False) -> str:
+    """Return why somebody may not read a path, or change it, as a sentence; empty where they may."""
+    whose = belongs_to(parts)
+    if whose not in (person, EVERYBODY):
+        return "That belongs to somebody else."
+    if group and is_private(parts):
+        return f"{MAIN} is for private chats alone; others read along here."
+    if writes and whose == EVERYBODY and person != OWNER:
+        return "Everybody reads that file; only the owner changes it. Write to another path, which is this person's own."
+    if writes and _is_folder(parts):
+        return "It is a folder."
+    return ""
+
+
+def _folder_of(person: str) -> tuple[str, str]:
+    if PERSON_ID.fullmatch(person) is None:
+        raise ValueError(f"{person!r} is not a person's id")
+    return PEOPLE, person
+
+
+def _is_folder(parts: tuple[str, ...]) -> bool:
+    """Return True for the folders that are named here, so that no file takes their place."""
+    if len(parts) == 1:
+        return parts[0].casefold() in (SHARED, PEOPLE)
+    return len(parts) == 2 and belongs_to(parts) not in (OWNER, EVERYBODY)

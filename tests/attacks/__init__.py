@@ -1,0 +1,1 @@
+"""Attacks from outside on a gateway that was left to defend itself."""

@@ -1,0 +1,65 @@
+"""Processor time of a process that measures and nothing else, and what it says of it, line by line."""
+
+from __future__ import annotations
+
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+
+SECONDS = 400
+"""Processor time that a measuring process may take: several times what it needs."""
+
+
+class _Late(BaseException):
+    pass
+
+
+def _late(number: int, frame: FrameType | None) -> None:
+    raise _Late
+
+
+def interrupting() -> None:
+    """Have this process interrupt what takes longer than `processor_time` allows, where Python can be interrupted."""
+    signal.signal(signal.SIGPROF, _late)
+
+
+def processor_time(function: Callable[[Any], object], text: Any, limit: float) -> float:
+    """Seconds of this process, infinite if they are more than allowed."""
+    signal.setitimer(signal.ITIMER_PROF, limit)
+    begun = time.process_time()
+    try:
+        function(text)
+    except _Late:
+        return float("inf")
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+    return time.process_time() - begun
+
+
+def write(line: str) -> None:
+    """Say a line to whoever started this process."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def measured(module: str, package: str, given: bytes = b"") -> tuple[list[str], list[str]]:
+    """Run a measuring module as a process; return its lines that begin with `tried` and with `refused`."""
+    done = subprocess.run(
+        [sys.executable, "-m", module, package],
+        cwd=ROOT,
+        input=given,
+        capture_output=True,
+        check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS)),
+    )
+    lines = done.stdout.decode().splitlines()
+    assert lines[-1:] == ["done"], (done.returncode, lines[-1:], done.stderr[-2000:].decode())
+    return [line for line in lines if line.startswith("tried ")], [line for line in lines if line.startswith("refused ")]

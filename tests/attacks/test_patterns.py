@@ -1,0 +1,82 @@
+"""No text makes a regular expression of the project slow: `re` holds the interpreter, so all conversations would stop."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+import pytest
+from pygments.lexers import JavascriptLexer  # type: ignore[import-untyped]
+from pygments.token import String  # type: ignore[import-untyped]
+
+from tests.attacks.measuring import ROOT, measured
+from tests.attacks.patterns import PACKAGES, Pattern
+
+_SCRIPTS = ROOT / "gateway/console/static"
+
+
+def _refused(package: str, given: list[Pattern] | None = None) -> list[str]:
+    """What is too slow among the patterns of a package, or among those that are given."""
+    tried, refused = measured("tests.attacks.patterns", package, msgspec.json.encode(given or []))
+    assert len(tried) == len(given) if given else len(tried) > 5
+    return refused
+
+
+def _in_scripts() -> list[Pattern]:
+    """Every regular expression in our scripts, as Python writes it."""
+    found = []
+    for path in (*sorted(_SCRIPTS.glob("*.js")), *sorted((ROOT / "plugins").rglob("*.mjs"))):
+        for kind, literal in JavascriptLexer().get_tokens(path.read_text()):
+            if kind is String.Regex:
+                source, _, flags = literal[1:].rpartition("/")
+                source = re.sub(r"\(\?<(?![=!])", "(?P<", source.replace(r"\p{M}", "[\u0300-\u036f]"))
+                methods = ("match",) if "y" in flags else ("search",)
+                found.append(
+                    Pattern(path.name, source, (re.M if "m" in flags else 0) | (re.I if "i" in flags else 0), methods)
+                )
+    return found
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_pattern_takes_a_megabyte_of_anything_in_linear_time(package: str) -> None:
+    assert _refused(package) == []
+
+
+def test_every_pattern_in_javascript_takes_a_megabyte_of_anything_in_linear_time() -> None:
+    """In Python, whose engine optimises the least: which of them a browser saves from being slow is the browser's affair."""
+    patterns = _in_scripts()
+    assert len(patterns) > 15
+    assert _refused("-", patterns) == []
+
+
+def test_the_console_makes_no_pattern_out_of_strings() -> None:
+    """It would not be found."""
+    assert [path.name for path in _SCRIPTS.glob("*.js") if "RegExp" in path.read_text()] == []
+
+
+ONCE_SLOW = (
+    r"\[[0-9a-f]{8}\] .+#L[0-9]+-L[0-9]+(?: \(.*\))?:$",
+    r"(#{1,6})\s+(.+?)\s*#*\s*$",
+    r"[?？؟]\W*$",
+    r"remember \s+ that \b \W* \s* (?P<what> \S .* ) $",
+    r"(?:((?:19|20)\d\d)\s*[年년]\s*)?(?:(\d{1,2})\s*[月월])?(?:\s*(\d{1,2})\s*[日号일])?",
+    r"(?m)^\s*(?:[-*+•]|\d+[.)、]) *\S",
+    r"[*_`#>|~]+|!?\[|\]\([^)]*\)",
+    r"(a+)+$",
+    r"(?:a|a)*b",
+    r"a+b",
+    r"(\w+)\s\1!",
+    r"(?=.*x)a",
+)
+
+
+def test_patterns_that_are_slow_for_some_text_are_refused() -> None:
+    """The first seven were the project's own."""
+    patterns = [Pattern(source, source, re.VERBOSE if " \\s" in source else 0) for source in ONCE_SLOW]
+    refused = _refused("-", patterns)
+    assert [line for line in ONCE_SLOW if not any(msgspec.json.encode(line).decode() in each for each in refused)] == []
+
+
+def test_patterns_that_are_linear_are_not_refused() -> None:
+    linear = [r"(?<!a)a++b", r"(?m)^[^\S\n]{0,3}#{1,6} [^\n]*", r"[?？؟][^\w?？؟]*+$", r"\d{1,9}(?:\.\d{1,3})?s", r"\s+"]
+    assert _refused("-", [Pattern(source, source) for source in linear]) == []

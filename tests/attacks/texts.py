@@ -1,0 +1,177 @@
+"""Measure how long the functions that read people's texts take for a megabyte of hostile text.
+
+`python -m tests.attacks.texts plugins` measures every public function of a package that takes one text and nothing else, and
+those of `MORE`. It is a process of its own, which the caller can end: what is written in C cannot be interrupted.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from datetime import date
+from types import ModuleType
+from typing import Any, TypeAlias
+
+from gateway.conversations import day_notes, loaded_notes
+from gateway.openai_api import forms
+from gateway.terminal import printable
+from plugins.context import fencing, identifiers, sentences
+from plugins.embeddings import pieces
+from plugins.facts import extracting
+from plugins.memory import chunks, fusions, markdown_files, periods, words
+from plugins.memory.memory import QUERY
+from sessions import attachments
+from tests.attacks.measuring import interrupting, processor_time, write
+
+Reads: TypeAlias = Callable[[str], object]
+
+LADDER = ((4_000, 0.2, 8), (64_000, 1.0, 2), (1_000_000, 4.0, 0))
+"""Characters, the seconds of processor time they may take, and how many of the slowest texts are tried with more."""
+
+_LEFT_OUT = frozenset(
+    {
+        "gateway.next_steps.main",  # prints
+        "gateway.terminal.connection.websocket_url",  # reads the command line
+        "gateway.tokenizer.counting.o200k",  # a process of its own, which is given five seconds
+        "plugins.loading.load_plugins",  # loads
+    }
+)
+
+MORE: Mapping[str, Reads] = {
+    "gateway.conversations.day_notes.as_section": lambda text: day_notes.as_section("x", text),
+    "gateway.conversations.loaded_notes.fenced_note": lambda text: loaded_notes.fenced_note("a.md", text),
+    "gateway.openai_api.forms.decode_body": lambda text: forms.decode_body(_bytes(text), forms.ChatBody),
+    "gateway.terminal.printable.one_line": lambda text: printable.one_line(text, 80),
+    "plugins.context.fencing.divided": lambda text: fencing.divided([fencing.Entry(who="x", text=text)], 4000),
+    "plugins.context.fencing.quoted": lambda text: fencing.quoted(text, "x"),
+    "plugins.context.identifiers.is_named": lambda text: identifiers.is_named("a", text),
+    "plugins.context.sentences.clipped_around": lambda text: sentences.clipped_around(text, "zz", 100),
+    "plugins.embeddings.pieces.pieces": lambda text: pieces.pieces(text, lambda piece: len(piece) < 2000),
+    "plugins.facts.extracting.extracted": lambda text: extracting.extracted(text, 5),
+    "plugins.memory.chunks.chunks_of": lambda text: [each.digest() for each in chunks.chunks_of("a.md", text)],
+    "plugins.memory.fusions.phrase_score": lambda text: fusions.phrase_score(words.sought(text[:QUERY]), text[:QUERY], text),
+    "plugins.memory.markdown_files.some_lines": lambda text: markdown_files.some_lines(text, 5, 5),
+    "plugins.memory.periods.named_period": lambda text: periods.named_period(text, date(2026, 11, 21)),
+    "plugins.memory.words.words_in": lambda text: words.words_in(text, "english"),
+    "sessions.attachments.head_and_tail": lambda text: attachments.head_and_tail(text, 4000),
+}
+
+_REPEATED = (
+    *"aA1 \n\r\t[]{}()<>#*_`~|&@.,:;?!/\\\"'$%=-+^",
+    *"\0\x1b\u00a0\u0301\u034f\u200d\u202e\u2028\u3000\ud800あ年漢ก\U0001f600",
+    *("a ", "a\n", " \n", "\r\n", "word ", "aB", "aaBb9", "_a", "a-", "a.b.", "a/", "../", "a::", "%41", "a=b ", ",a"),
+    *("> ", "- ", "* a\n", "1. a\n", "# a\n", "## Goals\nx\n", "`` `", "```\na\n", "~~~\n", "*a **b ", "|a|b|\n|-|-|\n"),
+    *("![a](", "[a](", "](", "<a ", "<!--", "<!-- -->", "&amp;", "www.a.com ", "http://a.b/c ", "a@b.c ", "a@"),
+    *("[{", '{"a":', "[1,", '{"a":1}\n', '\\"', "sk-abcdEFGH1234ijklMNOP5678 ", "password=hunter2secret1 ", "/a "),
+    *("e\u0301", "\u0301\u0323", "\u0323\u0301a", "\uff9e\u0301", "नमस्ते ", "กาก", "👩\u200d", "\x1b[0m", "2023-05-05 "),
+    *("[0123abcd] x:\n[0123abcd] end\n", "[0123abcd] x:\n", "[0123abcd] end\n", '"citation":"a#L1-L1"'),
+    *("Remember this. ", "We decided CRAB-417. ", "actually not CRAB-417 but PLAN-5. ", "CRAB-417 "),
+    *("-----BEGIN RSA PRIVATE KEY-----\n", '  File "a", line 1, in b\n', "QUJD"),
+)
+
+
+def _of_all(text: str) -> Callable[[int], str]:
+    return lambda size: (text * (size // len(text) + 1))[:size]
+
+
+def _counted(form: str, apart: str = " ") -> Callable[[int], str]:
+    """Words that are all different."""
+    return lambda size: apart.join(form.format(number) for number in range(size // (len(form) + 2)))
+
+
+TEXTS: Mapping[str, Callable[[int], str]] = {
+    **{repr(text): _of_all(text) for text in _REPEATED},
+    "different words": _counted("w{:x}q"),
+    "different names": _counted("src/a{:x}.py"),
+    "different marks": _counted("[{:08x}] x:", "\n"),
+    "different headings": _counted("# a {:x}\nb", "\n"),
+    "marks, then ends": lambda size: _of_all("[0123abcd] x:\n")(size // 2) + _of_all("[0123abcd] end\n")(size // 2),
+    "a citation": lambda size: "[0123abcd] " + "#L1-L1 (" * (size // 8),
+    "a heading": lambda size: "# a" + " " * (size // 2) + "b\n" + "word " * (size // 10),
+    "a long heading": lambda size: "# " + "a" * (size // 2) + "\n" + "word \n" * (size // 12),
+    "an order": lambda size: "remember that" + " " * size,
+    "a question": lambda size: "?" * size + "a",
+    "marks on a letter": lambda size: "a" + "\u0301\u0323" * (size // 2),
+    "a JSON string": lambda size: '"' + "a" * size + '"',
+    "JSON with escapes": lambda size: '"' + "\\u0041" * (size // 6) + '"',
+    "a JSON array": lambda size: "[" + "1," * (size // 2) + "1]",
+    "nested arrays": lambda size: "[" * (size // 2) + "]" * (size // 2),
+    "a JSON object": lambda size: "{" + ",".join(f'"k{number}":1' for number in range(size // 10)) + "}",
+    "a nested list": lambda size: "".join(f"{'  ' * min(number, 60)}- a\n" for number in range(size // 64)),
+}
+
+
+def functions_of(package: str) -> dict[str, Reads]:
+    """Return what is measured of a package, by its name."""
+    found = {name: reads for name, reads in MORE.items() if name.startswith(f"{package}.")}
+    for module in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
+        found |= _public(importlib.import_module(module.name))
+    return {name: reads for name, reads in found.items() if name not in _LEFT_OUT}
+
+
+def _public(module: ModuleType) -> Iterator[tuple[str, Reads]]:
+    for name, function in inspect.getmembers(module, inspect.isfunction):
+        if function.__module__ == module.__name__ and not name.startswith("_"):
+            wanted = [each for each in inspect.signature(function).parameters.values() if each.default is each.empty]
+            wanted = [each for each in wanted if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
+            if len(wanted) == 1 and (given := _GIVEN.get(str(wanted[0].annotation))):
+                yield f"{module.__name__}.{name}", _reader(function, given)
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "replace")
+
+
+_GIVEN: Mapping[str, Callable[[str], object]] = {
+    "str": lambda text: text,
+    "str | None": lambda text: text,
+    "str | bytes": lambda text: text,
+    "bytes": _bytes,
+    "Sequence[str]": str.split,
+    "Iterable[str]": str.split,
+}
+
+
+def _reader(function: Callable[[Any], object], given: Callable[[str], object]) -> Reads:
+    def read(text: str) -> None:
+        found = function(given(text))
+        if isinstance(found, Iterator):
+            for _ in found:
+                pass
+
+    return read
+
+
+def too_slow(reads: Reads) -> str:
+    """Return for which text a function is too slow, "" if for none. What else it raises is no matter here."""
+    kept = list(TEXTS)
+    for size, seconds, most in LADDER:
+        times = []
+        for name in kept:
+            try:
+                times.append((processor_time(reads, TEXTS[name](size), seconds), name))
+            except RecursionError:
+                return f"RecursionError for {size} characters of {name}"
+            except Exception:
+                continue
+            if times[-1][0] > seconds:
+                return f"{size} characters of {name}"
+        kept = [name for _, name in sorted(times, reverse=True)[:most]]
+    return ""
+
+
+def main(package: str) -> None:
+    """Write for each function a line that says that it is tried, and one for each that is too slow."""
+    interrupting()
+    for name, reads in functions_of(package).items():
+        write(f"tried {name}")
+        if found := too_slow(reads):
+            write(f"refused {name}: {found}")
+    write("done")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

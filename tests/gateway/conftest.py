@@ -1,0 +1,26 @@
+"""What the gateway's tests share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from aiohttp import web
+from pytest_aiohttp import AiohttpServer
+
+from tests.gateway.listing import Listing, Serve
+
+
+@pytest.fixture
+def serve(aiohttp_server: AiohttpServer) -> Serve:
+    """Start a server with these answers."""
+
+    async def start(answers: Mapping[str, Any]) -> Listing:
+        listing, app = Listing(answers), web.Application()
+        app.router.add_route("*", "/{path:.*}", listing.answer)
+        server = await aiohttp_server(app, shutdown_timeout=0.1)
+        listing.url, listing.close = f"http://127.0.0.1:{server.port}", server.close
+        return listing
+
+    return start

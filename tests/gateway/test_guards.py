@@ -1,0 +1,292 @@
+"""Guards of the gateway that stand between two steps: what must be true before the next one is taken."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import WSMsgType, web
+
+from gateway.conversations import chat as chats
+from gateway.conversations.answering import CALLS_LIMIT
+from gateway.conversations.forks import Forks
+from gateway.conversations.switchboard import Switchboard
+from gateway.door.access import Access
+from gateway.door.passes import LINK_SECONDS, Passes
+from gateway.door.signed_out import SignedOut
+from gateway.door.uploads import Uploads
+from gateway.door.websocket import Connection
+from sessions.append_file import AppendFile
+from sessions.events import ToolCalled, ToolReturned, TurnEnded
+from sessions.forking import CannotFork
+from tests.gateway.gateways import TOKEN, Client, gateway
+from tests.gateway.stage import Instrument, Model, Stage, says
+from tests.gateway.test_access import access
+from tests.waiting import deadline, until
+
+
+@pytest.mark.parametrize("repeatable", [False, True])
+async def test_the_call_of_an_unrepeatable_tool_is_durable_before_the_tool_runs(*, repeatable: bool) -> None:
+    durable: list[bool] = []
+    tool = Instrument("tool", lambda: durable.append(stage.log.durable == stage.log.end), repeatable=repeatable)
+    stage = Stage(Model(says("", "tool"), says("done")), tool)
+    commit = stage.log._commit
+    stage.log._commit = lambda: asyncio.get_running_loop().call_later(0.02, commit)  # type: ignore[method-assign,assignment]
+    async with stage.playing():
+        stage.hear("go")
+        await stage.until_settled()
+    assert len(stage.told(ToolCalled)) == 1
+    assert durable == [not repeatable], "a repeatable tool is not waited for"
+
+
+async def test_a_reply_with_more_calls_than_are_taken_ends_the_turn_and_runs_none() -> None:
+    tool = Instrument("tool")
+    stage = Stage(Model(says("", *["tool"] * (CALLS_LIMIT + 1))), tool)
+    async with stage.playing():
+        stage.hear("go")
+        await stage.until(lambda: bool(stage.told(TurnEnded)))
+    (ended,) = stage.told(TurnEnded)
+    assert (ended.outcome, ended.error.code) == ("failed", "bad_answer")
+    assert (tool.runs, stage.told(ToolReturned)) == (0, [])
+
+
+async def test_as_many_calls_as_are_taken_run() -> None:
+    tool = Instrument("tool", repeatable=True)
+    stage = Stage(Model(says("", *["tool"] * CALLS_LIMIT), says("done")), tool)
+    async with stage.playing():
+        stage.hear("go")
+        await stage.until_settled()
+    assert tool.runs == CALLS_LIMIT
+
+
+async def test_a_session_whose_disk_does_not_keep_up_takes_nothing_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chats, "PENDING_BYTES", 1000)
+    go_on, sync = threading.Event(), AppendFile.sync
+
+    def waits(self: AppendFile, *arguments: Any) -> None:
+        go_on.wait(60)
+        sync(self, *arguments)
+
+    async with gateway(tmp_path) as g:
+        client = await g.connect()
+        assert await client.chat("hello") == "hello"
+        monkeypatch.setattr(AppendFile, "sync", waits)
+        first = await client.send("x" * 2000)
+        second = await client.send("and this?")
+        refused = await client.until_answered(second)
+        assert (refused["type"], refused["code"]) == ("error", "busy")
+        go_on.set()
+        assert (await client.until_answered(first))["type"] == "accepted"
+
+
+@pytest.fixture
+def switchboards(monkeypatch: pytest.MonkeyPatch) -> list[Switchboard]:
+    """The switchboards of the gateways that a test starts."""
+    made: list[Switchboard] = []
+    init = Switchboard.__init__
+
+    def note(self: Switchboard, *arguments: Any, **named: Any) -> None:
+        init(self, *arguments, **named)
+        made.append(self)
+
+    monkeypatch.setattr(Switchboard, "__init__", note)
+    return made
+
+
+async def let_go(switchboard: Switchboard) -> bool:
+    """Have the only conversation closed if it is idle, as happens after a while; returns True if it was."""
+    ((name, chat),) = switchboard._chats.items()
+    await switchboard._let_go_if_idle(name, chat)
+    return name not in switchboard._chats
+
+
+async def test_a_conversation_that_somebody_reads_is_not_closed(tmp_path: Path, switchboards: list[Switchboard]) -> None:
+    async with gateway(tmp_path) as g:
+        client = await g.connect()
+        await client.chat("hello")
+        assert not await let_go(switchboards[0])
+        await client.socket.close()
+        async with deadline():
+            while not await let_go(switchboards[0]):
+                await asyncio.sleep(0.01)
+
+
+async def test_a_conversation_whose_turn_runs_is_not_closed(tmp_path: Path, switchboards: list[Switchboard]) -> None:
+    settings = {"gateway.stop_within": "0s"}
+    async with gateway(tmp_path, script=[{"text": "a story " * 1000, "delay_ms": 100}], settings=settings) as g:
+        client = await g.connect()
+        await client.send("go")
+        await client.until_type("delta")
+        await client.socket.close()
+        (chat,) = switchboards[0]._chats.values()
+        await until(lambda: not chat.watched)
+        assert not await let_go(switchboards[0])
+
+
+async def test_a_token_that_is_replaced_during_the_upgrade_opens_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with gateway(tmp_path) as g:
+        monkeypatch.setattr(Access, "still_admits", lambda self, admission: False)
+        client = Client(await g.http.ws_connect(f"{g.url}/ws", headers={"Authorization": f"Bearer {TOKEN}"}))
+        assert await client.closed() == 4401
+        assert client.frames == []
+
+
+@pytest.fixture
+def connections(monkeypatch: pytest.MonkeyPatch) -> list[Connection]:
+    """The connections of the gateways that a test starts."""
+    made: list[Connection] = []
+    init = Connection.__init__
+
+    def note(self: Connection, *arguments: Any) -> None:
+        init(self, *arguments)
+        made.append(self)
+
+    monkeypatch.setattr(Connection, "__init__", note)
+    return made
+
+
+@pytest.fixture
+def texts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The texts that conversations receive."""
+    received: list[str] = []
+    receive = chats.Chat.receive
+
+    async def note(self: chats.Chat, incoming: chats.Incoming) -> chats.Received:
+        received.append(incoming.text)
+        return await receive(self, incoming)
+
+    monkeypatch.setattr(chats.Chat, "receive", note)
+    return received
+
+
+async def test_a_token_that_is_replaced_while_a_message_is_taken_sends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, connections: list[Connection], texts: list[str]
+) -> None:
+    waiting, go_on = asyncio.Event(), asyncio.Event()
+    take = Uploads.taken
+
+    async def waits(self: Uploads, *arguments: Any) -> Any:
+        waiting.set()
+        await go_on.wait()
+        return await take(self, *arguments)
+
+    async with gateway(tmp_path) as g:
+        client = await g.connect()
+        await client.chat("hello")
+        monkeypatch.setattr(Uploads, "taken", waits)
+        await client.send("and this?")
+        async with deadline():
+            await waiting.wait()
+        connections[0].expel()
+        await until(lambda: connections[0]._closed)
+        go_on.set()
+        assert await client.closed() == 4401
+    assert texts == ["hello"]
+
+
+async def test_a_frame_that_was_read_when_its_token_was_replaced_does_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, connections: list[Connection]
+) -> None:
+    receive = web.WebSocketResponse.receive
+
+    async def replaced_meanwhile(self: web.WebSocketResponse, *arguments: Any) -> Any:
+        message = await receive(self, *arguments)
+        if message.type is WSMsgType.TEXT and "rename" in message.data:
+            connections[0].expel()
+            await until(lambda: connections[0]._closed)
+        return message
+
+    monkeypatch.setattr(web.WebSocketResponse, "receive", replaced_meanwhile)
+    async with gateway(tmp_path) as g:
+        client = await g.connect()
+        await client.chat("hello")
+        await client.say("rename", id="r", session="main", title="another")
+        assert await client.closed() == 4401
+    (events,) = g.journals().values()
+    assert "setting_changed" not in {event["kind"] for event in events}
+
+
+async def test_a_connection_whose_token_was_replaced_follows_nothing_from_that_moment_on(
+    tmp_path: Path, connections: list[Connection]
+) -> None:
+    async with gateway(tmp_path) as g:
+        client = await g.connect()
+        await client.chat("hello")
+        assert connections[0]._outbox.follows("main")
+        connections[0].expel()
+        assert not connections[0]._outbox.follows("main")
+
+
+async def test_a_fork_is_of_a_session_of_ones_own_and_has_a_key_that_is_not_used(
+    tmp_path: Path, switchboards: list[Switchboard]
+) -> None:
+    async with gateway(tmp_path) as g:
+        client = await g.connect()
+        await client.chat("hello")
+        ((session, _),) = g.journals().items()
+        forks = switchboards[0]._forks
+        with pytest.raises(CannotFork, match="There is no session"):
+            forks.name("ana", session, None)
+        with pytest.raises(CannotFork, match="already"):
+            forks.name("owner", session, "main")
+        assert forks.name("owner", session, None) == ("owner", "main-fork")
+
+
+async def test_forks_are_made_one_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, switchboards: list[Switchboard]
+) -> None:
+    """Each removes the drafts of forks that were stopped, and would take away that of another."""
+    running, most, make = 0, 0, Forks._make
+
+    def slowly(self: Forks, *arguments: Any) -> Any:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        time.sleep(0.1)
+        made = make(self, *arguments)
+        running -= 1
+        return made
+
+    monkeypatch.setattr(Forks, "_make", slowly)
+    async with gateway(tmp_path) as g:
+        client = await g.connect()
+        await client.chat("hello")
+        ((session, _),) = g.journals().items()
+        await asyncio.gather(*(switchboards[0].fork("owner", session, key, None) for key in ("a", "b", "c")))
+    assert most == 1
+
+
+def test_a_link_is_good_for_some_minutes_only(tmp_path: Path) -> None:
+    now = 1000.0
+    passes, key = Passes(lambda: now, SignedOut(tmp_path / "signed_out.json", lambda: now)), b"k" * 32
+    link = passes.issue("link", "owner", key)
+    now += LINK_SECONDS - 1
+    assert passes.read("link", link, {"owner": key}.get)
+    now += 1
+    assert passes.read("link", link, {"owner": key}.get) is None
+
+
+async def test_a_file_of_somebody_is_downloaded_and_runs_nothing(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as g:
+        headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "text/html"}
+        async with g.http.post(f"{g.url}/attachments?name=a.html", data=b"<script>1</script>", headers=headers) as sent:
+            digest = (await sent.json())["sha256"]
+        async with g.http.get(f"{g.url}/attachments/{digest}", headers=headers) as given:
+            assert given.headers["Content-Security-Policy"] == "sandbox"
+            assert given.headers["Content-Disposition"].startswith("attachment;")
+            assert given.headers["X-Content-Type-Options"] == "nosniff"
+
+
+def test_a_page_of_a_host_that_is_not_ours_is_none_of_ours_though_it_names_itself() -> None:
+    """Signing in and cookies ask this without the rule for all requests, which refuses such a `Host` before."""
+    rules = access()
+    assert rules.is_own_page("http://127.0.0.1:7117", "127.0.0.1:7117")
+    assert not rules.is_own_page("http://elsewhere.example:7117", "elsewhere.example:7117")

@@ -1,0 +1,116 @@
+"""Sections that the log owes the notes: one that cannot be written keeps none of the others back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from gateway.conversations.day_notes import FOLDER, DayNotes, day_note, digest_of
+from gateway.conversations.owed_notes import OwedNotes
+from plugins.tools.file_place import LARGEST
+from sessions.errors import StorageFailed
+from sessions.events import MemoryFlushed, NoteAppended
+from tests.gateway.stage import Model, Stage, says
+from tests.stories import lines_of, opened
+
+YESTERDAY, TODAY = day_note("2026-11-20"), day_note("2026-11-21")
+
+
+@pytest.fixture
+async def on(tmp_path: Path) -> Stage:
+    (tmp_path / FOLDER).mkdir()
+    return Stage(Model(says("hello")), workspace=tmp_path)
+
+
+def owe(on: Stage, path: str, text: str) -> int:
+    """Have the log owe a note a section; returns the seq of the event."""
+    number = len(on.log.written)
+    return on.recorder.note(
+        MemoryFlushed(compaction=1, outcome="written", covers_to=number, path=path, text=text, digest=digest_of(text)),
+        urgent=True,
+    )
+
+
+def notes(on: Stage) -> OwedNotes:
+    return on.compacting.notes
+
+
+def appended(on: Stage) -> list[tuple[int, str]]:
+    return [(event.of, event.path) for event in on.told(NoteAppended)]
+
+
+async def test_a_days_note_that_is_full_goes_on_in_a_second_file_and_the_next_days_note_is_written(
+    on: Stage, tmp_path: Path
+) -> None:
+    full = "- Something.\n" * 81_000  # 1.05 MB
+    (tmp_path / YESTERDAY).write_text(full)
+    of = [
+        owe(on, YESTERDAY, "## 23:50 main\n\n- One."),
+        owe(on, YESTERDAY, "## 23:58 main\n\n- Two."),
+        owe(on, TODAY, "- Three."),
+    ]
+    await notes(on).pay()
+    second = "memory/2026-11-20-2.md"
+    assert appended(on) == [(of[0], second), (of[1], second), (of[2], TODAY)]
+    assert (notes(on).trouble, on.recorder.transcript.cycle.owed) == ("", ())
+    assert (tmp_path / YESTERDAY).read_text() == full
+    assert [text in (tmp_path / second).read_text() for text in ("- One.", "- Two.")] == [True, True]
+
+
+async def test_a_section_for_which_there_is_no_room_begins_the_second_file(on: Stage, tmp_path: Path) -> None:
+    """Were it appended, neither the tools nor the console could change the note any more."""
+    (tmp_path / TODAY).write_text("x" * (LARGEST - 20) + "\n")
+    of = owe(on, TODAY, "## 12:00 main\n\n- The sky is green.")
+    await notes(on).pay()
+    assert appended(on) == [(of, "memory/2026-11-21-2.md")]
+    assert (tmp_path / TODAY).stat().st_size == LARGEST - 19
+
+
+async def test_what_cannot_be_written_at_all_keeps_no_other_path_back_and_stays_owed(on: Stage, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / FOLDER / "linked").symlink_to(tmp_path / "elsewhere")
+    broken = f"{FOLDER}/linked/2026-11-20.md"
+    stuck = owe(on, broken, "- One."), owe(on, broken, "- Two.")
+    of = owe(on, TODAY, "- Three.")
+    with capture_logs() as logged:
+        await notes(on).pay()
+    assert [line["event"] for line in logged] == ["note_not_written"], "what follows in the same note is not tried"
+    assert appended(on) == [(of, TODAY)]
+    assert tuple(owed.of for owed in on.recorder.transcript.cycle.owed) == stuck
+    assert notes(on).trouble == f"{broken}: Symbolic links are not followed."
+
+    (tmp_path / FOLDER / "linked").unlink()
+    await notes(on).pay()
+    assert (notes(on).trouble, on.recorder.transcript.cycle.owed) == ("", ())
+    assert (tmp_path / broken).read_text().index("- One.") < (tmp_path / broken).read_text().index("- Two.")
+
+
+async def test_a_log_that_cannot_be_read_in_the_background_is_said_and_the_section_stays_owed(
+    on: Stage, tmp_path: Path
+) -> None:
+    of = owe(on, TODAY, "- One.")
+
+    async def fail(seq: int) -> list[bytes]:
+        raise StorageFailed("The log cannot be read: Input/output error.")
+
+    owed = OwedNotes(on.recorder, DayNotes(tmp_path), fail)
+    with capture_logs() as logged:
+        owed.pay_behind()
+        (task,) = owed._behind
+        await owed.close()
+    assert task.exception() is None
+    assert [(line["event"], line["reason"]) for line in logged] == [
+        ("note_not_written", "The log cannot be read: Input/output error.")
+    ]
+    assert tuple(owed.of for owed in on.recorder.transcript.cycle.owed) == (of,)
+
+
+async def test_what_an_earlier_version_owes_another_persons_conversation_goes_into_their_own_note(tmp_path: Path) -> None:
+    lines = lines_of([opened(person="ana")])
+    on = Stage(Model(says("hello")), workspace=tmp_path, lines=lines)
+    of = owe(on, TODAY, "- Of Ana.")
+    await notes(on).pay()
+    assert appended(on) == [(of, f"people/ana/{TODAY}")]
+    assert not (tmp_path / TODAY).exists()

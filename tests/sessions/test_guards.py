@@ -1,0 +1,349 @@
+"""Guards of the journals: what must be durable, or refused, before the next step is taken."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import stat
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from sessions import recorder as recorders
+from sessions.append_file import AppendFile
+from sessions.catalog import Catalog
+from sessions.committer import THREADS, Committer
+from sessions.disk import write_new
+from sessions.errors import JournalDamaged, StorageFailed
+from sessions.events import FORMAT, Foreign, Recorded
+from sessions.forking import fork
+from sessions.journal import Journals
+from sessions.mending import create_to_append
+from sessions.opening import open_session
+from sessions.reading import read_lines
+from sessions.recorder import LONGEST_LINE, LineTooLong, Recorder
+from sessions.store import START
+from sessions.survey import survey
+from sessions.transcript import Transcript
+from sessions.wire import FIRST, carriable, encode
+from tests.sessions.journal_stories import SESSION, Ear, end_of, journals_in, lay, reopened, some_lines
+from tests.sessions.test_committer import Slow, _lose_pages, _syncing, quick
+from tests.stories import AT, lines_of, opened, received
+from tests.waiting import DEADLINE
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> AppendFile:
+    """A new and empty journal."""
+    return create_to_append(tmp_path / "s.jsonl")
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The steps that make a file shorter or durable, in their order. All of them are done."""
+    made: list[str] = []
+    ftruncate, fsync, fdatasync = os.ftruncate, os.fsync, os.fdatasync
+
+    def cut(descriptor: int, length: int) -> None:
+        made.append("cut")
+        ftruncate(descriptor, length)
+
+    def sync(descriptor: int) -> None:
+        made.append("sync folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "sync")
+        fsync(descriptor)
+
+    def sync_content(descriptor: int) -> None:
+        made.append("sync content")
+        fdatasync(descriptor)
+
+    monkeypatch.setattr(os, "ftruncate", cut)
+    monkeypatch.setattr(os, "fsync", sync)
+    monkeypatch.setattr(os, "fdatasync", sync_content)
+    return made
+
+
+def failing(monkeypatch: pytest.MonkeyPatch, call: str, fails: Callable[[int], bool] = lambda _: True) -> None:
+    """Have a call of `os` fail for the descriptors for which `fails` returns True."""
+    whole = getattr(os, call)
+
+    def fail(descriptor: int) -> None:
+        if fails(descriptor):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        whole(descriptor)
+
+    monkeypatch.setattr(os, call, fail)
+
+
+def test_a_file_that_takes_no_more_bytes_is_an_error_and_is_not_tried_for_ever(
+    file: AppendFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries = 0
+
+    def takes_nothing(*_: object) -> int:
+        nonlocal tries
+        tries += 1
+        assert tries < 10
+        return 0
+
+    monkeypatch.setattr(os, "pwrite", takes_nothing)
+    with pytest.raises(StorageFailed, match="could not be written"):
+        file.write(b"one line\n")
+
+
+def test_a_link_in_the_place_of_a_journal_is_not_written_through(file: AppendFile, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.touch()
+    (tmp_path / "s.jsonl").unlink()
+    (tmp_path / "s.jsonl").symlink_to(elsewhere)
+    with pytest.raises(StorageFailed, match="could not be opened"):
+        file.write(b"one line\n")
+    assert elsewhere.read_bytes() == b""
+
+
+def test_the_cut_after_a_failed_write_is_synced(file: AppendFile, steps: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(StorageFailed) as caught:
+        file.write(b"one line\n")
+    assert (steps, caught.value.fatal) == (["cut", "sync"], False)
+
+
+def test_a_cut_that_cannot_be_synced_after_a_failed_write_is_fatal(
+    file: AppendFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "pwrite", full)
+    failing(monkeypatch, "fsync")
+    with pytest.raises(StorageFailed) as caught:
+        file.write(b"one line\n")
+    assert caught.value.fatal
+
+
+async def test_after_a_failed_sync_no_thread_syncs_what_was_written_before() -> None:
+    """The event loop is held up meanwhile: the threads stop by themselves, before it has heard of the failure."""
+    steps: list[str] = []
+    async with Committer() as committer:
+        others = [Slow([], "other") for _ in range(THREADS - 1)]
+        lost = Slow([], "lost", _lose_pages)
+        for commit in (*others, lost):
+            committer.submit(commit)
+        await _syncing(*others, lost)
+        written, last = quick(steps, "written"), Slow(steps, "last")
+        committer.submit(written)
+        committer.submit(last)
+        others[0].go_on.set()  # its thread writes both, and is busy with the sync of the last
+        await _syncing(last)
+        assert await others[0].outcome() is None
+        lost.go_on.set()
+        until = time.monotonic() + DEADLINE
+        while len(committer._reports) < 2 and time.monotonic() < until:
+            time.sleep(0.001)  # noqa: ASYNC251 - the event loop must not go on
+        assert steps == ["write written", "write last", "sync last"]
+        for commit in (*others, last):
+            commit.go_on.set()
+        assert (await written.outcome()) is (await lost.outcome()) is committer._broken
+
+
+async def test_a_torn_tail_is_cut_durably_before_the_journal_is_used(tmp_path: Path, steps: list[str]) -> None:
+    lay(tmp_path, b"".join(some_lines(3)) + b"{")
+    await reopened(tmp_path)
+    cut = steps.index("cut")
+    assert steps[cut : cut + 4] == ["cut", "sync", "sync content", "sync folder"]
+
+
+async def test_a_journal_that_nobody_vouches_for_is_made_durable_with_its_name(tmp_path: Path, steps: list[str]) -> None:
+    lay(tmp_path, b"".join(some_lines(3)))
+    await reopened(tmp_path)
+    assert steps == ["sync content", "sync folder"]
+
+
+@pytest.mark.parametrize("call", ["fsync", "fdatasync"])
+async def test_a_cut_or_an_opening_that_cannot_be_synced_fails_the_storage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    path = lay(tmp_path, b"".join(some_lines(3)) + b"{")
+    inode = path.stat().st_ino
+    async with journals_in(tmp_path) as journals:
+        other = Ear(await journals.create("other"))
+        failing(monkeypatch, call, lambda descriptor: os.fstat(descriptor).st_ino == inode)
+        with pytest.raises(StorageFailed, match="could not be made durable") as caught:
+            await journals.open(SESSION, fold=lambda _: None)
+        assert caught.value.fatal
+        assert other.failures == [caught.value]
+
+
+async def test_a_journal_that_ends_before_what_was_acknowledged_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    lines = some_lines(5)
+    content = b"".join(lines[:3]) + lines[3][:9]
+    path = lay(tmp_path, content)
+    async with journals_in(tmp_path) as journals:
+        with pytest.raises(JournalDamaged, match="acknowledged events are missing: it ends with event 3 and had 4"):
+            await journals.open(SESSION, fold=lambda _: None, least=4)
+        assert path.read_bytes() == content
+        journal, _ = await journals.open(SESSION, fold=lambda _: None, least=3)
+        await journal.close()
+
+
+async def test_what_is_no_file_is_not_opened_as_a_journal(tmp_path: Path) -> None:
+    (tmp_path / "sessions").mkdir()
+    os.mkfifo(tmp_path / "sessions" / f"{SESSION}.jsonl")
+    with pytest.raises(StorageFailed, match="it is not a file"):
+        await reopened(tmp_path)
+
+
+async def test_a_position_at_the_end_whose_sum_is_another_is_not_believed(tmp_path: Path) -> None:
+    lines = some_lines(4)
+    lay(tmp_path, b"".join(lines))
+    with pytest.raises(JournalDamaged, match="is not the event that was acknowledged") as caught:
+        await reopened(tmp_path, msgspec.structs.replace(end_of(lines), sum=b"0" * 16))
+    assert caught.value.line == 0
+
+
+async def test_a_journal_that_the_catalog_does_not_vouch_for_is_made_durable_with_its_name(
+    tmp_path: Path, steps: list[str]
+) -> None:
+    lay(tmp_path, b"".join(some_lines(3)))
+    async with Catalog(tmp_path / "catalog.sqlite", tmp_path / "sessions") as catalog, journals_in(tmp_path) as journals:
+        steps.clear()
+        found = await open_session(journals, catalog, SESSION)
+        assert steps == ["sync content", "sync folder"]
+        await found.log.close()
+
+
+async def test_the_failure_of_a_journal_is_raised_for_whatever_is_appended_later(tmp_path: Path) -> None:
+    async with Committer() as committer:
+        (tmp_path / "sessions").mkdir()
+        journals = Journals(tmp_path / "sessions", tmp_path / "quarantine", committer)
+        journal = await journals.create("one")
+        ear = Ear(journal)
+        failure = StorageFailed("the disk is gone", fatal=True)
+        committer.fail(failure)
+        with pytest.raises(StorageFailed) as caught:
+            journal.append(b"{}\n", urgent=True)
+        assert caught.value is failure is ear.failures[0]
+
+
+async def test_after_the_storage_has_failed_no_journal_is_touched(tmp_path: Path) -> None:
+    content = b"".join(some_lines(3)) + b"{"
+    path = lay(tmp_path, content)
+    async with Committer() as committer:
+        journals = Journals(tmp_path / "sessions", tmp_path / "quarantine", committer)
+        committer.fail(StorageFailed("the disk is gone", fatal=True))
+        with pytest.raises(StorageFailed):
+            await journals.open(SESSION, fold=lambda _: None)
+        with pytest.raises(StorageFailed):
+            await journals.create("another")
+    assert path.read_bytes() == content
+    assert [each.name for each in path.parent.iterdir()] == [path.name]
+
+
+async def test_a_recorder_takes_no_line_that_no_journal_could_be_read_with(tmp_path: Path) -> None:
+    async with journals_in(tmp_path) as journals:
+        journal = await journals.create(SESSION)
+        recorder = Recorder(journal, START, Transcript(), lambda: NOW)
+        await recorder.record(opened(SESSION))
+        with pytest.raises(LineTooLong):
+            recorder.note(received("x" * LONGEST_LINE))
+        assert await recorder.record(received("y")) == 2
+        await recorder.close()
+
+
+async def test_a_recorder_keeps_a_bounded_part_of_the_durable_lines_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorders, "RECENT", 2000)
+    async with journals_in(tmp_path) as journals:
+        recorder = Recorder(await journals.create(SESSION), START, Transcript(), lambda: NOW)
+        for number in range(10):
+            await recorder.record(received("x" * 500, f"m{number}"))
+        assert recorder.recent(0) is None
+        assert len(recorder.recent(9) or ()) == 1
+        await recorder.close()
+
+
+async def test_whoever_waits_for_a_line_is_told_that_the_storage_failed(tmp_path: Path) -> None:
+    async with Committer() as committer:
+        (tmp_path / "sessions").mkdir()
+        journals = Journals(tmp_path / "sessions", tmp_path / "quarantine", committer)
+        recorder = Recorder(await journals.create(SESSION), START, Transcript(), lambda: NOW)
+        waiting = asyncio.create_task(recorder.until_durable(recorder.note(received("x"))))
+        await asyncio.sleep(0)
+        failure = StorageFailed("the disk is gone", fatal=True)
+        committer.fail(failure)
+        await asyncio.sleep(0)
+        assert waiting.done()
+        assert waiting.exception() is failure
+
+
+def test_a_page_of_lines_is_verified(tmp_path: Path) -> None:
+    lines = some_lines(4)
+    path = lay(tmp_path, b"".join([*lines[:2], lines[2].replace(b"x", b"y", 1), lines[3]]))
+    with pytest.raises(JournalDamaged):
+        read_lines(path, 2, 10**6)
+
+
+def test_a_journal_of_a_later_format_is_not_read(tmp_path: Path) -> None:
+    event = msgspec.structs.replace(opened(SESSION), format=FORMAT + 1)
+    path = lay(tmp_path, b"".join(lines_of([event])))
+    found = survey(tmp_path / "sessions", {})
+    assert found.changed == []
+    assert "this version reads up to" in found.unreadable[path]
+
+
+def test_a_head_that_nobody_has_verified_is_not_taken_for_acknowledged(tmp_path: Path) -> None:
+    lay(tmp_path, b"".join(some_lines(5)))
+    (row,) = survey(tmp_path / "sessions", {}).changed
+    assert (row.head, row.acknowledged) == (5, 1)
+    assert msgspec.structs.replace(row, mtime_ns=1).acknowledged == 5
+
+
+def test_an_event_of_an_unknown_kind_is_never_encoded_again() -> None:
+    with pytest.raises(TypeError, match="copied as bytes"):
+        encode(Recorded(seq=1, at=AT, turn=None, event=Foreign(kind="unheard_of", line=b"{}")), FIRST)
+
+
+def test_half_characters_are_replaced_where_a_line_could_not_carry_them() -> None:
+    assert carriable("a\ud800b") == "a\ufffdb"
+
+
+def renaming(monkeypatch: pytest.MonkeyPatch, steps: list[str]) -> None:
+    """Add renames to the steps."""
+    rename = os.rename
+
+    def note(source: str, target: str, **more: int) -> None:
+        steps.append("rename")
+        rename(source, target, **more)
+
+    monkeypatch.setattr(os, "rename", note)
+
+
+def test_a_fork_is_durable_under_its_draft_and_then_under_its_name(
+    tmp_path: Path, steps: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parent = lay(tmp_path, b"".join(lines_of([opened(SESSION)])))
+    renaming(monkeypatch, steps)
+    fork(parent, "20261121-120000-bbbbbb", "other", NOW)
+    assert steps == ["sync content", "sync folder", "rename", "sync folder"]
+
+
+def test_a_new_file_is_durable_with_its_name(tmp_path: Path, steps: list[str]) -> None:
+    write_new(tmp_path / "new", [b"content"])
+    assert steps == ["sync content", "sync folder"]
+
+
+def test_a_new_file_that_cannot_be_made_durable_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    failing(monkeypatch, "fdatasync")
+    with pytest.raises(OSError, match="Input/output"):
+        write_new(tmp_path / "new", [b"content"])
+    assert list(tmp_path.iterdir()) == []
