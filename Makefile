@@ -3,7 +3,7 @@
 #   make run      install, say what to type next, start the gateway (ARGS="--port 7200")
 #   make test     install, run the tests, on all cores (ARGS="tests/sessions -k torn"; ARGS="-n 0" on one)
 #   make test-backends   install Chroma and qmd too (a gigabyte), run the tests of the memory's backends
-#   make mutants  break the guards of the promises one at a time, and see that a test fails (ARGS="a word of some")
+#   make mutants  break the guards of the promises one at a time, and see that a test fails (ARGS="--jobs 4 a-word-of-some")
 #   make torture  random faults over random operations for ten minutes (ARGS="--seed 7 --minutes 60")
 #   make check    formatting, lint, types, dead links
 #   make bench    the table of measurements
