@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import time
@@ -12,7 +13,7 @@ from typing import Any
 
 import aiohttp
 import pytest
-from playwright.async_api import Browser
+from playwright.async_api import Browser, Route
 
 from gateway.console.pages import FOLDER
 from gateway.door.access import NotAdmitted
@@ -20,6 +21,7 @@ from gateway.door.passes import COOKIE_SECONDS, LINK_SECONDS, RENEWED_AFTER, Pas
 from gateway.door.signed_out import LINES, SignedOut
 from tests.console.browser import visiting
 from tests.gateway.gateways import TOKEN, Gateway, gateway
+from tests.waiting import deadline
 
 KEYS = {"owner": signing_key(TOKEN), "ana": signing_key(TOKEN[::-1])}
 
@@ -410,7 +412,19 @@ async def test_a_person_signs_in_with_the_token_and_out_again_in_every_tab(tmp_p
 
 @pytest.mark.asyncio(loop_scope="session")
 async def test_a_person_is_told_that_their_sign_out_was_not_kept(tmp_path: Path, browser: Browser) -> None:
+    """The gateway ends the websocket before it answers, and the page must not take that for the answer."""
+    closed = asyncio.Event()
+
+    async def answer_last(route: Route) -> None:
+        response = await route.fetch()
+        async with deadline():
+            await closed.wait()
+        await visit.page.evaluate("0")  # the page has heard of it
+        await route.fulfill(response=response)
+
     async with gateway(tmp_path) as running, visiting(browser, running) as visit:
+        visit.page.on("websocket", lambda socket: socket.on("close", lambda _: closed.set()))
+        await visit.page.route("**/api/sign-out", answer_last)
         await visit.sign_in()
         (tmp_path / "signed_out.json").mkdir()
         await visit.page.get_by_role("button", name="Sign out").click()

@@ -47,6 +47,7 @@ class App {
     this.socket = new Socket(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/ws`);
     this.socket.on("expelled", () => this.expelled());
     this.leave = null;
+    this.signingOut = false;
     this.sheets = new Map();
     this.tabs = new BroadcastChannel("exuvia"); // says who is signed in now, "" for nobody: the cookie is that of every tab
     this.tabs.onmessage = ({ data }) => data !== (this.shell ? this.person.id : "") && location.reload();
@@ -101,7 +102,7 @@ class App {
 
   /** The browser is signed in no more: the form comes in the place of everything, and what was typed is kept. */
   async expelled(reason = "You were signed out.") {
-    if (!this.shell) return;
+    if (!this.shell || this.signingOut) return;
     this.depart();
     this.socket.close();
     this.shell = null;
@@ -109,7 +110,10 @@ class App {
   }
 
   async signOut() {
+    if (this.signingOut) return;
+    this.signingOut = true; // the websocket is closed before the answer comes, which alone says whether it was stored
     const refused = await this.api.post("/api/sign-out").then(() => null, (error) => (error.status ? error : null));
+    this.signingOut = false;
     this.tabs.postMessage("");
     if (refused) return this.expelled(refused.message);
     location.replace("/");
