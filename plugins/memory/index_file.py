@@ -132,16 +132,21 @@ class IndexFile:
             with self._reading.lock:
                 self._reading.close()
                 self._writing.index = MemoryIndex(self._path).__enter__()
+                written = self._inodes(self._stamps())
                 self._reading.index = MemoryIndex(self._path).__enter__()
                 self._left, self._version = self._stamps(), self._writing.index.version()
-                self._believed, self._harmed = self._writing.index.is_sealed(), False
+                self._believed = self._writing.index.is_sealed()
+                # A file that was deleted meanwhile is not there, or is another for the reader.
+                self._harmed = written[0] is None or written != self._inodes(self._left)
         return self._writing.index
 
     def _remember(self) -> None:
-        """Note how the files are left."""
+        """Note how the files are left. One that was deleted or replaced during the work is not noted, or nobody would ever
+        miss it: SQLite itself keeps its files for as long as they are open."""
+        now = self._stamps()
         try:
-            if self._writing.index:
-                self._left, self._version = self._stamps(), self._writing.index.version()
+            if self._writing.index and self._inodes(now) == self._inodes(self._left):
+                self._left, self._version = now, self._writing.index.version()
         except Error:
             self._harmed = True
 

@@ -74,7 +74,10 @@ def seal(path: Path, at: int) -> None:
 def is_sealed(db: Any, path: Path) -> bool:
     """Whether nobody wrote to a file since it was closed; what SQLite has beside it has sums of its own."""
     marks = {name for (name,) in db.execute("SELECT name FROM marks")}
-    return f"{_CLOSED}{path.stat().st_mtime_ns}" in marks
+    try:
+        return f"{_CLOSED}{path.stat().st_mtime_ns}" in marks
+    except FileNotFoundError:  # as above
+        return False
 
 
 # --- a file that was harmed -------------------------------------------------------------------------------------------

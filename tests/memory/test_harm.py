@@ -16,6 +16,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from plugins.conformance.memory_backend import document
+from plugins.memory.errors import IndexRenewed
+from plugins.memory.index import MemoryIndex
 from plugins.memory.index_file import IndexFile
 from plugins.memory.memory import Memory
 from plugins.memory.scope import EVERYTHING
@@ -166,6 +169,45 @@ async def test_an_index_that_was_closed_in_order_is_believed_without_looking_it_
     async with place.memory() as memory:
         assert (await memory.search("door", EVERYTHING)).hits
     assert looked
+
+
+@pytest.mark.parametrize("gone", ["", "-wal", "-shm"])
+async def test_a_file_that_is_deleted_while_it_is_written_is_missed(tmp_path: Path, gone: str) -> None:
+    """Not only one that is deleted between two writes."""
+    path = tmp_path / "memory.sqlite"
+    file = IndexFile(path)
+    await file.write(lambda index: index.take([document("memory/a.md", "We fly to Lisbon.")]))
+    await file.write(lambda _: path.with_name(path.name + gone).unlink())
+    with pytest.raises(IndexRenewed):
+        await file.read(lambda index: index.size())
+    with pytest.raises(IndexRenewed):
+        await file.write(lambda index: index.size())
+    assert path.exists()
+    assert await file.write(lambda index: index.size()) == await file.read(lambda index: index.size())
+    await file.close()
+
+
+@pytest.mark.parametrize("after", ["the writer", "the reader"])
+async def test_a_file_that_is_deleted_while_it_is_opened_is_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: str
+) -> None:
+    path = tmp_path / "memory.sqlite"
+    file = IndexFile(path)
+    enter, opened = MemoryIndex.__enter__, list[MemoryIndex]()
+
+    def enter_and_delete(index: MemoryIndex) -> MemoryIndex:
+        opened.append(enter(index))
+        if len(opened) == ["the writer", "the reader"].index(after) + 1:
+            path.unlink()
+        return index
+
+    monkeypatch.setattr(MemoryIndex, "__enter__", enter_and_delete)
+    with pytest.raises(IndexRenewed):
+        await file.write(lambda index: index.size())
+    await file.write(lambda index: index.take([document("memory/a.md", "We fly to Lisbon.")]))
+    assert await file.read(lambda index: index.size()) == (1, 1)
+    assert path.exists()
+    await file.close()
 
 
 async def test_two_processes_may_write_to_one_index(tmp_path: Path) -> None:
