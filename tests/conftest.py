@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import resource
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 
 from plugins import secrets
@@ -40,3 +42,15 @@ def _secrets_of_one_test() -> Iterator[None]:
     before = secrets._whole, secrets._parts
     yield
     secrets._whole, secrets._parts = before
+
+
+@pytest.fixture(autouse=True)
+def _log_of_one_test() -> Iterator[None]:
+    """What one test, or a command that it runs in this process, does to the log is undone before the next."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    structlog.reset_defaults()
+    logging.captureWarnings(False)
+    root.handlers[:] = handlers
+    root.setLevel(level)

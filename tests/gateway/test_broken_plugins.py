@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import io
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-import structlog
 
 from gateway import logs
 from gateway.measuring.figures import Figures
@@ -34,12 +33,11 @@ STORY: list[dict[str, Any]] = [
 
 
 @pytest.fixture
-def log() -> Iterator[io.StringIO]:
+def log() -> io.StringIO:
     """What the gateway logs, as it would to a terminal."""
     stream = io.StringIO()
     logs.configure("info", "text", stream)
-    yield stream
-    structlog.reset_defaults()
+    return stream
 
 
 @asynccontextmanager

@@ -10,10 +10,8 @@ import subprocess
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
-import pytest
 import structlog
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,18 +25,6 @@ PASSWORD = "correct-horse-battery-staple"
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
-
-
-@pytest.fixture(autouse=True)
-def _restored() -> Iterator[None]:
-    """What `configure` changes belongs to the whole process."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    structlog.reset_defaults()
-    logging.captureWarnings(False)
-    root.handlers[:] = handlers
-    root.setLevel(level)
 
 
 def as_json(**fields: Any) -> dict[str, Any]:

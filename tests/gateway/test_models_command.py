@@ -6,13 +6,12 @@ import asyncio
 import io
 import json
 import stat
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-import structlog
 from click.testing import CliRunner
 from structlog.testing import capture_logs
 
@@ -75,14 +74,6 @@ class Vendors:
         """The exit code, and the rows by their models."""
         code, out = await listed(self.home, self.config(agent), offline=offline, as_json=True)
         return code, {row["model"]: row for provider in json.loads(out) for row in provider["models"]}
-
-
-@pytest.fixture(autouse=True)
-def logging_as_before() -> Iterator[None]:
-    """The commands silence the log of their process, which here is that of all tests."""
-    before = structlog.get_config()
-    yield
-    structlog.configure(**before)
 
 
 @pytest.fixture
