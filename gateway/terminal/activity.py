@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from typing import assert_never
 
-from gateway.terminal.frames import Delta, Refusal, Settings
+from gateway.terminal.frames import Delta, Paused, Refusal, Settings
 from gateway.terminal.printable import one_line
 from gateway.terminal.signals import Connected, Disconnected, Happened, Postponed, Signal
 from sessions.events import ModelReplied, RequestedCall, ToolCalled, ToolReturned, TurnEnded, TurnResumed, TurnStarted
 
 TOOL_CHARACTERS = 60
+REASON_CHARACTERS = 60
 
 
 class Activity:
@@ -18,6 +20,9 @@ class Activity:
     def __init__(self) -> None:
         self._connected = True
         self._doing = ""
+        self._pause: Paused | None = None
+        self._again = 0.0
+        """When a request that was refused is sent again."""
         self._since = 0.0
         self._calls: dict[int, tuple[RequestedCall, ...]] = {}
 
@@ -29,7 +34,10 @@ class Activity:
             case Disconnected():
                 self._connected, self._since = False, now
             case Delta():
+                self._pause = None
                 self._now_doing("writing", now)
+            case Paused():
+                self._pause, self._again = signal, now + signal.seconds
             case Postponed() | Refusal() | Settings():
                 pass
             case Happened():
@@ -45,12 +53,17 @@ class Activity:
         queue = (f" · {waiting} waiting" if waiting else "") + (f" · {unsent} to send" if unsent else "")
         if not self._connected:
             return f"no connection, trying to come back{spent}{queue}"
+        if running and self._pause is not None and now < self._again:
+            reason = one_line(self._pause.reason, REASON_CHARACTERS)
+            return f"the provider takes no request now ({reason}), asked again in {math.ceil(self._again - now)} s{queue}"
         if running:
             return (self._doing or "thinking") + spent + queue
         return "waiting for the gateway" if waiting or unsent else None
 
     def _event(self, happened: Happened, now: float) -> None:
         seq, event = happened.recorded.seq, happened.recorded.event
+        if self._pause is not None and happened.recorded.turn == self._pause.turn:
+            self._pause = None
         match event:
             case TurnStarted() | TurnResumed():
                 self._now_doing("thinking", now)

@@ -26,6 +26,7 @@ from gateway.terminal.frames import (
     Delta,
     EventFrame,
     GatewayFrame,
+    Paused,
     Refusal,
     SessionList,
     Settings,
@@ -279,7 +280,7 @@ class Client:
             case EventFrame():
                 self._delay = DELAYS[0]
                 await self._event(frame)
-            case Delta() | Settings():
+            case Delta() | Paused() | Settings():
                 await self._signals.put(frame)
             case Refusal():
                 return await self._refused(frame)

@@ -71,6 +71,16 @@ class Listed(msgspec.Struct, frozen=True, kw_only=True):
     head: int
 
 
+class Paused(_Frame, tag="paused", frozen=True, kw_only=True):
+    """A request of `turn` was refused for a `reason`, and is sent again in so many `seconds`."""
+
+    session: str
+    session_id: str
+    turn: int
+    seconds: float
+    reason: str
+
+
 class SessionList(_Frame, tag="sessions", frozen=True, kw_only=True):
     """The sessions of this person."""
 
@@ -99,7 +109,7 @@ class Refusal(_Frame, tag="error", frozen=True, kw_only=True):
     session: str | None = None
 
 
-GatewayFrame: TypeAlias = Welcome | Accepted | EventFrame | Delta | SessionList | Settings | Refusal
+GatewayFrame: TypeAlias = Welcome | Accepted | EventFrame | Delta | Paused | SessionList | Settings | Refusal
 
 
 class _Any(msgspec.Struct, frozen=True):

@@ -6,7 +6,7 @@ import math
 from typing import TextIO, assert_never
 
 from gateway.commands.sentences import call_line, ending_sentence, recalled_line, result_line
-from gateway.terminal.frames import Delta, Refusal, Settings
+from gateway.terminal.frames import Delta, Paused, Refusal, Settings
 from gateway.terminal.paper import Paper
 from gateway.terminal.printable import one_line, printable
 from gateway.terminal.signals import Connected, Disconnected, Happened, Postponed, Signal
@@ -113,6 +113,8 @@ class Screen:
                 self._delta(signal)
             case Settings():
                 self._verbose = signal.verbose
+            case Paused():
+                pass  # the line above the prompt says it, see `Activity`
             case Happened():
                 self._event(signal.session_id, signal.recorded.turn, signal.recorded.event, ours=ours)
             case _:

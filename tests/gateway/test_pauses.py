@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from pathlib import Path
 
+from gateway.terminal.client import Client
+from gateway.terminal.frames import Paused
 from plugins.conformance.faults import Fault
 from plugins.conformance.openai_server import KEY, OpenAIServer, Says, refusal
 from tests.gateway.gateways import TOKEN, gateway
@@ -28,6 +31,21 @@ async def test_clients_hear_of_a_pause_without_the_providers_own_words(tmp_path:
     assert 0 <= paused["seconds"] <= 1
     order = [frame["event"]["kind"] if frame["type"] == "event" else frame["type"] for frame in client.frames]
     assert order.index("request_sent") < order.index("paused") < order.index("delta")
+
+
+async def test_the_terminals_client_hears_of_a_pause(tmp_path: Path) -> None:
+    async with (
+        OpenAIServer(REFUSING, Says("Now.")).serving() as provider,
+        gateway(tmp_path, settings=asking(provider)) as running,
+        deadline(),
+        Client(running.url, TOKEN) as client,
+        aclosing(client.signals()) as signals,
+    ):
+        client.send("Hello", message_id="m1")
+        while not isinstance(paused := await anext(signals), Paused):
+            pass
+    assert (paused.session, paused.turn, paused.reason) == ("main", 1, "status 429")
+    assert 0 <= paused.seconds <= 1
 
 
 async def test_a_client_of_openais_api_has_its_answer_after_a_pause(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from prompt_toolkit.document import Document
 
 from gateway.terminal.activity import Activity
 from gateway.terminal.completion import Completions
-from gateway.terminal.frames import CommandLine, Delta, Welcome
+from gateway.terminal.frames import CommandLine, Delta, Paused, Welcome
 from gateway.terminal.history import KEPT, LARGEST, LONGEST, TypedBefore, history_file
 from gateway.terminal.own_commands import own_hint
 from gateway.terminal.signals import Connected, Disconnected, Happened
@@ -115,6 +115,29 @@ def test_a_lost_connection_is_said_with_what_there_is_to_send_and_what_the_gatew
     activity.fold(Connected(Welcome(protocol=1, server="exuvia")), 8)
     activity.fold(Delta(session="main", session_id="s", turn=1, reply=1, offset=0, text="a"), 8)
     assert activity.sentence(8, running=1, waiting=0, unsent=0) == "writing"
+
+
+def test_a_request_that_is_sent_again_later_is_counted_down_until_its_turn_goes_on() -> None:
+    activity = Activity()
+
+    def happens(event: Event, *, turn: int) -> None:
+        activity.fold(Happened("s", Recorded(seq=1, at="2026-11-21T12:00:00.000Z", turn=turn, event=event)), 3)
+
+    def sentence(now: float, *, waiting: int = 0) -> str | None:
+        return activity.sentence(now, running=1, waiting=waiting, unsent=0)
+
+    happens(STARTED, turn=1)
+    paused = Paused(session="main", session_id="s", turn=1, seconds=4, reason="status\x1b 429")
+    activity.fold(paused, 3)
+    assert sentence(3.1, waiting=1) == "the provider takes no request now (status 429), asked again in 4 s · 1 waiting"
+    happens(STARTED, turn=2)
+    assert sentence(6.5) == "the provider takes no request now (status 429), asked again in 1 s"
+    assert sentence(7) == "thinking · 4 s"
+    activity.fold(Delta(session="main", session_id="s", turn=1, reply=1, offset=0, text="a"), 8)
+    assert sentence(8) == "writing"
+    activity.fold(paused, 9)
+    happens(RETURNED, turn=1)
+    assert sentence(9) == "thinking · 6 s"
 
 
 @pytest.mark.parametrize(
