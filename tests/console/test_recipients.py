@@ -64,10 +64,12 @@ async def test_the_empty_page_names_who_is_sent_messages_and_what_stays(tmp_path
         for _ in range(2):
             said = page.locator(".hello")
             await expect(said).to_contain_text(f"on the gateway, in {tmp_path}")
-            sent, here = said.locator("dl > div").nth(1), said.locator("dl > div").nth(2)
+            sent = said.locator("dl > div").nth(1)
             await expect(sent).to_contain_text("openai:gpt-5 at models.example.com, for answers")
             await expect(sent).to_contain_text("voyage:voyage-4-large at api.voyageai.com, for search")
-            await expect(here).to_contain_text("ollama:llama3 at 127.0.0.1:9, for answers if that fails")
+            await expect(sent).to_contain_text(
+                "ollama:llama3 at 127.0.0.1:9 (the gateway’s machine), for answers if that fails"
+            )
             await expect(said).not_to_contain_text("alone")
             await page.get_by_role("button", name="New session").click()
         assert (visit.errors, visit.elsewhere) == ([], [])

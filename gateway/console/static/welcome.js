@@ -17,8 +17,8 @@ export function welcome(app) {
     : `on the gateway at ${location.host}`)), rows);
   show(null);
   app.api.get("/api/recipients").then(({ folder, recipients }) => {
-    const sent = recipients.filter((each) => !isHere(each));
-    const here = recipients.filter(isHere);
+    const sent = recipients.filter(({ address }) => address !== "");
+    const here = recipients.filter(({ address }) => address === "");
     const none = recipients.some(({ purpose }) => purpose === "answers") ? "nobody" : "nobody: there is no model yet that could answer";
     show(folder, row("Sent to", sent.length ? sent.map(described) : h("dd", {}, none)), here.length ? row("Runs there", here.map(described)) : null);
   }, () => {}); // offline: the rest is said once it is known
@@ -30,13 +30,15 @@ function row(name, ...values) {
 }
 
 function described({ name, purpose, address }) {
-  const place = address === null ? " (its plugin does not say where)" : address ? ` at ${urlOf(address)?.host ?? address}` : "";
-  return h("dd", {}, h("b", {}, name), `${place}, ${PURPOSES[purpose] ?? purpose}`);
+  return h("dd", {}, h("b", {}, name), `${placeOf(address)}, ${PURPOSES[purpose] ?? purpose}`);
 }
 
-/** Whether what a model is sent stays on the gateway's machine. */
-function isHere({ address }) {
-  return address === "" || LOCAL.test(urlOf(address)?.hostname);
+/** Where a model is asked. A server on the gateway's machine may be a proxy that passes on what it is sent. */
+function placeOf(address) {
+  if (address === null) return " (its plugin does not say where)";
+  if (address === "") return "";
+  const url = urlOf(address);
+  return ` at ${url?.host ?? address}${LOCAL.test(url?.hostname) ? " (the gateway’s machine)" : ""}`;
 }
 
 function urlOf(address) {
