@@ -9,7 +9,7 @@ from typing import TextIO
 from gateway.commands.compactions import entry_of_cut
 from gateway.session_commands import WELL, print_json
 from gateway.session_files import find_journal, recorded
-from gateway.terminal.printable import one_line
+from gateway.terminal.printable import one_line, printable
 from plugins.command_contract import CompactionEntry
 from sessions.events import ContextCompacted
 from sessions.folding import evolve
@@ -27,7 +27,7 @@ def list_compactions(folder: Path, name: str, out: TextIO, *, as_json: bool) -> 
     elif not entries:
         out.write("Nothing was compacted in this session yet.\n")
     for entry in () if as_json else entries:
-        out.writelines(f"{line}\n" for line in _lines(entry))
+        out.writelines(f"{printable(line)}\n" for line in _lines(entry))
     return WELL
 
 

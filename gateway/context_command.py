@@ -11,7 +11,7 @@ import msgspec
 from gateway.past_requests import Asked, requests_of_turn
 from gateway.session_commands import WELL, WRONG, print_json
 from gateway.session_files import SessionUnknown, find_journal
-from gateway.terminal.printable import one_line
+from gateway.terminal.printable import one_line, printable
 from sessions.context import Context, Gauge, assemble
 from sessions.events import RequestSent
 from sessions.messages import AssistantMessage, Message
@@ -58,7 +58,7 @@ def show_context(folder: Path, name: str, out: TextIO, *, turn: int | None, call
     if as_json:
         print_json(rebuilt, out)
     else:
-        out.writelines(f"{line}\n" for line in _lines(rebuilt))
+        out.writelines(f"{printable(line)}\n" for line in _lines(rebuilt))
     return WELL if all(request.agrees for request in rebuilt.requests) else WRONG
 
 

@@ -16,7 +16,7 @@ from gateway.configuration.settings import Settings
 from gateway.errors import GatewayError
 from gateway.facts import facts_of, read_facts
 from gateway.home import Home
-from gateway.terminal.printable import printable
+from gateway.terminal.printable import escaped, printable
 from plugins.facts.errors import FactsError
 from plugins.facts.exchange import Taken, exported, taken
 from plugins.facts.facts import Facts
@@ -53,7 +53,7 @@ def list_facts(
     facts = [fact for fact in _read(home, config, environment, now) if layer in (None, fact.layer)]
     if as_json:
         rows = [{**msgspec.to_builtins(fact), "worth": round(worth(fact, now), 3)} for fact in facts]
-        out.write(msgspec.json.encode({"facts": rows}).decode() + "\n")
+        out.write(escaped(msgspec.json.encode({"facts": rows}).decode()) + "\n")
         return WELL
     for fact in facts:
         what = " ".join([fact.layer, fact.type, *(["pinned"] if fact.pinned else []), *([fact.owner] if fact.owner else [])])
@@ -107,7 +107,7 @@ def dedupe_facts(home: Home, config: Path | None, environment: Mapping[str, str]
 
     gone = _locked(home, config, environment, work)
     if as_json:
-        out.write(msgspec.json.encode({"dropped": gone}).decode() + "\n")
+        out.write(escaped(msgspec.json.encode({"dropped": gone}).decode()) + "\n")
         return WELL
     for each, kept in gone.items():
         out.write(f"{each[:8]} is said by {kept[:8]}.\n")

@@ -13,7 +13,7 @@ import msgspec
 from gateway.configuration.keys import load_config
 from gateway.home import Home
 from gateway.memory import chosen_sources
-from gateway.terminal.printable import printable
+from gateway.terminal.printable import escaped, printable
 from plugins.memory.auditing import Finding, findings
 from plugins.memory.chunks import Chunk
 from plugins.memory.recalls import Used, used
@@ -56,7 +56,7 @@ def audit_notes(
         never_recalled=_unused(list(texts), home.workspace(config.agent.workspace), used(home.sessions), now),
     )
     if as_json:
-        out.write(msgspec.json.encode(audit).decode() + "\n")
+        out.write(escaped(msgspec.json.encode(audit).decode()) + "\n")
     else:
         _print(audit, out)
     return WRONG if audit.findings else WELL

@@ -19,7 +19,7 @@ from gateway.errors import GatewayError
 from gateway.home import Home
 from gateway.memory import open_memory
 from gateway.models.open_providers import open_embeddings
-from gateway.terminal.printable import printable
+from gateway.terminal.printable import escaped, printable
 from plugins.contracts import House
 from plugins.errors import ProviderError
 from plugins.memory.candidates import Ranked
@@ -110,12 +110,12 @@ def search_notes(
     found = run_search(search())
     if as_json:
         rows = [_row(hit) for hit in found.hits]
-        out.write(msgspec.json.encode({"results": rows, "remarks": found.remarks}).decode() + "\n")
+        out.write(escaped(msgspec.json.encode({"results": rows, "remarks": found.remarks}).decode()) + "\n")
         return WELL if found.hits else NOTHING
     for hit in found.hits:
         out.write(printable(_paragraph(hit, explain=explain)) + "\n\n")
     for remark in found.remarks:
-        out.write(f"({remark})\n")
+        out.write(f"({printable(remark)})\n")
     return WELL if found.hits else NOTHING
 
 

@@ -13,6 +13,7 @@ from gateway.configuration.keys import Config, load_config
 from gateway.eval_questions import Asked, read_questions
 from gateway.home import Home
 from gateway.memory_commands import opened_memory, run_search
+from gateway.terminal.printable import escaped
 from plugins.memory.judging import Judged, judge, mean
 from plugins.memory.memory import Memory
 from plugins.memory.scope import EVERYTHING
@@ -55,7 +56,7 @@ def evaluate(
     ways = FUSIONS if every else (config.memory.search.fusion,)
     done = [run_search(_evaluated(home, _by(config, way), environment, asked, cutoffs)) for way in ways]
     if as_json:
-        out.write(msgspec.json.encode({"ways": [_row(each) for each in done]}).decode() + "\n")
+        out.write(escaped(msgspec.json.encode({"ways": [_row(each) for each in done]}).decode()) + "\n")
     else:
         _print(done, cutoffs, out)
     return WELL

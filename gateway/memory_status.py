@@ -15,7 +15,7 @@ from gateway.configuration.keys import Config, load_config
 from gateway.home import Home
 from gateway.memory import chosen_sources
 from gateway.memory_commands import NotSearched, opened_memory
-from gateway.terminal.printable import printable
+from gateway.terminal.printable import escaped, printable
 from plugins.memory.holdings import Holdings, holdings
 from plugins.memory.remarks import found_without_vectors
 from plugins.memory.resting import LOCAL
@@ -52,7 +52,7 @@ def show_status(
         "updated": at and at.isoformat(timespec="seconds").replace("+00:00", "Z"),
     }
     if as_json:
-        out.write(msgspec.json.encode(told).decode() + "\n")
+        out.write(escaped(msgspec.json.encode(told).decode()) + "\n")
     else:
         lines = _lines(held, model, left, config.memory, None if at is None else (now - at).total_seconds())
         out.write(printable("\n".join(lines)) + "\n")

@@ -13,7 +13,7 @@ import msgspec
 from gateway.errors import GatewayError
 from gateway.home import Home
 from gateway.session_files import SUFFIX, Entry, SessionUnknown, entry_of, find_journal, journals, listings, recorded
-from gateway.terminal.printable import one_line, printable
+from gateway.terminal.printable import escaped, one_line, printable
 from sessions.acknowledged import acknowledged, forget, shortfall
 from sessions.errors import JournalDamaged, StorageFailed, UnknownSession
 from sessions.home_lock import HomeLock
@@ -64,7 +64,8 @@ def list_sessions(folder: Path, out: TextIO, *, as_json: bool) -> int:
     for each in found:
         note = "" if each.readable else "cannot be read; see `exuvia sessions verify`"
         whose = (one_line(each.person, 64),) if several else ()
-        rows.append((one_line(each.key, 64), *whose, each.session, str(each.events), each.at, str(each.bytes), note))
+        named = (one_line(each.key, 64), *whose, one_line(each.session, 64))
+        rows.append((*named, str(each.events), one_line(each.at, 64), str(each.bytes), note))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows if found else ():
         out.write("  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() + "\n")
@@ -200,9 +201,9 @@ def _verdict(path: Path) -> Verdict:
 def _verdict_line(verdict: Verdict) -> str:
     if not verdict.whole:
         place = f", line {verdict.line}" if verdict.events or verdict.bytes else ""
-        return f"DAMAGED {verdict.file}{place}: {one_line(verdict.reason, 300)}"
+        return f"DAMAGED {printable(verdict.file)}{place}: {one_line(verdict.reason, 300)}"
     tail = f", and {verdict.unfinished} of a line that was never finished" if verdict.unfinished else ""
-    return f"whole   {verdict.session}: {verdict.events} events, {verdict.bytes} bytes{tail}"
+    return f"whole   {one_line(verdict.session, 64)}: {verdict.events} events, {verdict.bytes} bytes{tail}"
 
 
 def _fault_line(fault: Fault) -> str:
@@ -248,4 +249,4 @@ def _copy_lines(path: Path, out: BinaryIO) -> None:
 
 def print_json(value: object, out: TextIO) -> None:
     """Any value that msgspec encodes, indented, for people and programs."""
-    out.write(msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n")
+    out.write(escaped(msgspec.json.format(msgspec.json.encode(value), indent=2).decode()) + "\n")

@@ -6,7 +6,6 @@ A file belongs to the person who sent it: to everybody else it does not exist, w
 from __future__ import annotations
 
 import asyncio
-import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path, PurePath
@@ -21,6 +20,7 @@ from aiohttp import web
 from gateway.door.answers import HEADERS, answer, refusal
 from gateway.door.frames import SentAttachment
 from gateway.errors import Busy, GatewayError, sentence_of
+from gateway.terminal.printable import printable
 from sessions.attachments import Attachments, Draft
 from sessions.errors import SessionsError, StorageFailed
 from sessions.messages import Attachment
@@ -47,9 +47,6 @@ ORPHAN_SECONDS = 24 * 3600.0
 
 SWEEP_SECONDS = 3600.0
 NAME_CHARACTERS = 200
-
-_UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
-"""Characters that would let a name be more than one line, or read as another."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -205,7 +202,7 @@ async def _next_piece(request: web.Request, began: float, size: int) -> bytes:
 
 def harmless_name(name: str) -> str:
     """A file's name as its sender gives it, without folders and without characters that are not seen; cut to 200."""
-    plain = _UNSEEN.sub("", carriable(name)).replace("\\", "/").strip("/ ")
+    plain = printable(carriable(name)).replace("\n", "").replace("\t", "").replace("\\", "/").strip("/ ")
     return PurePath(plain).name[-NAME_CHARACTERS:]
 
 

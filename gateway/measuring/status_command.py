@@ -38,7 +38,7 @@ def status(
         if as_json:
             print_json({"running": False, "reason": str(error)}, out)
         else:
-            out.write(f"{error}\n")
+            out.write(f"{printable(str(error))}\n")
         return 1
     if as_json:
         print_json({"running": True, "address": address, **msgspec.to_builtins(overview)}, out)

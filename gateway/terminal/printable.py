@@ -1,27 +1,45 @@
-"""Text that a terminal may be given: what can move the cursor, change colours or turn the reading direction is left out."""
+"""Text that a terminal may be given: without characters that move the cursor, change colours or the reading direction, or
+carry what nobody sees."""
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
 
 _CONTROLS = [code for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"]
-_DIRECTIONS = [*range(0x202A, 0x202F), *range(0x2066, 0x206A)]
+_DIRECTIONS = [0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)]
+_INVISIBLE = [0x200B, *range(0x2060, 0x2066), *range(0x206A, 0x2070), 0xFEFF, *range(0xFFF9, 0xFFFC)]
+"""Format characters without a width, which make two names look alike. The joiner and the non-joiner (U+200C, U+200D) and the
+variation selectors stay: emoji, Persian and the scripts of India are written with them."""
+
+_TAGS = range(0xE0000, 0xE0080)
+"""A copy of ASCII that no terminal shows."""
+
 _SURROGATES = range(0xD800, 0xE000)
 
 _TABLE: dict[int, str | None] = {
     **dict.fromkeys(_CONTROLS),
-    **dict.fromkeys(_DIRECTIONS),
+    **dict.fromkeys((*_DIRECTIONS, *_INVISIBLE, *_TAGS)),
     **dict.fromkeys(_SURROGATES, "\N{REPLACEMENT CHARACTER}"),
     0x2028: "\n",
     0x2029: "\n",
 }
 
+_ESCAPES = {code: json.dumps(chr(code))[1:-1] for code in _TABLE if code >= 0x20} | {0x7F: "\\u007f"}
+
 
 def printable(text: str) -> str:
-    """The text without control characters (line feed and tab stay), escapes, and overrides of direction. It works character
-    by character, so pieces may be made printable one by one."""
+    """Return the text without control characters (line feed and tab stay), marks of direction and invisible characters.
+
+    It works character by character, so pieces may be made printable one by one.
+    """
     return text.translate(_TABLE)
+
+
+def escaped(document: str) -> str:
+    """Return a JSON document in which what `printable` leaves out is written as escapes, so that it stays the same."""
+    return document.translate(_ESCAPES)
 
 
 def one_line(text: str, limit: int) -> str:

@@ -34,7 +34,9 @@ _TEMPLATE = re.compile(
     r"<(?=[|｜])|(?<=[|｜])>|\[(?=/?(?:INST|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS)\])|<(?=<SYS>>|</SYS>>)"
     r"|<(?=/?(?:s|bos|eos|think|tool_call|tool_response|start_of_turn|end_of_turn)>)"
 )
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+_CONTROL = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff\U000e0000-\U000e007f]"
+)
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):

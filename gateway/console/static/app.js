@@ -22,7 +22,7 @@
 //   notice(sentence)        a sentence that everybody should see, for some seconds
 //   styles(name)            loads a style sheet of the console once; await it before filling
 import { Api } from "./api.js";
-import { h } from "./elements.js";
+import { h, readable } from "./elements.js";
 import { Shell } from "./shell.js";
 import { linkInAddress, signIn } from "./sign_in.js";
 import { Socket } from "./socket.js";
@@ -162,7 +162,7 @@ class App {
   }
 
   head(title, ...actions) {
-    document.title = `${title} · Exuvia`;
+    document.title = `${readable(title)} · Exuvia`;
     this.shell.head(title, actions);
   }
 

@@ -66,8 +66,8 @@ function mountKey(element, app, key) {
     if (detail?.kind === "model_replied") announce(detail);
   });
   conversation.addEventListener("piece", ({ detail }) => {
-    timeline.grow(detail);
-    announcer.heard(detail);
+    timeline.grow(detail.entry);
+    announcer.heard(detail.entry, detail.text);
   });
   conversation.addEventListener("earlier", () => timeline.drawEarlier());
   conversation.addEventListener("fault", ({ detail }) => app.notice(detail));

@@ -1,5 +1,5 @@
 // The composer: where a message is written. What is written stays in this browser until it is sent.
-import { fill, h } from "./elements.js";
+import { fill, h, readable } from "./elements.js";
 import { icon } from "./icons.js";
 
 const COARSE = matchMedia("(pointer: coarse)");
@@ -159,7 +159,7 @@ export class Composer {
   chip(file) {
     const source = file.preview ?? `/attachments/${file.sha256}`;
     const picture = file.media?.startsWith("image/") ? h("img", { src: source, alt: "" }) : icon("attach");
-    const remove = button("close", `Remove ${file.name || "file"}`, () => {
+    const remove = button("close", `Remove ${readable(file.name || "file")}`, () => {
       this.files = this.files.filter((each) => each !== file);
       if (file.preview) URL.revokeObjectURL(file.preview);
       this.drawChips();
@@ -167,7 +167,7 @@ export class Composer {
       this.area.focus();
     });
     const state = file.fault ?? (file.done || !file.preview ? "" : "uploading…");
-    return h("li", { class: file.fault ? "chip failed" : "chip" }, picture, h("span", { class: "name" }, file.name || "file"),
+    return h("li", { class: file.fault ? "chip failed" : "chip" }, picture, h("span", { class: "name" }, readable(file.name || "file")),
       state ? h("span", { class: "faint small", role: "status" }, state) : null, remove);
   }
 }

@@ -2,7 +2,7 @@
 
 import { button, guarded } from "./button.js";
 import { NAMES } from "./context_plot.js";
-import { fill, h } from "./elements.js";
+import { fill, h, readable } from "./elements.js";
 import { LongText } from "./long_text.js";
 import { prose } from "./prose.js";
 import { when } from "./moments.js";
@@ -190,8 +190,8 @@ function unfolding(who, beginning, chars, whole, { notes = [], kind = "standing"
       h(
         "summary",
         {},
-        h("span", { class: "speaker" }, who),
-        h("span", { class: "beginning" }, beginning.slice(0, 300)),
+        h("span", { class: "speaker" }, readable(who)),
+        h("span", { class: "beginning" }, readable(beginning.slice(0, 300))),
         notes.map((note) => h("span", { class: "row-note" }, note)),
         h("span", { class: "chars" }, `${count(chars)} chars`),
       ),
@@ -203,7 +203,7 @@ function unfolding(who, beginning, chars, whole, { notes = [], kind = "standing"
 function about(turn) {
   const answered = turn.outcome ? `, ${turn.outcome}` : ", running";
   const known = turn.counted == null ? "" : `; the provider counted ${count(turn.counted)}`;
-  return `${when(turn.at)}, ${turn.model}${answered}. About ${count(turn.tokens)} tokens in ${counted(turn.messages, "message")}${known}.`;
+  return `${when(turn.at)}, ${readable(turn.model)}${answered}. About ${count(turn.tokens)} tokens in ${counted(turn.messages, "message")}${known}.`;
 }
 
 function shares(turn, parts) {
@@ -312,7 +312,7 @@ export class CompactionPanel {
 }
 
 function told({ entry, focus, flush, stayed }) {
-  return [
+  const sentences = [
     `${when(entry.at)}, since ${entry.why}.`,
     `Its summary was written by ${entry.by}${entry.model ? ` with ${entry.model}` : ""};`,
     `${counted(stayed, "message")} stayed as they were.`,
@@ -320,9 +320,8 @@ function told({ entry, focus, flush, stayed }) {
     flush ? `The memory was flushed before: ${flush}.` : "",
     entry.failed ? `The model's own summary was not taken: ${entry.failed}` : "",
     entry.checks?.length ? `Found wrong with it: ${entry.checks.join(" ")}` : "",
-  ]
-    .filter(Boolean)
-    .join(" ");
+  ];
+  return readable(sentences.filter(Boolean).join(" "));
 }
 
 /** Two bars: the size before, and after. */
@@ -345,5 +344,5 @@ function beginning(row) {
 
 function lost(entry) {
   if (!entry.lost?.length) return null;
-  return h("p", { class: "lost" }, `Identifiers that the summary does not name: ${entry.lost.join(", ")}`);
+  return h("p", { class: "lost" }, `Identifiers that the summary does not name: ${readable(entry.lost.join(", "))}`);
 }

@@ -10,7 +10,7 @@ const LOOK = 2000; // milliseconds, between looks for a session that is not ther
 const AGAIN = 1500; // milliseconds, where the gateway does not say
 const TOO_LONG = "This message is too long for the gateway. Shorten it, or attach it as a file.";
 
-/** Dispatches `change` (entries came or changed), `piece` (the entry that is being written grew, as `detail`), `earlier` (a
+/** Dispatches `change` (entries came or changed), `piece` (the `entry` that is being written grew by a `text`), `earlier` (a
  * page was put before the others), `settings` `refused` (a message that is not sent, and its
  * `sentence`) and `fault` (a sentence). */
 export class Conversation extends EventTarget {
@@ -155,7 +155,9 @@ export class Conversation extends EventTarget {
     const known = transcript.entries.size;
     transcript.piece(frame);
     const entry = transcript.entries.get(transcript.replyId(frame.turn, frame.reply));
-    if (entry?.live) this.tell(known === transcript.entries.size ? "piece" : "change", entry);
+    if (!entry?.live) return;
+    if (known === transcript.entries.size) this.tell("piece", { entry, text: frame.text });
+    else this.tell("change", entry);
   }
 
   told({ title }) {

@@ -31,6 +31,14 @@ export function fill(element, ...children) {
   return element;
 }
 
+const UNREADABLE =
+  /[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\u{e0000}-\u{e007f}]/gu;
+
+/** A name, or code, without the characters by which it would read as another (gateway/terminal/printable.py). */
+export function readable(text) {
+  return text.replace(UNREADABLE, "");
+}
+
 function present(children) {
   return children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false);
 }

@@ -1,6 +1,6 @@
 // The page `#/health`: how the gateway is now, how the last hour was, its plugins, and what its tokens were spent on.
 
-import { fill, h } from "./elements.js";
+import { fill, h, readable } from "./elements.js";
 import { when } from "./moments.js";
 import { brief, count, counted, seconds, sentence } from "./quantities.js";
 import { SmallPlot } from "./small_plot.js";
@@ -132,7 +132,7 @@ function spent(rows) {
   }
   const sorted = [...found.values()].sort((one, other) => other.input + other.output - one.input - one.output);
   return table("What tokens were spent on, since the start", ["Purpose", "Model", "In", "of it cached", "Out"], "No model was asked yet.", [
-    ...sorted.map((each) => [each.purpose, each.model, count(each.input), count(each.cached), count(each.output)]),
+    ...sorted.map((each) => [each.purpose, readable(each.model), count(each.input), count(each.cached), count(each.output)]),
   ]);
 }
 
@@ -145,7 +145,7 @@ function plugins(rows) {
   const sorted = [...rows].sort((one, other) => order(one) - order(other));
   return table("Plugins", ["Plugin", "Provides", "State"], "There are no plugins.", [
     ...sorted.map((plugin) => [
-      plugin.ours ? plugin.name : `${plugin.name} (installed)`,
+      plugin.ours ? plugin.name : `${readable(plugin.name)} (installed)`,
       provided(plugin.provides),
       state(plugin),
     ]),
@@ -155,7 +155,7 @@ function plugins(rows) {
 /** What a plugin provides; much of it is unfolded. */
 function provided(names) {
   if (!names.length) return "hooks";
-  const all = names.join(", ");
+  const all = readable(names.join(", "));
   return names.length <= FEW ? all : h("details", {}, h("summary", {}, counted(names.length, "thing")), all);
 }
 

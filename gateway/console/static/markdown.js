@@ -1,6 +1,6 @@
 // Markdown as elements. markdown-it says what a text is made of, and each part becomes an element of a short list: what is
 // HTML stays text, pictures and links to other places load nothing, and only links to the web can be followed.
-import { h } from "./elements.js";
+import { h, readable } from "./elements.js";
 import { LongText, isLong } from "./long_text.js";
 import MarkdownIt from "./vendor/markdown-it.js";
 import { verbatim } from "./verbatim.js";
@@ -106,10 +106,10 @@ function linkTo(href) {
 function leaf(token) {
   switch (token.type) {
     case "code_inline":
-      return h("code", {}, token.content);
+      return h("code", {}, readable(token.content));
     case "fence":
     case "code_block":
-      return code(token.content.replace(/\n$/, ""), token.info.trim().split(/\s+/)[0]);
+      return code(readable(token.content.replace(/\n$/, "")), token.info.trim().split(/\s+/)[0]);
     case "formula":
       return h("span", { class: "formula" }, token.content);
     case "formula_block":
@@ -129,7 +129,7 @@ function leaf(token) {
 function picture(token) {
   const link = linkTo(token.attrGet("src") ?? "");
   link.classList.add("picture");
-  link.append(`Picture: ${token.content || "without a name"}`);
+  link.append(`Picture: ${readable(token.content) || "without a name"}`);
   return link;
 }
 

@@ -2,7 +2,7 @@
 // overwritten unless one says so.
 
 import { button } from "./button.js";
-import { fill, h } from "./elements.js";
+import { fill, h, readable } from "./elements.js";
 import { lineChanges } from "./line_changes.js";
 import { when } from "./moments.js";
 import { prose } from "./prose.js";
@@ -65,7 +65,7 @@ export class NotesView {
       "li",
       {},
       button(
-        [h("span", { class: "path" }, note.path), h("span", { class: "about" }, `${when(note.changed)} · ${brief(note.bytes)}B`)],
+        [h("span", { class: "path" }, readable(note.path)), h("span", { class: "about" }, `${when(note.changed)} · ${brief(note.bytes)}B`)],
         () => this.open(note.path),
         { "aria-current": isOpen ? "true" : null },
       ),
@@ -108,7 +108,7 @@ export class NotesView {
       h(
         "header",
         {},
-        h("h2", { tabIndex: -1 }, path),
+        h("h2", { tabIndex: -1 }, readable(path)),
         editable ? button("Edit", () => this.edit(text, this.note.digest)) : h("p", {}, "It is not edited here: it is the owner's to change, or not UTF-8 text."),
       ),
       lines,
@@ -128,9 +128,9 @@ export class NotesView {
     });
     fill(
       this.page,
-      h("header", {}, h("h2", {}, this.note.path), button("Save", save, { class: "primary" }), button("Cancel", () => this.cancel())),
+      h("header", {}, h("h2", {}, readable(this.note.path)), button("Save", save, { class: "primary" }), button("Cancel", () => this.cancel())),
       state,
-      h("label", { for: "note-text", class: "unseen" }, `Text of ${this.note.path}`),
+      h("label", { for: "note-text", class: "unseen" }, `Text of ${readable(this.note.path)}`),
       area,
     );
     if (digest !== this.note.digest) state.textContent = "This is your draft; the note has changed since. Saving shows you both.";

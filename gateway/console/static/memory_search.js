@@ -1,7 +1,7 @@
 // Searching the memory as one types, with what each score is made of.
 
 import { button } from "./button.js";
-import { fill, h } from "./elements.js";
+import { fill, h, readable } from "./elements.js";
 import { counted, sentence } from "./quantities.js";
 
 /** Milliseconds after the last key before it is searched. */
@@ -65,8 +65,8 @@ export class SearchView {
 
   hit(hit, best) {
     const place = hit.source === "notes"
-      ? button(hit.citation, () => this.open(hit.path, hit.first, hit.last), { class: "citation" })
-      : h("span", { class: "citation" }, hit.citation);
+      ? button(readable(hit.citation), () => this.open(hit.path, hit.first, hit.last), { class: "citation" })
+      : h("span", { class: "citation" }, readable(hit.citation));
     return h(
       "li",
       { class: "hit" },

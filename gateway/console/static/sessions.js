@@ -1,5 +1,5 @@
 // The list of sessions at the side: by the time of their last event, and those that fit what is typed above.
-import { fill, h } from "./elements.js";
+import { fill, h, readable } from "./elements.js";
 import { icon } from "./icons.js";
 import { ago } from "./moments.js";
 
@@ -73,7 +73,7 @@ export class Sessions {
   row(row) {
     const current = row.session === this.open ? "page" : null;
     const link = h("a", { href: `#/${this.page}/${encodeURIComponent(row.session)}`, "aria-current": current },
-      h("span", { class: "name" }, row.title || row.session),
+      h("span", { class: "name" }, readable(row.title) || row.session),
       h("time", { class: "faint", dateTime: row.at }, ago(row.at)));
     return h("li", {}, link);
   }

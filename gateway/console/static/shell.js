@@ -1,5 +1,5 @@
 // The shell around every page: where one can go, the sessions, the theme, and who is signed in.
-import { fill, h } from "./elements.js";
+import { fill, h, readable } from "./elements.js";
 import { icon } from "./icons.js";
 import { Sessions } from "./sessions.js";
 import * as theme from "./theme.js";
@@ -81,7 +81,7 @@ export class Shell {
   }
 
   head(title, actions) {
-    this.title.textContent = title;
+    this.title.textContent = readable(title);
     fill(this.actions, actions);
   }
 

@@ -1,5 +1,5 @@
 // The timeline: the entries of a conversation as elements, drawn when they come or change, and only then.
-import { fill, h } from "./elements.js";
+import { fill, h, readable } from "./elements.js";
 import { icon } from "./icons.js";
 import { LongText, isLong } from "./long_text.js";
 import { Markdown } from "./markdown.js";
@@ -121,7 +121,7 @@ export class Timeline {
     const last = entries.findLast((entry) => entry.kind === "assistant");
     const call = last?.calls.find(({ state }) => state === "running" || state === "asked");
     this.doing.hidden = !this.conversation.running || Boolean(last?.live && last.text);
-    this.doing.lastChild.textContent = this.pause() || (call ? `Using ${call.tool}…` : "Thinking…");
+    this.doing.lastChild.textContent = this.pause() || (call ? `Using ${readable(call.tool)}…` : "Thinking…");
   }
 
   /** What is waited for, counted down; "" where nothing is. */
@@ -214,7 +214,7 @@ class Assistant extends Entry {
     this.markdown.show(entry.text, !entry.live);
     this.drawCalls(entry.calls);
     const whole = !entry.live && !entry.calls.length;
-    fill(this.below, whole ? [this.time(), h("span", { class: "faint model" }, entry.model), this.actions()] : []);
+    fill(this.below, whole ? [this.time(), h("span", { class: "faint model" }, readable(entry.model)), this.actions()] : []);
   }
 
   actions() {
@@ -297,14 +297,14 @@ const OUTCOMES = { asked: "", running: "running…", returned: "", failed: "fail
 function toolCall(call) {
   const inside = h("div", { class: "inside" });
   const details = h("details", { class: `call ${call.state}`, "data-state": call.state, on: { toggle } },
-    h("summary", {}, icon("tool"), h("b", {}, call.tool), h("span", { class: "given" }, briefly(call.arguments)),
+    h("summary", {}, icon("tool"), h("b", {}, readable(call.tool)), h("span", { class: "given" }, readable(briefly(call.arguments))),
       OUTCOMES[call.state] ? h("span", { class: "outcome" }, OUTCOMES[call.state]) : null),
     inside);
 
   function toggle() {
     if (!details.open || inside.childElementCount) return;
     inside.append(h("p", { class: "label" }, "Given"));
-    new LongText(inside).show(pretty(call.arguments));
+    new LongText(inside).show(readable(pretty(call.arguments)));
     if (call.state === "asked" || call.state === "running") return;
     inside.append(h("p", { class: "label" }, call.cutFrom ? `Returned (the head and tail of ${call.cutFrom.toLocaleString()} bytes)` : "Returned"));
     new LongText(inside).show(call.output || "(nothing)");
@@ -340,10 +340,10 @@ export function files(attachments) {
   if (!attachments?.length) return [];
   const shown = attachments.map((file) => {
     const href = `/attachments/${file.sha256}`;
-    const name = file.name || file.media || "file";
-    if (!PICTURES.test(file.media)) return h("a", { class: "file", href, download: file.name || "" }, icon("attach"), name);
+    const name = readable(file.name || file.media || "file");
+    if (!PICTURES.test(file.media)) return h("a", { class: "file", href, download: readable(file.name || "") }, icon("attach"), name);
     const size = file.width ? { width: file.width, height: file.height } : {};
-    return h("a", { class: "shot", href, download: file.name || "" }, h("img", { src: href, alt: name, loading: "lazy", ...size }));
+    return h("a", { class: "shot", href, download: readable(file.name || "") }, h("img", { src: href, alt: name, loading: "lazy", ...size }));
   });
   return [h("div", { class: "files" }, shown)];
 }
