@@ -109,6 +109,19 @@ async def status_of(g: Gateway, **more: Any) -> int:
         return response.status
 
 
+def test_bodies_have_a_budget_by_person_and_together_and_give_back_what_they_held() -> None:
+    budget = bodies.BodyBudget(of_one=10, of_all=15)
+    with budget.share("ben") as bens:
+        with budget.share("ana") as anas:
+            anas.grow(10)
+            with pytest.raises(bodies.BodyRefused, match="too much of your memory"):
+                anas.grow(11)
+            bens.grow(5)
+            with pytest.raises(bodies.BodyRefused, match="too much of everybody's memory"):
+                bens.grow(6)
+        bens.grow(10)
+
+
 def test_results_of_long_texts_are_not_kept() -> None:
     calls: list[int] = []
 
@@ -222,6 +235,7 @@ async def test_a_sign_in_that_drips_is_ended(tmp_path: Path, monkeypatch: pytest
                 writer.write(b" ")
                 await asyncio.sleep(0.02)
         assert (await answered).startswith(b"HTTP/1.1 408 ")
+        assert b"\r\nConnection: close\r\n" in await reader.readuntil(b"\r\n\r\n")
         assert (await reader.read()).endswith(b"}"), "the connection ends with the answer"
 
 
@@ -240,6 +254,19 @@ async def test_a_note_that_drips_is_not_waited_for(tmp_path: Path, monkeypatch: 
     assert not (tmp_path / "workspace" / "memory" / "a.md").exists()
 
 
+async def answer_to(g: Gateway, address: str) -> bytes:
+    """What a connection from an address is answered, which asks whether the gateway runs; nothing where it is closed."""
+    assert g.daemon.address is not None
+    reader, writer = await asyncio.open_connection(*g.daemon.address, local_addr=(address, 0))
+    try:
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        return await reader.read()
+    except ConnectionError:
+        return b""
+    finally:
+        writer.close()
+
+
 async def test_an_address_that_signs_in_for_ever_keeps_no_other_address_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -248,12 +275,30 @@ async def test_an_address_that_signs_in_for_ever_keeps_no_other_address_out(
     async with gateway(tmp_path) as g, contextlib.AsyncExitStack() as stack, deadline():
         begun = [await stack.enter_async_context(sign_in_begun(g, "127.0.0.2")) for _ in range(10)]
         for _ in range(40):
-            refused, _ = await stack.enter_async_context(sign_in_begun(g, "127.0.0.2"))
-            with contextlib.suppress(ConnectionError):
-                assert await refused.read() == b"", "it is closed at once"
+            assert await answer_to(g, "127.0.0.2") == b"", "it is closed at once"
         client = await g.connect()
         assert await client.chat("hi") == "hi"
         assert not any(reader.at_eof() for reader, _ in begun)
+
+
+async def test_beyond_the_most_connections_the_next_one_waits_until_another_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(descriptors, "connections", lambda: 2)
+    request = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+    async with gateway(tmp_path) as g, contextlib.AsyncExitStack() as stack, deadline():
+        assert g.daemon.address is not None
+        opened = [await asyncio.open_connection(*g.daemon.address) for _ in range(3)]
+        for _, writer in opened:
+            stack.callback(writer.close)
+            writer.write(request)
+        answers = [asyncio.create_task(reader.readuntil(b"\r\n\r\n")) for reader, _ in opened]
+        await asyncio.gather(*answers[:2])
+        opened[1][1].write(request)  # the next one would have been accepted before the answer to this
+        await opened[1][0].readuntil(b"\r\n\r\n")
+        assert not answers[2].done()
+        opened[0][1].close()
+        assert (await answers[2]).startswith(b"HTTP/1.1 200 ")
 
 
 async def test_whoever_was_let_in_counts_no_longer_as_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,10 +311,31 @@ async def test_whoever_was_let_in_counts_no_longer_as_unknown(tmp_path: Path, mo
                 assert response.status == 200
 
 
-def test_connections_that_ended_are_forgotten() -> None:
-    class Connection:
-        transport: asyncio.BaseTransport | None = None
+class Open(asyncio.BaseTransport):
+    """The transport of an open connection."""
 
+    def is_closing(self) -> bool:
+        return False
+
+
+class Connection:
+    """A connection that is open as long as it has a transport."""
+
+    def __init__(self, transport: asyncio.BaseTransport | None = None) -> None:
+        self.transport = transport
+
+
+def test_an_address_has_room_again_once_one_of_its_connections_has_ended() -> None:
+    counted, held = Unauthenticated(most=2), [Connection(Open()), Connection(Open())]
+    for connection in held:
+        assert counted.has_room("a")
+        counted.add("a", connection)
+    assert (counted.has_room("a"), counted.has_room("b")) == (False, True)
+    held[0].transport = None
+    assert counted.has_room("a")
+
+
+def test_connections_that_ended_are_forgotten() -> None:
     counted = Unauthenticated(most=3)
     for number in range(1000):
         assert counted.has_room("a")

@@ -199,6 +199,15 @@ async def test_what_a_plugin_says_of_its_own_key_reaches_nobody(
             assert secret[:12] not in place
 
 
+async def test_what_a_command_repeats_is_scrubbed_in_a_new_session_and_in_one_that_is_opened_again(tmp_path: Path) -> None:
+    hide(Secret(TOOL_KEY))
+    for _ in range(2):
+        async with gateway(tmp_path) as g:
+            answer = await (await g.connect()).command(f"/model nobody:{TOOL_KEY}")
+            assert TOOL_KEY not in answer
+            assert HIDDEN in answer
+
+
 # --- the one place ------------------------------------------------------------------------------------------------------
 
 

@@ -88,13 +88,17 @@ class Client:
         """All events that came so far, with their session ids."""
         return [(f["session_id"], f["event"]) for f in self.frames if f["type"] == "event" and f["session"] == session]
 
-    async def closed(self) -> int | None:
-        """Read until the gateway closes; returns the code."""
+    async def closed(self, *, at_once: bool = False) -> int | None:
+        """Read until the gateway closes; returns the code. With `at_once` it must answer nothing that is sent to it now."""
+        if at_once:
+            with contextlib.suppress(aiohttp.ClientConnectionError):  # it has closed already
+                await self.say("ping", id="at_once")
         async with deadline():
             while True:
                 message = await self.socket.receive()
                 if message.type is aiohttp.WSMsgType.TEXT:
                     self.frames.append(json.loads(message.data))
+                    assert self.frames[-1].get("id") != "at_once", "it is still open"
                 elif message.type is aiohttp.WSMsgType.CLOSE:
                     # The socket's own `close_code` is 1006 where its answer to this does not reach the gateway any more.
                     code: int = message.data

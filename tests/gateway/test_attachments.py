@@ -131,7 +131,10 @@ async def test_a_file_beyond_the_bound_is_refused_whether_or_not_its_length_is_t
         assert len(list((tmp_path / "attachments").iterdir())) == 2
 
 
-async def test_a_file_that_says_it_is_too_large_is_refused_before_it_comes(tmp_path: Path) -> None:
+async def test_a_file_that_says_it_is_too_large_is_refused_before_it_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uploads, "PIECE_SECONDS", 1.0)
     async with gateway(tmp_path) as g, begun(g, 10**9) as (reader, _), deadline():
         assert (await reader.readline()).startswith(b"HTTP/1.1 413 ")
 
@@ -146,10 +149,7 @@ async def test_an_upload_that_breaks_off_leaves_nothing(tmp_path: Path) -> None:
             await asyncio.sleep(0.005)
 
 
-@pytest.mark.parametrize("limit", ["PIECE_SECONDS", "UPLOAD_SECONDS"])
-async def test_an_upload_that_stands_still_is_ended_and_makes_room(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str
-) -> None:
+async def test_an_upload_that_stands_still_is_ended_and_makes_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with gateway(tmp_path) as g, AsyncExitStack() as stack, deadline():
         slow = [await stack.enter_async_context(begun(g, 1000)) for _ in range(uploads.OF_ONE_PERSON)]
         while len(list((tmp_path / "attachments").glob(".draft*"))) < uploads.OF_ONE_PERSON:
@@ -160,7 +160,7 @@ async def test_an_upload_that_stands_still_is_ended_and_makes_room(
             writer.close()
         while list((tmp_path / "attachments").glob(".draft*")):
             await asyncio.sleep(0.005)
-        monkeypatch.setattr(uploads, limit, 0.1)
+        monkeypatch.setattr(uploads, "PIECE_SECONDS", 0.1)
         reader, _ = await stack.enter_async_context(begun(g, 1000))
         assert (await reader.readline()).startswith(b"HTTP/1.1 408 ")
         monkeypatch.undo()
@@ -168,16 +168,18 @@ async def test_an_upload_that_stands_still_is_ended_and_makes_room(
         assert not list((tmp_path / "attachments").glob(".draft*"))
 
 
+@pytest.mark.parametrize("limit", ["PIECE_SECONDS", "UPLOAD_SECONDS"])
 async def test_an_upload_that_drips_is_ended_though_it_never_stands_still(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
-    monkeypatch.setattr(uploads, "PIECE_SECONDS", 0.3)
-    async with gateway(tmp_path) as g, begun(g, 1000) as (reader, writer), deadline():
+    monkeypatch.setattr(uploads, limit, 0.3)
+    async with gateway(tmp_path) as g, begun(g, 100) as (reader, writer), deadline():
         answered = asyncio.create_task(reader.readline())
-        while not answered.done():
-            writer.write(b"x")
-            await asyncio.sleep(0.05)
-        assert answered.result().startswith(b"HTTP/1.1 408 ")
+        for _ in range(100):
+            if not answered.done():
+                writer.write(b"x")
+                await asyncio.sleep(0.05)
+        assert (await answered).startswith(b"HTTP/1.1 408 ")
         assert not list((tmp_path / "attachments").glob(".draft*"))
 
 
@@ -193,6 +195,36 @@ async def test_slow_uploads_of_one_person_leave_room_for_those_of_another(tmp_pa
         headers = {"Authorization": f"Bearer {ANA}"}
         async with g.http.post(f"{g.url}/attachments", data=b"hello", headers=headers) as response:
             assert response.status == 201, await response.text()
+
+
+async def test_uploads_of_all_persons_together_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uploads, "AT_ONCE", 2)
+    people = f'[agent]\nmodel = "scripted:echo"\n[people.ana]\ntoken = "{ANA}"\n'
+    async with gateway(tmp_path, file=people) as g, AsyncExitStack() as stack, deadline():
+        for _ in range(2):
+            await stack.enter_async_context(begun(g, 1000, ANA))
+        while len(list((tmp_path / "attachments").glob(".draft*"))) < 2:
+            await asyncio.sleep(0.005)
+        async with g.http.post(f"{g.url}/attachments", data=b"x", headers=BEARER) as response:
+            assert (response.status, await response.json()) == (
+                503,
+                {"code": "busy", "message": "Too many uploads of others are running; try again shortly."},
+            )
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("../../etc/passwd", "passwd"),
+        ("C:\\Windows\\note.txt", "note.txt"),
+        ("invoice\u202egpj.exe", "invoicegpj.exe"),
+        ("one\nline\x1b[2J\u2028.txt", "oneline[2J.txt"),
+        ("half \ud800.txt", "half \ufffd.txt"),
+        ("x" * 300 + ".png", "x" * 196 + ".png"),
+    ],
+)
+def test_a_file_name_is_one_short_line_that_reads_as_it_is(given: str, kept: str) -> None:
+    assert uploads.harmless_name(given) == kept
 
 
 async def test_an_upload_whose_token_was_taken_away_meanwhile_is_not_kept(tmp_path: Path) -> None:

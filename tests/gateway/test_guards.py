@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,21 +15,27 @@ import pytest
 from aiohttp import WSMsgType, web
 
 from gateway.conversations import chat as chats
-from gateway.conversations.answering import CALLS_LIMIT
+from gateway.conversations import tool_calls
+from gateway.conversations.answering import CALLS_LIMIT, REPLY_LIMIT
 from gateway.conversations.forks import Forks
 from gateway.conversations.switchboard import Switchboard
 from gateway.door.access import Access
+from gateway.door.outbox import Outbox
 from gateway.door.passes import LINK_SECONDS, Passes
 from gateway.door.signed_out import SignedOut
 from gateway.door.uploads import Uploads
 from gateway.door.websocket import Connection
+from gateway.models.choosing import Models
+from gateway.openai_api.listening import heard
+from plugins.contracts import CallDraft, ChatRequest, Delta, Reply
 from sessions.append_file import AppendFile
-from sessions.events import ToolCalled, ToolReturned, TurnEnded
+from sessions.context import Context
+from sessions.events import ModelReplied, ToolCalled, ToolReturned, TurnEnded
 from sessions.forking import CannotFork
 from tests.gateway.gateways import TOKEN, Client, gateway
 from tests.gateway.stage import Instrument, Model, Stage, says
 from tests.gateway.test_access import access
-from tests.waiting import deadline, until
+from tests.waiting import DEADLINE, deadline, until
 
 
 @pytest.mark.parametrize("repeatable", [False, True])
@@ -63,26 +72,133 @@ async def test_as_many_calls_as_are_taken_run() -> None:
     assert tool.runs == CALLS_LIMIT
 
 
+async def babbles(request: ChatRequest) -> AsyncIterator[Delta | Reply]:
+    """A model that says more than is taken before its reply."""
+    for _ in range(5):
+        yield Delta("x" * (REPLY_LIMIT // 2))
+    yield Reply(text="It is done.", model=request.model, stop="end")
+
+
+async def test_an_answer_is_cut_where_it_becomes_too_long() -> None:
+    stage = Stage(Model(babbles))
+    async with stage.playing():
+        stage.hear("go")
+        await stage.until_settled()
+    (replied,) = stage.told(ModelReplied)
+    assert (replied.stop, len(replied.text)) == ("length", REPLY_LIMIT)
+
+
+async def test_an_answer_to_a_request_without_a_session_is_cut_where_it_becomes_too_long() -> None:
+    model = Models({"staged": Model(babbles)}, configured="auto", window=None).choose(None)
+    context = Context(instructions="", tools=(), parameters={}, messages=())
+    request = ChatRequest(model="model", context=context, purpose="api", session="s")
+    parts = [part async for part in heard(model, request)]
+    assert [type(part) for part in parts] == [Delta, Delta, Delta, Reply]
+    assert parts[-1] == Reply(text="", model="model", stop="length")
+
+
+async def test_a_reply_with_more_arguments_than_are_taken_ends_the_turn_and_runs_nothing() -> None:
+    tool = Instrument("tool")
+
+    async def answer(request: ChatRequest) -> AsyncIterator[Delta | Reply]:
+        call = CallDraft(id="c", tool="tool", arguments=json.dumps({"a": "x" * (REPLY_LIMIT // 2)}))
+        yield Reply(text="", model=request.model, stop="calls", calls=(call, call))
+
+    stage = Stage(Model(answer), tool)
+    async with stage.playing():
+        stage.hear("go")
+        await stage.until(lambda: bool(stage.told(TurnEnded)))
+    (ended,) = stage.told(TurnEnded)
+    assert (ended.outcome, ended.error.code, tool.runs) == ("failed", "bad_answer", 0)
+
+
+async def test_of_the_output_of_a_tool_a_bounded_part_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tool_calls, "MOST", 10)
+    stage = Stage(Model(says("", "tool"), says("done")), Instrument("tool", lambda: "x" * 1234))
+    async with stage.playing():
+        stage.hear("go")
+        await stage.until_settled()
+    (returned,) = stage.told(ToolReturned)
+    assert returned.output == "x" * 10 + "\n[cut: the tool returned 1,234 characters]"
+
+
+@contextmanager
+def syncs_wait() -> Iterator[threading.Event]:
+    """Within this block the syncs of journals wait for the event that is returned."""
+    go_on, sync = threading.Event(), AppendFile.sync
+
+    def waits(self: AppendFile, *arguments: Any) -> None:
+        go_on.wait(DEADLINE)
+        sync(self, *arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(AppendFile, "sync", waits)
+        try:
+            yield go_on
+        finally:
+            go_on.set()
+
+
 async def test_a_session_whose_disk_does_not_keep_up_takes_nothing_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(chats, "PENDING_BYTES", 1000)
-    go_on, sync = threading.Event(), AppendFile.sync
-
-    def waits(self: AppendFile, *arguments: Any) -> None:
-        go_on.wait(60)
-        sync(self, *arguments)
-
     async with gateway(tmp_path) as g:
         client = await g.connect()
         assert await client.chat("hello") == "hello"
-        monkeypatch.setattr(AppendFile, "sync", waits)
-        first = await client.send("x" * 2000)
-        second = await client.send("and this?")
-        refused = await client.until_answered(second)
-        assert (refused["type"], refused["code"]) == ("error", "busy")
-        go_on.set()
-        assert (await client.until_answered(first))["type"] == "accepted"
+        with syncs_wait() as go_on:
+            first = await client.send("x" * 2000)
+            second = await client.send("and this?")
+            await client.say("ping", id="p")
+            await client.until_type("pong")
+            (refused,) = [frame for frame in client.frames if frame.get("id") == second]
+            assert (refused["type"], refused["code"]) == ("error", "busy")
+            go_on.set()
+            assert (await client.until_answered(first))["type"] == "accepted"
+
+
+async def test_nothing_is_accepted_or_shown_before_it_is_durable(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as g:
+        client = await g.connect()
+        await client.chat("hello")
+        with syncs_wait() as go_on:
+            before = len(client.frames)
+            sent = await client.send("and this?")
+            for number in range(2):  # with the second answer whatever the message could bring has come
+                await client.say("ping", id=f"p{number}")
+                await client.until_type("pong")
+            assert [frame["type"] for frame in client.frames[before:]] == ["pong", "pong"]
+            go_on.set()
+            assert (await client.until_answered(sent))["type"] == "accepted"
+
+
+async def test_no_frame_is_read_of_a_client_for_which_too_many_answers_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    room, frames = asyncio.Event(), list[str]()
+    take = Connection._take
+
+    async def note(self: Connection, text: str) -> None:
+        frames.append(text)
+        await take(self, text)
+
+    async def wait(self: Outbox) -> None:
+        await room.wait()
+
+    monkeypatch.setattr(Connection, "_take", note)
+    monkeypatch.setattr(Outbox, "room", wait)
+    room.set()
+    async with gateway(tmp_path) as g:
+        client = await g.connect()
+        room.clear()
+        await client.say("ping", id="1")  # this one is waited for already
+        await client.until_type("pong")
+        await client.say("ping", id="2")
+        async with g.http.get(f"{g.url}/healthz") as answer:  # by now it has been read, if it is
+            assert answer.status == 200
+        assert len(frames) == 1
+        room.set()
+        await client.until_type("pong", id="2")
 
 
 @pytest.fixture
@@ -135,7 +251,7 @@ async def test_a_token_that_is_replaced_during_the_upgrade_opens_nothing(
     async with gateway(tmp_path) as g:
         monkeypatch.setattr(Access, "still_admits", lambda self, admission: False)
         client = Client(await g.http.ws_connect(f"{g.url}/ws", headers={"Authorization": f"Bearer {TOKEN}"}))
-        assert await client.closed() == 4401
+        assert await client.closed(at_once=True) == 4401
         assert client.frames == []
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -39,6 +41,23 @@ def notes(on: Stage) -> OwedNotes:
 
 def appended(on: Stage) -> list[tuple[int, str]]:
     return [(event.of, event.path) for event in on.told(NoteAppended)]
+
+
+async def test_a_section_is_appended_once_the_log_holds_it(
+    on: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise a note could tell of what a lost end of the log takes back, and tell it a second time afterwards."""
+    commit, append, durable = on.log._commit, DayNotes.append, list[bool]()
+    monkeypatch.setattr(on.log, "_commit", lambda: asyncio.get_running_loop().call_later(0.02, commit))
+
+    async def note(self: DayNotes, *arguments: Any, **named: Any) -> str:
+        durable.append(on.log.durable == on.log.end)
+        return await append(self, *arguments, **named)
+
+    monkeypatch.setattr(DayNotes, "append", note)
+    owe(on, TODAY, "- One.")
+    await notes(on).pay()
+    assert durable == [True]
 
 
 async def test_a_days_note_that_is_full_goes_on_in_a_second_file_and_the_next_days_note_is_written(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
+import os
 import random
 from pathlib import Path
 from typing import Any
@@ -11,8 +13,10 @@ from typing import Any
 import aiohttp
 import pytest
 
+from gateway.door.frames import GREETING_LIMIT, PROTOCOL
 from gateway.door.subscribers import Cursor, Outgoing
 from sessions.errors import StorageFailed
+from sessions.receipt_batches import Collected
 from tests.gateway.gateways import TOKEN, Client, gateway
 
 
@@ -83,6 +87,24 @@ async def test_without_the_token_the_connection_is_closed_and_nothing_is_logged(
         assert await client.closed() in (4401, 1009)
         assert client.frames == []
         assert g.journals() == {}
+
+
+async def test_a_first_frame_has_a_longest_length(tmp_path: Path) -> None:
+    hello = json.dumps({"type": "hello", "protocol": PROTOCOL, "token": TOKEN}).ljust(GREETING_LIMIT)
+    async with gateway(tmp_path) as g:
+        client = await g.connect(None)
+        await client.socket.send_str(hello)
+        assert (await client.next())["type"] == "welcome"
+        client = await g.connect(None)
+        await client.socket.send_str(hello + " ")
+        assert (await client.closed(at_once=True), client.frames) == (1009, [])
+
+
+async def test_a_first_frame_of_another_protocol_is_refused(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as g:
+        client = await g.connect(None)
+        await client.say("hello", protocol=PROTOCOL + 1, token=TOKEN)
+        assert (await client.closed(at_once=True), client.frames) == (1002, [])
 
 
 @pytest.mark.parametrize(
@@ -156,6 +178,31 @@ async def test_the_same_id_is_known_after_new_and_after_a_restart(tmp_path: Path
 
 
 # --- subscriptions ----------------------------------------------------------------------------------------------------
+
+
+async def test_while_the_ids_of_a_journal_cannot_be_read_a_message_that_is_sent_again_is_not_taken_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with gateway(tmp_path) as g:
+        client = await g.connect()
+        await client.send("hi", id_="one")
+        await client.until_event("turn_ended")
+    before = g.journals()
+
+    def fail(*_: object) -> Collected:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    async with gateway(tmp_path) as g:
+        client = await g.connect()
+        with monkeypatch.context() as broken:
+            broken.setattr("sessions.catalog.collect", fail)
+            await client.send("hi", id_="one")
+            refused = await client.until_answered("one")
+        assert (refused["type"], refused["code"]) == ("error", "storage_failed")
+        await client.send("hi", id_="one")
+        accepted = await client.until_answered("one")
+        assert (accepted["type"], accepted["duplicate"]) == ("accepted", True)
+    assert g.journals() == before
 
 
 async def test_two_clients_see_the_same_events_in_the_same_order(tmp_path: Path) -> None:

@@ -43,6 +43,30 @@ async def test_a_new_file_is_for_its_owner_alone_and_its_folders_are_made(worksp
     assert modes == [0o700, 0o700, 0o600]
 
 
+async def test_what_is_written_is_durable_with_its_name_and_its_folder(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[str] = []
+
+    def note(call: str) -> None:
+        whole = getattr(os, call)
+
+        def noted(*arguments: Any, **named: Any) -> None:
+            of = os.readlink(f"/proc/self/fd/{arguments[0]}") if call == "fsync" else arguments[1]
+            steps.append(f"{call} {'new' if '.exuvia-new-' in of else Path(of).name}")
+            whole(*arguments, **named)
+
+        monkeypatch.setattr(os, call, noted)
+
+    note("fsync")
+    note("rename")
+    await workspace.do("write", "memory/a.md", content="one\n")
+    assert steps == [f"fsync {workspace.folder.name}", "fsync new", "rename a.md", "fsync memory"]
+    steps.clear()
+    await workspace.do("write", "memory/a.md", content="two\n", mode="append")
+    assert steps == ["fsync a.md"]
+
+
 async def test_creating_never_overwrites(workspace: Workspace) -> None:
     workspace.put("a.md", "mine\n")
     assert await workspace.refusal("write", "a.md", content="theirs") == (

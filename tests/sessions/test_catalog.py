@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import random
 import signal
@@ -16,10 +17,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from sessions import catalog as catalogs
 from sessions.acknowledged import acknowledged, forget
 from sessions.catalog import Catalog, SessionRow
 from sessions.errors import StorageFailed
 from sessions.events import SessionClosed, Succession
+from sessions.receipt_batches import Collected
 from sessions.sqlite import connect
 from sessions.store import START
 from sessions.survey import survey
@@ -262,6 +265,24 @@ async def test_without_a_descriptor_no_message_id_is_taken_for_unknown(
         with pytest.raises(StorageFailed, match="Too many open files"):
             await catalog.receipts("owner", "main")
         assert catalog.unreadable == {}
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM])
+async def test_while_a_journal_cannot_be_read_none_of_its_message_ids_is_taken_for_unknown(
+    file: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, error: int
+) -> None:
+    await filled(file, folder)
+
+    def fail(*_: object) -> Collected:
+        raise OSError(error, os.strerror(error))
+
+    async with Catalog(file, folder) as catalog:
+        with monkeypatch.context() as broken:
+            broken.setattr(catalogs, "collect", fail)
+            with pytest.raises(StorageFailed, match=os.strerror(error)):
+                await catalog.receipts("owner", "main")
+        assert catalog.unreadable == {}
+        assert (await catalog.receipts("owner", "main")).find("m9")
 
 
 async def test_without_a_descriptor_the_file_is_not_given_up(

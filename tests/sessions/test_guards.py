@@ -27,10 +27,12 @@ from sessions.mending import create_to_append
 from sessions.opening import open_session
 from sessions.reading import read_lines
 from sessions.recorder import LONGEST_LINE, LineTooLong, Recorder
+from sessions.sqlite import connect
 from sessions.store import START
 from sessions.survey import survey
 from sessions.transcript import Transcript
 from sessions.wire import FIRST, carriable, encode
+from tests.sessions.journal_files import messages, row_of, write_journal
 from tests.sessions.journal_stories import SESSION, Ear, end_of, journals_in, lay, reopened, some_lines
 from tests.sessions.test_committer import Slow, _lose_pages, _syncing, quick
 from tests.stories import AT, lines_of, opened, received
@@ -219,6 +221,32 @@ async def test_a_journal_that_the_catalog_does_not_vouch_for_is_made_durable_wit
         found = await open_session(journals, catalog, SESSION)
         assert steps == ["sync content", "sync folder"]
         await found.log.close()
+
+
+async def test_a_session_that_ends_before_what_the_catalog_knows_of_is_refused(tmp_path: Path) -> None:
+    path, transcript, _ = write_journal(tmp_path / "sessions", 1, *messages(1, 5))
+    async with Catalog(tmp_path / "catalog.sqlite", tmp_path / "sessions") as catalog:
+        catalog.put(row_of(path, transcript))
+    await _refused_when_shortened(tmp_path, path)
+
+
+async def test_a_session_that_ends_before_its_checkpoint_is_refused(tmp_path: Path) -> None:
+    """The row that knew as much is lost: the checkpoint, which the journal contradicts, still says how far it went."""
+    path, transcript, end = write_journal(tmp_path / "sessions", 1, *messages(1, 5))
+    async with Catalog(tmp_path / "catalog.sqlite", tmp_path / "sessions") as catalog:
+        catalog.save_checkpoint(transcript.session, end, transcript)
+    async with connect(tmp_path / "catalog.sqlite", patience=1) as file:
+        await file.execute("DELETE FROM sessions")
+        await file.commit()
+    await _refused_when_shortened(tmp_path, path)
+
+
+async def _refused_when_shortened(home: Path, path: Path) -> None:
+    """Take the last of six events from a journal, and see that its session is refused."""
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
+    async with Catalog(home / "catalog.sqlite", path.parent) as catalog, journals_in(home) as journals:
+        with pytest.raises(JournalDamaged, match="acknowledged events are missing: it ends with event 5 and had 6"):
+            await open_session(journals, catalog, path.stem)
 
 
 async def test_the_failure_of_a_journal_is_raised_for_whatever_is_appended_later(tmp_path: Path) -> None:
