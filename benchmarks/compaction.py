@@ -21,7 +21,8 @@ from gateway.conversations.day_notes import as_section
 from plugins.context.extract import Extract
 from plugins.context.model_summary import ModelSummary
 from plugins.context.sections import CONTEXT, DECISIONS, GOALS, IDENTIFIERS, written
-from plugins.summaries import Answered, IdentifierPolicy, Leaving, Summarizer
+from plugins.services import Answered
+from plugins.summaries import IdentifierPolicy, Leaving, Summarizer
 from sessions.compaction import Budget, CompactionPlan, Rules, Sizes, budget, due, leaving, plan
 from sessions.messages import AssistantMessage, Message
 from sessions.tokens import MESSAGE, estimate

@@ -19,11 +19,11 @@ from typing import ClassVar, Self
 
 from benchmarks.figures import Figure, figure
 from benchmarks.setting import Setting
-from plugins.embedding import Purpose
 from plugins.memory.memory import Memory
 from plugins.memory.notes import Notes
 from plugins.memory.scope import EVERYTHING
 from plugins.memory.settings import NONE, EmbeddingKeys, MemoryKeys
+from plugins.services import Purpose
 
 DIMENSIONS = 384
 QUESTIONS = 100

@@ -14,7 +14,7 @@ from gateway.models.fallback import Line
 from plugins.contracts import AnswerForm, Wishes
 from plugins.errors import BadRequest
 from plugins.facts.settings import FactKeys
-from plugins.summaries import Answered
+from plugins.services import Answered
 from sessions.context import Context
 from sessions.messages import Usage, UserMessage
 from sessions.tokens import estimate

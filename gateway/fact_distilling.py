@@ -23,7 +23,7 @@ from plugins.facts.errors import FactsError
 from plugins.facts.facts import Facts
 from plugins.facts.settings import FactKeys
 from plugins.facts.values import Fact
-from plugins.summaries import Answered
+from plugins.services import Answered
 from sessions.messages import Usage
 from sessions.wire import carriable
 

@@ -37,7 +37,7 @@ from plugins.facts.events import ExtractionFailed, FactsExtracted
 from plugins.facts.facts import Facts
 from plugins.facts.settings import FactKeys
 from plugins.facts.values import Origin
-from plugins.summaries import Answered
+from plugins.services import Answered
 from sessions.errors import SessionsError
 from sessions.lineage import SessionRow
 from sessions.messages import Usage

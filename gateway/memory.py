@@ -12,13 +12,14 @@ from gateway.configuration.settings import Settings
 from gateway.home import Home
 from gateway.models.open_providers import OpenProviders
 from plugins.contracts import Clock
-from plugins.embedding import EmbeddingProvider, Purpose
+from plugins.embedding import EmbeddingProvider
 from plugins.memory.backend import MemoryBackend
 from plugins.memory.extra_notes import ExtraNotes
 from plugins.memory.memory import Memory
 from plugins.memory.notes import Notes
 from plugins.memory.sources import Source
 from plugins.memory.transcripts import Transcripts
+from plugins.services import Purpose
 
 
 @contextlib.asynccontextmanager

@@ -7,7 +7,8 @@ What an author meets:
 
     contracts    what a plugin may provide, and the `House` it is given; summaries: the same for compactions;
                  command_contract: the same for commands, and what they see of a conversation;
-                 embedding: the same for what makes vectors; channel: for ways in and out; own_log: a log of a plugin's own
+                 embedding: the same for what makes vectors; channel: for ways in and out;
+                 services: what a plugin may use of the gateway
     errors       what a plugin may raise
     hookspecs    the hooks, each with its promise
     pruning      what a decision about pruning is given; compactions: the same, and what notices of them say;
@@ -112,9 +113,7 @@ if TYPE_CHECKING:
     from plugins.contracts import ToolContext as ToolContext
     from plugins.contracts import ToolOutput as ToolOutput
     from plugins.contracts import Wishes as Wishes
-    from plugins.embedding import Embed as Embed
     from plugins.embedding import EmbeddingProvider as EmbeddingProvider
-    from plugins.embedding import Purpose as Purpose
     from plugins.errors import BadAnswer as BadAnswer
     from plugins.errors import BadRequest as BadRequest
     from plugins.errors import ContextOverflow as ContextOverflow
@@ -136,16 +135,18 @@ if TYPE_CHECKING:
     from plugins.memory.scope import Scope as Scope
     from plugins.memory.settings import EmbeddingKeys as EmbeddingKeys
     from plugins.memory.sources import Reading as Reading
-    from plugins.own_log import LogEntry as LogEntry
-    from plugins.own_log import LogUnusable as LogUnusable
-    from plugins.own_log import OwnLog as OwnLog
     from plugins.pruning import PruningBudget as PruningBudget
     from plugins.pruning import PruningContext as PruningContext
     from plugins.pruning import PruningRules as PruningRules
     from plugins.refusals import StatusRefused as StatusRefused
     from plugins.secrets import Secret as Secret
-    from plugins.summaries import Answered as Answered
-    from plugins.summaries import Ask as Ask
+    from plugins.services import Answered as Answered
+    from plugins.services import Ask as Ask
+    from plugins.services import Embed as Embed
+    from plugins.services import LogEntry as LogEntry
+    from plugins.services import LogUnusable as LogUnusable
+    from plugins.services import OwnLog as OwnLog
+    from plugins.services import Purpose as Purpose
     from plugins.summaries import Flush as Flush
     from plugins.summaries import Flushed as Flushed
     from plugins.summaries import FlushRules as FlushRules
@@ -194,7 +195,7 @@ _NAMES = {
     "plugins.conformance.tool": "ToolConformance",
     "plugins.contracts": "AnswerForm CallDraft ChatProvider ChatRequest Clock Delta House ModelLimits ModelList NoSettings "
     "Reply ToldLimits Tool ToolContext ToolOutput Wishes",
-    "plugins.embedding": "Embed EmbeddingProvider Purpose",
+    "plugins.embedding": "EmbeddingProvider",
     "plugins.errors": "BadAnswer BadRequest ContextOverflow CredentialsRefused NoSuchModel PluginError ProviderError"
     " RateLimited SettingsRefused StreamCut ToolFailed Unreachable",
     "plugins.event_stream": "ServerSentEvent",
@@ -204,11 +205,11 @@ _NAMES = {
     "plugins.memory.scope": "Scope",
     "plugins.memory.sources": "Reading",
     "plugins.memory.settings": "EmbeddingKeys",
-    "plugins.own_log": "LogEntry LogUnusable OwnLog",
+    "plugins.services": "Answered Ask Embed LogEntry LogUnusable OwnLog Purpose",
     "plugins.pruning": "PruningBudget PruningContext PruningRules",
     "plugins.refusals": "StatusRefused",
     "plugins.secrets": "Secret",
-    "plugins.summaries": "Answered Ask Flush FlushRules Flushed Leaving Summarizer Summary",
+    "plugins.summaries": "Flush FlushRules Flushed Leaving Summarizer Summary",
     "plugins.turns": "EndedTurn",
     "plugins.tools.file_place": "workspace_file",
     "plugins.transport": "Patience Transport",

@@ -11,7 +11,8 @@ import msgspec
 from sessions.messages import Usage
 
 if TYPE_CHECKING:
-    from plugins.facts.persons import PersonsFacts
+    from plugins.facts.events import Story
+    from plugins.facts.values import Fact, Layer
 
 
 class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,6 +132,37 @@ class MemoryFound(msgspec.Struct, frozen=True, kw_only=True):
     remarks: tuple[str, ...] = ()
 
 
+class FactsView(Protocol):
+    """The facts as one person sees them in one chat: their own and everybody's; in a group, everybody's alone.
+
+    Every method raises FactsError: NoSuchFact for a name that means no fact, FactsUnavailable if nothing can be done now.
+    """
+
+    async def listed(self, layer: Layer | None = None) -> Sequence[Fact]:
+        """Return the facts of a layer, or all, oldest first."""
+        ...
+
+    async def pin(self, named: str, *, pinned: bool = True) -> Fact:
+        """Keep a fact whatever comes, or no longer, and return it."""
+        ...
+
+    async def forget(self, named: str) -> Fact:
+        """Delete a fact and return it."""
+        ...
+
+    async def daily(self) -> Sequence[Fact]:
+        """Return the person's daily log, without what is everybody's."""
+        ...
+
+    async def clear(self) -> int:
+        """Empty the daily log, pinned facts excepted, and return how many facts were deleted."""
+        ...
+
+    async def story(self, named: str) -> Story:
+        """Return the history of a fact."""
+        ...
+
+
 class ConversationView(Protocol):
     """What a command may know and do of the conversation that it was typed in."""
 
@@ -240,7 +272,7 @@ class ConversationView(Protocol):
         ...
 
     @property
-    def facts(self) -> PersonsFacts:
+    def facts(self) -> FactsView:
         """The small facts, as they may be told here."""
         ...
 

@@ -22,11 +22,7 @@ from sessions.messages import ToolDefinition, Usage
 from sessions.sight import Sight
 
 if TYPE_CHECKING:
-    from plugins.embedding import Embed
-    from plugins.facts.facts import Facts
-    from plugins.memory.memory import Memory
-    from plugins.own_log import OwnLog
-    from plugins.summaries import Ask
+    from plugins.services import Ask, Embed, OwnLog, WorkspaceFacts, WorkspaceMemory
     from plugins.transport import Transport
 
 S = TypeVar("S")
@@ -93,8 +89,8 @@ class House(msgspec.Struct, frozen=True, kw_only=True):
     environment: Mapping[str, str]
     protected: Callable[[], Sequence[str]] = tuple
     told: ModelList | None = None
-    memory: Memory | None = None
-    facts: Facts | None = None
+    memory: WorkspaceMemory | None = None
+    facts: WorkspaceFacts | None = None
     account: ProviderAccount | None = None
     ask: Ask | None = None
     embed: Embed | None = None

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import TracebackType
-from typing import ClassVar, Literal, Protocol, Self, TypeAlias, runtime_checkable
+from typing import ClassVar, Protocol, Self, runtime_checkable
 
 from plugins.contracts import House
-
-Purpose: TypeAlias = Literal["note", "query"]
-"""What a text is: something to be found, or what is looked for. Some models differ; send what the service calls them."""
+from plugins.services import Purpose
 
 
 @runtime_checkable
@@ -47,13 +45,4 @@ class EmbeddingProvider(Protocol):
         none is missing, guessed, or made of a part of its text. Raises a ProviderError. After
         a ContextOverflow the memory asks for fewer texts, and for one that is too long in pieces, whose vectors it puts
         together. It heeds `batch_size` and `max_input_length` too: a provider need not."""
-        ...
-
-
-class Embed(Protocol):
-    """The way to the memory's own provider, whichever the operator chose."""
-
-    async def __call__(self, texts: Sequence[str], purpose: Purpose) -> Sequence[Sequence[float]]:
-        """A vector for each of up to 256 texts; see `EmbeddingProvider.embed`. Raises a ProviderError, also where nobody
-        makes vectors."""
         ...

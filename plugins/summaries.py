@@ -9,26 +9,10 @@ from typing import ClassVar, Literal, Protocol, TypeAlias
 
 import msgspec
 
+from plugins.services import Ask
 from sessions.messages import Message, Usage
 
 IdentifierPolicy: TypeAlias = Literal["strict", "off", "custom"]
-
-
-class Answered(msgspec.Struct, frozen=True, kw_only=True):
-    """What a model answered to an `Ask`. `model` is its `provider:model`."""
-
-    text: str
-    model: str
-    usage: Usage | None = None
-
-
-class Ask(Protocol):
-    """One text-only request to a model (for a compaction, the one that they use), without tools and shown to nobody."""
-
-    async def __call__(self, *, system: str, text: str, limit: int) -> Answered:
-        """Ask with `system` as instructions and `text` as the message; `limit` is how many tokens the answer may have, as a
-        wish. Raises ProviderError, ContextOverflow among them."""
-        ...
 
 
 class Leaving(msgspec.Struct, frozen=True, kw_only=True):

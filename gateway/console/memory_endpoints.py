@@ -28,7 +28,7 @@ from gateway.door.bodies import BodyRefused, read_body
 from gateway.door.people import Admission
 from plugins.commands.facts import sentence_of_event
 from plugins.facts.errors import FactsUnavailable, NoSuchFact
-from plugins.facts.facts import Story
+from plugins.facts.events import Story
 from plugins.facts.persons import PersonsFacts
 from plugins.facts.scoring import worth
 from plugins.facts.values import Fact

@@ -12,8 +12,8 @@ from gateway.models.fallback import Line
 from gateway.models.sound_replies import sound
 from plugins.contracts import ChatRequest, Reply, Wishes
 from plugins.errors import BadAnswer, ProviderError, StreamCut, Unreachable
+from plugins.services import Answered
 from plugins.strangers import ANYTHING
-from plugins.summaries import Answered
 from sessions.context import Context, Gauge
 from sessions.events import RequestSent
 from sessions.messages import UserMessage

@@ -15,9 +15,9 @@ from gateway.errors import GatewayError
 from gateway.models.choosing import ChosenModel
 from gateway.models.fallback import Line
 from gateway.provided.own_log import PluginLog
-from plugins.embedding import EmbeddingProvider, Purpose
+from plugins.embedding import EmbeddingProvider
 from plugins.errors import BadRequest, Unreachable
-from plugins.summaries import Answered
+from plugins.services import Answered, Purpose
 from sessions.committer import Committer
 from sessions.context import Context
 from sessions.journal import Journals

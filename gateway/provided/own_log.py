@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from plugins.own_log import LogEntry, LogUnusable
+from plugins.services import LogEntry, LogUnusable
 from sessions.errors import JournalDamaged, SessionsError, StorageFailed
 from sessions.journal import Journals
 from sessions.recorder import stamp

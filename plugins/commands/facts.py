@@ -18,8 +18,8 @@ from plugins.facts.events import (
     FactsExtracted,
     FactsWritten,
     Happened,
+    Story,
 )
-from plugins.facts.facts import Story
 from plugins.facts.values import Fact
 
 LENGTH = 300

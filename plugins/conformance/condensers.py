@@ -16,7 +16,8 @@ from plugins.conformance.awake import kept_awake
 from plugins.conformance.checks import check
 from plugins.conformance.failing import check_sentence
 from plugins.errors import BadAnswer, ContextOverflow, ProviderError, Unreachable
-from plugins.summaries import Answered, Flush, Flushed, FlushRules, Leaving, Summarizer, Summary
+from plugins.services import Answered
+from plugins.summaries import Flush, Flushed, FlushRules, Leaving, Summarizer, Summary
 from sessions.messages import AssistantMessage, Message, ToolCall, ToolMessage, Usage, UserMessage
 from sessions.tokens import estimate
 

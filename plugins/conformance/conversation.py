@@ -14,6 +14,7 @@ from plugins.command_contract import (
     CompactionEntry,
     ContextItem,
     ContextReport,
+    FactsView,
     HistoryEntry,
     MemoryFound,
     MemoryReport,
@@ -23,7 +24,6 @@ from plugins.command_contract import (
     QueueState,
 )
 from plugins.facts.errors import NoSuchFact
-from plugins.facts.persons import PersonsFacts
 from sessions.messages import Usage
 
 COMPACTED = CompactionEntry(
@@ -183,9 +183,9 @@ class StillConversation:
         return 1200, 3
 
     @property
-    def facts(self) -> PersonsFacts:
+    def facts(self) -> FactsView:
         """None."""
-        return cast("PersonsFacts", NoFacts())
+        return cast("FactsView", NoFacts())
 
     async def message(self, session: str, seq: int) -> str:
         """Nothing."""

@@ -9,7 +9,7 @@ import msgspec
 
 from plugins.context.fencing import Entry, divided, fenced
 from plugins.errors import ContextOverflow
-from plugins.summaries import Answered, Ask
+from plugins.services import Answered, Ask
 from sessions.messages import Usage
 from sessions.tokens import estimate
 

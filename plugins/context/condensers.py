@@ -7,7 +7,8 @@ import asyncio
 from importlib import import_module
 from typing import Any, ClassVar
 
-from plugins.summaries import Ask, Flush, Flushed, FlushRules, Leaving, Summarizer, Summary
+from plugins.services import Ask
+from plugins.summaries import Flush, Flushed, FlushRules, Leaving, Summarizer, Summary
 
 
 class ModelSummary:

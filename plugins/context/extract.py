@@ -18,7 +18,8 @@ from plugins.context.said import Sentence, said, speakers
 from plugins.context.sections import CONSTRAINTS, CONTEXT, DECISIONS, GOALS, NEXT, PROGRESS, TURN
 from plugins.context.sentences import clipped, is_correction, is_decision, is_wish, one_line
 from plugins.context.summary_checks import accounted
-from plugins.summaries import Ask, Leaving, Summary
+from plugins.services import Ask
+from plugins.summaries import Leaving, Summary
 from sessions.messages import AssistantMessage, Message, ToolMessage
 
 SHARES = {DECISIONS: 0.25, CONSTRAINTS: 0.15, GOALS: 0.15, TURN: 0.1, PROGRESS: 0.05, NEXT: 0.05, CONTEXT: 0.05}

@@ -15,7 +15,8 @@ from plugins.context.fencing import entries, harmless, unwrapped
 from plugins.context.silent import NO_REPLY
 from plugins.errors import ProviderError
 from plugins.languages.language import language
-from plugins.summaries import Answered, Ask, Flushed, FlushRules, Leaving
+from plugins.services import Answered, Ask
+from plugins.summaries import Flushed, FlushRules, Leaving
 
 LIMIT = 1_500
 """Tokens that the notes on one piece may have, at most an eighth of the window."""

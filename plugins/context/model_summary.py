@@ -18,7 +18,8 @@ from plugins.context.summary_checks import Checked, accounted, check, is_excuse
 from plugins.context.summary_prompts import mending, merging, question, system
 from plugins.errors import ContextOverflow, ProviderError
 from plugins.languages.language import language
-from plugins.summaries import Answered, Ask, Leaving, Summary
+from plugins.services import Answered, Ask
+from plugins.summaries import Leaving, Summary
 from sessions.tokens import estimate
 
 ROUNDS = 3

@@ -10,13 +10,13 @@ import msgspec
 
 from plugins.chat import gemini_errors
 from plugins.contracts import House
-from plugins.embedding import Purpose
 from plugins.embeddings import refused
 from plugins.embeddings.accounts import VARIABLES, Account, account_of
 from plugins.embeddings.hosted import HostedEmbeddings
 from plugins.embeddings.vectors import Vector
 from plugins.errors import ProviderError
 from plugins.refusals import StatusRefused
+from plugins.services import Purpose
 
 OFFICIAL = "https://generativelanguage.googleapis.com"
 

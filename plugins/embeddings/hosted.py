@@ -18,7 +18,6 @@ import msgspec
 
 from plugins.chat.limits import bare_address
 from plugins.contracts import House
-from plugins.embedding import Purpose
 from plugins.embeddings import refused
 from plugins.embeddings.accounts import ADDRESS, Account, bearer
 from plugins.embeddings.known_models import known_model
@@ -28,6 +27,7 @@ from plugins.embeddings.vectors import Vector, checked, same_length
 from plugins.errors import BadAnswer, BadRequest, CredentialsRefused, ProviderError, StreamCut
 from plugins.memory.settings import EmbeddingKeys
 from plugins.refusals import StatusRefused, error_object, plain_words
+from plugins.services import Purpose
 from plugins.transport import Patience
 
 AT_ONCE = 64

@@ -19,10 +19,10 @@ from plugins.chat.local_process import (
     WorkerGone,
     Working,
 )
-from plugins.embedding import Purpose
 from plugins.embeddings.pieces import FEWEST, halves, together
 from plugins.embeddings.vectors import unit
 from plugins.errors import BadAnswer, BadRequest, Unreachable
+from plugins.services import Purpose
 
 
 class ModelInProcess:

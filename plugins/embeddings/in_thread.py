@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Protocol
 
-from plugins.embedding import Purpose
+from plugins.services import Purpose
 
 
 class SentenceModel(Protocol):

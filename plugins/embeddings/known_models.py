@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from plugins.embedding import Purpose
+from plugins.services import Purpose
 
 TABLE = Path(__file__).with_name("models.toml")
 

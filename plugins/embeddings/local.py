@@ -16,10 +16,10 @@ from typing import ClassVar, Protocol, Self
 import structlog
 
 from plugins.contracts import House
-from plugins.embedding import Purpose
 from plugins.embeddings.local_models import BUNDLED, INSTALLABLE, Installable
 from plugins.errors import SettingsRefused, Unreachable
 from plugins.memory.settings import LOCAL, EmbeddingKeys
+from plugins.services import Purpose
 
 IDLE_SECONDS = 300.0
 """So long without a text the model stays loaded."""

@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from plugins.embedding import Purpose
+from plugins.services import Purpose
 
 # Part of an extra: whoever checks types need not have them.
 np: Any = import_module("numpy")

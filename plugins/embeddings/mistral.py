@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from plugins.contracts import House
-from plugins.embedding import Purpose
 from plugins.embeddings.accounts import VARIABLES, Account, account_of
 from plugins.embeddings.openai import OpenAIEmbeddings
+from plugins.services import Purpose
 
 
 class MistralEmbeddings(OpenAIEmbeddings):

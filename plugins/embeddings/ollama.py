@@ -13,13 +13,13 @@ import msgspec
 from plugins.chat import ollama_errors
 from plugins.chat.ollama_address import CLOUD, server_address
 from plugins.contracts import House
-from plugins.embedding import Purpose
 from plugins.embeddings import refused
 from plugins.embeddings.accounts import Account, account_of
 from plugins.embeddings.hosted import HostedEmbeddings
 from plugins.embeddings.vectors import Vector
 from plugins.errors import BadRequest, ProviderError
 from plugins.refusals import StatusRefused, plain_words
+from plugins.services import Purpose
 
 _NO_NUMBER = b"unsupported value"
 """What it says where a vector holds what is no number."""

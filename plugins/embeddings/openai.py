@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 import msgspec
 
 from plugins.contracts import House
-from plugins.embedding import Purpose
 from plugins.embeddings.accounts import VARIABLES, Account, account_of
 from plugins.embeddings.hosted import HostedEmbeddings
 from plugins.embeddings.vectors import Vector, in_order
+from plugins.services import Purpose
 
 OFFICIAL = "https://api.openai.com/v1"
 

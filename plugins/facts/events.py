@@ -147,3 +147,11 @@ class Happened(msgspec.Struct, frozen=True, kw_only=True):
     seq: int
     at: str
     event: FactEvent | Unknown
+
+
+class Story(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of one fact: as it is now, or was before it left (`there` is False then), and what happened to it."""
+
+    fact: Fact
+    there: bool
+    happened: tuple[Happened, ...]

@@ -26,6 +26,7 @@ from plugins.facts.events import (
     FactsUsed,
     FactsWritten,
     Happened,
+    Story,
     Superseded,
 )
 from plugins.facts.lines import decode
@@ -55,14 +56,6 @@ class Opener(Protocol):
     """Opens the log of the facts, made where there is none: its lines go to `fold`. Raises SessionsError."""
 
     def __call__(self, fold: Callable[[bytes], None]) -> Awaitable[tuple[Log, Position]]: ...
-
-
-class Story(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of one fact: as it is now, or was before it left (`there` is False then), and what happened to it."""
-
-    fact: Fact
-    there: bool
-    happened: tuple[Happened, ...]
 
 
 class Facts:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from plugins.facts.facts import Facts, Story
+from plugins.facts.events import Story
+from plugins.facts.facts import Facts
 from plugins.facts.values import Fact, Layer
 
 

@@ -14,8 +14,7 @@ from plugins.memory.chunks import chunks_of
 from plugins.memory.markdown_files import LARGEST, is_markdown, markdown_in, read_text, some_lines, stamp_of
 from plugins.memory.notes import is_note
 from plugins.memory.scope import Scope
-from plugins.memory.sources import Listing, Reading
-from plugins.memory.watching import Places
+from plugins.memory.sources import Listing, Places, Reading
 from plugins.workspace import EVERYBODY, OWNER, belongs_to
 
 

@@ -14,16 +14,17 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 import msgspec
 
-from plugins.embedding import EmbeddingProvider, Purpose
+from plugins.embedding import EmbeddingProvider
 from plugins.errors import ProviderError
 from plugins.memory.errors import IndexRenewed, IndexUnusable
 from plugins.memory.notes import Notes
 from plugins.memory.remarks import nothing_found, remarks_on, without_vectors
 from plugins.memory.scope import Scope
 from plugins.memory.settings import NONE, MemoryKeys
-from plugins.memory.sources import Source
+from plugins.memory.sources import Places, Source
 from plugins.memory.upkeep import Upkeep, Upkept, imported
-from plugins.memory.watching import Places, Watching
+from plugins.memory.watching import Watching
+from plugins.services import Purpose
 
 if TYPE_CHECKING:
     from plugins.memory.backend import Identity, MemoryBackend

@@ -11,8 +11,7 @@ from pathlib import Path
 from plugins.memory.chunks import chunks_of
 from plugins.memory.markdown_files import LARGEST, markdown_in, read_text, some_lines, stamp_of
 from plugins.memory.scope import Scope
-from plugins.memory.sources import Listing, Reading
-from plugins.memory.watching import Places
+from plugins.memory.sources import Listing, Places, Reading
 from plugins.workspace import FOLDER, MAIN, PEOPLE, PERSON_ID, SHARED, belongs_to, is_private
 
 _OWN = rf"{re.escape(MAIN)}|{FOLDER}/.*\.md"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from plugins.embedding import EmbeddingProvider, Purpose
+from plugins.embedding import EmbeddingProvider
 from plugins.embeddings.portions import Portions
 from plugins.embeddings.vectors import Vector
 from plugins.errors import BadAnswer, ContextOverflow, ProviderError
 from plugins.memory.settings import EmbeddingKeys
+from plugins.services import Purpose
 
 MOST = 256
 """Texts at once where `batch_size` says nothing: as many as `house.embed` gives."""

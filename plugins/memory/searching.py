@@ -51,6 +51,11 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
     ranked: Ranked
 
     @property
+    def score(self) -> float:
+        """The score by which the hits are ordered."""
+        return self.ranked.score
+
+    @property
     def citation(self) -> str:
         """Where it stands: `memory/2026-11-21.md#L3-L7`."""
         return f"{self.chunk.path}#L{self.chunk.first}-L{self.chunk.last}"

@@ -12,13 +12,23 @@ they read.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Protocol
 
 import msgspec
 
 from plugins.memory.chunks import Chunk
 from plugins.memory.scope import Scope
-from plugins.memory.watching import Places
+
+
+class Places(msgspec.Struct, frozen=True, kw_only=True):
+    """Folders to be watched: `flat` for what lies in them alone, `deep` for all below them too."""
+
+    flat: frozenset[Path] = frozenset()
+    deep: frozenset[Path] = frozenset()
+
+    def __or__(self, other: Places) -> Places:
+        return Places(flat=self.flat | other.flat, deep=self.deep | other.deep)
 
 
 class Listing(msgspec.Struct, frozen=True, kw_only=True):

@@ -90,7 +90,7 @@ class MemorySearch:
         results = [
             {
                 "citation": hit.citation,
-                "score": round(hit.ranked.score, 3),
+                "score": round(hit.score, 3),
                 "headings": hit.chunk.headings,
                 "text": hit.chunk.text,
             }

@@ -21,8 +21,7 @@ import msgspec
 from plugins.memory.dialogue import TELLING, Conversation, chunks_of_dialogue, said_in
 from plugins.memory.excerpts import excerpt
 from plugins.memory.scope import Scope
-from plugins.memory.sources import Listing, Reading
-from plugins.memory.watching import Places
+from plugins.memory.sources import Listing, Places, Reading
 from sessions.beginnings import beginning
 from sessions.errors import JournalDamaged, SessionsError
 from sessions.events import ContextCompacted, MessageReceived, ModelReplied, Recorded, SessionClosed, kind_of

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import structlog
 
-from plugins.embedding import Purpose
 from plugins.errors import BadAnswer, BadRequest
+from plugins.services import Purpose
 
 if TYPE_CHECKING:
     from plugins.memory.backend import Identity

@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING
 import msgspec
 import structlog
 
-from plugins.embedding import EmbeddingProvider, Purpose
+from plugins.embedding import EmbeddingProvider
 from plugins.errors import BadAnswer, BadRequest, ProviderError, Unreachable
 from plugins.memory.errors import IndexRenewed, IndexUnusable
 from plugins.memory.portioned import Portioned
 from plugins.memory.sources import Source
 from plugins.memory.unembeddable import PLAIN, Unembeddable
+from plugins.services import Purpose
 from sessions.tokens import estimate
 
 if TYPE_CHECKING:

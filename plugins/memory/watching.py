@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
-import msgspec
+from plugins.memory.sources import Places
 
 QUIET_SECONDS, AT_LATEST_SECONDS = 1.5, 6.0
 """How long it must have been quiet, and how long news waits for that at most."""
@@ -29,16 +29,6 @@ BETWEEN_CHECKS = 5.0
 
 STEP_MS = 100
 """How often the library's thread looks whether it is to end."""
-
-
-class Places(msgspec.Struct, frozen=True, kw_only=True):
-    """Folders to be watched: `flat` for what lies in them alone, `deep` for all below them too."""
-
-    flat: frozenset[Path] = frozenset()
-    deep: frozenset[Path] = frozenset()
-
-    def __or__(self, other: Places) -> Places:
-        return Places(flat=self.flat | other.flat, deep=self.deep | other.deep)
 
 
 class Watching:

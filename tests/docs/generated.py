@@ -26,6 +26,7 @@ KINDS = {
         "plugins.embedding",
         "plugins.command_contract",
         "plugins.summaries",
+        "plugins.services",
         "plugins.memory.backend",
     ),
     "What hooks are given": ("plugins.hookspecs", "plugins.pruning", "plugins.compactions", "plugins.turns"),

@@ -19,7 +19,8 @@ from plugins.contracts import ChatRequest, Delta, ModelLimits, Reply
 from plugins.errors import ContextOverflow, Unreachable
 from plugins.hooks import Hooks
 from plugins.hookspecs import hookimpl
-from plugins.summaries import Ask, Flush, Flushed, FlushRules, Leaving, Summarizer, Summary
+from plugins.services import Ask
+from plugins.summaries import Flush, Flushed, FlushRules, Leaving, Summarizer, Summary
 from sessions.compaction import Sizes
 from sessions.context import is_paired
 from sessions.events import (

@@ -14,7 +14,7 @@ import pytest
 from gateway.provided import own_log
 from gateway.provided.own_log import PluginLog
 from plugins.conformance.clock import SetClock
-from plugins.own_log import LogEntry, LogUnusable
+from plugins.services import LogEntry, LogUnusable
 from sessions.committer import Committer
 from sessions.journal import Journals
 from sessions.verifying import verify_journal

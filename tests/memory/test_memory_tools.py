@@ -16,9 +16,8 @@ from plugins.memory.memory import Memory
 from plugins.memory.notes import Notes
 from plugins.memory.scope import Scope
 from plugins.memory.settings import EmbeddingKeys, MemoryKeys
-from plugins.memory.sources import Listing, Reading
+from plugins.memory.sources import Listing, Places, Reading
 from plugins.memory.tools import MemoryGet, MemorySearch
-from plugins.memory.watching import Places
 from tests.plugins.workspaces import call, house
 
 SAID = "sessions/20261101-120000-aaaaaa.jsonl"

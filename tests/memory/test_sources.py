@@ -15,8 +15,7 @@ from plugins.memory.extra_notes import ExtraNotes
 from plugins.memory.index import MemoryIndex
 from plugins.memory.notes import Notes
 from plugins.memory.scope import EVERYTHING, Scope
-from plugins.memory.sources import Listing, Reading
-from plugins.memory.watching import Places
+from plugins.memory.sources import Listing, Places, Reading
 
 ANA = Scope(owners=frozenset({"ana"}), private=True)
 MODEL = Identity(provider="p", model="m", dimensions=8)

@@ -15,8 +15,8 @@ from plugins.memory.chunks import Chunk
 from plugins.memory.extra_notes import ExtraNotes
 from plugins.memory.remarks import remarks_on
 from plugins.memory.scope import EVERYTHING, Scope
-from plugins.memory.sources import Listing, Reading
-from plugins.memory.watching import Places, Watching
+from plugins.memory.sources import Listing, Places, Reading
+from plugins.memory.watching import Watching
 from sessions.sqlite import reading
 from tests.memory.places import Place, citations
 from tests.waiting import until

@@ -16,9 +16,8 @@ from plugins.memory.changes import refresh
 from plugins.memory.chunks import Chunk
 from plugins.memory.index import MemoryIndex
 from plugins.memory.scope import EVERYTHING, Scope
-from plugins.memory.sources import Listing, Reading
+from plugins.memory.sources import Listing, Places, Reading
 from plugins.memory.vectors import VecMatrix, VecTables
-from plugins.memory.watching import Places
 from tests.memory.places import Place, citations
 
 MODEL = Identity(provider="p", model="m", dimensions=16)

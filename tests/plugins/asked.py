@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from plugins.errors import ContextOverflow, ProviderError
-from plugins.summaries import Answered, FlushRules, Leaving
+from plugins.services import Answered
+from plugins.summaries import FlushRules, Leaving
 from sessions.messages import AssistantMessage, Message, ToolCall, ToolMessage, Usage, UserMessage
 from sessions.tokens import estimate
 

@@ -15,7 +15,6 @@ from plugins.conformance import openai_server
 from plugins.conformance.clock import SetClock
 from plugins.conformance.embedding_server import EmbeddingServer
 from plugins.contracts import House, ProviderAccount
-from plugins.embedding import Purpose
 from plugins.embeddings.gemini import GeminiEmbeddings
 from plugins.embeddings.hosted import HostedEmbeddings
 from plugins.embeddings.mistral import MistralEmbeddings
@@ -24,6 +23,7 @@ from plugins.embeddings.openai import OpenAIEmbeddings
 from plugins.embeddings.voyage import VoyageEmbeddings
 from plugins.memory.settings import EmbeddingKeys
 from plugins.secrets import Secret
+from plugins.services import Purpose
 from plugins.transport import Limits, Patience, Transport
 from tests.servers import gemini_server
 from tests.servers.embedding_vendors import (

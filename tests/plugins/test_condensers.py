@@ -6,7 +6,8 @@ import pytest
 
 from plugins.errors import Unreachable
 from plugins.loading import load_plugins
-from plugins.summaries import Answered, FlushRules, Leaving
+from plugins.services import Answered
+from plugins.summaries import FlushRules, Leaving
 from sessions.messages import AssistantMessage, UserMessage
 
 LEAVING = Leaving(

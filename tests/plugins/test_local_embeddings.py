@@ -15,7 +15,6 @@ import pytest
 from plugins.chat.local_model import bundled_model, runtime_installed
 from plugins.conformance.clock import SetClock
 from plugins.contracts import House
-from plugins.embedding import Purpose
 from plugins.embeddings import gguf, local
 from plugins.embeddings.gguf import read_header
 from plugins.embeddings.in_process import ModelInProcess
@@ -24,6 +23,7 @@ from plugins.embeddings.local import LocalEmbeddings
 from plugins.embeddings.local_models import BUNDLED, MULTILINGUAL
 from plugins.errors import SettingsRefused, Unreachable
 from plugins.memory.settings import EmbeddingKeys
+from plugins.services import Purpose
 
 needs_bundled = pytest.mark.skipif(BUNDLED.weights() is None, reason="needs the extra [local], which `make test` installs")
 needs_multilingual = pytest.mark.skipif(
