@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
 import structlog
@@ -69,15 +68,14 @@ class FactAsking:
     async def ask(
         self, model: ChosenModel, system: str, text: str, *, purpose: str, session: str, limit: int, form: AnswerForm
     ) -> Answered:
-        """One answer of about `limit` tokens, of this form where the service can hold it to one. Raises ProviderError, and
-        GatewayError where it took too long."""
+        """Return one answer of about `limit` tokens, of this form where the service can hold it to one. Raises
+        ProviderError."""
         message = UserMessage(text=carriable(text))
         context = Context(instructions=system, tools=(), parameters={}, messages=(message,))
         answers: list[Answered] = []
 
         async def once(asked: ChosenModel, wishes: Wishes) -> None:
-            async with asyncio.timeout(WITHIN):
-                answers.append(await listen(asked, context, purpose, session, limit, wishes=wishes))
+            answers.append(await listen(asked, context, purpose, session, limit, within=WITHIN, wishes=wishes))
 
         async def ask(asked: ChosenModel) -> None:
             if asked.name not in self._formless:
@@ -89,10 +87,7 @@ class FactAsking:
             await once(asked, Wishes())
             self._formless.add(asked.name)
 
-        try:
-            await Line(model).answer(ask, lambda _: estimate(system) + estimate(text))
-        except TimeoutError:
-            raise GatewayError(f"{model.name} did not answer within {WITHIN:.0f} seconds.") from None
+        await Line(model).answer(ask, lambda _: estimate(system) + estimate(text))
         if (usage := answers[-1].usage) is not None:
             self._paid(purpose, answers[-1].model, usage)
         return answers[-1]

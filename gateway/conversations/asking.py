@@ -51,22 +51,25 @@ class Asking:
         async def ask(model: ChosenModel) -> None:
             sent = RequestSent(purpose=self._purpose, sha256=measured.sha256, messages=1, tokens=size(model))
             self._recorder.note(sent, turn=self._turn)
-            try:
-                async with asyncio.timeout(ANSWER_WITHIN):
-                    session = self._recorder.transcript.session
-                    answers.append(await listen(model, context, self._purpose, session, limit))
-            except TimeoutError as error:
-                raise Unreachable(f"{model.name} did not answer within {ANSWER_WITHIN:.0f} seconds.") from error
+            session = self._recorder.transcript.session
+            answers.append(await listen(model, context, self._purpose, session, limit, within=ANSWER_WITHIN))
 
         await Line(self._choose()).answer(ask, size)
         return answers[-1]
 
 
 async def listen(
-    model: ChosenModel, context: Context, purpose: str, session: str, limit: int, *, wishes: Wishes = NO_WISHES
+    model: ChosenModel,
+    context: Context,
+    purpose: str,
+    session: str,
+    limit: int,
+    *,
+    within: float,
+    wishes: Wishes = NO_WISHES,
 ) -> Answered:
-    """One answer of a model, of about `limit` tokens; what is much longer is not listened to to its end. Raises
-    ProviderError."""
+    """Return one answer of a model, of about `limit` tokens; what is much longer is not listened to to its end. Raises
+    ProviderError, which is Unreachable if the answer takes more than `within` seconds: another model may be faster."""
     request = ChatRequest(
         model=model.model,
         context=context,
@@ -76,6 +79,14 @@ async def listen(
         others=bool(model.fallbacks),
         wishes=wishes,
     )
+    try:
+        async with asyncio.timeout(within):
+            return await _heard(model, request, 2000 + CHARACTERS * limit)
+    except TimeoutError as error:
+        raise Unreachable(f"{model.name} did not answer within {within:.0f} seconds.") from error
+
+
+async def _heard(model: ChosenModel, request: ChatRequest, most: int) -> Answered:
     heard = ""
     try:
         async with aclosing(model.provider.stream(request)) as stream:  # type: ignore[type-var]
@@ -84,7 +95,7 @@ async def listen(
                     reply = sound(part)
                     return Answered(text=carriable(reply.text), model=model.name, usage=reply.usage)
                 heard += part.text
-                if len(heard) > 2000 + CHARACTERS * limit:
+                if len(heard) > most:
                     return Answered(text=carriable(heard), model=model.name)
     except ProviderError:
         raise

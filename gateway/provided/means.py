@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from gateway.conversations.asking import listen
 from gateway.errors import GatewayError
@@ -25,10 +25,8 @@ from sessions.messages import Usage, UserMessage
 from sessions.tokens import estimate
 from sessions.wire import carriable
 
-T = TypeVar("T")
-
 ANSWER_SECONDS = 120.0
-"""How long an answer may take."""
+"""How long an answer of one model may take."""
 
 VECTORS_SECONDS = 60.0
 """How long vectors may take."""
@@ -93,13 +91,14 @@ class Means:
         answers: list[Answered] = []
 
         async def ask(model: ChosenModel) -> None:
-            answers.append(await listen(model, context, f"plugin:{plugin}", f"plugin-{plugin}", limit))
-
-        async def whole() -> None:
-            await Line(self._choose()).answer(ask, lambda _: estimate(system) + estimate(text))
+            purpose, session = f"plugin:{plugin}", f"plugin-{plugin}"
+            answers.append(await listen(model, context, purpose, session, limit, within=ANSWER_SECONDS))
 
         with self._models_in_use():
-            await _within(ANSWER_SECONDS, whole())
+            try:
+                await Line(self._choose()).answer(ask, lambda _: estimate(system) + estimate(text))
+            except GatewayError as error:  # no model is a provider's fault, as everything that a plugin meets
+                raise Unreachable(str(error)) from error
         if (usage := answers[-1].usage) is not None:
             self._pay(f"plugin:{plugin}", answers[-1].model, usage)
         return answers[-1]
@@ -121,7 +120,11 @@ class Means:
         if provider is None:
             raise Unreachable("Nobody makes vectors here: memory.embedding.provider names none that can.")
         with self._vectors_in_use():
-            return await _within(VECTORS_SECONDS, provider.embed(texts, purpose))
+            try:
+                async with asyncio.timeout(VECTORS_SECONDS):
+                    return await provider.embed(texts, purpose)
+            except TimeoutError as error:
+                raise Unreachable(f"There were no vectors within {VECTORS_SECONDS:.0f} seconds.") from error
 
 
 class _Ask:
@@ -133,14 +136,3 @@ class _Ask:
 
     async def __call__(self, *, system: str, text: str, limit: int) -> Answered:
         return await self._means.answer(self._plugin, system, text, limit)
-
-
-async def _within(seconds: float, asked: Awaitable[T]) -> T:
-    """What is asked for, in time; a model that is not there is a provider's fault, as everything that a plugin meets."""
-    try:
-        async with asyncio.timeout(seconds):
-            return await asked
-    except TimeoutError as error:
-        raise Unreachable(f"There was no answer within {seconds:.0f} seconds.") from error
-    except GatewayError as error:
-        raise Unreachable(str(error)) from error

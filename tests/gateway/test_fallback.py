@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 import msgspec
 import pytest
 from structlog.testing import capture_logs
 
+from gateway.clock import SystemClock
 from gateway.errors import SENTENCE_LIMIT
+from gateway.fact_asking import FactAsking
 from gateway.models.asides import LONGEST_PAUSE, REMEMBERED, Asides
 from gateway.models.breaker import OPENS_AFTER
 from gateway.models.choosing import ChosenModel, Models
 from gateway.models.fallback import Line
+from gateway.provided.means import Means
 from plugins.conformance.faults import Fault
 from plugins.conformance.openai_server import KEY, OpenAIServer, refusal
 from plugins.contracts import ChatProvider, ChatRequest, Delta, ModelLimits, Reply
@@ -28,12 +34,17 @@ from plugins.errors import (
     StreamCut,
     Unreachable,
 )
+from plugins.facts.answers import form
+from plugins.facts.settings import FactKeys
+from plugins.summaries import Answered
+from sessions.committer import Committer
 from sessions.counts import Counts
 from sessions.events import ModelReplied, TurnEnded, TurnStarted
 from sessions.messages import Usage
 from sessions.units import Units
 from tests.gateway.gateways import gateway
 from tests.gateway.stage import Answer, Instrument, Model, Stage, breaks, hangs_after, says
+from tests.waiting import VirtualTime
 
 
 class Second(Model):
@@ -56,15 +67,19 @@ class Third(Second):
 def stage(first: Model, *others: Model, tools: Sequence[Instrument] = ()) -> Stage:
     """A conversation whose model is `first`, with the others to step in."""
     staged = Stage(first, *tools)
-    models = Models(
+    staged.turn._choose = models_of(first, *others, now=staged.clock.monotonic).choose
+    return staged
+
+
+def models_of(first: Model, *others: Model, now: Callable[[], float] = time.monotonic) -> Models:
+    """The model `first`, with the others to step in."""
+    return Models(
         {each.name: each for each in (first, *others)},
         configured="staged:model",
         window=None,
         fallbacks=[f"{each.name}:spare" for each in others],
-        now=staged.clock.monotonic,
+        now=now,
     )
-    staged.turn._choose = models.choose
-    return staged
 
 
 def counts(tokens: int) -> Answer:
@@ -108,6 +123,46 @@ async def test_what_the_request_itself_is_refused_for_is_no_other_models_matter(
 
     assert (ended.outcome, ended.error and ended.error.sentence) == ("failed", "The request is wrong.")
     assert second.requests == []
+
+
+Asks: TypeAlias = Callable[[Models, Path], Awaitable[Answered]]
+
+
+async def about_facts(models: Models, _: Path) -> Answered:
+    asking = FactAsking(FactKeys, models.choose, lambda *_: None)
+    return await asking.ask(models.choose(), "Find.", "facts", purpose="extraction", session="s", limit=50, form=form())
+
+
+async def for_a_plugin(models: Models, folder: Path) -> Answered:
+    async with Committer() as committer:
+        means = Means(
+            choose=models.choose,
+            embedding=lambda: None,
+            models_in_use=contextlib.nullcontext,
+            vectors_in_use=contextlib.nullcontext,
+            paid=lambda *_: None,
+            folder=folder,
+            quarantine=folder,
+            committer=committer,
+            now=SystemClock().now,
+        )
+        return await means.answer("tides", "Be brief.", "When is high tide?", 50)
+
+
+@pytest.mark.parametrize("asks", [about_facts, for_a_plugin])
+async def test_beside_a_conversation_another_model_answers_where_the_first_says_nothing(asks: Asks, tmp_path: Path) -> None:
+    first, second = Model(hangs_after("so f")), Second(says("hello"))
+    models = models_of(first, second)
+    with VirtualTime():
+        answered = await asks(models, tmp_path)
+    assert (answered.text, answered.model) == ("hello", "second:spare")
+    assert models.breakers()["staged"].failures == 1
+
+
+@pytest.mark.parametrize("asks", [about_facts, for_a_plugin])
+async def test_beside_a_conversation_a_model_that_says_nothing_is_named(asks: Asks, tmp_path: Path) -> None:
+    with VirtualTime(), pytest.raises(Unreachable, match=r"^staged:model did not answer within 120 seconds\.$"):
+        await asks(models_of(Model(hangs_after("so f"))), tmp_path)
 
 
 async def test_a_cancelled_turn_asks_nobody_else() -> None:
