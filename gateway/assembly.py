@@ -147,7 +147,7 @@ class Assembling:
         around = self._surroundings(
             hooks,
             models,
-            Listings(providers, now=self.clock.monotonic),
+            models.listings,
             provided.commands,
             troubles=troubles,
             memory=memory,

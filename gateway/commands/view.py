@@ -189,7 +189,10 @@ class View(MemoryView):
     async def offered_models(self) -> Sequence[ModelsOffered]:
         """The models of the providers that are set up."""
         found = await self._around.listings.all()
-        return [ModelsOffered(provider=name, models=tuple(each.chats), failed=each.failed) for name, each in found.items()]
+        return [
+            ModelsOffered(provider=name, models=tuple(sorted(each.chats)), failed=each.failed)
+            for name, each in found.items()
+        ]
 
     async def history(self, count: int, *, commands: bool = False) -> Sequence[HistoryEntry]:
         """The last messages, oldest first, and commands with their answers if they are wanted."""

@@ -13,6 +13,7 @@ import structlog
 from gateway.errors import ModelUnknown
 from gateway.models.asides import Asides
 from gateway.models.breaker import Breaker, BreakerView
+from gateway.models.listings import Listings
 from plugins.chat.limits import longest
 from plugins.contracts import ChatProvider, DiscoversModel, LooksNearby, ModelLimits
 from plugins.suggestions import did_you_mean
@@ -34,7 +35,8 @@ WAYS = (
 
 class ChosenModel(msgspec.Struct, frozen=True, kw_only=True):
     """A model ready to be asked, and why it was taken, as a sentence. `fallbacks` are all that stand behind it, in
-    order, and answer when it cannot; `breaker` is its provider's and `asides` everybody's, shared by all sessions."""
+    order, and answer when it cannot; `breaker` is its provider's, `asides` and `listings` everybody's, shared by all
+    sessions."""
 
     provider: ChatProvider
     model: str
@@ -42,6 +44,7 @@ class ChosenModel(msgspec.Struct, frozen=True, kw_only=True):
     window: int | None
     breaker: Breaker
     asides: Asides
+    listings: Listings
     fallbacks: tuple[ChosenModel, ...] = ()
 
     @property
@@ -68,6 +71,7 @@ class Models:
         self._now = now
         self._breakers: dict[str, tuple[ChatProvider, Breaker]] = {}
         self._asides = Asides(now)
+        self.listings = Listings(providers, now=now)
         self.reconfigure(configured=configured, window=window, windows=windows, fallbacks=fallbacks)
 
     def reconfigure(
@@ -188,8 +192,15 @@ class Models:
 
     def _chosen(self, provider: ChatProvider, model: str, why: str, window: int | None) -> ChosenModel:
         window = self._limits(provider, model, window).window
-        breaker = self._breaker(provider)
-        return ChosenModel(provider=provider, model=model, why=why, window=window, breaker=breaker, asides=self._asides)
+        return ChosenModel(
+            provider=provider,
+            model=model,
+            why=why,
+            window=window,
+            breaker=self._breaker(provider),
+            asides=self._asides,
+            listings=self.listings,
+        )
 
     def _limits(self, provider: ChatProvider, model: str, window: int | None) -> ModelLimits:
         """What the provider knows of a model, under what the configuration says."""

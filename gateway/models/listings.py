@@ -39,8 +39,8 @@ class Listing(msgspec.Struct, frozen=True):
 
     @property
     def chats(self) -> list[str]:
-        """Those that a person may want to talk to, as far as their names tell."""
-        return sorted(name for name in self.names if not MUTE.search(name))
+        """Those that a person may want to talk to, as far as their names tell, in the list's order."""
+        return [name for name in self.names if not MUTE.search(name)]
 
 
 class Listings:
@@ -49,13 +49,19 @@ class Listings:
     def __init__(self, providers: Mapping[str, ChatProvider], *, now: Callable[[], float]) -> None:
         self._providers = providers
         self._now = now
-        self._known: dict[str, tuple[ChatProvider, Listing, float]] = {}
+        self._known: dict[str, tuple[ListsModels, Listing, float]] = {}
         """By provider: who was asked, what came of it, and until when that counts."""
         self._asking = asyncio.Lock()
 
     async def of(self, name: str) -> Listing | None:
-        """The list of an open provider; None of one that keeps none."""
+        """The list of a provider; None of one that keeps none or is not open any more."""
         return (await self._asked([name])).get(name)
+
+    async def without(self, name: str, model: str) -> Listing | None:
+        """The same of a provider that has just said that it does not have a model: a list that names it is out of date."""
+        if name in self._known and self._known[name][1].has(model):
+            del self._known[name]
+        return await self.of(name)
 
     async def all(self) -> Mapping[str, Listing]:
         """The lists of the providers that are set up, as far as they keep one."""
@@ -63,17 +69,18 @@ class Listings:
 
     async def _asked(self, names: list[str]) -> dict[str, Listing]:
         async with self._asking:
-            able = [name for name in names if isinstance(self._providers[name], ListsModels)]
-            await asyncio.gather(*(self._ask(name) for name in able if not self._knows(name)))
+            able: dict[str, ListsModels] = {}
+            for name in names:
+                if isinstance(provider := self._providers.get(name), ListsModels):
+                    able[name] = provider
+            await asyncio.gather(*(self._ask(name, each) for name, each in able.items() if not self._knows(name, each)))
             return {name: self._known[name][1] for name in able}
 
-    def _knows(self, name: str) -> bool:
+    def _knows(self, name: str, provider: ListsModels) -> bool:
         known = self._known.get(name)
-        return known is not None and known[0] is self._providers[name] and self._now() < known[2]
+        return known is not None and known[0] is provider and self._now() < known[2]
 
-    async def _ask(self, name: str) -> None:
-        provider = self._providers[name]
-        assert isinstance(provider, ListsModels)
+    async def _ask(self, name: str, provider: ListsModels) -> None:
         try:
             async with asyncio.timeout(WITHIN):
                 listing = Listing(tuple((await provider.models()).models)[:MOST])

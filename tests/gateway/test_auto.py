@@ -21,7 +21,7 @@ from plugins.conformance.openai_server import OpenAIServer, Says
 from plugins.contracts import ChatProvider
 from plugins.errors import NoSuchModel
 from plugins.secrets import Secret
-from tests.gateway.gateways import NOBODY, empty_machine, gateway
+from tests.gateway.gateways import NOBODY, Client, empty_machine, gateway
 from tests.gateway.listing import Serve
 from tests.plugins.asking import opened, question
 from tests.plugins.test_missing_models import ABSENT, MISSING
@@ -350,18 +350,45 @@ async def test_an_error_about_an_unknown_model_names_those_that_there_are_and_ho
     assert f"choose one with /model {name}:NAME, or for all conversations with agent.model." in error["sentence"]
 
 
-async def test_of_many_models_the_first_are_named_and_of_a_server_without_a_list_none(tmp_path: Path) -> None:
-    async with serving(*(f"model-{number}" for number in range(300))) as server:
-        wanted = {"agent.model": "openai:nope", "providers.openai.base_url": server.url}
-        async with gateway(tmp_path, settings=wanted) as g:
-            client = await g.connect()
-            await client.send("Hello?")
-            sentence = (await client.until_event("turn_ended"))["error"]["sentence"]
-            assert "It has model-0, model-1, " in sentence
-            assert "and 2" in sentence
-            assert sentence.endswith("with agent.model.")
-            server.instead_of_list = Fault(status=404)
-            await client.send("Hello?")
-            sentence = (await client.until_event("turn_ended"))["error"]["sentence"]
-            assert "Choose one with /model openai:NAME" in sentence
-            assert "It has" not in sentence
+async def error_of(client: Client) -> str:
+    """Say something, and return the sentence with which the turn fails."""
+    await client.send("Hello?")
+    sentence: str = (await client.until_event("turn_ended"))["error"]["sentence"]
+    return sentence
+
+
+def asking_for_none_of(server: OpenAIServer) -> dict[str, Any]:
+    return {"agent.model": "openai:nope", "providers.openai.base_url": server.url}
+
+
+async def test_of_many_models_the_first_are_named_and_their_list_is_asked_for_once(tmp_path: Path) -> None:
+    async with (
+        serving(*(f"model-{number}" for number in range(300))) as server,
+        gateway(tmp_path, settings=asking_for_none_of(server)) as g,
+    ):
+        client = await g.connect()
+        first, second = await error_of(client), await error_of(client)
+        assert "It has model-0, model-1, " in first
+        assert "and 2" in first
+        assert first.endswith("with agent.model.")
+        assert second == first
+        assert len(server.asked_lists) == 1
+
+
+async def test_a_list_that_names_the_model_which_is_not_there_any_more_is_asked_for_again(tmp_path: Path) -> None:
+    async with serving("nope", "other") as server, gateway(tmp_path, settings=asking_for_none_of(server)) as g:
+        client = await g.connect()
+        await client.chat("Hello?")
+        assert "`openai:nope`" in await client.command("/model")
+        server.models = {"other": {}}
+        assert "It has other; choose one with /model openai:NAME" in await error_of(client)
+
+
+async def test_of_a_server_whose_list_has_nothing_that_answers_no_model_is_named(tmp_path: Path) -> None:
+    for names, instead in ((["bge-m3"], None), ([], Fault(status=404))):
+        async with serving(*names) as server:
+            server.instead_of_list = instead
+            async with gateway(tmp_path / str(len(names)), settings=asking_for_none_of(server)) as g:
+                sentence = await error_of(await g.connect())
+        assert ". Choose one with /model openai:NAME" in sentence
+        assert "It has" not in sentence
