@@ -80,7 +80,7 @@ class Instruments:
             home=str(self._home.root),
             model=self._model(),
             refuses=None if refuses is None else str(refuses),
-            troubles=[*self._troubles.sentences(), *self._troubles.of_turns(), *self._settings.notes()],
+            troubles=[*self._troubles.sentences(), *self._settings.notes()],
             sessions=self._catalog.count,
             conversations=load.conversations,
             websockets=websockets,

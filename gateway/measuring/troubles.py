@@ -53,9 +53,9 @@ class Troubles:
 
     def sentences(self) -> list[str]:
         """All that is wrong now, the worst first; empty where all is well."""
-        return [*self._storage(), *self._providers(), *self._machine()]
+        return [*self._storage(), *self._providers(), *self._machine(), *self._turns()]
 
-    def of_turns(self) -> Iterator[str]:
+    def _turns(self) -> Iterator[str]:
         """The turns that failed lately, in all sessions; and the newest one until a turn goes well."""
         now, ended = self._clock(), self._figures.ended
         lately = [code for at, code in ended if now - at < FRESH]

@@ -132,7 +132,7 @@ def test_durations_are_said_in_their_two_largest_units(seconds: float, words: st
     assert span(seconds) == words
 
 
-async def test_status_tells_the_error_of_the_last_turn_until_one_goes_well(tmp_path: Path) -> None:
+async def test_status_tells_the_last_error_until_a_turn_goes_well_and_failures_in_any_session_for_a_while(tmp_path: Path) -> None:
     script = [{"error": "credentials_refused"}, {"text": "It works again."}]
     async with gateway(tmp_path / "home", script=script) as on:
         client = await on.connect()
@@ -142,7 +142,12 @@ async def test_status_tells_the_error_of_the_last_turn_until_one_goes_well(tmp_p
         assert "(credentials_refused)" in answer
         assert "all is well" not in answer
         await client.chat("hello again")
-        assert "up 0 s, all is well" in await client.command("/status")
+        for session in ("main", "other"):
+            answer = await client.command("/status", session=session)
+            assert "(credentials_refused)" in answer
+            assert "The last turn failed" not in answer
+            assert "- Trouble: 1 of 2 turns failed within the last 10 min" in answer
+            assert "all is well" not in answer
 
 
 @pytest.mark.parametrize(
@@ -224,24 +229,23 @@ def test_a_provider_that_fails_is_told_with_the_reason(tmp_path: Path) -> None:
 
 def test_turns_that_failed_lately_are_told_and_the_last_one_until_a_turn_goes_well(tmp_path: Path) -> None:
     patient = Patient(tmp_path)
-    assert list(patient.troubles.of_turns()) == []
+    assert patient.troubles.sentences() == []
     patient.figures.ended.append((0.0, "credentials_refused"))
     patient.clock.move(60)
-    [sentence] = patient.troubles.of_turns()
+    [sentence] = patient.troubles.sentences()
     assert sentence.startswith("1 of 1 turn failed within the last 10 min (credentials_refused): ")
     assert "`/status`" in sentence
     assert "`exuvia doctor`" in sentence
     patient.figures.ended.append((60.0, ""))
     patient.figures.ended.append((60.0, "unreachable"))
     patient.figures.ended.append((60.0, "unreachable"))
-    [sentence] = patient.troubles.of_turns()
+    [sentence] = patient.troubles.sentences()
     assert sentence.startswith("3 of 4 turns failed within the last 10 min (unreachable, credentials_refused): ")
     patient.clock.move(3600)
-    [sentence] = patient.troubles.of_turns()
+    [sentence] = patient.troubles.sentences()
     assert sentence.startswith("The last turn failed 1 h ago (unreachable): ")
     patient.figures.ended.append((3660.0, ""))
-    assert list(patient.troubles.of_turns()) == []
-    assert patient.troubles.sentences() == [], "a chat's own `/status` tells of its own turns"
+    assert patient.troubles.sentences() == []
 
 
 def test_a_crowd_of_descriptors_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
