@@ -90,9 +90,9 @@ class Recorder:
         line, digest = encode(recorded, self._sum)
         if len(line) > LONGEST_LINE:
             raise LineTooLong(f"an event of {len(line)} bytes is too large for the log")
+        transcript = evolve(onto or self.transcript, recorded, len(line))  # what cannot be folded does not get into the log
         self.log.append(line, urgent=urgent)
-        self._seq, self._sum = recorded.seq, digest
-        self.transcript = evolve(onto or self.transcript, recorded, len(line))
+        self._seq, self._sum, self.transcript = recorded.seq, digest, transcript
         self._pending.append((_Line(recorded.seq, self.log.end, line), digest, self.transcript))
         for reader in self._readers:
             reader(recorded)

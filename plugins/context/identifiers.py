@@ -116,7 +116,7 @@ def _of_phrase(phrase: re.Match[str]) -> Iterator[Found]:
 
 def _trimmed(word: str) -> str:
     """A word without the punctuation around it, but with what is part of a name: `#12`, `--flag`, `./run`, `_x`, `-1`."""
-    word = word.rstrip(_EDGE.replace("_", "")).lstrip("*=!?:&")
+    word = word.rstrip(_EDGE.replace("_", "\\")).lstrip("*=!?:&")
     return word if word[:1] in "-_#~." else word.lstrip(_EDGE)
 
 

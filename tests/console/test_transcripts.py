@@ -204,28 +204,28 @@ async def test_a_compaction_says_whether_the_gateway_made_it_by_itself(tmp_path:
     write(tmp_path, events)
     async with gateway(tmp_path) as running, visiting(browser, running) as visit:
         await visit.sign_in()
-        marks = visit.page.locator(".aside", has_text="messages were summarised")
+        marks = visit.page.locator(".aside", has_text="summarised")
         await expect(marks).to_have_count(2)
-        await expect(marks.first).to_contain_text("🧹 Auto-compaction complete: 2 messages were summarised")
+        await expect(marks.first).to_contain_text("🧹 Auto-compaction complete: 2 messages summarised")
         await expect(marks.last).not_to_contain_text("Auto-compaction")
 
 
 @pytest.mark.parametrize(
     ("trigger", "says"),
     [
-        ("command", "2 messages were summarised"),
-        ("budget", "🧹 Auto-compaction complete: 2 messages were summarised"),
+        ("command", "1 message summarised"),
+        ("budget", "🧹 Auto-compaction complete: 1 message summarised"),
     ],
 )
 async def test_a_compaction_that_began_before_the_newest_page_says_the_same_once_that_is_read(
     tmp_path: Path, browser: Browser, trigger: Trigger, says: str
 ) -> None:
     began = CompactionBegan(compaction=1, trigger=trigger, keep_from=6, tokens_before=90)
-    made = ContextCompacted(compaction=1, keep_from=6, tokens_before=90, tokens_after=9, summary="Tea.", by="x", messages=2)
+    made = ContextCompacted(compaction=1, keep_from=6, tokens_before=90, tokens_after=9, summary="Tea.", by="x", messages=1)
     later: list[tuple[int | None, Event]] = [
         (None, SettingChanged(name="queue", value=None, by=str(number))) for number in range(99)
     ]  # the page has 100 events
     write(tmp_path, [*told(["one", "two", "three"]), (None, began), (None, made), *later])
     async with gateway(tmp_path) as running, visiting(browser, running) as visit:
         await visit.sign_in()
-        await expect(visit.page.locator(".aside", has_text="messages were summarised").locator("summary")).to_have_text(says)
+        await expect(visit.page.locator(".aside", has_text="summarised").locator("summary")).to_have_text(says)

@@ -132,7 +132,9 @@ def test_durations_are_said_in_their_two_largest_units(seconds: float, words: st
     assert span(seconds) == words
 
 
-async def test_status_tells_the_last_error_until_a_turn_goes_well_and_failures_in_any_session_for_a_while(tmp_path: Path) -> None:
+async def test_status_tells_the_last_error_until_a_turn_goes_well_and_failures_in_any_session_for_a_while(
+    tmp_path: Path,
+) -> None:
     script = [{"error": "credentials_refused"}, {"text": "It works again."}]
     async with gateway(tmp_path / "home", script=script) as on:
         client = await on.connect()

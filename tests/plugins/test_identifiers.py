@@ -90,6 +90,10 @@ def test_names_stand_in_unspaced_scripts_without_a_space() -> None:
     ]
 
 
+def test_the_marks_of_a_formula_are_no_part_of_a_name() -> None:
+    assert found(r"\(x_1\) and \[ v_2 \].") == ["x_1", "v_2"]
+
+
 def test_what_is_marked_as_code_or_as_a_name_is_found() -> None:
     kinds = {
         each.text: each.kind for each in identifiers('`turn` in "Project Nightingale", „Größe“, "utf", `npm run build`')

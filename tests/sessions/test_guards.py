@@ -300,6 +300,25 @@ async def test_a_recorder_keeps_a_bounded_part_of_the_durable_lines_in_memory(
         await recorder.close()
 
 
+async def test_an_event_that_cannot_be_folded_is_not_in_the_log_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> Transcript:
+        raise OverflowError("a count that no fold takes")
+
+    async with journals_in(tmp_path) as journals:
+        recorder = Recorder(await journals.create(SESSION), START, Transcript(), lambda: NOW)
+        await recorder.record(opened(SESSION))
+        with monkeypatch.context() as patched:
+            patched.setattr(recorders, "evolve", refuse)
+            with pytest.raises(OverflowError):
+                recorder.note(received("x"))
+        assert await recorder.record(received("y")) == 2
+        assert recorder.transcript.head == recorder.durable == 2
+        assert [b'"text":"y"' in line for line in await recorder.log.lines(1, limit=10**6)] == [False, True]
+        await recorder.close()
+
+
 async def test_whoever_waits_for_a_line_is_told_that_the_storage_failed(tmp_path: Path) -> None:
     async with Committer() as committer:
         (tmp_path / "sessions").mkdir()

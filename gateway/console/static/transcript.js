@@ -7,6 +7,8 @@
 //   aside      what the gateway has to say: text, tone (plain, fault, mark), detail (unfolds; Markdown), turn and retry (the turn
 //              failed, and no other has begun since)
 
+import { counted } from "./quantities.js";
+
 const ENDINGS = {
   cancelled: "Stopped.",
   failed: "The turn failed, and the gateway does not say why.",
@@ -219,7 +221,7 @@ const FOLDS = {
     this.automatic = event.trigger !== "command" && event.trigger !== "new";
   },
   context_compacted(event) {
-    const what = event.messages ? `${event.messages} messages were summarised` : "what stands above was summarised";
+    const what = event.messages ? `${counted(event.messages, "message")} summarised` : "what stands above was summarised";
     const text = this.automatic ? `🧹 Auto-compaction complete: ${what}` : what[0].toUpperCase() + what.slice(1);
     this.aside(event, text, { tone: "mark", detail: event.summary });
   },
