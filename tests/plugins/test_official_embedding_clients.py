@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import aiohttp
 import pytest
 
 from plugins.conformance.embedding_server import vector_of
@@ -42,19 +43,24 @@ async def test_openais_client_embeds_with_the_fake() -> None:
 
 async def test_ollamas_client_embeds_with_the_fake() -> None:
     ollama = pytest.importorskip("ollama", reason="the client of Ollama is in the extra `wire`")
-    async with OllamaEmbeddingServer().serving() as server:
-        client = ollama.AsyncClient(host=server.url, headers={"Authorization": f"Bearer {server.KEY}"})
+    async with (
+        OllamaEmbeddingServer().serving() as server,
+        ollama.AsyncClient(host=server.url, headers={"Authorization": f"Bearer {server.KEY}"}) as client,
+    ):
         made = await client.embed(model=server.MODEL, input=TEXTS, truncate=False)
         assert [list(vector) for vector in made.embeddings] == expected(8)
         with pytest.raises(ollama.ResponseError, match="not found"):
             await client.embed(model="none-such", input=TEXTS, truncate=False)
 
 
+@pytest.mark.filterwarnings("ignore:Inheritance class AiohttpClientSession:DeprecationWarning")
 async def test_googles_client_embeds_with_the_fake() -> None:
     genai = pytest.importorskip("google.genai", reason="the client of Google is not installed: pip install google-genai")
-    async with GeminiEmbeddingServer().serving() as server:
-        client = genai.Client(api_key=server.KEY, http_options={"base_url": server.url})
-        made = await client.aio.models.embed_content(
+    async with (
+        GeminiEmbeddingServer().serving() as server,
+        genai.Client(api_key=server.KEY, http_options={"base_url": server.url}).aio as client,
+    ):
+        made = await client.models.embed_content(
             model=server.MODEL,
             contents=TEXTS,
             config={"task_type": "RETRIEVAL_DOCUMENT", "output_dimensionality": 16},
@@ -65,16 +71,18 @@ async def test_googles_client_embeds_with_the_fake() -> None:
 
 async def test_mistrals_client_embeds_with_the_fake() -> None:
     mistral = pytest.importorskip("mistralai.client", reason="the client of Mistral is not installed: pip install mistralai")
-    async with MistralEmbeddingServer().serving() as server:
-        client = mistral.Mistral(api_key=server.KEY, server_url=server.url.removesuffix("/v1"))
+    async with (
+        MistralEmbeddingServer().serving() as server,
+        mistral.Mistral(api_key=server.KEY, server_url=server.url.removesuffix("/v1")) as client,
+    ):
         made = await client.embeddings.create_async(model=server.MODEL, inputs=TEXTS)
         assert [entry.embedding for entry in made.data] == expected(8)
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # it leaves its connection open
 async def test_voyages_client_embeds_with_the_fake() -> None:
     voyage = pytest.importorskip("voyageai", reason="the client of Voyage is not installed: pip install voyageai")
-    async with VoyageEmbeddingServer().serving() as server:
+    async with VoyageEmbeddingServer().serving() as server, aiohttp.ClientSession() as session:
+        voyage.aiosession.set(session)  # one that it opens itself, it never closes
         client = voyage.AsyncClient(api_key=server.KEY, base_url=server.url)
         made = await client.embed(TEXTS, model=server.MODEL, input_type="document", truncation=False, output_dimension=256)
         assert made.embeddings == expected(256)
