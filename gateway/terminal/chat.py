@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -30,6 +29,9 @@ PIPE_PATIENCE = 60.0
 """Seconds that a pipe waits for it."""
 
 STANDARD_INPUT = 0
+
+ASSUMED_COLUMNS = 80
+"""Columns of a terminal that does not tell."""
 
 
 class ChatOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,8 +126,13 @@ class _Chat:
 
 
 def _columns() -> int:
+    # The terminal's own, not those of COLUMNS, which shutil prefers: where that is exported it does not follow the window.
+    try:
+        columns = os.get_terminal_size(sys.stdout.fileno()).columns or ASSUMED_COLUMNS
+    except OSError:  # the terminal went away
+        columns = ASSUMED_COLUMNS
     # The last column stays empty: what fills a line to its end is wrapped by some terminals and not by others.
-    return max(8, shutil.get_terminal_size().columns - 1)
+    return max(8, columns - 1)
 
 
 def _wants_style() -> bool:

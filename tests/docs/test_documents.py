@@ -31,6 +31,7 @@ from tests.docs.verifier import verify as verify_by_the_page
 from tests.docs.view import request_by_the_page
 from tests.gateway.gateways import TOKEN, gateway
 from tests.gateway.stage import Instrument, Model, Stage, says
+from tests.waiting import DEADLINE
 
 DOCS = Path(__file__).parents[2] / "docs"
 EVENTS = (DOCS / "events.md").read_text(encoding="utf-8")
@@ -274,7 +275,7 @@ async def test_the_pages_whole_client_gets_an_answer(tmp_path: Path) -> None:
         process = await asyncio.create_subprocess_exec(
             sys.executable, str(program), "Hello there", env=environment, stdout=asyncio.subprocess.PIPE
         )
-        out, _ = await asyncio.wait_for(process.communicate(), 20)
+        out, _ = await asyncio.wait_for(process.communicate(), DEADLINE)
         assert (process.returncode, out) == (0, b"Hello back\n")
 
 

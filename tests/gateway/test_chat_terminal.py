@@ -19,13 +19,13 @@ from gateway.terminal.paper import PROMPT
 from tests.gateway.cutting_proxy import CuttingProxy
 from tests.gateway.gateways import TOKEN, gateway
 from tests.gateway.person import ENVIRONMENT, Terminal, start
-from tests.waiting import deadline
+from tests.waiting import DEADLINE, deadline
 
 
 async def chat(url: str, text: str, *options: str, environment: Mapping[str, str] = ENVIRONMENT) -> tuple[int, str, str]:
     """Run `exuvia chat` in a pipe; returns its exit code and what it printed on both outputs."""
     process = await start(url, *options, environment=environment)
-    out, complaints = await asyncio.wait_for(process.communicate(text.encode()), 20)
+    out, complaints = await asyncio.wait_for(process.communicate(text.encode()), DEADLINE)
     assert process.returncode is not None
     return process.returncode, out.decode(), complaints.decode()
 
@@ -114,7 +114,7 @@ async def test_address_and_token_are_found_in_the_home(tmp_path: Path) -> None:
         process = await asyncio.create_subprocess_exec(
             *command, env=environment, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
         )
-        out, _ = await asyncio.wait_for(process.communicate(b"found"), 20)
+        out, _ = await asyncio.wait_for(process.communicate(b"found"), DEADLINE)
         assert (process.returncode, out) == (0, b"found\n")
 
 
@@ -131,9 +131,9 @@ async def test_a_terminal_goes_on_when_the_token_of_its_home_is_changed_and_ends
         found.types("still here\n")
         await found.until("\nstill here\n")
         await given.until("The gateway's token was changed")
-        assert await asyncio.wait_for(ending.wait(), 10) == 2
+        assert await asyncio.wait_for(ending.wait(), DEADLINE) == 2
         found.types("\x04")
-        assert await asyncio.wait_for(going_on.wait(), 10) == 0
+        assert await asyncio.wait_for(going_on.wait(), DEADLINE) == 0
 
 
 async def test_an_interrupt_in_a_pipe_cancels_the_turn(tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ async def test_a_person_talks_at_a_terminal(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         await terminal.until("Ctrl-C again")
         terminal.types("\x04")
-        assert await asyncio.wait_for(process.wait(), 10) == 0
+        assert await asyncio.wait_for(process.wait(), DEADLINE) == 0
         assert received(g.journals()) == ["look", "again", "/whoami"]
 
 
@@ -196,4 +196,4 @@ async def test_a_terminal_comes_back_after_the_gateway_was_away(tmp_path: Path) 
         await terminal.until("Ctrl-C again")
         with contextlib.suppress(ProcessLookupError):  # the answer may have ended before the first: then two sufficed
             process.send_signal(signal.SIGINT)
-        assert await asyncio.wait_for(process.wait(), 10) == 0
+        assert await asyncio.wait_for(process.wait(), DEADLINE) == 0

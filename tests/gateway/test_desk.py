@@ -17,6 +17,7 @@ from tests.gateway.cutting_proxy import CuttingProxy
 from tests.gateway.gateways import Gateway, gateway
 from tests.gateway.person import ENVIRONMENT, Terminal
 from tests.gateway.test_chat_terminal import received
+from tests.waiting import DEADLINE, until
 
 ENTER, ALT_ENTER, CTRL_C, CTRL_D, CTRL_J, TAB, UP = "\r", "\x1b\r", "\x03", "\x04", "\n", "\t", "\x1b[A"
 PASTE = "\x1b[200~{}\x1b[201~"
@@ -38,7 +39,7 @@ async def desk(
         await terminal.sees("› ")
         yield g, terminal
         terminal.types(CTRL_D)
-        assert await asyncio.wait_for(process.wait(), 10) == 0
+        assert await asyncio.wait_for(process.wait(), DEADLINE) == 0
         assert terminal.echoes
 
 
@@ -112,10 +113,12 @@ async def test_what_waits_still_stands_there_when_the_person_leaves(tmp_path: Pa
     assert "› and this\n" in terminal.shown
 
 
+@pytest.mark.parametrize("styled", [True, False], ids=["styled", "unstyled"])
 @pytest.mark.parametrize("columns", [24, 44, 60])
-async def test_no_remark_breaks_inside_a_word_on_a_narrow_terminal(columns: int, tmp_path: Path) -> None:
+async def test_no_remark_breaks_inside_a_word_on_a_narrow_terminal(columns: int, styled: bool, tmp_path: Path) -> None:
+    stale = {"COLUMNS": "200"} if styled else {"COLUMNS": "200", "NO_COLOR": "1"}  # as a shell has exported it before
     async with gateway(tmp_path) as g, Terminal(columns, 24) as terminal:
-        process = await terminal.chat(g.url, environment=environment(tmp_path))
+        process = await terminal.chat(g.url, environment={**environment(tmp_path), **stale})
         await terminal.sees("leaves.")
         await terminal.sees("› ")
         banner = terminal.shown.partition("›")[0].split()
@@ -123,7 +126,7 @@ async def test_no_remark_breaks_inside_a_word_on_a_narrow_terminal(columns: int,
         terminal.types("/switch not a key" + ENTER)
         await terminal.sees("conversation:")
         terminal.types(CTRL_D)
-        assert await asyncio.wait_for(process.wait(), 10) == 0
+        assert await asyncio.wait_for(process.wait(), DEADLINE) == 0
 
 
 async def test_a_message_may_have_several_lines(tmp_path: Path) -> None:
@@ -132,8 +135,8 @@ async def test_a_message_may_have_several_lines(tmp_path: Path) -> None:
         await terminal.sees("› one\n  two\n  three\n")
         terminal.types(PASTE.format("pasted\r\n\ttext\r\n") + ENTER)
         await terminal.sees("› pasted\n")
-        while len(texts := received(g.journals())) < 2:
-            await asyncio.sleep(0.01)
+        await until(lambda: len(received(g.journals())) == 2)
+        texts = received(g.journals())
         assert texts[0] == "one\ntwo\nthree"
         assert [line.strip() for line in texts[1].splitlines()] == ["pasted", "text"]
 
@@ -149,7 +152,7 @@ async def test_what_is_typed_before_the_prompt_is_there_is_entered_where_enter_w
         await terminal.sees("\nthree\n")
         assert received(g.journals()) == ["one", "two", "three"]
         terminal.types(CTRL_D)
-        assert await asyncio.wait_for(process.wait(), 10) == 0
+        assert await asyncio.wait_for(process.wait(), DEADLINE) == 0
         assert terminal.echoes
 
 
@@ -158,14 +161,12 @@ async def test_ctrl_c_empties_the_line_and_the_up_arrow_brings_it_back(tmp_path:
         terminal.types("not yet")
         await terminal.sees("› not yet")
         terminal.types(CTRL_C)
-        while "not yet" in terminal.shown:
-            await asyncio.sleep(0.01)
+        await until(lambda: "not yet" not in terminal.shown)
         terminal.types(UP)
         await terminal.sees("› not yet")
         assert g.journals() == {}
         terminal.types(CTRL_C)
-        while "not yet" in terminal.shown:
-            await asyncio.sleep(0.01)
+        await until(lambda: "not yet" not in terminal.shown)
 
 
 async def test_ctrl_c_twice_leaves(tmp_path: Path) -> None:
@@ -175,7 +176,7 @@ async def test_ctrl_c_twice_leaves(tmp_path: Path) -> None:
         terminal.types(CTRL_C)
         await terminal.sees("Press Ctrl-C again")
         terminal.types(CTRL_C)
-        assert await asyncio.wait_for(process.wait(), 10) == 0
+        assert await asyncio.wait_for(process.wait(), DEADLINE) == 0
         assert terminal.echoes
 
 
@@ -185,7 +186,7 @@ async def test_a_terminal_is_left_as_it_was_found_when_the_program_is_ended(tmp_
         await terminal.sees("› ")
         assert not terminal.echoes
         process.send_signal(signal.SIGTERM)
-        assert await asyncio.wait_for(process.wait(), 10) == 143
+        assert await asyncio.wait_for(process.wait(), DEADLINE) == 143
         assert terminal.echoes
 
 
@@ -243,7 +244,7 @@ async def test_what_is_typed_while_the_gateway_is_away_arrives_when_it_is_back(t
         await terminal.sees("(connected again)")
         await terminal.sees("are you there\n")
         terminal.types(CTRL_D)
-        assert await asyncio.wait_for(process.wait(), 10) == 0
+        assert await asyncio.wait_for(process.wait(), DEADLINE) == 0
         assert received(g.journals()) == ["are you there"]
 
 
@@ -261,7 +262,7 @@ async def test_what_the_gateway_has_is_not_said_to_be_sent_when_it_is_lost(tmp_p
         terminal.types("and more" + ENTER)
         await terminal.sees(" · 1 waiting · 1 to send")
         terminal.types(CTRL_D)
-        assert await asyncio.wait_for(process.wait(), 10) == 0
+        assert await asyncio.wait_for(process.wait(), DEADLINE) == 0
 
 
 async def test_what_is_typed_while_the_gateway_stops_is_answered_after_the_restart(tmp_path: Path) -> None:
@@ -281,7 +282,7 @@ async def test_what_is_typed_while_the_gateway_stops_is_answered_after_the_resta
             proxy.upstream = g.url
             await terminal.sees("\ndo not lose me\n")
             terminal.types(CTRL_D)
-            assert await asyncio.wait_for(process.wait(), 10) == 0
+            assert await asyncio.wait_for(process.wait(), DEADLINE) == 0
             assert received(g.journals()) == ["go", "do not lose me"]
             assert "Not sent" not in terminal.shown
 
@@ -298,8 +299,7 @@ async def test_a_file_goes_along_with_the_next_message(tmp_path: Path) -> None:
         terminal.types("read it" + ENTER)
         await terminal.sees("› read it\n")
         terminal.types("and this" + ENTER)
-        while len(received(g.journals())) < 2:
-            await asyncio.sleep(0.01)
+        await until(lambda: len(received(g.journals())) == 2)
         events = [line for lines in g.journals().values() for line in lines if line["kind"] == "message_received"]
         assert [[each["name"] for each in event["attachments"]] for event in events] == [["notes.txt"], []]
 

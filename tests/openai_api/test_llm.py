@@ -13,6 +13,7 @@ from plugins.conformance.openai_server import Says
 from tests.gateway.gateways import TOKEN, Gateway
 from tests.openai_api.asking import vendor_behind
 from tests.pictures import png
+from tests.waiting import DEADLINE
 
 WEATHER = """
 def weather(city: str) -> str:
@@ -44,7 +45,7 @@ class Program:
             sys.executable, "-m", "llm", *arguments, env=self._environment,
             stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
         )  # fmt: skip
-        out, wrong = await asyncio.wait_for(process.communicate(), 30)
+        out, wrong = await asyncio.wait_for(process.communicate(), DEADLINE)
         assert (process.returncode, wrong) == (0, b""), wrong.decode()
         return out.decode().strip()
 
