@@ -36,7 +36,7 @@ from plugins.errors import (
 )
 from plugins.facts.answers import form
 from plugins.facts.settings import FactKeys
-from plugins.summaries import Answered
+from plugins.services import Answered
 from sessions.committer import Committer
 from sessions.counts import Counts
 from sessions.events import ModelReplied, TurnEnded, TurnStarted
