@@ -11,7 +11,8 @@ import re
 _BEGINS = re.compile(
     r"""(?ix) \W*+ (?:
       (?: please\W++ | (?: can | could | would | will ) \s you \s (?: please \s )? )?
-          (?: remember | note | save | keep | store ) (?: \s (?: this | that | it ))? \s for \s later \b \W*+
+          (?: remember | note | save | keep | store ) (?: \s (?: this | that | it | the \s following ))?
+          \s for \s later \b \W*+
     | (?: bitte \s )? (?: merke? \s dir | speichere? | hebe? ) \s das \s (?: bitte \s )? für \s später (?: \s auf )? \b \W*+
     | (?: garde | retiens ) \s (?: ça | cela ) \s pour \s plus \s tard \b \W*+
     | guarda \s (?: esto | eso ) \s para \s (?: más \s tarde | después | luego ) \b \W*+

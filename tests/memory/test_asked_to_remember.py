@@ -33,6 +33,7 @@ from plugins.memory.asked_to_remember import to_remember
         ("Please save this for later.\n\nThe door code is 4711.", "The door code is 4711."),
         ("Can you save that for later: the door code is 4711", "the door code is 4711"),
         ("Remember this for later: I am left-handed", "I am left-handed"),
+        ("Save the following for later: the door code is 4711", "the door code is 4711"),
         ("The door code is 4711. Save this for later.", "The door code is 4711."),
         ("The door code is 4711, please save this for later", "The door code is 4711"),
         ("The door code is 4711 - save it for later!", "The door code is 4711"),
