@@ -21,6 +21,9 @@ LIMITED_REST = 60.0
 REFUSED_REST = 3600.0
 """Seconds for which a key is set aside that is not accepted: whoever mends it at the vendor need not restart the gateway."""
 
+LONGEST_REST = 3600.0
+"""Seconds for which a key rests at most, whatever a server asks for, for the same reason."""
+
 SHORT_WAIT = 5.0
 """Seconds for which a model is waited for while another stands ready: what a person hardly notices."""
 
@@ -106,7 +109,8 @@ class Keys:
 
     def _rest(self, place: int, error: ProviderError) -> None:
         usual = LIMITED_REST if isinstance(error, RateLimited) else REFUSED_REST
-        self._rests[place] = self._now() + (usual if error.retry_after is None else error.retry_after), error
+        rest = usual if error.retry_after is None else min(error.retry_after, LONGEST_REST)
+        self._rests[place] = self._now() + rest, error
 
     def _exhausted(self) -> ProviderError:
         """What is to be said when every key rests, of the one that is back first."""

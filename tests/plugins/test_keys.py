@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from plugins.chat.keys import LIMITED_REST, REFUSED_REST, Keys
+from plugins.chat.keys import LIMITED_REST, LONGEST_REST, REFUSED_REST, Keys
 from plugins.conformance.clock import SetClock
 from plugins.conformance.faults import Fault, FaultyServer
 from plugins.contracts import Delta, Reply
@@ -166,6 +166,17 @@ async def test_a_refused_key_is_tried_again_after_an_hour() -> None:
 
     lock.refuses = {}
     lock.clock.move(REFUSED_REST)
+    assert len(await lock.open()) == 1
+
+
+async def test_a_key_that_is_to_rest_for_years_is_tried_again_after_an_hour() -> None:
+    lock = Lock("a", "b")
+    lock.refuses = {key: RateLimited("slow down", retry_after=9e8) for key in "ab"}
+    with pytest.raises(RateLimited):
+        await lock.open()
+
+    lock.refuses = {}
+    lock.clock.move(LONGEST_REST)
     assert len(await lock.open()) == 1
 
 
