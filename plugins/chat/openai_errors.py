@@ -41,6 +41,7 @@ _OVERFLOW_WORDS = (
     "exceeds the maximum number of tokens",
     "greater than the context length",
     "input is too long",
+    "loaded with context length of only",
     "longer than the maximum model length",
     "longer than the model's context length",
     "maximum context length",

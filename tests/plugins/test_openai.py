@@ -212,6 +212,15 @@ async def test_each_finish_reason_has_its_meaning(finish: str, stop: str) -> Non
         (
             Fault(
                 status=400,
+                body=b'{"error": "Trying to keep the first 9 tokens when context the overflows. However, the model is loaded'
+                b' with context length of only 8 tokens, which is not enough."}',
+            ),
+            ContextOverflow,
+            1,
+        ),
+        (
+            Fault(
+                status=400,
                 body=b'[{"error": {"code": 400, "message": "The input token count (9) exceeds the maximum'
                 b' number of tokens allowed (8)."}}]',
             ),
