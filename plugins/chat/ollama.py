@@ -18,7 +18,7 @@ from plugins.chat.ollama_errors import meaning, worth_another_attempt
 from plugins.chat.ollama_wire import Assembly, Encoder
 from plugins.chat.pictures import open_sight
 from plugins.contracts import ChatRequest, Delta, House, ModelLimits, ModelList, Reply
-from plugins.errors import CredentialsRefused, ProviderError
+from plugins.errors import CredentialsRefused, NoSuchModel, ProviderError
 from plugins.refusals import StatusRefused
 from plugins.secrets import Secret
 
@@ -74,6 +74,7 @@ class Ollama:
         self._named_url = bool(named)
         self._base = server_address(named)
         self._found: str | None = None
+        self._discovered = False
         self._told = told_at(self._base, house.told)
         self._encoder = Encoder()
         self._patience = msgspec.structs.replace(
@@ -139,15 +140,14 @@ class Ollama:
     async def _look_there(self) -> None:
         from plugins.chat.listing import listed  # noqa: PLC0415 - asked seldom
 
-        if self._found:
+        if self._discovered:
             return
         url, headers = f"{self._base}/api/tags", self._headers(self._keys.current())
         with suppress(ProviderError):  # one that does not say what it has is asked for the usual model
             names = list(await listed(self._transport, url, headers, under="models", named="name", meaning=meaning))
-            if not any(name.removesuffix(":latest") == USUAL_MODEL for name in names):
-                self._found = next((name for name in names if self._is_chat(name)), None)
-            elif names:
-                self._found = USUAL_MODEL
+            usual = any(name.removesuffix(":latest") == USUAL_MODEL for name in names)
+            self._found = USUAL_MODEL if usual else next((name for name in names if self._is_chat(name)), None)
+            self._discovered = self._found is not None
 
     def _is_chat(self, name: str) -> bool:
         """Whether a model answers, by its name, and on the server that was named."""
@@ -163,9 +163,13 @@ class Ollama:
     async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | Reply, None]:
         """Ask, and yield deltas and the reply; see `ChatProvider.stream`."""
         self._check_key()
-        async with aclosing(self._keys.answer(lambda key: self._answer(request, key))) as parts:
-            async for part in parts:
-                yield part
+        try:
+            async with aclosing(self._keys.answer(lambda key: self._answer(request, key))) as parts:
+                async for part in parts:
+                    yield part
+        except NoSuchModel:
+            self._discovered = False  # another model may be there by now
+            raise
 
     async def _answer(self, request: ChatRequest, key: str) -> AsyncGenerator[Delta | Reply, None]:
         """Ask with a key."""

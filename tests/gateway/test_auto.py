@@ -329,6 +329,19 @@ async def test_a_server_that_is_started_later_or_serves_another_model_then_is_as
         assert asked.provider.default_model() == "second"
 
 
+async def test_an_ollama_elsewhere_that_has_another_model_by_now_is_asked_again(serve: Serve) -> None:
+    server = await serve({"/api/tags": {"models": [{"name": "first"}]}})
+    async with opened(Ollama, model="", environment={"OLLAMA_HOST": server.url}) as asked:
+        models = Models({"ollama": asked.provider}, configured="auto", window=None)
+        await models.look_around()
+        assert models.configured() == "ollama:first"
+        server.answers = {"/api/tags": {"models": [{"name": "second"}]}}
+        with pytest.raises(NoSuchModel):
+            await asked.ask(question(model="first"))
+        await models.look_around()
+        assert models.configured() == "ollama:second"
+
+
 # --- a model that is not there ------------------------------------------------------------------------------------------
 
 
