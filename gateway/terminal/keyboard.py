@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import os
 import threading
+from collections import deque
 from collections.abc import AsyncIterator
 
 PIECE = 64 * 1024
@@ -18,23 +19,31 @@ WAITING_LINES = 64
 
 
 class Keyboard:
-    """The lines of a descriptor. Make it inside the event loop; use `lines` or `everything`, once."""
+    """The lines of a descriptor. Make it inside the event loop; use `lines`, which may be left and taken up again, or
+    `everything`."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._loop = asyncio.get_running_loop()
         self._pieces: asyncio.Queue[bytes] = asyncio.Queue(WAITING_LINES)
+        self._started = False
+        self._lines: deque[bytes] = deque()
+        """Lines that were read and not taken yet."""
+        self._rest = b""
+        """The beginning of the next."""
 
     async def lines(self) -> AsyncIterator[str]:
         """Each line without its end; a last one without an end, too."""
         self._start()
-        rest = b""
-        while piece := await self._pieces.get():
-            *whole, rest = (rest + piece).split(b"\n")
-            for line in whole:
-                yield _text(line)
-        if rest:
-            yield _text(rest)
+        while True:
+            while self._lines:
+                yield _text(self._lines.popleft())
+            if not (piece := await self._pieces.get()):
+                break
+            *whole, self._rest = (self._rest + piece).split(b"\n")
+            self._lines.extend(whole)
+        if self._rest:
+            yield _text(self._rest)
 
     async def everything(self) -> str:
         """All there is, up to its end."""
@@ -45,7 +54,9 @@ class Keyboard:
         return _text(b"".join(pieces))
 
     def _start(self) -> None:
-        threading.Thread(target=self._read, name="keyboard", daemon=True).start()
+        if not self._started:  # two threads would hand on their lines in any order
+            self._started = True
+            threading.Thread(target=self._read, name="keyboard", daemon=True).start()
 
     def _read(self) -> None:
         # RuntimeError: the event loop has ended, and nobody wants the rest.

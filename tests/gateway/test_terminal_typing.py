@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
+import threading
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from gateway.terminal.activity import Activity
 from gateway.terminal.completion import Completions
 from gateway.terminal.frames import CommandLine, Delta, Paused, Welcome
 from gateway.terminal.history import KEPT, LARGEST, LONGEST, TypedBefore, history_file
+from gateway.terminal.keyboard import Keyboard
 from gateway.terminal.own_commands import own_hint
 from gateway.terminal.signals import Connected, Disconnected, Happened
 from sessions.events import (
@@ -27,6 +30,7 @@ from sessions.events import (
     TurnEnded,
     TurnStarted,
 )
+from tests.waiting import until
 
 
 def completed(typed: str) -> list[str]:
@@ -42,6 +46,20 @@ def test_commands_sessions_and_paths_are_completed_where_they_belong(tmp_path: P
     assert completed("/switch o") == ["other", "office"]
     assert completed(f"/attach {tmp_path}/no") == ["tes.md"]
     assert completed("say /st") == completed("/st\n/st") == completed("") == []
+
+
+async def test_what_was_typed_ahead_of_a_switch_is_read_after_it_by_the_one_reader() -> None:
+    read, write = os.pipe()
+    keyboard = Keyboard(read)
+    os.write(write, b"/switch other\nhello\nthe")
+    async for line in keyboard.lines():
+        assert line == "/switch other"
+        break
+    os.write(write, b"re")
+    os.close(write)
+    assert [line async for line in keyboard.lines()] == ["hello", "there"]
+    await until(lambda: not [thread for thread in threading.enumerate() if thread.name == "keyboard"])
+    os.close(read)
 
 
 def test_the_history_gives_back_what_an_earlier_run_kept_newest_first(tmp_path: Path) -> None:
