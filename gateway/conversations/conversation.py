@@ -207,6 +207,8 @@ class Conversation:
             return
         await self.recorder.until_durable(self.inbox.together()[-1])
         await self.turn.run(self._takes)
+        if self.recorder.transcript.cycle.owed:  # what could not be written then may be now
+            self.compacting.notes.pay_behind()
         if self.inbox.mode == "collect" and self.inbox.messages():
             await self._until_pause()
 

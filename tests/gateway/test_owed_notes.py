@@ -14,8 +14,10 @@ from gateway.conversations.owed_notes import OwedNotes
 from plugins.tools.file_place import LARGEST
 from sessions.errors import StorageFailed
 from sessions.events import MemoryFlushed, NoteAppended
+from tests.gateway.gateways import Gateway, gateway
 from tests.gateway.stage import Model, Stage, says
 from tests.stories import lines_of, opened
+from tests.waiting import until
 
 YESTERDAY, TODAY = day_note("2026-11-20"), day_note("2026-11-21")
 
@@ -133,3 +135,27 @@ async def test_what_an_earlier_version_owes_another_persons_conversation_goes_in
     await notes(on).pay()
     assert appended(on) == [(of, f"people/ana/{TODAY}")]
     assert not (tmp_path / TODAY).exists()
+
+
+async def test_what_could_not_be_written_is_written_with_the_next_turn_once_it_can_be(tmp_path: Path) -> None:
+    folder = tmp_path / "workspace" / FOLDER
+    settings = {"agent.model": "scripted:echo", "compaction.summarizer": "extract", "compaction.keep_recent_tokens": 0}
+    async with gateway(tmp_path, settings=settings) as running:
+        client = await running.connect()
+        for number in range(5):
+            await client.chat(f"{number}: " + "The tide comes in twice a day. " * 40)
+        folder.write_text("a file in the folder's place")
+        await client.command("/compact")
+        assert "cannot be written" in await client.command("/status")
+        folder.unlink()
+        await client.chat("Is it high tide?")
+        await until(lambda: [event["kind"] for event in journal_of(running)].count("note_appended") == 2)
+        assert "- Summary task: done\n" in await client.command("/status")
+    assert [path.suffix for path in folder.iterdir()] == [".md"]
+    owing = [event["seq"] for event in journal_of(running) if event["kind"] in ("memory_flushed", "context_compacted")]
+    assert [event["of"] for event in journal_of(running) if event["kind"] == "note_appended"] == owing
+
+
+def journal_of(on: Gateway) -> list[dict[str, Any]]:
+    (events,) = on.journals().values()
+    return events
