@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import os
 import resource
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from typing import Any
 
 import pytest
 import structlog
@@ -34,6 +36,28 @@ def take_all_descriptors() -> Iterator[Callable[[], None]]:
     for descriptor in taken:
         os.close(descriptor)
     resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The steps that make a file shorter, durable or known by a name, in their order. All of them are done."""
+    made: list[str] = []
+
+    def note(call: str, step: Callable[[Any], str] | str) -> None:
+        whole = getattr(os, call)
+
+        def noted(first: Any, *more: Any, **named: Any) -> Any:
+            made.append(step if isinstance(step, str) else step(first))
+            return whole(first, *more, **named)
+
+        monkeypatch.setattr(os, call, noted)
+
+    note("fsync", lambda descriptor: "sync folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "sync")
+    note("fdatasync", "sync content")
+    note("ftruncate", "cut")
+    for call in ("rename", "replace", "link"):
+        note(call, call)
+    return made
 
 
 @pytest.fixture(autouse=True)

@@ -24,12 +24,13 @@ def view_of(messages: Sequence[Message]) -> View:
 
 
 class MemoryLog:
-    """A `Log` without a disk: urgent lines become durable at the next step of the loop, others with them."""
+    """A `Log` without a disk: urgent lines become durable after some `steps` of the loop, those before them with them."""
 
     def __init__(self) -> None:
         self.written: list[bytes] = []
         self.end = 0
         self.durable = 0
+        self.steps = 1
         self.failure: StorageFailed | None = None
         self._durable: Callable[[int], None] = lambda _: None
         self._failed: Callable[[StorageFailed], None] = lambda _: None
@@ -39,11 +40,10 @@ class MemoryLog:
             raise self.failure
         self.written.append(line)
         self.end += len(line)
-        loop = asyncio.get_running_loop()
         if urgent:
-            loop.call_soon(self._commit)
+            self._commit_after(self.steps, self.end)
         else:
-            loop.call_later(0.05, self._commit)
+            asyncio.get_running_loop().call_later(0.05, self._commit)
 
     def listen(self, durable: Callable[[int], None], failed: Callable[[StorageFailed], None]) -> None:
         self._durable, self._failed = durable, failed
@@ -59,9 +59,16 @@ class MemoryLog:
         self.failure = StorageFailed("the disk is full")
         self._failed(self.failure)
 
-    def _commit(self) -> None:
-        if self.failure is None and self.durable < self.end:
-            self.durable = self.end
+    def _commit_after(self, steps: int, upto: int) -> None:
+        if steps:
+            asyncio.get_running_loop().call_soon(self._commit_after, steps - 1, upto)
+        else:
+            self._commit(upto)
+
+    def _commit(self, upto: int | None = None) -> None:
+        durable = self.end if upto is None else upto
+        if self.failure is None and self.durable < durable:
+            self.durable = durable
             self._durable(self.durable)
 
 

@@ -203,7 +203,7 @@ async def test_what_a_command_repeats_is_scrubbed_in_a_new_session_and_in_one_th
     hide(Secret(TOOL_KEY))
     for _ in range(2):
         async with gateway(tmp_path) as g:
-            answer = await (await g.connect()).command(f"/model nobody:{TOOL_KEY}")
+            answer = await (await g.connect()).command(f"/model scripted:{TOOL_KEY}")
             assert TOOL_KEY not in answer
             assert HIDDEN in answer
 

@@ -16,7 +16,7 @@ from gateway.console import notes
 from gateway.console.notes import NoteChanged, NoteRefused, write_note
 from gateway.facts_commands import import_facts
 from gateway.home import Home
-from plugins.tools.file_place import FilePlace
+from plugins.tools.file_place import LARGEST, FilePlace
 from plugins.workspace import OWNER
 from tests.console.asked import ask
 from tests.gateway.gateways import TOKEN, Gateway, gateway
@@ -270,6 +270,15 @@ def test_a_note_keeps_the_line_ends_that_it_had(tmp_path: Path) -> None:
     assert read.text == "one\ntwo\n"
     write_note(tmp_path, "MEMORY.md", "one\ntwo\nthree\n", read.digest, OWNER)
     assert (tmp_path / "MEMORY.md").read_bytes() == b"one\r\ntwo\r\nthree\r\n"
+
+
+def test_a_note_has_a_longest_length_also_with_the_line_ends_that_it_had(tmp_path: Path) -> None:
+    (tmp_path / "MEMORY.md").write_bytes(b"one\r\n")
+    read = notes.read_note(tmp_path, "MEMORY.md", OWNER)
+    for text in ("x" * (LARGEST + 1), "\n" * (LARGEST // 2 + 1)):
+        with pytest.raises(NoteRefused, match="A note may have 1 MiB"):
+            write_note(tmp_path, "MEMORY.md", text, read.digest, OWNER)
+    assert (tmp_path / "MEMORY.md").read_bytes() == b"one\r\n"
 
 
 def test_what_is_not_utf_8_is_shown_and_never_written(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from plugins.facts import exchange
 from plugins.facts.exchange import exported, taken
 from plugins.facts.values import TYPES, Fact, InvalidFact, Origin, sound_content
 from tests.facts.making import NOW, fact
@@ -81,6 +82,14 @@ def test_an_entry_that_is_not_sound_is_refused_and_the_others_come_in(entry: Any
 def test_what_is_no_document_of_facts_is_refused_as_a_whole(broken: bytes) -> None:
     with pytest.raises(InvalidFact):
         taken(broken, (), NOW)
+
+
+def test_a_document_has_a_longest_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    document = exported([fact("x")])
+    monkeypatch.setattr(exchange, "LONGEST_FILE", len(document))
+    assert len(taken(document, (), NOW).entries) == 1
+    with pytest.raises(InvalidFact, match="A document has at most"):
+        taken(document + b" ", (), NOW)
 
 
 def test_the_export_of_the_reference_is_read_with_times_in_milliseconds() -> None:

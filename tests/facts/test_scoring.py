@@ -136,6 +136,7 @@ def test_a_fact_is_one_line_of_words_with_a_known_type_and_bounded_tags() -> Non
         lambda: sound_content("x" * 2001),
         lambda: sound_importance(float("nan")),
         lambda: sound_tags(["x" * 81]),
+        lambda: sound_tags([f"tag {number}" for number in range(17)]),
         lambda: sound_type("opinion"),
     ):
         with pytest.raises(InvalidFact):

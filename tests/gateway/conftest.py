@@ -9,6 +9,7 @@ import pytest
 from aiohttp import web
 from pytest_aiohttp import AiohttpServer
 
+from gateway.conversations import chat as chats
 from tests.gateway.listing import Listing, Serve
 
 
@@ -24,3 +25,17 @@ def serve(aiohttp_server: AiohttpServer) -> Serve:
         return listing
 
     return start
+
+
+@pytest.fixture
+def texts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The texts that conversations receive."""
+    received: list[str] = []
+    receive = chats.Chat.receive
+
+    async def note(self: chats.Chat, incoming: chats.Incoming) -> chats.Received:
+        received.append(incoming.text)
+        return await receive(self, incoming)
+
+    monkeypatch.setattr(chats.Chat, "receive", note)
+    return received

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import json
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,8 @@ from gateway.home import Home
 from plugins.chat import ollama_address
 from plugins.chat.servers_nearby import LlamaServer, LMStudio
 from plugins.folders import PluginFolder
-from tests.waiting import deadline, until
+from sessions.append_file import AppendFile
+from tests.waiting import DEADLINE, deadline, until
 
 TOKEN = "a-token-for-tests-that-is-long-enough"
 
@@ -88,6 +90,12 @@ class Client:
         """All events that came so far, with their session ids."""
         return [(f["session_id"], f["event"]) for f in self.frames if f["type"] == "event" and f["session"] == session]
 
+    async def round_trips(self) -> None:
+        """Return once all that anybody sent before has had its effects in the gateway, unless they wait for something."""
+        for number in range(3):
+            await self.say("ping", id=f"round-{number}")
+            await self.until_type("pong", id=f"round-{number}")
+
     async def closed(self, *, at_once: bool = False) -> int | None:
         """Read until the gateway closes; returns the code. With `at_once` it must answer nothing that is sent to it now."""
         if at_once:
@@ -105,6 +113,23 @@ class Client:
                     return code
                 else:
                     return self.socket.close_code
+
+
+@contextlib.contextmanager
+def syncs_wait() -> Iterator[threading.Event]:
+    """Within this block the syncs of journals wait for the event that is returned."""
+    go_on, sync = threading.Event(), AppendFile.sync
+
+    def waits(self: AppendFile, *arguments: Any) -> None:
+        go_on.wait(DEADLINE)
+        sync(self, *arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(AppendFile, "sync", waits)
+        try:
+            yield go_on
+        finally:
+            go_on.set()
 
 
 class Gateway:

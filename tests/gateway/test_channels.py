@@ -8,12 +8,16 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
+from structlog.testing import capture_logs
 
 from gateway.channels import delivering, running
-from tests.gateway.gateways import Gateway, gateway
+from gateway.channels.desk import STRANGERS, TEXT_BYTES, ChannelDesk
+from gateway.conversations.switchboard import Switchboard
+from plugins.channel import Arrival, NotTaken
+from tests.gateway.gateways import TOKEN, Gateway, gateway, syncs_wait
 from tests.shelf import Shelf
 from tests.waiting import deadline, until
 
@@ -202,6 +206,39 @@ async def test_the_same_id_again_is_one_message(tmp_path: Path, elsewhere: Elsew
     assert refused["no"] == "1"
     assert refused["later"] is False
     assert len([line for line in lines_of(g) if line["kind"] == "message_received"]) == 1
+
+
+async def test_a_message_of_a_channel_is_taken_once_it_is_durable(
+    tmp_path: Path, elsewhere: Elsewhere, texts: list[str]
+) -> None:
+    async with serving(tmp_path / "home", elsewhere, settings={"gateway.token": TOKEN}) as g:
+        client = await g.connect()
+        await elsewhere.say("hello")
+        await elsewhere.until_heard(room="kitchen")
+        with syncs_wait() as go_on:
+            await elsewhere.say("and this?", id_="2")
+            await until(lambda: "and this?" in texts)
+            await client.round_trips()
+            assert elsewhere.heard.empty()
+            go_on.set()
+            assert await elsewhere.hear() == {"ok": "2", "new": True}
+
+
+async def test_a_message_of_a_channel_is_bounded() -> None:
+    desk = ChannelDesk("lines", cast(Switchboard, None), senders=lambda: {"lines:ana": "owner"}, people=list)
+    with pytest.raises(NotTaken, match="A message has 256 KiB at most") as refused:
+        await desk.receive(Arrival(id="1", sender="ana", chat="kitchen", text="é" * (TEXT_BYTES // 2 + 1)))
+    assert not refused.value.later
+
+
+async def test_of_senders_whom_nobody_named_a_bounded_number_is_logged() -> None:
+    desk = ChannelDesk("lines", cast(Switchboard, None), senders=dict, people=list)
+    with capture_logs() as logged:
+        for number in range(STRANGERS + 10):
+            for _ in range(2):
+                with pytest.raises(NotTaken, match="Nobody here listens to you"):
+                    await desk.receive(Arrival(id="1", sender=str(number), chat="kitchen", text="hi"))
+    assert [line["sender"] for line in logged] == [str(number) for number in range(STRANGERS)]
 
 
 @pytest.mark.parametrize("senders", ["", '"lines:bob" = "owner"', '"lines:ana" = "nobody"', '"other:*" = "owner"'])

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.configuration.writing import EXAMPLE
+from gateway.configuration.writing import EXAMPLE, write
 from gateway.door.token import GOOD_ONE
 
 ROOT = Path(__file__).parents[2]
@@ -45,6 +45,14 @@ def test_init_writes_the_example_for_its_owner_alone(tmp_path: Path) -> None:
     assert stat.S_IMODE((home / "config.toml").stat().st_mode) == 0o600
     assert stat.S_IMODE(home.stat().st_mode) == 0o700
     assert exuvia(home, "config", "check")[0] == 0
+
+
+@pytest.mark.parametrize(("force", "step"), [(False, "link"), (True, "replace")])
+def test_a_configuration_that_is_written_is_durable_with_its_name(
+    tmp_path: Path, steps: list[str], force: bool, step: str
+) -> None:
+    write(tmp_path / "config.toml", "", {}, force=force)
+    assert steps == ["sync content", "sync folder", step, "sync folder"]
 
 
 def test_init_sets_what_it_is_told_in_the_keys_own_place(tmp_path: Path) -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from gateway.conversations import chat as chats
 from gateway.conversations import tool_calls
 from gateway.conversations.answering import CALLS_LIMIT, REPLY_LIMIT
 from gateway.conversations.forks import Forks
+from gateway.conversations.standings import Standings
 from gateway.conversations.switchboard import Switchboard
 from gateway.door.access import Access
 from gateway.door.outbox import Outbox
@@ -27,15 +27,39 @@ from gateway.door.uploads import Uploads
 from gateway.door.websocket import Connection
 from gateway.models.choosing import Models
 from gateway.openai_api.listening import heard
+from plugins.conformance.clock import NOON
 from plugins.contracts import CallDraft, ChatRequest, Delta, Reply
-from sessions.append_file import AppendFile
+from plugins.facts.book import Book
+from plugins.facts.events import FactsOpened
+from plugins.facts.writing import FactLog
+from sessions.catalog import Catalog
+from sessions.committer import Committer
 from sessions.context import Context
-from sessions.events import ModelReplied, ToolCalled, ToolReturned, TurnEnded
+from sessions.errors import StorageFailed
+from sessions.events import (
+    CommandAnswered,
+    ModelReplied,
+    Recorded,
+    SettingChanged,
+    ToolCalled,
+    ToolReturned,
+    TurnEnded,
+    TurnJoined,
+    TurnStarted,
+)
 from sessions.forking import CannotFork
-from tests.gateway.gateways import TOKEN, Client, gateway
+from sessions.journal import Journal, Journals
+from sessions.receipts import Receipts
+from sessions.recorder import Recorder
+from sessions.store import START
+from sessions.transcript import Transcript
+from tests.gateway.gateways import TOKEN, Client, gateway, syncs_wait
 from tests.gateway.stage import Instrument, Model, Stage, says
 from tests.gateway.test_access import access
-from tests.waiting import DEADLINE, deadline, until
+from tests.gateway.test_inbox import Between, Now
+from tests.sessions.journal_stories import SESSION, journals_in
+from tests.stories import MemoryLog, opened
+from tests.waiting import deadline, until
 
 
 @pytest.mark.parametrize("repeatable", [False, True])
@@ -43,13 +67,98 @@ async def test_the_call_of_an_unrepeatable_tool_is_durable_before_the_tool_runs(
     durable: list[bool] = []
     tool = Instrument("tool", lambda: durable.append(stage.log.durable == stage.log.end), repeatable=repeatable)
     stage = Stage(Model(says("", "tool"), says("done")), tool)
-    commit = stage.log._commit
-    stage.log._commit = lambda: asyncio.get_running_loop().call_later(0.02, commit)  # type: ignore[method-assign,assignment]
+    stage.log.steps = 50
     async with stage.playing():
         stage.hear("go")
         await stage.until_settled()
     assert len(stage.told(ToolCalled)) == 1
     assert durable == [not repeatable], "a repeatable tool is not waited for"
+
+
+async def test_a_turn_takes_what_is_durable_and_no_more() -> None:
+    stage = Stage(Model(says("one"), says("two")), queue="collect")
+    stage.log.steps = 50
+    durable: list[int] = []
+    stage.recorder.read_along(lambda event: durable.append(stage.recorder.durable) if is_turn(event) else None)
+    async with stage.playing():
+        first = stage.hear("one", "1")
+        for _ in range(25):
+            await asyncio.sleep(0)
+        second = stage.hear("two", "2")
+        await stage.until_settled()
+    assert [event.takes for event in stage.told(TurnStarted)] == [(first,), (second,)]
+    assert durable[0] == first
+    assert durable[1] >= second
+
+
+def is_turn(recorded: Recorded) -> bool:
+    return isinstance(recorded.event, TurnStarted | TurnJoined)
+
+
+async def test_a_message_joins_a_running_turn_once_it_is_durable() -> None:
+    gate, durable = asyncio.Event(), list[int]()
+    stage = Stage(Model(says("", "tool"), says("done")), Instrument("tool", gate.wait), queue="steer")
+    stage.recorder.read_along(lambda event: durable.append(stage.recorder.durable) if is_turn(event) else None)
+    async with stage.playing():
+        stage.hear("one", "1")
+        await stage.until(lambda: bool(stage.told(ToolCalled)))
+        stage.log.steps = 50
+        gate.set()
+        second = stage.hear("two", "2")
+        await stage.until_settled()
+    assert [event.takes for event in stage.told(TurnJoined)] == [(second,)]
+    assert durable[1] >= second
+
+
+async def test_a_message_interrupts_a_turn_once_it_is_durable() -> None:
+    ended: list[int] = []
+
+    async def talks(_: ChatRequest) -> AsyncIterator[Delta | Reply]:
+        try:
+            yield Delta("And then")
+            await asyncio.Event().wait()
+        finally:
+            ended.append(stage.recorder.durable)
+
+    stage = Stage(Model(talks, says("two")), queue="interrupt")
+    async with stage.playing():
+        stage.hear("one", "1")
+        await stage.until(lambda: stage.live.current is not None)
+        stage.log.steps = 50
+        second = stage.hear("two", "2")
+        await stage.until_settled()
+    assert len(ended) == 1
+    assert ended[0] >= second
+
+
+@pytest.mark.parametrize("command", [Now(), Between()], ids=lambda command: command.name)
+async def test_a_command_runs_once_it_is_durable(command: Between, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[int] = []
+
+    async def run(*_: object) -> str:
+        ran.append(stage.recorder.durable)
+        return "done"
+
+    monkeypatch.setattr(type(command), "run", run)
+    stage = Stage(Model(says("one")), commands={command.name: command})
+    stage.log.steps = 50
+    async with stage.playing():
+        seq = stage.hear(f"/{command.name}")
+        await stage.until(lambda: bool(stage.told(CommandAnswered)))
+    assert len(ran) == 1
+    assert ran[0] >= seq
+
+
+async def test_a_fact_is_recorded_and_read_once_it_is_durable() -> None:
+    log = MemoryLog()
+    log.steps = 50
+    facts = FactLog(log, START, Book(), lambda: NOON)
+    event = FactsOpened(format=1)
+    await facts.record(event)
+    assert log.durable == log.end
+    happened = facts.note(event, urgent=True)
+    assert await facts.events([happened.seq]) == [happened]
+    assert log.durable == log.end
 
 
 async def test_a_reply_with_more_calls_than_are_taken_ends_the_turn_and_runs_none() -> None:
@@ -122,23 +231,6 @@ async def test_of_the_output_of_a_tool_a_bounded_part_is_kept(monkeypatch: pytes
     assert returned.output == "x" * 10 + "\n[cut: the tool returned 1,234 characters]"
 
 
-@contextmanager
-def syncs_wait() -> Iterator[threading.Event]:
-    """Within this block the syncs of journals wait for the event that is returned."""
-    go_on, sync = threading.Event(), AppendFile.sync
-
-    def waits(self: AppendFile, *arguments: Any) -> None:
-        go_on.wait(DEADLINE)
-        sync(self, *arguments)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(AppendFile, "sync", waits)
-        try:
-            yield go_on
-        finally:
-            go_on.set()
-
-
 async def test_a_session_whose_disk_does_not_keep_up_takes_nothing_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,12 +256,94 @@ async def test_nothing_is_accepted_or_shown_before_it_is_durable(tmp_path: Path)
         with syncs_wait() as go_on:
             before = len(client.frames)
             sent = await client.send("and this?")
-            for number in range(2):  # with the second answer whatever the message could bring has come
-                await client.say("ping", id=f"p{number}")
-                await client.until_type("pong")
-            assert [frame["type"] for frame in client.frames[before:]] == ["pong", "pong"]
+            await client.round_trips()
+            assert {frame["type"] for frame in client.frames[before:]} == {"pong"}
             go_on.set()
             assert (await client.until_answered(sent))["type"] == "accepted"
+
+
+async def test_a_message_over_openais_api_is_accepted_once_it_is_durable(tmp_path: Path, texts: list[str]) -> None:
+    async with gateway(tmp_path) as g:
+        client = await g.connect()
+        await client.chat("hello")
+
+        async def ask() -> str:
+            body = {"model": "exuvia", "stream": True, "messages": [{"role": "user", "content": "and this?"}]}
+            headers = {"Authorization": f"Bearer {TOKEN}", "X-Exuvia-Session": "main"}
+            async with g.http.post(f"{g.url}/v1/chat/completions", json=body, headers=headers) as answer:
+                return answer.headers["X-Exuvia-Duplicate"]
+
+        with syncs_wait() as go_on:
+            asked = asyncio.create_task(ask())
+            await until(lambda: "and this?" in texts)
+            await client.round_trips()
+            assert not asked.done()
+            go_on.set()
+            assert await asked == "false"
+
+
+@pytest.fixture
+async def recorder(tmp_path: Path) -> AsyncIterator[Recorder]:
+    """A session that was opened and said `hello`, durably."""
+    async with journals_in(tmp_path) as journals:
+        recorder = Recorder(await journals.create(SESSION), START, Transcript(), lambda: NOON)
+        await recorder.record(opened(SESSION))
+        await recorder.record(TurnEnded(outcome="replied", millis=1))
+        yield recorder
+        await recorder.close()
+
+
+@asynccontextmanager
+async def standings_of(home: Path) -> AsyncIterator[tuple[Standings, Catalog]]:
+    async with Catalog(home / "catalog.sqlite", home / "sessions") as catalog, Committer() as committer:
+        yield Standings(catalog, Journals(home / "sessions", home / "quarantine", committer)), catalog
+
+
+async def test_the_catalog_is_told_of_what_is_durable_alone(tmp_path: Path, recorder: Recorder) -> None:
+    async with standings_of(tmp_path) as (standings, catalog):
+        recorder.note(SettingChanged(name="title", value="Crabs", by="owner"))
+        standings.put(recorder)
+        row = catalog.row(SESSION)
+        assert row is not None
+        assert (row.head, row.title, row.settled) == (2, "", True)
+
+
+async def test_a_session_whose_journal_is_not_as_it_was_written_is_not_settled(tmp_path: Path, recorder: Recorder) -> None:
+    async with standings_of(tmp_path) as (standings, catalog):
+        with (tmp_path / "sessions" / f"{SESSION}.jsonl").open("ab") as journal:
+            journal.write(b"{")
+        standings.put(recorder)
+        row = catalog.row(SESSION)
+        assert row is not None
+        assert not row.settled
+
+
+@pytest.mark.parametrize("failed", [False, True])
+async def test_after_a_failure_a_session_is_not_settled_and_no_checkpoint_is_kept(
+    tmp_path: Path, recorder: Recorder, *, failed: bool
+) -> None:
+    async with standings_of(tmp_path) as (standings, catalog):
+        recorder.failure = StorageFailed("the disk is gone") if failed else None
+        standings.end(recorder, Receipts())
+        row = catalog.row(SESSION)
+        assert row is not None
+        assert row.settled is not failed
+        await recorder.close()
+    async with Catalog(tmp_path / "catalog.sqlite", tmp_path / "sessions") as catalog:
+        assert ((await catalog.checkpoint(SESSION)) is None) is failed
+
+
+async def test_a_new_title_is_told_once_it_is_durable(tmp_path: Path) -> None:
+    async with gateway(tmp_path) as g:
+        client, other = await g.connect(), await g.connect()
+        await client.chat("hello")
+        with syncs_wait() as go_on:
+            told = asyncio.create_task(client.until_type("settings", id="r"))
+            await client.say("rename", id="r", session="main", title="Crabs")
+            await other.round_trips()
+            assert not told.done()
+            go_on.set()
+            assert (await told)["title"] == "Crabs"
 
 
 async def test_no_frame_is_read_of_a_client_for_which_too_many_answers_wait(
@@ -213,6 +387,32 @@ def switchboards(monkeypatch: pytest.MonkeyPatch) -> list[Switchboard]:
 
     monkeypatch.setattr(Switchboard, "__init__", note)
     return made
+
+
+async def test_a_conversation_is_opened_again_once_it_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, switchboards: list[Switchboard]
+) -> None:
+    close, closing, go_on = Journal.close, asyncio.Event(), asyncio.Event()
+
+    async def wait(self: Journal) -> None:
+        closing.set()
+        await go_on.wait()
+        await close(self)
+
+    async with gateway(tmp_path) as g:
+        client = await g.connect()
+        await client.chat("hello")
+        await client.socket.close()
+        await until(lambda: not any(chat.watched for chat in switchboards[0]._chats.values()))
+        monkeypatch.setattr(Journal, "close", wait)
+        letting_go = asyncio.create_task(let_go(switchboards[0]))
+        await closing.wait()
+        client = await g.connect()
+        await client.send("and again", id_="again")
+        await (await g.connect()).round_trips()
+        go_on.set()
+        assert await letting_go
+        assert (await client.until_answered("again"))["type"] == "accepted"
 
 
 async def let_go(switchboard: Switchboard) -> bool:
@@ -267,20 +467,6 @@ def connections(monkeypatch: pytest.MonkeyPatch) -> list[Connection]:
 
     monkeypatch.setattr(Connection, "__init__", note)
     return made
-
-
-@pytest.fixture
-def texts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The texts that conversations receive."""
-    received: list[str] = []
-    receive = chats.Chat.receive
-
-    async def note(self: chats.Chat, incoming: chats.Incoming) -> chats.Received:
-        received.append(incoming.text)
-        return await receive(self, incoming)
-
-    monkeypatch.setattr(chats.Chat, "receive", note)
-    return received
 
 
 async def test_a_token_that_is_replaced_while_a_message_is_taken_sends_nothing(

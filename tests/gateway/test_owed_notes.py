@@ -45,12 +45,10 @@ def appended(on: Stage) -> list[tuple[int, str]]:
     return [(event.of, event.path) for event in on.told(NoteAppended)]
 
 
-async def test_a_section_is_appended_once_the_log_holds_it(
-    on: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_section_is_appended_once_the_log_holds_it(on: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise a note could tell of what a lost end of the log takes back, and tell it a second time afterwards."""
-    commit, append, durable = on.log._commit, DayNotes.append, list[bool]()
-    monkeypatch.setattr(on.log, "_commit", lambda: asyncio.get_running_loop().call_later(0.02, commit))
+    append, durable = DayNotes.append, list[bool]()
+    on.log.steps = 50
 
     async def note(self: DayNotes, *arguments: Any, **named: Any) -> str:
         durable.append(on.log.durable == on.log.end)
@@ -60,6 +58,12 @@ async def test_a_section_is_appended_once_the_log_holds_it(
     owe(on, TODAY, "- One.")
     await notes(on).pay()
     assert durable == [True]
+
+
+async def test_what_is_owed_is_paid_once_however_many_pay(on: Stage, tmp_path: Path) -> None:
+    of = owe(on, TODAY, "- One.")
+    await asyncio.gather(notes(on).pay(), notes(on).pay())
+    assert appended(on) == [(of, TODAY)]
 
 
 async def test_a_days_note_that_is_full_goes_on_in_a_second_file_and_the_next_days_note_is_written(

@@ -33,10 +33,12 @@ class Scribe:
 
     async def run(self, arguments, call):
         answered = await self.house.ask(system="Be brief.", text="What is a crab?", limit=50)
-        try:
-            vectors = [len(each) for each in await self.house.embed(["a crab"], "note")]
-        except ProviderError as error:
-            vectors = str(error)
+        vectors = []
+        for count in (257, 1):
+            try:
+                vectors.append(len(await self.house.embed(["a crab"] * count, "note")))
+            except ProviderError as error:
+                vectors.append(str(error))
         seq = await self.house.log.append({"said": answered.text, "vectors": vectors})
         return ToolOutput(text=f"{seq} {[each.entry for each in await self.house.log.entries()]}")
 
@@ -59,7 +61,10 @@ async def test_a_tool_asks_a_model_has_vectors_made_and_keeps_a_log(tmp_path: Pa
     settings = {"plugins.allow": ["scribe"], "memory.embedding.provider": "none"}
     told = {
         "said": "A shelled animal.",
-        "vectors": "Nobody makes vectors here: memory.embedding.provider names none that can.",
+        "vectors": [
+            "257 texts are more than 256, which are embedded at once at most.",
+            "Nobody makes vectors here: memory.embedding.provider names none that can.",
+        ],
     }
 
     async with gateway(home, script=STORY, settings=settings) as running:

@@ -12,6 +12,7 @@ import httpx
 import openai
 import pytest
 
+from gateway.door.frames import ATTACHMENTS
 from gateway.openai_api.refusals import Refused
 from gateway.openai_api.telling import Telling
 from plugins.conformance.faults import Fault
@@ -207,6 +208,12 @@ async def test_a_turn_that_is_cancelled_ends_the_stream_with_what_was_said(tmp_p
     assert of_kind(only_journal(g), "turn_ended")[0]["outcome"] == "cancelled"
 
 
+def picture(number: int) -> dict[str, Any]:
+    """A picture that is no other's."""
+    url = f"data:image/png;base64,{b64encode(png(number, 1)).decode()}"
+    return {"type": "image_url", "image_url": {"url": url}}
+
+
 NOT_TAKEN: list[tuple[dict[str, Any], str]] = [
     ({"tools": TOOLS}, "tools is not taken in a session"),
     ({"stop": "END"}, "stop is not taken in a session"),
@@ -215,6 +222,10 @@ NOT_TAKEN: list[tuple[dict[str, Any], str]] = [
     ({"messages": [{"role": "assistant", "content": "x"}]}, "the last message is a user's"),
     ({"messages": [{"role": "user", "content": "  "}]}, "needs a text or a picture"),
     ({"messages": [{"role": "user", "content": "x" * 1_100_000}]}, "bytes of text"),
+    (
+        {"messages": [{"role": "user", "content": [picture(number) for number in range(1, ATTACHMENTS + 2)]}]},
+        "up to 20 pictures",
+    ),
     ({"extra_headers": {"X-Exuvia-Session": "a/b"}}, "letters from A to Z"),
     ({"extra_headers": MAIN | {"Idempotency-Key": "a b"}}, "Idempotency-Key has"),
 ]

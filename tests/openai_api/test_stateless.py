@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import openai
 import pytest
 from aiohttp import web
@@ -209,6 +210,24 @@ async def test_a_stream_that_is_silent_says_that_it_lives(tmp_path: Path, monkey
         async with client_of(g) as client:  # which passes over comments
             stream = await client.chat.completions.create(model="exuvia", messages=SAID, stream=True)
             assert "".join([chunk.choices[0].delta.content or "" async for chunk in stream]) == "Late."
+
+
+async def test_a_stream_that_nobody_reads_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(saying, "UNREAD", 0.2)
+
+    async def wait(*_: object) -> None:
+        await asyncio.Event().wait()
+
+    async with gateway(tmp_path) as g:
+        monkeypatch.setattr(web.StreamResponse, "write", wait)
+        body = {"model": "exuvia", "messages": SAID, "stream": True}
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        with pytest.raises(aiohttp.ClientError):
+            async with (
+                asyncio.timeout(20),
+                g.http.post(f"{g.url}/v1/chat/completions", json=body, headers=headers) as response,
+            ):
+                await response.read()
 
 
 async def test_what_was_used_is_counted_under_its_purpose(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from exuvia import Tool, ToolFailed
-from plugins.tools import file_place
+from plugins.tools import file_place, workspace_files
 from plugins.tools.beneath import NotBeneath
 from plugins.tools.file_place import FilePlace
 from plugins.tools.seen_files import SeenFiles
@@ -43,28 +43,12 @@ async def test_a_new_file_is_for_its_owner_alone_and_its_folders_are_made(worksp
     assert modes == [0o700, 0o700, 0o600]
 
 
-async def test_what_is_written_is_durable_with_its_name_and_its_folder(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    steps: list[str] = []
-
-    def note(call: str) -> None:
-        whole = getattr(os, call)
-
-        def noted(*arguments: Any, **named: Any) -> None:
-            of = os.readlink(f"/proc/self/fd/{arguments[0]}") if call == "fsync" else arguments[1]
-            steps.append(f"{call} {'new' if '.exuvia-new-' in of else Path(of).name}")
-            whole(*arguments, **named)
-
-        monkeypatch.setattr(os, call, noted)
-
-    note("fsync")
-    note("rename")
+async def test_what_is_written_is_durable_with_its_name_and_its_folder(workspace: Workspace, steps: list[str]) -> None:
     await workspace.do("write", "memory/a.md", content="one\n")
-    assert steps == [f"fsync {workspace.folder.name}", "fsync new", "rename a.md", "fsync memory"]
+    assert steps == ["sync folder", "sync", "rename", "sync folder"]
     steps.clear()
     await workspace.do("write", "memory/a.md", content="two\n", mode="append")
-    assert steps == ["fsync a.md"]
+    assert steps == ["sync"]
 
 
 async def test_creating_never_overwrites(workspace: Workspace) -> None:
@@ -92,6 +76,15 @@ async def test_a_file_is_replaced_only_by_a_session_that_read_it_as_it_is(worksp
     assert (workspace.text("a.md"), file.stat().st_mode & 0o777) == ("second\n", 0o640)
     assert await workspace.do("write", "a.md", content="third\n", mode="replace")  # what it wrote itself it knows
     assert workspace.names() == {"a.md"}
+
+
+async def test_a_file_that_is_too_large_to_change_does_not_count_as_read(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workspace_files, "LARGEST", 10)
+    workspace.put("a.md", "x" * 11)
+    assert await workspace.do("read", "a.md") == "x" * 11
+    assert "read it first" in await workspace.refusal("write", "a.md", content="y", mode="replace")
 
 
 async def test_a_file_of_which_only_a_part_was_read_is_not_replaced(workspace: Workspace) -> None:

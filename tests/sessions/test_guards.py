@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-import stat
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -14,11 +13,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from sessions import lines as journal_lines
 from sessions import recorder as recorders
 from sessions.append_file import AppendFile
 from sessions.catalog import Catalog
 from sessions.committer import THREADS, Committer
-from sessions.disk import write_new
+from sessions.disk import make_folder, write_new
 from sessions.errors import JournalDamaged, StorageFailed
 from sessions.events import FORMAT, Foreign, Recorded
 from sessions.forking import fork
@@ -45,30 +45,6 @@ NOW = datetime(2026, 11, 21, 12, tzinfo=UTC)
 def file(tmp_path: Path) -> AppendFile:
     """A new and empty journal."""
     return create_to_append(tmp_path / "s.jsonl")
-
-
-@pytest.fixture
-def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The steps that make a file shorter or durable, in their order. All of them are done."""
-    made: list[str] = []
-    ftruncate, fsync, fdatasync = os.ftruncate, os.fsync, os.fdatasync
-
-    def cut(descriptor: int, length: int) -> None:
-        made.append("cut")
-        ftruncate(descriptor, length)
-
-    def sync(descriptor: int) -> None:
-        made.append("sync folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "sync")
-        fsync(descriptor)
-
-    def sync_content(descriptor: int) -> None:
-        made.append("sync content")
-        fdatasync(descriptor)
-
-    monkeypatch.setattr(os, "ftruncate", cut)
-    monkeypatch.setattr(os, "fsync", sync)
-    monkeypatch.setattr(os, "fdatasync", sync_content)
-    return made
 
 
 def failing(monkeypatch: pytest.MonkeyPatch, call: str, fails: Callable[[int], bool] = lambda _: True) -> None:
@@ -340,6 +316,16 @@ def test_a_page_of_lines_is_verified(tmp_path: Path) -> None:
         read_lines(path, 2, 10**6)
 
 
+def test_of_a_line_without_an_end_a_bounded_part_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journal_lines, "LONGEST_LINE", 100)
+    (tmp_path / "endless").write_bytes(b"x" * 1000)
+    descriptor = os.open(tmp_path / "endless", os.O_RDONLY)
+    pieces = list(journal_lines.lines_from(descriptor, 0, 1000, block=50))
+    os.close(descriptor)
+    assert b"".join(pieces) == b"x" * 1000
+    assert {len(piece) for piece in pieces} == {150, 100}
+
+
 def test_a_journal_of_a_later_format_is_not_read(tmp_path: Path) -> None:
     event = msgspec.structs.replace(opened(SESSION), format=FORMAT + 1)
     path = lay(tmp_path, b"".join(lines_of([event])))
@@ -364,22 +350,8 @@ def test_half_characters_are_replaced_where_a_line_could_not_carry_them() -> Non
     assert carriable("a\ud800b") == "a\ufffdb"
 
 
-def renaming(monkeypatch: pytest.MonkeyPatch, steps: list[str]) -> None:
-    """Add renames to the steps."""
-    rename = os.rename
-
-    def note(source: str, target: str, **more: int) -> None:
-        steps.append("rename")
-        rename(source, target, **more)
-
-    monkeypatch.setattr(os, "rename", note)
-
-
-def test_a_fork_is_durable_under_its_draft_and_then_under_its_name(
-    tmp_path: Path, steps: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fork_is_durable_under_its_draft_and_then_under_its_name(tmp_path: Path, steps: list[str]) -> None:
     parent = lay(tmp_path, b"".join(lines_of([opened(SESSION)])))
-    renaming(monkeypatch, steps)
     fork(parent, "20261121-120000-bbbbbb", "other", NOW)
     assert steps == ["sync content", "sync folder", "rename", "sync folder"]
 
@@ -387,6 +359,18 @@ def test_a_fork_is_durable_under_its_draft_and_then_under_its_name(
 def test_a_new_file_is_durable_with_its_name(tmp_path: Path, steps: list[str]) -> None:
     write_new(tmp_path / "new", [b"content"])
     assert steps == ["sync content", "sync folder"]
+
+
+def test_a_new_file_does_not_take_the_place_of_one_that_is_there(tmp_path: Path) -> None:
+    (tmp_path / "new").write_bytes(b"what is there")
+    with pytest.raises(FileExistsError):
+        write_new(tmp_path / "new", [b"content"])
+    assert (tmp_path / "new").read_bytes() == b"what is there"
+
+
+def test_a_folder_that_is_made_is_durable_with_its_name_and_so_are_those_above_it(tmp_path: Path, steps: list[str]) -> None:
+    make_folder(tmp_path / "a" / "b")
+    assert steps == ["sync folder", "sync folder"]
 
 
 def test_a_new_file_that_cannot_be_made_durable_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
