@@ -12,6 +12,7 @@ import os
 import resource
 
 from gateway.errors import StartRefused
+from sessions.disk import SCARCE
 
 MB = 1024 * 1024
 BASE = 1024 * MB
@@ -41,5 +42,7 @@ def check_limit() -> None:
 
 
 def is_exhaustion(error: BaseException) -> bool:
-    """Return True if an error says that there is no memory, or none for a further thread."""
+    """Return True if an error says that there is no memory, no further thread or no file descriptor."""
+    if isinstance(error, OSError):
+        return error.errno in SCARCE
     return isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "can't start new thread" in str(error))

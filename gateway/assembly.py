@@ -27,6 +27,7 @@ from gateway.conversations.offered_tools import OfferedTools
 from gateway.conversations.remembering import Remembering
 from gateway.conversations.switchboard import Switchboard
 from gateway.conversations.workspace_notes import WorkspaceNotes
+from gateway.errors import sentence_of
 from gateway.fact_finding import FactFinding
 from gateway.facts import facts_of
 from gateway.home import Home
@@ -60,6 +61,7 @@ from sessions.attachments import Attachments
 from sessions.catalog import Catalog
 from sessions.committer import Committer
 from sessions.journal import Journals
+from sessions.mending import remove_unbegun
 
 log = structlog.get_logger("exuvia")
 
@@ -188,6 +190,13 @@ class Assembling:
             log.warning("catalog_rebuilt", reason=catalog.rebuilt)
         for path, reason in catalog.unreadable.items():
             log.error("journal_unreadable", journal=path.name, reason=reason)
+        for path in catalog.unbegun:
+            try:
+                await asyncio.to_thread(remove_unbegun, path, self.home.quarantine)
+            except OSError as error:  # it does no harm
+                log.warning("journal_not_begun", journal=path.name, kept=sentence_of(error))
+            else:
+                log.warning("journal_not_begun", journal=path.name)
         return committer, Journals(self.home.sessions, self.home.quarantine, committer), catalog
 
     def _means(

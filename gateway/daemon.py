@@ -11,7 +11,7 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import structlog
 
@@ -69,16 +69,23 @@ def run(home: Path | None, config: Path | None, overrides: Mapping[str, Any], fo
         address_space.check_limit()
         return asyncio.run(_run(home, config, overrides, folders))
     except (GatewayError, HomeLocked) as error:
-        sys.stderr.write(f"exuvia: {sentence_of(error)}\n")
+        _print(sys.stderr, f"exuvia: {sentence_of(error)}\n")
         return 2
     except StorageFailed as error:
-        sys.stderr.write(f"exuvia: {sentence_of(error)}\n")
+        _print(sys.stderr, f"exuvia: {sentence_of(error)}\n")
         return 1
-    except (MemoryError, RuntimeError) as error:
+    except (MemoryError, OSError, RuntimeError) as error:
         if not address_space.is_exhaustion(error):
             raise
-        sys.stderr.write("exuvia: The system gives the gateway no memory or no further thread; see `ulimit -a`.\n")
+        _print(sys.stderr, "exuvia: The system gives the gateway no memory, thread or file descriptor; see `ulimit -a`.\n")
         return 1
+
+
+def _print(stream: IO[str], text: str) -> None:
+    """Print, where that is possible: no gateway ends because nobody reads what it prints, or the disk below is full."""
+    with contextlib.suppress(OSError, ValueError):
+        stream.write(text)
+        stream.flush()
 
 
 async def _run(
@@ -305,8 +312,7 @@ class Daemon:
         log.info("ready", address=f"ws://{host}:{port}/ws", home=str(self.home.root), model=model)
         self._supervisor.ready(f"Listening on {host}:{port}.")
         if "JOURNAL_STREAM" not in os.environ:  # what systemd keeps is read later, and by others
-            sys.stdout.write(invitation(access, host, port))
-            sys.stdout.flush()
+            _print(sys.stdout, invitation(access, host, port))
 
     def _listen_to_signals(self) -> None:
         loop = asyncio.get_running_loop()

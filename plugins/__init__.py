@@ -35,6 +35,10 @@ The way out of the house:
     event_stream, line_stream   what it reads: server-sent events, lines
     refusals     what a server says when it refuses
 
+What the system tells:
+
+    changes      what changes in folders
+
 For people who mistype:
 
     suggestions  the name that may be meant

@@ -9,7 +9,6 @@ behind, at most once a second.
 from __future__ import annotations
 
 import asyncio
-import errno
 from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
@@ -19,7 +18,7 @@ import msgspec
 from sessions.append_file import reason
 from sessions.catalog_file import Batch, CatalogFile
 from sessions.checkpoints import decode_checkpoint, encode_checkpoint
-from sessions.disk import SCARCE
+from sessions.disk import UNSURE
 from sessions.errors import StorageFailed, UnknownSession
 from sessions.lineage import Lineage, SessionRow
 from sessions.receipt_batches import Collected, ReceiptBatch, collect, encode_batch
@@ -36,10 +35,6 @@ PAUSE = 1.0
 """Seconds that changes are collected before they are written."""
 
 
-UNSURE = SCARCE | {errno.EIO}
-"""Errors of reading a journal after which nobody knows which message ids stand in it."""
-
-
 class _Changes(msgspec.Struct, kw_only=True):
     """What is not written yet; of a session only the newest row and checkpoint."""
 
@@ -52,15 +47,18 @@ class _Changes(msgspec.Struct, kw_only=True):
 
 
 class Catalog:
-    """All sessions of one home. Use as an async context manager; leaving it writes everything. One process a file.
+    """All sessions of one home. Use as an async context manager; leaving it writes everything. One process a file. Entering
+    raises StorageFailed where it cannot be known which sessions there are.
 
     `rebuilt` says in a sentence why the file was not used, `unreadable` names the journals that are damaged, gone or could
-    not be read, with the reason, and `failure` says what keeps changes from being written just now.
+    not be read, with the reason, `unbegun` those of which no line was ever acknowledged, and `failure` says what keeps
+    changes from being written just now.
     """
 
     def __init__(self, path: Path, folder: Path) -> None:
         self.rebuilt: str | None = None
         self.unreadable: dict[Path, str] = {}
+        self.unbegun: list[Path] = []
         self.failure: str | None = None
         self._folder = folder
         self._file = CatalogFile(path)
@@ -213,7 +211,13 @@ class Catalog:
             found = await asyncio.to_thread(survey, self._folder, self._lineage.rows)
         except OSError as error:
             raise StorageFailed(f"{self._folder} cannot be listed: {reason(error)}.") from error
+        for path, why in found.unknown.items():  # its key would go on in another session, as if it had not been there
+            raise StorageFailed(
+                f"{path} cannot be read: {why}. Which conversation it belongs to is not known either, so none can go on."
+                " To do without it, move it away."
+            )
         self.unreadable.update(found.unreadable)
+        self.unbegun = found.unbegun
         for row in found.changed:
             self._lineage.put(row)
             self._changes.rows[row.session] = row

@@ -1,5 +1,8 @@
 """The catalog at rest: three tables of sealed values in one SQLite file, which may be lost at any time.
 
+It is made anew where it holds something else than what was written, and not where the disk or the system refuses to read it:
+it is the only witness of journals that are gone.
+
 Nothing is synced. A killed process leaves the last whole transaction; what a power cut leaves is either an SQLite error, and
 then the file is set aside and made anew, or older values, which disagree with their journals and are then not believed.
 """
@@ -14,7 +17,7 @@ from typing import Any
 import aiosqlite
 import msgspec
 
-from sessions.disk import SCARCE
+from sessions.disk import UNSURE
 from sessions.errors import StorageFailed
 from sessions.sqlite import Error, connect
 
@@ -25,6 +28,9 @@ PATIENCE = 0.5
 """Seconds to wait for a reader's lock. What could not be written then is written a second later."""
 
 _UNUSABLE: tuple[type[Exception], ...] = (*Error, OSError)
+
+_UNREAD = ("unable to open", "disk I/O error")
+"""What SQLite says of a file that it could not read, as opposed to one whose content is wrong."""
 
 TABLES = ("sessions", "checkpoints", "receipts")
 
@@ -48,9 +54,9 @@ class Batch(msgspec.Struct, kw_only=True):
 
 
 class CatalogFile:
-    """The open file. Use as an async context manager; entering raises StorageFailed where no file can be made, or where
-    another process is writing it. `rows` is then every session with its sealed row, as they stood in the file, and `unused`
-    says in a sentence why nothing of a former file is used, or is None."""
+    """The open file. Use as an async context manager; entering raises StorageFailed where no file can be made or read, or
+    where another process is writing it. `rows` is then every session with its sealed row, as they stood in the file, and
+    `unused` says in a sentence why nothing of a former file is used, or is None."""
 
     def __init__(self, path: Path) -> None:
         self.rows: list[tuple[object, object]] = []
@@ -77,8 +83,8 @@ class CatalogFile:
         await self._close()
         if "locked" in str(error):
             raise StorageFailed(f"{self._path.name} is in use by another process.") from error
-        if "unable to open" in str(error) or (isinstance(error, OSError) and error.errno in SCARCE):
-            raise StorageFailed(f"{self._path.name} cannot be opened: {error}.") from error  # which says nothing about it
+        if any(sentence in str(error) for sentence in _UNREAD) or (isinstance(error, OSError) and error.errno in UNSURE):
+            raise StorageFailed(f"{self._path.name} cannot be read: {error}.") from error  # which says nothing about it
         self.unused = f"{self._path.name} could not be used ({error}); it is made anew from the journals."
         try:
             await asyncio.to_thread(_set_aside, self._path)

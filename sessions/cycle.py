@@ -78,6 +78,11 @@ class Cycle(msgspec.Struct, frozen=True, kw_only=True):
     flushed_bytes: int = 0
 
     @property
+    def ends_session(self) -> bool:
+        """Whether this is the flush at the end of a session, and it is done: only `session_closed` is missing."""
+        return self.open and self.trigger == "new" and self.covered >= self.keep_from - 1
+
+    @property
     def next(self) -> int:
         """The number of the cycle that runs, or of the next one."""
         return self.compaction if self.open else self.compaction + 1

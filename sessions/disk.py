@@ -13,6 +13,9 @@ from pathlib import Path
 SCARCE = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
 """Errors of a call that was not even begun: nothing was lost, and the same call may succeed a moment later."""
 
+UNSURE = SCARCE | {errno.EIO}
+"""Errors of reading a file after which nobody knows what stands in it."""
+
 
 def sync_content(descriptor: int) -> None:
     """Make a file's bytes and length durable. Raises OSError; then the file must not be trusted, nor synced again."""

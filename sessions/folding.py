@@ -146,7 +146,7 @@ def _changes(  # noqa: PLR0911, PLR0912 - one arm for each kind
                 "closed": None,
                 "waiting": (),  # what waits, and what is owed to channels and notes, is the parent's
                 "owed": (),
-                "cycle": msgspec.structs.replace(t.cycle, owed=()),
+                "cycle": msgspec.structs.replace(closed(t.cycle), owed=()),
                 "usage": Usage(),
                 "spent": {},
                 "inherited": t.inherited + t.usage,

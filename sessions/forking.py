@@ -12,9 +12,9 @@ from pathlib import Path
 
 import msgspec
 
-from sessions.disk import sync_folder, write_new
+from sessions.disk import open_folder, write_new
 from sessions.errors import JournalDamaged, SessionsError, StorageFailed
-from sessions.events import MessageReceived, Recorded, SessionForked
+from sessions.events import MessageReceived, Recorded, SessionClosed, SessionForked
 from sessions.folding import evolve
 from sessions.lines import BLOCK
 from sessions.recorder import stamp
@@ -69,19 +69,25 @@ def fork(parent: Path, session: str, key: str, now: datetime, *, at: int | None 
 
 
 def _write(path: Path, content: Iterator[bytes]) -> None:
-    """Make a journal that is there as a whole or not at all."""
+    """Make a journal that is there as a whole or not at all: also after an error, or its key would have two sessions."""
     for left in path.parent.glob(f"*{DRAFT}"):
         left.unlink()  # of a fork that was stopped
     draft = path.with_name(path.name + DRAFT)
     write_new(draft, content)
-    draft.rename(path)
-    sync_folder(path.parent)
+    with open_folder(path.parent) as folder:
+        draft.rename(path)
+        try:
+            os.fsync(folder)
+        except OSError:
+            path.unlink()
+            raise
 
 
 class _Places:
     """Goes through a journal's lines, as far as `here`. `last` is the last event, up to `at`, behind which no turn and no
     compaction was running, and `left` are the messages that waited there. Their answers, and what else was owed there, stay
-    with the parent. A message is no such place: it would be copied only to be left."""
+    with the parent. A message is no such place: it would be copied only to be left. Nor is the end of a session: the fork
+    goes on."""
 
     def __init__(self, at: int | None) -> None:
         self.last = self.here = START
@@ -95,8 +101,8 @@ class _Places:
         if self._at is None or here.seq < self._at:
             recorded = decode(line)
             self._transcript = folded = evolve(self._transcript, recorded, len(line))
-            running = folded.open_turn is not None or folded.cycle.open
-            if not running and not isinstance(recorded.event, MessageReceived):
+            running = folded.open_turn is not None or (folded.cycle.open and not folded.cycle.ends_session)
+            if not running and not isinstance(recorded.event, MessageReceived | SessionClosed):
                 self.last = self.here
                 self.left = tuple(waiting.seq for waiting in folded.waiting)
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from sessions.append_file import AppendFile, gone, reason, sync_failed
-from sessions.disk import open_folder, sync_content, write_new
+from sessions.disk import open_folder, sync_content, sync_folder, write_new
 from sessions.errors import JournalDamaged, StorageFailed, UnknownSession
 from sessions.lines import lines_from, start_of_line
 from sessions.store import Position
@@ -59,6 +59,18 @@ def open_to_append(
     finally:
         os.close(descriptor)
     return AppendFile(path, last.offset, fresh=False, essential=essential), last
+
+
+def remove_unbegun(path: Path, quarantine: Path) -> None:
+    """Remove a journal that holds no whole line; set aside in `quarantine` what there is of it. Blocks; raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        if size := os.fstat(descriptor).st_size:
+            _set_aside(descriptor, path, quarantine, 0, size)
+        path.unlink()
+    finally:
+        os.close(descriptor)
+    sync_folder(path.parent)
 
 
 def create_to_append(path: Path, *, essential: bool = True) -> AppendFile:

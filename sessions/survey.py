@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Mapping
@@ -9,21 +10,26 @@ from pathlib import Path
 
 import msgspec
 
+from sessions.append_file import reason
 from sessions.backwards import lines_backwards
 from sessions.beginnings import beginning
-from sessions.errors import UnknownSession
+from sessions.errors import SessionsError, UnknownSession
 from sessions.events import Recorded, SessionClosed
 from sessions.lineage import SessionRow
-from sessions.verifying import open_to_read
+from sessions.verifying import open_to_read, verify_journal
 from sessions.wire import InvalidLine, decode, is_whole
 
 
 class Survey(msgspec.Struct, frozen=True, kw_only=True):
     """`changed`: the sessions whose journal is new or differs from its row. `unreadable`: journals that do not say whose
-    they are, are gone, or end before what was acknowledged, each with the reason."""
+    they are, are gone, or end before what was acknowledged, each with the reason. `unbegun`: journals that nobody knows
+    and that hold no whole line, so nothing of them was ever acknowledged. `unknown`: those of the unreadable ones that may
+    belong to any key, since nobody knows them and the system refused to read them."""
 
     changed: list[SessionRow]
     unreadable: dict[Path, str]
+    unbegun: list[Path]
+    unknown: dict[Path, str]
 
 
 def survey(folder: Path, known: Mapping[str, SessionRow]) -> Survey:
@@ -33,7 +39,7 @@ def survey(folder: Path, known: Mapping[str, SessionRow]) -> Survey:
     is: its key must answer that the log is damaged, and not begin anew as if nothing had been there. Raises OSError where
     the folder cannot be listed.
     """
-    found = Survey(changed=[], unreadable={})
+    found = Survey(changed=[], unreadable={}, unbegun=[], unknown={})
     present: set[str] = set()
     for entry in _journals(folder):
         session = entry.name.removesuffix(".jsonl")
@@ -44,14 +50,32 @@ def survey(folder: Path, known: Mapping[str, SessionRow]) -> Survey:
             if row is None or (row.size, row.mtime_ns) != (now.st_size, now.st_mtime_ns):
                 found.changed.append(_confirmed(read_row(Path(entry.path), now), row))
         except (InvalidLine, OSError) as error:
-            found.unreadable[Path(entry.path)] = str(error)
+            path = Path(entry.path)
+            found.unreadable[path] = str(error)
             if row is not None:
                 found.changed.append(msgspec.structs.replace(row, settled=False))
+            elif isinstance(error, InvalidLine):
+                if entry.is_file(follow_symlinks=False) and _holds_no_line(path):
+                    found.unbegun.append(path)
+            elif error.errno != errno.ELOOP:  # no journal is a link
+                found.unknown[path] = reason(error)
         except UnknownSession:
             present.discard(session)
     for session in sorted(known.keys() - present):
         found.unreadable[folder / f"{session}.jsonl"] = "it is gone"
+    succeeded = {row.succeeds.session for row in (*known.values(), *found.changed) if row.succeeds is not None}
+    found.unbegun[:] = [path for path in found.unbegun if path.stem not in succeeded]  # another session says that it began
+    for path in found.unbegun:
+        del found.unreadable[path]
     return found
+
+
+def _holds_no_line(path: Path) -> bool:
+    """Return True if a journal is empty, or nothing but a torn tail."""
+    try:
+        return verify_journal(path).events == 0
+    except SessionsError:
+        return False
 
 
 def _confirmed(read: SessionRow, known: SessionRow | None) -> SessionRow:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
@@ -22,6 +21,7 @@ from gateway.configuration.secret_references import References
 from gateway.configuration.settings import Settings, waiting_sentence
 from gateway.configuration.sources import merge
 from gateway.errors import ConfigRefused, sentence_of
+from plugins.changes import changes
 
 QUIET = 0.15
 """Seconds that the files must stay as they are before they are read: an editor may still be writing."""
@@ -82,13 +82,11 @@ class Reloading:
 
     async def _news(self) -> AsyncGenerator[None, None]:
         """Yields whenever something may have changed."""
-        # 40 ms that neither a start nor the event loop waits for
-        awatch = (await asyncio.to_thread(importlib.import_module, "watchfiles")).awatch
         told = False
         while True:
             try:
                 folders = await asyncio.to_thread(self._folders)
-                watch = awatch(
+                watch = changes(
                     *folders,
                     watch_filter=None,
                     recursive=False,

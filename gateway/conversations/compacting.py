@@ -94,7 +94,7 @@ class Compacting:
 
     def close_cycle(self) -> None:
         """End what a stop of the gateway cut off; what was flushed stays so."""
-        if self._transcript.cycle.open:
+        if self._transcript.cycle.open and not self._transcript.cycle.ends_session:
             self._abandon("The gateway was stopped meanwhile.")
 
     async def before_request(self, window: int | None, tokens: int) -> None:

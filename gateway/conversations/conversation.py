@@ -250,6 +250,10 @@ class Conversation:
         return self.inbox.mode == "interrupt" and any(parse_command(w.message.text) is None for w in waiting)
 
     async def _close(self) -> None:
+        """Write down what must last, and then that nothing more comes. While a note lacks something of this session it stays
+        open, and the next start tries again."""
         if self.recorder.transcript.closed is None:
             await self.compacting.at_end()
-            await self.recorder.record(SessionClosed(reason="succeeded"))
+            await self.compacting.notes.pay()
+            if not self.recorder.transcript.cycle.owed:
+                await self.recorder.record(SessionClosed(reason="succeeded"))

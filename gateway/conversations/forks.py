@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
+from datetime import datetime
 
 from plugins.contracts import Clock
 from sessions.beginnings import new_session_id
@@ -11,7 +11,7 @@ from sessions.catalog import Catalog
 from sessions.forking import CannotFork, Fork, fork, fork_key
 from sessions.journal import Journals
 from sessions.lineage import Name, SessionRow
-from sessions.survey import read_row
+from sessions.recorder import stamp
 
 
 class Forks:
@@ -38,15 +38,27 @@ class Forks:
         """Copy a session, up to the last place between turns at or before the event `upto` (by default its end), into one
         under a name that is not used. Raises CannotFork, StorageFailed, JournalDamaged."""
         async with self._one:
-            made = await asyncio.to_thread(self._make, name, parent, upto)
-            self._catalog.put(await asyncio.to_thread(_row, self._journals.path(made.session)))
+            now = self._clock.now()
+            path = self._journals.path(parent)
+            made = await asyncio.to_thread(fork, path, new_session_id(now), name[1], now, at=upto, exactly=False)
+            self._catalog.put(_row(name, made, now))
             return made
 
-    def _make(self, name: Name, parent: str, upto: int | None) -> Fork:
-        now = self._clock.now()
-        path = self._journals.path(parent)
-        return fork(path, new_session_id(now), name[1], now, at=upto, exactly=False)
 
-
-def _row(path: Path) -> SessionRow:
-    return read_row(path, path.stat())
+def _row(name: Name, made: Fork, now: datetime) -> SessionRow:
+    """Return what is known of a fork that nobody has opened. It is not read for that: it is there, and must be known."""
+    person, key = name
+    at = stamp(now)
+    return SessionRow(
+        session=made.session,
+        key=key,
+        person=person,
+        opened_at=at,
+        succeeds=None,
+        head=made.parent_seq + 1,
+        at=at,
+        size=0,
+        mtime_ns=0,
+        settled=False,
+        closed=False,
+    )

@@ -14,11 +14,13 @@ from typing import Any, TypeVar
 import msgspec
 import structlog
 
+from gateway.address_space import is_exhaustion
 from gateway.conversations.chat import Chat
 from gateway.conversations.conversation import Conversation
 from gateway.conversations.forks import Forks
 from gateway.conversations.scrubbing import without_secrets
 from gateway.conversations.standings import TITLE, Standings
+from gateway.errors import sentence_of
 from plugins.contracts import Clock
 from sessions.beginnings import new_session_id
 from sessions.catalog import Catalog, SessionRow
@@ -175,7 +177,14 @@ class Switchboard:
             async with self._lock(name):
                 # A message may have begun a session under this key while the lock was waited for.
                 if self._catalog.current(*name) is None:
-                    return await self._forks.make(name, parent, upto)
+                    return await self._forks.make(name, parent, self._durable(parent) if upto is None else upto)
+
+    def _durable(self, session: str) -> int | None:
+        """Return the last durable seq of a session in memory: what stands behind it in the journal may still be lost."""
+        row = self._catalog.row(session)
+        chat = self._chats.get(row.name) if row else None
+        conversation = chat.conversation(session) if chat else None
+        return conversation.recorder.durable if conversation else None
 
     def _as_of_now(self, row: SessionRow) -> SessionRow:
         chat = self._chats.get((row.person, row.key))
@@ -336,8 +345,8 @@ class Switchboard:
         """Wait until a conversation is over, close it and, if it failed, open it again."""
         await asyncio.wait([life])
         error = None if life.cancelled() else life.exception()
-        if isinstance(error, SessionsError):
-            log.error("conversation_dropped", session=conversation.session, reason=str(error))
+        if isinstance(error, SessionsError) or (error is not None and is_exhaustion(error)):
+            log.error("conversation_dropped", session=conversation.session, reason=sentence_of(error))
         elif error is not None:
             log.error("conversation_failed", session=conversation.session, exc_info=error)
         # Until all is known again nobody may take the session for finished, nor its end for the last word.

@@ -14,6 +14,7 @@ from gateway import address_space
 from gateway.doctor.findings import Finding, Patient
 from gateway.door.descriptors import reachable
 from gateway.errors import sentence_of
+from plugins.changes import library
 
 FREE_BYTES = 512 * 1024 * 1024
 FREE_SHARE = 0.02
@@ -142,13 +143,11 @@ def _limit_of(patient: Patient, name: str) -> int | None:
 
 def watching(patient: Patient) -> Iterator[Finding]:
     """Whether the system tells of saved files. One watch is set for a moment."""
-    from watchfiles import watch  # noqa: PLC0415 - for quick help
-
     at_once = threading.Event()
     at_once.set()
     place = _existing(patient.home.root)
     try:
-        for _ in watch(place, stop_event=at_once, recursive=False):
+        for _ in library().watch(place, stop_event=at_once, recursive=False):
             break
     except (OSError, RuntimeError) as error:  # which of them depends on the limit
         yield Finding(

@@ -8,11 +8,12 @@ from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
 
 from gateway.address_space import is_exhaustion
 from gateway.door.answers import HEADERS, refusal
+from gateway.errors import sentence_of
 
 SERVER = "exuvia"
 """The header `Server`; aiohttp's own names its version and Python's."""
 
-NO_MEMORY = "The gateway has no memory left for this; try again shortly."
+EXHAUSTED = "The gateway has no memory or no file descriptor left for this; try again shortly."
 
 _SENTENCES = {
     400: "The request is not one that this path takes.",
@@ -52,8 +53,8 @@ class Protocol(web.RequestHandler):
 def _failed(request: web.BaseRequest, status: int, error: BaseException | None) -> web.Response:
     """Log a fault of the gateway's own, and return the answer."""
     if error is not None and is_exhaustion(error):
-        log.error("out_of_memory", method=request.method, path=request.path)
-        return refusal(503, "busy", NO_MEMORY)
+        log.error("resources_exhausted", method=request.method, path=request.path, reason=sentence_of(error))
+        return refusal(503, "busy", EXHAUSTED)
     log.error("request_failed", method=request.method, path=request.path, status=status, exc_info=error)
     return refusal(status, "internal", "The gateway failed to answer; its log says more.")
 

@@ -23,7 +23,7 @@ from gateway.door.greeting import UNAUTHORIZED, GreetingBound, Uninvited, greete
 from gateway.door.history import page_before
 from gateway.door.outbox import Outbox
 from gateway.door.people import Admission
-from gateway.door.protocol import NO_MEMORY
+from gateway.door.protocol import EXHAUSTED
 from gateway.door.refused import Refused, error_frame
 from gateway.door.unauthenticated import Unauthenticated
 from gateway.door.uploads import UnknownAttachment, Uploads
@@ -283,11 +283,11 @@ class Connection:
             await self._do(frame)
         except (Refused, SessionsError, Busy, Conflict, DamagedSession, UnknownAttachment) as error:
             self._outbox.answer(error_frame(error, frame.id if not isinstance(frame, frames.Hello) else None))
-        except (MemoryError, RuntimeError) as error:
+        except (MemoryError, OSError, RuntimeError) as error:
             if not is_exhaustion(error):
                 raise
-            log.error("out_of_memory", client=self.client, frame=type(frame).__name__)
-            self._outbox.answer(error_frame(Busy(NO_MEMORY), frame.id if not isinstance(frame, frames.Hello) else None))
+            log.error("resources_exhausted", client=self.client, frame=type(frame).__name__, reason=sentence_of(error))
+            self._outbox.answer(error_frame(Busy(EXHAUSTED), frame.id if not isinstance(frame, frames.Hello) else None))
 
     async def _do(self, frame: frames.ClientFrame) -> None:
         match frame:

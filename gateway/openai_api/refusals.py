@@ -12,7 +12,7 @@ from gateway.address_space import is_exhaustion
 from gateway.door.access import NotAdmitted
 from gateway.door.answers import answer
 from gateway.door.bodies import BodyRefused
-from gateway.door.protocol import NO_MEMORY
+from gateway.door.protocol import EXHAUSTED
 from gateway.door.uploads import UnknownAttachment
 from gateway.errors import Busy, Conflict, DamagedSession, ModelUnknown, sentence_of
 from plugins.errors import ProviderError
@@ -98,7 +98,7 @@ def refusal_of(error: Exception) -> Refused:
         case SessionsError():
             refused = Refused(sentence_of(error), status=503, kind=_SERVER, code="storage_failed", retry_after=1)
         case _ if is_exhaustion(error):
-            refused = Refused(NO_MEMORY, status=503, kind=_SERVER, code="unavailable", retry_after=1)
+            refused = Refused(EXHAUSTED, status=503, kind=_SERVER, code="unavailable", retry_after=1)
         case _:
             pass
     return refused

@@ -4,13 +4,13 @@ turn uses it; one that cannot be used changes nothing."""
 from __future__ import annotations
 
 import asyncio
-import importlib
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import structlog
 
 from gateway.errors import sentence_of
+from plugins.changes import changes
 from plugins.folders import PluginFolder
 from plugins.hooks import Hooks
 from plugins.loading import Fit, load_one
@@ -62,9 +62,7 @@ class Developing:
                 self._keep(sentence_of(error))
 
     async def _saved(self) -> AsyncIterator[None]:
-        # 40 ms that neither a start nor the event loop waits for
-        awatch = (await asyncio.to_thread(importlib.import_module, "watchfiles")).awatch
-        async for _ in awatch(self._folder.path, watch_filter=self._counts, debounce=QUIET_MILLIS, step=QUIET_MILLIS):
+        async for _ in changes(self._folder.path, watch_filter=self._counts, debounce=QUIET_MILLIS, step=QUIET_MILLIS):
             yield
 
     async def _load_again(self) -> None:

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Any
 
+from plugins.changes import changes
 from plugins.memory.sources import Places
 
 QUIET_SECONDS, AT_LATEST_SECONDS = 1.5, 6.0
@@ -78,7 +77,7 @@ class Watching:
         """Report what happens in folders until there are other places to be watched."""
         if not folders:
             return
-        watch = (await asyncio.to_thread(_library)).awatch(
+        watch = changes(
             *folders,
             watch_filter=_matters,
             recursive=recursive,
@@ -88,20 +87,11 @@ class Watching:
         )
         self.fault = ""
         async with contextlib.aclosing(watch):
-            async for changes in watch:
-                if changes:
+            async for changed in watch:
+                if changed:
                     self._reported.set()
                 if await asyncio.to_thread(self._places) != places:
                     raise _Moved
-
-
-def _library() -> Any:
-    """What watches: 80 ms of importing that neither a start nor the event loop waits for. The half of it is done by the
-    first use of what it stands on, so that it is used once."""
-    anyio = importlib.import_module("anyio")
-    anyio.run(anyio.sleep, 0)
-    importlib.import_module("anyio.to_thread")
-    return importlib.import_module("watchfiles")
 
 
 class _Moved(Exception):

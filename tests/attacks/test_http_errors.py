@@ -175,4 +175,4 @@ async def test_a_fault_of_the_gateway_is_a_sentence_to_the_client_and_is_logged(
         assert (response.status, json.loads(answer)["code"]) == (status, code)
         assert response.headers["Server"] == "exuvia"
     assert b"secret detail" not in answer
-    assert [entry["path"] for entry in logs if entry["event"] in ("request_failed", "out_of_memory")] == ["/fails"]
+    assert [entry["path"] for entry in logs if entry["event"] in ("request_failed", "resources_exhausted")] == ["/fails"]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Mapping
-from contextlib import ExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from itertools import count
 from pathlib import Path
 
 import aiohttp
@@ -31,6 +33,19 @@ async def limited_gateway(home: Path, settings: Mapping[str, str] | None = None)
 
 def descriptors(gateway: GatewayProcess) -> int:
     return len(os.listdir(f"/proc/{gateway.process.pid}/fd"))
+
+
+@contextmanager
+def without_descriptors(gateway: GatewayProcess) -> Iterator[None]:
+    """While the block runs, a gateway gets no further descriptor."""
+    used = {int(name) for name in os.listdir(f"/proc/{gateway.process.pid}/fd")}
+    before = resource.prlimit(gateway.process.pid, resource.RLIMIT_NOFILE)
+    free = next(number for number in count() if number not in used)
+    resource.prlimit(gateway.process.pid, resource.RLIMIT_NOFILE, (free, before[1]))
+    try:
+        yield
+    finally:
+        resource.prlimit(gateway.process.pid, resource.RLIMIT_NOFILE, before)
 
 
 async def begin(client: Client, keys: list[str]) -> None:
@@ -132,3 +147,19 @@ def test_a_start_raises_the_limit_of_descriptors_as_far_as_it_may() -> None:
     command = ["prlimit", "--nofile=64:4096", sys.executable, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout == "(4096, 4096)\n"
+
+
+async def test_what_comes_while_no_descriptor_is_left_is_refused_and_is_no_fault_of_the_gateways(tmp_path: Path) -> None:
+    asked = {"model": "exuvia", "messages": [{"role": "user", "content": "hi"}]}
+    headers = {"Authorization": f"Bearer {TOKEN}", "X-Exuvia-Session": "main"}
+    async with gateway_process(tmp_path) as gateway, aiohttp.ClientSession() as http:
+        client, url = await gateway.connect(http), f"http://127.0.0.1:{gateway.port}"
+        async with http.get(f"{url}/healthz") as answer:  # whose connection the next request uses
+            assert answer.status == 200
+        with without_descriptors(gateway):
+            async with http.post(f"{url}/v1/chat/completions", json=asked, headers=headers) as answer:
+                assert answer.status == 503
+            assert (await client.until_answered(await client.send("hi")))["code"] in ("busy", "storage_failed")
+        assert await client.chat("again") == "again"
+        assert await gateway.stop() == 0
+        assert "Traceback" not in gateway.log.read_text()

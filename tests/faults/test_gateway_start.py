@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import aiohttp
 import pytest
 
-from tests.faults.gateway_process import ROOT, free_port, gateway_process
+from tests.faults.gateway_process import ROOT, GatewayProcess, free_port, gateway_process
+from tests.gateway.gateways import TOKEN
 
 
 def start(home: Path, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -52,3 +55,19 @@ async def test_a_second_gateway_on_a_home_is_refused(tmp_path: Path) -> None:
         refused = start(tmp_path, EXUVIA_TOKEN="another-token-that-is-long-enough")
         assert refused.returncode == 2
         assert "in use by another gateway" in refused.stderr
+
+
+async def test_what_cannot_be_printed_ends_no_gateway(tmp_path: Path) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *["/bin/sh", "-c", 'exec "$@" >/dev/full 2>/dev/full', "-"],
+        *[sys.executable, "-m", "exuvia", "run", "--home", str(tmp_path), "--port", str(port := free_port())],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "EXUVIA_TOKEN": TOKEN},
+    )
+    running = GatewayProcess(process, port, tmp_path / "log")
+    try:
+        async with aiohttp.ClientSession() as http:
+            await running.ready(http)
+            assert await (await running.connect(http)).command("/whoami")
+        assert await running.stop() == 0
+    finally:
+        await running.kill()

@@ -14,9 +14,8 @@ import pytest
 from aiohttp import WSMsgType, web
 
 from gateway.conversations import chat as chats
-from gateway.conversations import tool_calls
+from gateway.conversations import forks, tool_calls
 from gateway.conversations.answering import CALLS_LIMIT, REPLY_LIMIT
-from gateway.conversations.forks import Forks
 from gateway.conversations.standings import Standings
 from gateway.conversations.switchboard import Switchboard
 from gateway.door.access import Access
@@ -47,7 +46,7 @@ from sessions.events import (
     TurnJoined,
     TurnStarted,
 )
-from sessions.forking import CannotFork
+from sessions.forking import CannotFork, fork
 from sessions.journal import Journal, Journals
 from sessions.receipts import Receipts
 from sessions.recorder import Recorder
@@ -534,30 +533,30 @@ async def test_a_fork_is_of_a_session_of_ones_own_and_has_a_key_that_is_not_used
         client = await g.connect()
         await client.chat("hello")
         ((session, _),) = g.journals().items()
-        forks = switchboards[0]._forks
+        made = switchboards[0]._forks
         with pytest.raises(CannotFork, match="There is no session"):
-            forks.name("ana", session, None)
+            made.name("ana", session, None)
         with pytest.raises(CannotFork, match="already"):
-            forks.name("owner", session, "main")
-        assert forks.name("owner", session, None) == ("owner", "main-fork")
+            made.name("owner", session, "main")
+        assert made.name("owner", session, None) == ("owner", "main-fork")
 
 
 async def test_forks_are_made_one_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, switchboards: list[Switchboard]
 ) -> None:
     """Each removes the drafts of forks that were stopped, and would take away that of another."""
-    running, most, make = 0, 0, Forks._make
+    running, most, make = 0, 0, fork
 
-    def slowly(self: Forks, *arguments: Any) -> Any:
+    def slowly(*arguments: Any, **named: Any) -> Any:
         nonlocal running, most
         running += 1
         most = max(most, running)
         time.sleep(0.1)
-        made = make(self, *arguments)
+        made = make(*arguments, **named)
         running -= 1
         return made
 
-    monkeypatch.setattr(Forks, "_make", slowly)
+    monkeypatch.setattr(forks, "fork", slowly)
     async with gateway(tmp_path) as g:
         client = await g.connect()
         await client.chat("hello")

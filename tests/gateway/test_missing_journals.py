@@ -6,7 +6,9 @@ import asyncio
 from pathlib import Path
 
 import aiohttp
+import pytest
 from click.testing import CliRunner, Result
+from structlog.testing import capture_logs
 
 from gateway.cli import cli
 from sessions.acknowledged import acknowledged
@@ -208,4 +210,21 @@ async def test_only_what_is_missing_is_forgotten_and_only_while_no_gateway_runs(
     async with gateway_process(tmp_path):
         running = sessions(tmp_path, "forget", journal.stem)
         assert (running.exit_code, "in use by another gateway" in running.stderr) == (2, True)
+    assert sessions(tmp_path, "verify").exit_code == 0
+
+
+@pytest.mark.parametrize("left", [b"", b'{"seq":1,"at":"20'])
+async def test_a_journal_whose_first_line_never_reached_the_disk_is_removed_and_said_once(
+    tmp_path: Path, left: bytes
+) -> None:
+    await talked(tmp_path)
+    begun = tmp_path / "sessions" / "20261121-031241-7k2m9q.jsonl"
+    begun.write_bytes(left)
+    for times in (1, 0):
+        with capture_logs() as logs:
+            async with gateway(tmp_path) as g:
+                assert await troubles(g) == []
+        assert [entry["journal"] for entry in logs if entry["event"] == "journal_not_begun"] == [begun.name] * times
+        assert not begun.exists()
+        assert [path.read_bytes() for path in (tmp_path / "quarantine").glob("*")] == [left] * bool(left)
     assert sessions(tmp_path, "verify").exit_code == 0

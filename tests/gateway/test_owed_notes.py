@@ -14,10 +14,10 @@ from gateway.conversations.owed_notes import OwedNotes
 from plugins.tools.file_place import LARGEST
 from sessions.errors import StorageFailed
 from sessions.events import MemoryFlushed, NoteAppended
-from tests.gateway.gateways import Gateway, gateway
+from tests.gateway.gateways import TOKEN, Gateway, gateway
 from tests.gateway.stage import Model, Stage, says
 from tests.stories import lines_of, opened
-from tests.waiting import until
+from tests.waiting import deadline, until
 
 YESTERDAY, TODAY = day_note("2026-11-20"), day_note("2026-11-21")
 
@@ -163,3 +163,37 @@ async def test_what_could_not_be_written_is_written_with_the_next_turn_once_it_c
 def journal_of(on: Gateway) -> list[dict[str, Any]]:
     (events,) = on.journals().values()
     return events
+
+
+async def conversations(running: Gateway) -> int:
+    """Return how many conversations are in memory."""
+    async with running.http.get(f"{running.url}/status.json", headers={"Authorization": f"Bearer {TOKEN}"}) as answer:
+        return int((await answer.json())["conversations"])
+
+
+FLUSHED = [{"purpose": "flush", "text": "- Tea is liked."}, {"text": "Noted."}]
+
+
+async def test_a_session_is_closed_once_its_notes_are_written_and_nothing_comes_behind(tmp_path: Path) -> None:
+    folder = tmp_path / "workspace" / FOLDER
+    folder.parent.mkdir(parents=True)
+    folder.write_text("a file where the folder should be")
+
+    async with gateway(tmp_path, script=FLUSHED) as running:
+        client = await running.connect()
+        await client.chat("I like tea.")
+        (old,) = running.journals()
+        await client.command("/new")
+        async with deadline():
+            while await conversations(running) > 1:
+                await asyncio.sleep(0.01)
+        kinds = [event["kind"] for event in running.journals()[old]]
+        assert kinds[-2:] == ["request_sent", "memory_flushed"]
+    folder.unlink()
+
+    async with gateway(tmp_path, script=FLUSHED) as running:
+        client = await running.connect()
+        await client.say("subscribe", session="main", session_id=old, after=len(kinds))
+        await client.until_event("session_closed")
+        assert [event["kind"] for event in running.journals()[old]] == [*kinds, "note_appended", "session_closed"]
+        assert [event["kind"] for session, event in client.events() if session == old] == ["note_appended", "session_closed"]

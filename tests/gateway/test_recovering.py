@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 import sessions.append_file
 from gateway.conversations import switchboard
+from gateway.conversations.instructions import standing_instructions
 from sessions.append_file import AppendFile
 from sessions.errors import StorageFailed
 from sessions.events import MessageReceived, ModelReplied, Recorded, TurnEnded
@@ -70,6 +73,26 @@ async def test_an_old_session_that_fails_while_it_finishes_is_opened_again_and_i
         assert [e["seq"] for s, e in client.events() if s == old][1:] == [
             event["seq"] for event in running.journals()[old][2:]
         ]
+
+
+async def test_a_turn_for_which_no_descriptor_is_left_is_taken_up_again_and_is_no_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures: list[int] = []
+
+    def fail_once(*arguments: Any) -> str:
+        if not failures:
+            failures.append(1)
+            raise OSError(errno.EMFILE, "Too many open files")
+        return standing_instructions(*arguments)
+
+    monkeypatch.setattr("gateway.conversations.makings.standing_instructions", fail_once)
+    monkeypatch.setattr(switchboard, "REOPEN_SECONDS", (0.05,))
+    with capture_logs() as logs:
+        async with gateway(tmp_path) as running:
+            assert await (await running.connect()).chat("hi") == "hi"
+    dropped = [entry["reason"] for entry in logs if entry["event"] in ("conversation_dropped", "conversation_failed")]
+    assert dropped == ["[Errno 24] Too many open files"]
 
 
 async def test_an_older_session_that_cannot_be_opened_at_once_keeps_nobody_from_the_current_one(

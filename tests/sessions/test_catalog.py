@@ -20,10 +20,11 @@ import pytest
 from sessions import catalog as catalogs
 from sessions.acknowledged import acknowledged, forget
 from sessions.catalog import Catalog, SessionRow
+from sessions.catalog_file import CatalogFile
 from sessions.errors import StorageFailed
 from sessions.events import SessionClosed, Succession
 from sessions.receipt_batches import Collected
-from sessions.sqlite import connect
+from sessions.sqlite import Unavailable, connect
 from sessions.store import START
 from sessions.survey import survey
 from sessions.transcript import FOLD
@@ -312,8 +313,6 @@ async def test_a_journal_that_does_not_say_whose_it_is_disturbs_no_other(file: P
     good, _, _ = write_journal(folder, 1)
     harmed, _, _ = write_journal(folder, 2, key="work")
     harmed.write_bytes(harmed.read_bytes().replace(b'"work"', b'"wark"'))
-    empty = folder / f"{session_id(3)}.jsonl"
-    empty.touch()
     copy = folder / "copy.jsonl"
     copy.write_bytes(good.read_bytes())
     pipe = folder / "pipe.jsonl"
@@ -323,9 +322,73 @@ async def test_a_journal_that_does_not_say_whose_it_is_disturbs_no_other(file: P
     (folder / "notes.txt").write_text("not a journal")
     async with Catalog(file, folder) as catalog:
         assert [row.session for row in catalog.sessions("owner")] == [session_id(1)]
-        assert set(catalog.unreadable) == {harmed, empty, copy, link, pipe}
+        assert set(catalog.unreadable) == {harmed, copy, link, pipe}
         assert "under another name" in catalog.unreadable[copy]
         assert "does not open a session" in catalog.unreadable[harmed]
+
+
+@pytest.mark.parametrize("left", [b"", b'{"seq":1,"at":"2026', bytes(5000), b'{"seq":1,' + bytes(5000) + b"\n"])
+async def test_a_journal_whose_first_line_never_reached_the_disk_had_not_begun(
+    file: Path, folder: Path, left: bytes
+) -> None:
+    await filled(file, folder)
+    path = folder / f"{session_id(4)}.jsonl"
+    path.write_bytes(left)
+    async with Catalog(file, folder) as catalog:
+        assert (catalog.unbegun, catalog.unreadable) == ([path], {})
+        assert catalog.row(session_id(4)) is None
+
+
+async def test_a_journal_that_is_known_or_was_succeeded_has_begun_and_is_lost_when_it_is_empty(
+    file: Path, folder: Path
+) -> None:
+    await filled(file, folder)
+    known, succeeded = folder / f"{session_id(3)}.jsonl", folder / f"{session_id(1)}.jsonl"
+    known.write_bytes(b"")
+    succeeded.write_bytes(b"")
+    async with Catalog(file, folder) as catalog:
+        assert (catalog.unbegun, set(catalog.unreadable)) == ([], {known, succeeded})
+    file.unlink()
+    async with Catalog(file, folder) as catalog:
+        assert (catalog.unbegun, set(catalog.unreadable)) == ([known], {succeeded})
+
+
+async def test_an_unknown_journal_that_cannot_be_read_may_be_of_any_key_so_none_goes_on(
+    file: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await filled(file, folder)
+    plain = os.pread
+
+    def failing(descriptor: int, length: int, offset: int) -> bytes:
+        if session_id(2) in os.readlink(f"/proc/self/fd/{descriptor}"):
+            raise OSError(errno.EIO, "Input/output error")
+        return plain(descriptor, length, offset)
+
+    extend_journal(folder / f"{session_id(2)}.jsonl", *messages(10, 12))
+    monkeypatch.setattr(os, "pread", failing)
+    async with Catalog(file, folder) as catalog:  # which knows whose it is
+        assert [path.stem for path in catalog.unreadable] == [session_id(2)]
+    file.unlink()
+    with pytest.raises(StorageFailed, match=f"{session_id(2)}.jsonl cannot be read: Input/output error"):
+        await Catalog(file, folder).__aenter__()
+
+
+async def test_a_catalog_that_the_disk_refuses_to_read_is_not_made_anew(
+    file: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await filled(file, folder)
+    before = file.read_bytes()
+
+    async def failing(*_: object) -> None:
+        raise Unavailable("disk I/O error")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(CatalogFile, "_fetch", failing)
+        with pytest.raises(StorageFailed, match="cannot be read: disk I/O error"):
+            await Catalog(file, folder).__aenter__()
+    assert file.read_bytes() == before
+    async with Catalog(file, folder) as catalog:
+        assert catalog.rebuilt is None
 
 
 async def test_a_known_session_keeps_its_key_when_its_first_line_is_damaged(file: Path, folder: Path) -> None:

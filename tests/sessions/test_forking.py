@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 
 import msgspec
@@ -18,6 +20,7 @@ from sessions.events import (
     MemoryFlushed,
     MessageReceived,
     ModelReplied,
+    NoteAppended,
     SessionClosed,
     SessionForked,
     TurnEnded,
@@ -183,10 +186,40 @@ def test_a_torn_tail_is_not_copied_and_a_session_that_was_closed_goes_on(parent:
     extend_journal(parent, SessionClosed(reason="succeeded"))
     with parent.open("ab") as file:
         file.write(b'{"seq":9,"at":"2026')
-    assert fork(parent, NEW, "main-fork", NOW).parent_seq == 8
+    assert fork(parent, NEW, "main-fork", NOW).parent_seq == 7
     folded = project(lines(parent.with_name(f"{NEW}.jsonl")))
     assert folded.closed is None
     assert {row.session: row.closed for row in survey(parent.parent, {}).changed} == {parent.stem: True, NEW: False}
+
+
+def test_the_flush_at_the_end_of_a_session_is_in_its_fork_and_its_end_is_not(parent: Path) -> None:
+    flushed = MemoryFlushed(
+        compaction=1, outcome="written", covers_to=7, path="memory/2026-11-22.md", text="Tea.", digest="d"
+    )
+    began = CompactionBegan(compaction=1, trigger="new", keep_from=8, tokens_before=9)
+    noted = NoteAppended(of=9, path="memory/2026-11-22.md")
+    extend_journal(parent, began, flushed, noted, SessionClosed(reason="succeeded"))
+    assert fork(parent, NEW, "main-fork", NOW).parent_seq == 10
+    folded = project(lines(parent.with_name(f"{NEW}.jsonl")))
+    assert (folded.finished, folded.cycle.covered, folded.cycle.next) == (True, 7, 2)
+    assert fork(parent, session_id(6), "other", NOW, at=8, exactly=False).parent_seq == 7
+
+
+@pytest.mark.parametrize("call", ["fsync", "rename"])
+def test_a_fork_that_fails_at_the_last_leaves_no_second_session(
+    parent: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    plain, calls = getattr(os, call), count(1)
+
+    def failing(*arguments: object) -> object:
+        if call == "rename" or next(calls) == 2:  # the first is that of the draft
+            raise OSError(errno.EIO, "Input/output error")
+        return plain(*arguments)
+
+    monkeypatch.setattr(os, call, failing)
+    with pytest.raises(StorageFailed, match="Input/output error"):
+        fork(parent, NEW, "main-fork", NOW)
+    assert [path.stem for path in parent.parent.glob("*.jsonl")] == [parent.stem]
 
 
 def test_a_damaged_journal_can_be_forked_before_the_damage_and_only_there(parent: Path) -> None:

@@ -25,6 +25,7 @@ def check(history: History, journals: list[Journal]) -> list[str]:
         streams(history, by_session),
         followed(history, by_session),
         successions(journals),
+        closings(journals),
         forks(history, by_session),
         catalog(history, journals),
         (
@@ -172,13 +173,13 @@ def _stream(stream: Stream, journals: dict[str, Journal]) -> Iterator[str]:
 
 
 def followed(history: History, journals: dict[str, Journal]) -> Iterator[str]:
-    """A client that followed a session to its end saw all of it from its first event on."""
+    """A client that followed a session saw all of it from its first event on, as far as it was to follow."""
     seen: dict[tuple[str, str], set[int]] = defaultdict(set)
     for stream in history.streams:
         for session, event in stream.events:
             seen[stream.client, session].add(event["seq"])
     for (client, session), first in history.followed.items():
-        if session in journals and (missing := {*range(first, len(journals[session].events) + 1)} - seen[client, session]):
+        if missing := {*range(first, history.heads.get(session, 0) + 1)} - seen[client, session]:
             yield f"gap: {client} never saw {sorted(missing)[:10]} of {session}"
 
 
@@ -190,6 +191,18 @@ def successions(journals: list[Journal]) -> Iterator[str]:
     for key, count in Counter(journal.key for journal in journals if journal.succeeds is None).items():
         if count > 1:
             yield f"split: {key} has {count} first sessions"
+
+
+def closings(journals: list[Journal]) -> Iterator[str]:
+    """A session that another has succeeded is closed, and nothing stands behind that."""
+    succeeded = {journal.succeeds for journal in journals}
+    for journal in journals:
+        closed = [event["seq"] for event in journal.events if event["kind"] == "session_closed"]
+        if journal.session in succeeded and not closed:
+            yield f"unclosed: {journal.session} was succeeded and is not closed"
+        if closed and closed[0] != (last := len(journal.events)):
+            kind = journal.events[-1]["kind"]
+            yield f"reordered: {journal.session} was closed by event {closed[0]}, and a {kind} stands behind it as {last}"
 
 
 def forks(history: History, journals: dict[str, Journal]) -> Iterator[str]:
@@ -237,5 +250,5 @@ def generation(journals: dict[str, Journal], session: str) -> int:
 
 
 def is_finished(journals: list[Journal]) -> bool:
-    """Return True if every message is answered and every turn has ended."""
-    return not next(answered(journals), None) and not next(turns(journals), None)
+    """Return True if every message is answered, every turn has ended, and every session that was succeeded is closed."""
+    return not any(next(check, None) for check in (answered(journals), turns(journals), closings(journals)))

@@ -68,7 +68,7 @@ class TortureClient:
         """The last event that was seen without a gap, by key and session, in the order of the sessions."""
         self._closed: set[str] = set()
         self._ended: set[str] = set()
-        """Keys whose subscription the gateway ended."""
+        """Keys whose subscription the gateway ended, or refused for now."""
 
     async def run(self, pause: float) -> None:
         """Connect again and again, and do something, until cancelled."""
@@ -77,8 +77,7 @@ class TortureClient:
                 async with self.connection():
                     while not self._socket.closed:
                         await self._do()
-                        while self._ended:
-                            await self._resume(self._ended.pop())
+                        await self._resume_ended()
                         await asyncio.sleep(self._dice.choice([0, 0, pause, pause * 10]))
             await asyncio.sleep(0.05)
 
@@ -108,6 +107,7 @@ class TortureClient:
             while any(seq < heads.get(session, 0) for seen in self.places.values() for session, seq in seen.items()):
                 if self._socket.closed:
                     raise ConnectionError("the gateway closed the connection of a client that catches up")
+                await self._resume_ended()
                 await asyncio.sleep(0.02)
 
     # --- reading ------------------------------------------------------------------------------------------------------
@@ -150,7 +150,7 @@ class TortureClient:
             self._history.followed[self.name, session] = event["seq"]
         elif event["seq"] == seen[session] + 1:
             seen[session] += 1
-        if event["kind"] == "session_closed":
+        if event["kind"] == "session_closed" and seen[session] == event["seq"]:  # and nothing before it is missing
             self._closed.add(session)
 
     async def _ask(self, type_: str, id_: str, **fields: Any) -> Event:
@@ -232,10 +232,17 @@ class TortureClient:
         id_ = self._name()
         self._beginnings[id_] = Stream(self.name, key, session, after)
         frame = await self._ask("subscribe", id_, session=key, session_id=session, after=after)
-        if frame["type"] == "error" and frame["code"] not in ("storage_failed", "busy"):
+        if frame["type"] == "error" and frame["code"] in ("storage_failed", "busy"):
+            self._ended.add(key)
+        elif frame["type"] == "error":
             self._history.findings.append(
                 f"lost: {self.name} saw event {after} of {session} ({key}) and may not go on from it: {frame['message']}"
             )
+
+    async def _resume_ended(self) -> None:
+        ended, self._ended = self._ended, set()
+        for key in ended:
+            await self._resume(key)
 
     async def _fork(self, key: str) -> None:
         fields = {"upto": self._dice.randrange(1, 60)} if self._dice.random() < 0.5 else {}

@@ -64,7 +64,9 @@ class History:
     attempts: list[Attempt] = field(default_factory=list)
     streams: list[Stream] = field(default_factory=list)
     followed: dict[tuple[str, str], int] = field(default_factory=dict)
-    """The first seq that each client saw of each session which it followed to the end."""
+    """The first seq that each client saw of each session which it followed."""
+    heads: dict[str, int] = field(default_factory=dict)
+    """The last seq of each session that all who followed it were to see."""
     forks: list[Event] = field(default_factory=list)
     """The `forked` frames."""
     uploads: dict[str, bool] = field(default_factory=dict)

@@ -58,6 +58,7 @@ def sound() -> tuple[History, list[Journal]]:
     history = History(
         attempts=attempts,
         streams=streams,
+        heads={"s1": 14, "s2": 4},
         followed={("ana", "s1"): 1, ("ana", "s2"): 1, ("ben", "s1"): 9, ("ben", "s2"): 1},
         uploads={"5feceb66": True},
         stamps=["s1/4/0"],
@@ -164,6 +165,14 @@ HARMS: dict[str, tuple[Harm, str]] = {
     "a key begins twice": (
         lambda h, j: j.append(Journal("s3", "k", [event(1, "session_opened", session="s3", key="k")])),
         "split: k has 2 first sessions",
+    ),
+    "a session that was succeeded is not closed": (
+        lambda h, j: j[0].events[13].update(kind="plugin_failed"),
+        "unclosed: s1 was succeeded and is not closed",
+    ),
+    "something stands behind the end of a session": (
+        lambda h, j: j[0].events.append(event(15, "note_appended", of=2, path="memory/2026-11-21.md")),
+        "reordered: s1 was closed by event 14, and a note_appended stands behind it as 15",
     ),
     "an acknowledged fork is gone": (
         lambda h, j: h.forks.append({"session": "f", "session_id": "s9", "parent": "s1", "parent_seq": 8}),

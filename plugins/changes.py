@@ -1,0 +1,49 @@
+"""Changes below folders, as watchfiles tells of them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import threading
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from typing import Any
+
+
+async def changes(*folders: Path, **options: Any) -> AsyncGenerator[set[tuple[Any, str]], None]:
+    """Watch folders.
+
+    Args:
+        folders: What is watched.
+        options: Those of `watchfiles.awatch`.
+
+    Yields:
+        What `watchfiles.awatch` does.
+
+    Raises:
+        RuntimeError: The system gives no further thread.
+        OSError: It sets no further watch, or gives no descriptor for it.
+    """
+    await asyncio.to_thread(_import)
+    found = library().awatch(*folders, **options)
+    async with contextlib.aclosing(found):
+        async for each in found:
+            yield each
+
+
+def library() -> Any:
+    """Return watchfiles for one use that begins at once. Its watcher needs a thread of its own, and where it gets none it
+    aborts the process. Raises RuntimeError where no thread can be started."""
+    module = importlib.import_module("watchfiles")
+    thread = threading.Thread(target=lambda: None, name="watching")
+    thread.start()
+    thread.join()  # its stack stays with the C library for the next thread
+    return module
+
+
+def _import() -> None:
+    """Import all that the first use needs: 80 ms that neither a start nor the event loop waits for."""
+    importlib.import_module("watchfiles")
+    with contextlib.suppress(ImportError):  # what anyio would import later, on the event loop
+        importlib.import_module("anyio._backends._asyncio")
