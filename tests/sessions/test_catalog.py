@@ -370,7 +370,8 @@ async def test_an_unknown_journal_that_cannot_be_read_may_be_of_any_key_so_none_
         assert [path.stem for path in catalog.unreadable] == [session_id(2)]
     file.unlink()
     with pytest.raises(StorageFailed, match=f"{session_id(2)}.jsonl cannot be read: Input/output error"):
-        await Catalog(file, folder).__aenter__()
+        async with Catalog(file, folder):
+            pass
 
 
 async def test_a_catalog_that_the_disk_refuses_to_read_is_not_made_anew(
