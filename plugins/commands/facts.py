@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import ClassVar
 
@@ -88,28 +88,29 @@ class Clear:
             raise CommandFailed("Type `/clear` or `/clear yes`; a single fact is forgotten with `/forget ID`.")
         with _refusals():
             daily = await conversation.facts.daily()
-            pins = sum(fact.pinned for fact in daily)
+            pins, shared = sum(fact.pinned for fact in daily), len(await conversation.facts.listed("daily")) - len(daily)
+            kept = [_count(pins, "pinned fact")] * bool(pins) + [f"{_count(shared)} of everybody's"] * bool(shared)
             if not argument or pins == len(daily):
-                return _would_clear(len(daily) - pins, pins)
+                return _would_clear(len(daily) - pins, kept)
             count = await conversation.facts.clear()
-        kept = f" {_pinned(pins)}." if pins else ""
-        return f"{_count(count)} {'were' if count != 1 else 'was'} deleted from the daily log.{kept}"
+        stays = f" {_stays(kept)}." if kept else ""
+        return f"{_count(count)} {'were' if count != 1 else 'was'} deleted from the daily log.{stays}"
 
 
-def _would_clear(count: int, pins: int) -> str:
+def _would_clear(count: int, kept: Sequence[str]) -> str:
     """What `/clear yes` would do. Elsewhere `/clear` begins a new conversation, so the command for that is named as well."""
     if not count:
-        held = f"holds nothing else than {_count(pins, 'pinned fact')}" if pins else "is empty"
+        held = f"holds nothing else than {' and '.join(kept)}" if kept else "is empty"
         return f"The daily log {held}. To begin a new conversation, type `/new`."
-    kept = f"{_pinned(pins)}, as do" if pins else "What stays are"
+    stays = f"{_stays(kept)}, as do" if kept else "What stays are"
     return (
-        f"{_count(count)} of the daily log would be deleted. {kept} facts that are kept for long, and all notes."
+        f"{_count(count)} of the daily log would be deleted. {stays} facts that are kept for long, and all notes."
         f" Type `/clear yes` to delete {'them' if count != 1 else 'it'}. To begin a new conversation instead, type `/new`."
     )
 
 
-def _pinned(pins: int) -> str:
-    return f"{_count(pins, 'pinned fact')} stay{'s' if pins == 1 else ''}"
+def _stays(kept: Sequence[str]) -> str:
+    return f"{' and '.join(kept)} stay{'s' if len(kept) == 1 and kept[0].startswith('1 ') else ''}"
 
 
 def _count(number: int, what: str = "fact") -> str:

@@ -122,6 +122,22 @@ async def test_clear_keeps_what_is_pinned_and_says_so(folder: Path) -> None:
         assert "(no longer there)" not in await client.command("/why 2222")
 
 
+async def test_clear_says_that_what_is_everybodys_stays(tmp_path: Path) -> None:
+    rows = [
+        {"id": "77777777-day", "content": "The office closes at six", "layer": "daily"},
+        {"id": "88888888-day", "content": "Somebody has a cat", "layer": "daily", "owner": "owner"},
+    ]
+    async with gateway(await asyncio.to_thread(filled, tmp_path, *rows), settings=BY_WORDS) as on:
+        client = await on.connect()
+        assert "1 fact of the daily log would be deleted. 1 fact of everybody's stays, as do" in await client.command(
+            "/clear"
+        )
+        gone = "1 fact was deleted from the daily log. 1 fact of everybody's stays."
+        assert await client.command("/clear yes") == gone
+        assert "nothing else than 1 fact of everybody's." in await client.command("/clear")
+        assert "(1 fact)\n- `77777777` The office closes at six" in await client.command("/memory")
+
+
 async def test_forgetting_a_fact_keeps_a_pinned_one_that_it_was_made_of_and_says_so(tmp_path: Path) -> None:
     rows: list[dict[str, Any]] = [
         {"id": "44444444-day", "content": "Somebody drinks oolong tea", "layer": "daily", "owner": "owner", "pinned": True},
