@@ -23,15 +23,16 @@ _IN_DOLLARS = re.compile(r"\$(?=\S)(?:\\.|[^$\\\n`])*(?<=\S)\$(?!\d)")
 
 _BEGINS_BLOCK = re.compile(r"\$\$|\\\[|\\begin\{(?P<name>[A-Za-z]{1,30}\*?)\}")
 
-_IDENTIFIER = re.compile(
-    r"__[A-Za-z0-9][A-Za-z0-9_]{0,100}__(?!\w)|_{1,2}[A-Za-z0-9]{1,100}_[A-Za-z0-9_]{0,100}_(?!\w)", re.ASCII
-)
-"""`__init__` and `_generate_next_value_`; `_word_` is emphasis."""
+_IDENTIFIER = re.compile(r"_{1,2}[A-Za-z0-9]++(?:_++[A-Za-z0-9]++)*+_{1,2}(?![A-Za-z0-9_])")
+"""`__init__` and `_generate_next_value_`."""
+
+_EMPHASIS = re.compile(r"_[^_]*_|__[A-Z][a-z]*__")
+"""A word of prose."""
 
 _LONGEST = 4000
 """Characters of a formula within a paragraph. Without a bound, marks that are never closed would take too long."""
 
-_ALWAYS = frozenset("*_`~[]<>$")
+_ALWAYS = frozenset("*_`~<>$")
 _AT_LINE_START = frozenset("#>-+")
 """Which characters a backslash may precede to say that they are no marks; it is dropped there, and kept before any other."""
 
@@ -125,7 +126,7 @@ def _emphasis(state: StateInline, silent: bool) -> bool:
         return False
     before = state.src[start - 1] if start else " "
     found = None if before.isalnum() else _IDENTIFIER.match(state.src, start, state.posMax)
-    if found is not None:
+    if found is not None and not _EMPHASIS.fullmatch(found[0]):
         return _verbatim(state, found[0], silent=False)
     run = state.scanDelims(start, marker == "*")
     after = state.src[start + run.length : start + run.length + 5]
