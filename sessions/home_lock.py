@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import stat
 from pathlib import Path
 from types import TracebackType
 
@@ -12,7 +13,8 @@ from sessions.errors import HomeLocked
 
 
 class HomeLock:
-    """Holds the home while the block runs; entering raises HomeLocked if another process holds it.
+    """Holds the home while the block runs; entering raises HomeLocked if another process holds it, or
+    if its file cannot be used.
 
     The kernel lets the lock go with its process, however that ends, so nobody ever has to remove the file: it stays, and
     only says for people which process wrote it last.
@@ -25,8 +27,13 @@ class HomeLock:
     def __enter__(self) -> HomeLock:
         make_folder(self._path.parent)
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW  # a child process must not inherit the lock
-        descriptor = os.open(self._path, flags, 0o600)
         try:
+            descriptor = os.open(self._path, flags, 0o600)
+        except OSError as error:
+            raise HomeLocked(f"{self._path} cannot be opened: {error.strerror}.") from error
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise HomeLocked(f"{self._path} is no file; remove it.")
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)

@@ -19,7 +19,7 @@ import structlog
 from gateway.configuration.keys import Config, fit_config, load_config
 from gateway.configuration.secret_references import References
 from gateway.configuration.settings import Settings, waiting_sentence
-from gateway.configuration.sources import merge
+from gateway.configuration.sources import merge, read_file
 from gateway.errors import ConfigRefused, sentence_of
 from plugins.changes import changes
 
@@ -240,6 +240,6 @@ def _text_of(config: Config) -> str:
     """What stands in the configuration's file now, as far as it can be read."""
     path = config.sources.path
     try:
-        return "" if path is None else path.read_text("utf-8-sig")
-    except (OSError, ValueError):
+        return "" if path is None else read_file(path)
+    except ConfigRefused:
         return ""

@@ -130,7 +130,7 @@ def merge(
     """All that was given; later sources win key by key. `text` stands for what the file holds, as it was read before.
     ConfigRefused if the file cannot be parsed."""
     if text is None:
-        text = "" if path is None else _read(path)
+        text = "" if path is None else read_file(path)
     tree = {} if path is None else _parsed(path, text)
     sources = Sources(tree, {}, "the configuration" if path is None else str(path), text, path, overrides)
     for name, keys, value in _of_environment(environment):
@@ -166,8 +166,8 @@ def merge_readable(path: Path, environment: Mapping[str, str]) -> tuple[Sources,
         return merge(None, environment, {}), fault
 
 
-def _read(path: Path) -> str:
-    """A file's text; empty where there is no file."""
+def read_file(path: Path) -> str:
+    """Return the text of a configuration's file; empty where there is none. Raises ConfigRefused."""
     try:
         content = read_at_most(path, _LONGEST)
     except FileNotFoundError:

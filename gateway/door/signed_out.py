@@ -14,10 +14,14 @@ from pathlib import Path
 import msgspec
 import structlog
 
+from gateway.configuration.small_files import read_at_most
 from sessions.disk import sync_folder, write_new
 
 LINES = 100
 """Lines of one person that are named. Whoever signs out of more within a month is signed out everywhere."""
+
+_LONGEST = 64 * 1024 * 1024
+"""Bytes of the file."""
 
 log = structlog.get_logger()
 
@@ -47,7 +51,7 @@ class SignedOut:
         self._now = now
         self._writing = asyncio.Lock()
         try:
-            self._kept = msgspec.json.decode(path.read_bytes(), type=_Kept)
+            self._kept = msgspec.json.decode(read_at_most(path, _LONGEST) or b"", type=_Kept)
         except FileNotFoundError:
             self._kept = _Kept()
         except (OSError, msgspec.MsgspecError, UnicodeError) as error:

@@ -203,7 +203,8 @@ async def _next_piece(request: web.Request, began: float, size: int) -> bytes:
 def harmless_name(name: str) -> str:
     """A file's name as its sender gives it, without folders and without characters that are not seen; cut to 200."""
     plain = printable(carriable(name)).replace("\n", "").replace("\t", "").replace("\\", "/").strip("/ ")
-    return PurePath(plain).name[-NAME_CHARACTERS:]
+    named = PurePath(plain).name[-NAME_CHARACTERS:]
+    return "" if named == ".." else named
 
 
 def _download(attachment: Attachment) -> dict[str, str]:

@@ -22,6 +22,8 @@ from types import FrameType
 import msgspec
 import structlog
 
+from gateway.configuration.small_files import read_at_most
+
 TICK = 0.25
 """Seconds between two beats of the loop, and between two looks at them."""
 
@@ -33,6 +35,9 @@ FRESH = 600.0
 
 MARGIN = 10.0
 """Seconds after its own time at which faulthandler ends what this thread could not end."""
+
+_LONGEST = 64 * 1024
+"""Bytes of the word that is left."""
 
 log = structlog.get_logger("exuvia.plugins")
 
@@ -149,7 +154,7 @@ class Watchdog:
 def last_held_up(file: Path) -> HeldUp | None:
     """Who made the last process end; asked once, for the file is gone then."""
     try:
-        found = msgspec.json.decode(file.read_bytes(), type=HeldUp)
+        found = msgspec.json.decode(read_at_most(file, _LONGEST) or b"", type=HeldUp)
     except FileNotFoundError:
         return None
     except (OSError, msgspec.MsgspecError, UnicodeError):
