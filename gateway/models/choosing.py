@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 import msgspec
 import structlog
@@ -36,7 +37,7 @@ WAYS = (
 class ChosenModel(msgspec.Struct, frozen=True, kw_only=True):
     """A model ready to be asked, and why it was taken, as a sentence. `fallbacks` are all that stand behind it, in
     order, and answer when it cannot; `breaker` is its provider's, `asides` and `listings` everybody's, shared by all
-    sessions."""
+    sessions. `instead` chooses again where `auto` chose it."""
 
     provider: ChatProvider
     model: str
@@ -46,6 +47,7 @@ class ChosenModel(msgspec.Struct, frozen=True, kw_only=True):
     asides: Asides
     listings: Listings
     fallbacks: tuple[ChosenModel, ...] = ()
+    instead: Callable[[], ChosenModel] | None = None
 
     @property
     def name(self) -> str:
@@ -187,7 +189,8 @@ class Models:
             if model := provider.default_model():
                 name = f"{provider.name}:{model}"
                 why = f"{name}, because {source} and {provider.why()}; /model or agent.model changes it"
-                return self._chosen(provider, model, why, self._window)
+                chosen = self._chosen(provider, model, why, self._window)
+                return msgspec.structs.replace(chosen, instead=partial(self._automatic, source))
         raise ModelUnknown(WAYS)
 
     def _chosen(self, provider: ChatProvider, model: str, why: str, window: int | None) -> ChosenModel:

@@ -7,10 +7,12 @@ begins with the first model again, unless its provider's breaker is open or it s
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
+import msgspec
 import structlog
 
-from gateway.errors import SENTENCE_LIMIT, sentence_of
+from gateway.errors import SENTENCE_LIMIT, ModelUnknown, sentence_of
 from gateway.models.choosing import ChosenModel
 from gateway.models.missing_models import with_names
 from plugins.errors import (
@@ -71,7 +73,9 @@ class Line:
                     log.info("model_is_back", model=model.name)
                 return
             except NoSuchModel as error:
-                self._step_aside(model, await with_names(error, model))
+                named = await with_names(error, model)
+                await self._choose_again(model)
+                self._step_aside(model, named)
             except OTHERS_MAY as error:
                 self._step_aside(model, error)
             except ContextOverflow as error:
@@ -94,6 +98,16 @@ class Line:
             state = model.breaker.view()
             when = f"is asked again in {state.wait:.0f} s" if state.wait else "is being tried by another session"
             raise Unreachable(f"{model.provider.name} failed {state.failures} times in a row and {when}: {state.why}")
+
+    async def _choose_again(self, model: ChosenModel) -> None:
+        """Where `auto` chose a model that its server does not have, ask the one next that it lists by now: such a server was
+        started, or took another model, meanwhile."""
+        with suppress(ModelUnknown):
+            if model.instead is None or (other := model.instead()).name == model.name:
+                return
+            listing = await other.listings.of(other.provider.name)
+            if listing is not None and listing.has(other.model):
+                self._left.insert(1, msgspec.structs.replace(other, instead=None))
 
     def _step_aside(self, model: ChosenModel, error: ProviderError) -> None:
         """Go on to the next model; if there is none, raise what is to be said."""

@@ -249,6 +249,23 @@ async def test_the_first_message_is_answered_by_the_model_of_a_server_that_the_e
     assert "40,960" in status
 
 
+async def test_a_message_is_answered_by_the_model_that_a_server_has_by_now(
+    tmp_path: Path, nothing_set_up: pytest.MonkeyPatch
+) -> None:
+    async with serving(**VLLM) as server:
+        server.instead_of_list = Fault(status=503)  # it is still loading
+        nothing_set_up.setenv("OPENAI_BASE_URL", server.url)
+        async with gateway(tmp_path, file="") as g:
+            client = await g.connect()
+            server.instead_of_list = None
+            assert await client.chat("Are you there?") == "Hello!"
+            server.models = {"another": {}}
+            assert await client.chat("And now?") == "Hello!"
+            server.models = {}
+            assert "has no model 'another'" in await error_of(client)
+    assert [body["model"] for body in server.requests] == ["gpt-4.1", "Qwen/Qwen3-8B", "Qwen/Qwen3-8B", "another", "another"]
+
+
 @pytest.mark.parametrize(
     ("listed", "chosen"),
     [
