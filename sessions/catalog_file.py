@@ -29,8 +29,8 @@ PATIENCE = 0.5
 
 _UNUSABLE: tuple[type[Exception], ...] = (*Error, OSError)
 
-_UNREAD = ("unable to open", "disk I/O error")
-"""What SQLite says of a file that it could not read, as opposed to one whose content is wrong."""
+_UNREAD = ("unable to open", "disk I/O error", "disk is full", "out of memory", "readonly database")
+"""What SQLite says of a file that it could not read, or not finish, as opposed to one whose content is wrong."""
 
 TABLES = ("sessions", "checkpoints", "receipts")
 

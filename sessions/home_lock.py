@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import stat
@@ -35,10 +36,10 @@ class HomeLock:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise HomeLocked(f"{self._path} is no file; remove it.")
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
         except BlockingIOError:
-            owner = os.pread(descriptor, 20, 0).decode("ascii", "replace").strip() or "unknown"
+            owner = "unknown"
+            with contextlib.suppress(OSError):
+                owner = os.pread(descriptor, 20, 0).decode("ascii", "replace").strip() or owner
             os.close(descriptor)
             raise HomeLocked(
                 f"{self._path.parent} is in use by another gateway (process {owner}); stop it, or choose another home."
@@ -47,6 +48,9 @@ class HomeLock:
             os.close(descriptor)
             raise
         self._descriptor = descriptor
+        with contextlib.suppress(OSError):  # as of a full disk: the lock is held all the same
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

@@ -374,19 +374,21 @@ async def test_an_unknown_journal_that_cannot_be_read_may_be_of_any_key_so_none_
             pass
 
 
+@pytest.mark.parametrize("why", ["disk I/O error", "database or disk is full", "out of memory"])
 async def test_a_catalog_that_the_disk_refuses_to_read_is_not_made_anew(
-    file: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+    file: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, why: str
 ) -> None:
     await filled(file, folder)
     before = file.read_bytes()
 
     async def failing(*_: object) -> None:
-        raise Unavailable("disk I/O error")
+        raise Unavailable(why)
 
     with monkeypatch.context() as patched:
         patched.setattr(CatalogFile, "_fetch", failing)
-        with pytest.raises(StorageFailed, match="cannot be read: disk I/O error"):
-            await Catalog(file, folder).__aenter__()
+        with pytest.raises(StorageFailed, match=f"cannot be read: {why}"):
+            async with Catalog(file, folder):
+                pass
     assert file.read_bytes() == before
     async with Catalog(file, folder) as catalog:
         assert catalog.rebuilt is None

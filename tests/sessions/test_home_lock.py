@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -35,4 +37,16 @@ def test_a_second_process_is_refused_until_the_first_is_gone_however_it_ends(tmp
     with HomeLock(lock), pytest.raises(HomeLocked), HomeLock(lock):
         pass
     with HomeLock(lock):
+        pass
+
+
+@pytest.mark.parametrize("call", ["ftruncate", "pwrite"])
+def test_a_disk_that_refuses_the_process_number_refuses_no_lock(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, call, full)
+    with HomeLock(tmp_path / "lock"), pytest.raises(HomeLocked, match="unknown"), HomeLock(tmp_path / "lock"):
         pass

@@ -1,7 +1,8 @@
 /* Faults of the disk, of descriptors and of the clock, for a process that is started with this library in LD_PRELOAD.
  *
  * TORTURE_CONTROL names a file that is mapped, so that the faults change while the process runs; its layout is that of
- * `struct control` and of `preload.py`. Only files below TORTURE_HOME are affected. TORTURE_LOG names a file that records
+ * `struct control` and of `preload.py`. Only files below TORTURE_HOME are affected, and not what the process prints, wherever
+ * that goes: it says what became of the faults. TORTURE_LOG names a file that records
  * what has become durable in the folders `sessions` and `attachments`, a line each:
  *
  *     C path        a name was made     R old\tnew      a name was changed
@@ -93,7 +94,7 @@ static int path_of(int descriptor, char *path) {
 
 static int ours(int descriptor) {
     char path[PATH_MAX];
-    int before = errno, found = control && path_of(descriptor, path);
+    int before = errno, found = control && descriptor > STDERR_FILENO && path_of(descriptor, path);
     errno = before;
     return found;
 }
