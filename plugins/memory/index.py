@@ -68,8 +68,8 @@ class MemoryIndex:
         return self._vectors is not None
 
     def is_sound(self) -> bool:
-        """Whether nothing in the file was harmed; see `soundness`."""
-        return is_sound(self._db)
+        """Whether nothing in the file was harmed; see `soundness`. Raises `sqlite.Error` where vectors cannot be read."""
+        return is_sound(self._db) and (self._vectors is None or self._vectors.are_sound())
 
     def is_sealed(self) -> bool:
         """Whether nobody but SQLite wrote to the file since it was closed."""

@@ -5,6 +5,7 @@ Both give the same answers. What is kept is the table `embeddings`; the tables o
 
 from __future__ import annotations
 
+import array
 import importlib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
@@ -51,6 +52,10 @@ class Vectors(Protocol):
 
     def cosines(self, identity: int, packed: bytes, keys: Collection[int]) -> dict[int, float]:
         """The cosines of these chunks, of those that have a vector."""
+        ...
+
+    def are_sound(self) -> bool:
+        """Return True if what is searched is what `embeddings` has. Raises `sqlite.Error` where it cannot be read."""
         ...
 
 
@@ -153,6 +158,28 @@ class VecTables:
         )
         return dict(rows)
 
+    def are_sound(self) -> bool:
+        """See `Vectors`."""
+        due = "FROM chunks CROSS JOIN embeddings ON embeddings.digest = chunks.digest AND identity = ?"
+        for number, dimensions in self._dimensions().items():
+            bits = " AND bits = vec_quantize_binary(vector)" if dimensions % 8 == 0 else ""
+            held = f"FROM vectors_{number:d} AS held CROSS JOIN chunks ON chunks.id = held.rowid"
+            same = f"{held} CROSS JOIN embeddings ON embeddings.digest = chunks.digest AND identity = ?"
+            counts = {
+                self._db.execute(f"SELECT count(*) {rows}", values).fetchone()
+                for rows, values in (
+                    (f"FROM vectors_{number:d}_rowids", ()),
+                    (due, (number,)),
+                    (f"{same} WHERE embedding = vector{bits}", (number,)),
+                )
+            }
+            if len(counts) > 1:
+                return False
+            # A search also reads the room that is left for further vectors, and fails where that was cut off.
+            for roughly in (False, True) if bits else (False,):
+                self._near(number, array.array("f", [1.0] * dimensions).tobytes(), 1, roughly=roughly)
+        return True
+
     def _dimensions(self) -> Mapping[int, int]:
         """How long the vectors of each identity are."""
         return dict(self._db.execute("SELECT id, dimensions FROM identities"))
@@ -216,6 +243,10 @@ class VecMatrix:
         chosen = np.isin(there, np.fromiter(keys, np.int64))
         cosines = matrix[chosen] @ self._normal(np.frombuffer(packed, np.float32))
         return dict(zip(there[chosen].tolist(), cosines.tolist(), strict=True))
+
+    def are_sound(self) -> bool:
+        """See `Vectors`; the matrix is made of these rows, which have sums."""
+        return True
 
     def _matrix(self, identity: int, size: int) -> tuple[Any, Any]:
         """The keys, and in the same order their vectors, each of length 1; read anew when anybody has written."""

@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from plugins.conformance.memory_backend import document
@@ -94,6 +94,7 @@ def digests(folder: Path) -> dict[str, str]:
     st.lists(st.tuples(st.sampled_from(HARMS), st.booleans(), st.integers(0, 2**32)), min_size=1, max_size=4),
     st.sampled_from(["none", "counted"]),
 )
+@example([("truncate", False, 62)], "counted")  # what is cut off is room for vectors
 def test_whatever_is_done_to_the_file_and_when_the_answers_stay_the_same(
     harms: list[tuple[str, bool, int]], provider: str
 ) -> None:
@@ -146,6 +147,30 @@ async def test_harm_that_no_page_shows_is_found_and_the_vectors_that_are_well_ar
     }
     assert len(place.provider.texts) == embedded
     await memory.__aexit__(None, None, None)
+
+
+@pytest.mark.parametrize("harmed", ["zeroblob(9)", "zeroblob(length(vectors))"], ids=["cut", "emptied"])
+@pytest.mark.parametrize("table", ["vector_chunks00", "vector_chunks01"], ids=["vectors", "bits"])
+async def test_what_the_tables_of_the_vectors_lost_is_made_anew_of_what_was_embedded(
+    tmp_path: Path, harmed: str, table: str
+) -> None:
+    place = Place(tmp_path)
+    place.provider.letters = 99
+    place.put("memory/long.md", NOTES["memory/long.md"])
+    async with place.memory("counted") as memory:
+        await memory.update(lambda _: None)
+        expected = await answers(memory)
+    embedded = len(place.provider.texts)
+    db = sqlite3.connect(place.file)
+    db.execute(f"UPDATE vectors_1_{table} SET vectors = {harmed}")
+    db.commit()
+    db.close()
+    async with place.memory("counted") as memory:
+        assert await answers(memory) == expected
+        assert memory._opened
+        assert isinstance(memory._opened._opened, IndexFile)
+        assert memory._opened._opened.renewals == 1
+    assert len(place.provider.texts) == embedded
 
 
 async def test_an_index_that_was_closed_in_order_is_believed_without_looking_it_through(
