@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Collection
 from contextlib import aclosing, suppress
 from types import TracebackType
 from typing import Annotated, ClassVar, Literal, Self
@@ -145,9 +145,13 @@ class Ollama:
         url, headers = f"{self._base}/api/tags", self._headers(self._keys.current())
         with suppress(ProviderError):  # one that does not say what it has is asked for the usual model
             names = list(await listed(self._transport, url, headers, under="models", named="name", meaning=meaning))
-            usual = any(name.removesuffix(":latest") == USUAL_MODEL for name in names)
-            self._found = USUAL_MODEL if usual else next((name for name in names if self._is_chat(name)), None)
-            self._discovered = self._found is not None
+            self._take_one_of(names)
+
+    def _take_one_of(self, names: Collection[str]) -> None:
+        """Take the usual model, or else the first that answers, of those that a named server has."""
+        usual = any(name.removesuffix(":latest") == USUAL_MODEL for name in names)
+        self._found = USUAL_MODEL if usual else next((name for name in names if self._is_chat(name)), None)
+        self._discovered = self._found is not None
 
     def _is_chat(self, name: str) -> bool:
         """Whether a model answers, by its name, and on the server that was named."""
@@ -158,7 +162,10 @@ class Ollama:
         from plugins.chat.ollama_listing import ollama_list  # noqa: PLC0415 - asked seldom
 
         self._check_key()
-        return await ollama_list(self._transport, self._base, self._headers(self._keys.current()))
+        found = await ollama_list(self._transport, self._base, self._headers(self._keys.current()))
+        if self._named_url and not self._settings.default_model:
+            self._take_one_of(found.models)
+        return found
 
     async def stream(self, request: ChatRequest) -> AsyncGenerator[Delta | Reply, None]:
         """Ask, and yield deltas and the reply; see `ChatProvider.stream`."""

@@ -357,6 +357,9 @@ async def test_an_ollama_elsewhere_that_has_another_model_by_now_is_asked_again(
             await asked.ask(question(model="first"))
         await models.look_around()
         assert models.configured() == "ollama:second"
+        server.answers = {"/api/tags": {"models": [{"name": "third"}]}}
+        await asked.provider.models()
+        assert models.configured() == "ollama:third"
 
 
 # --- a model that is not there ------------------------------------------------------------------------------------------
