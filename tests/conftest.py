@@ -15,10 +15,18 @@ import structlog
 from hypothesis import HealthCheck, settings
 
 from plugins import secrets
+from tests.stalls import Stalls
 
 # A machine that is busy with other things is no fault of what is tested.
 settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("house")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Time every callback of the event loop; the longest are printed at the end."""
+    stalls = Stalls()
+    config.pluginmanager.register(stalls, "stalls")
+    stalls.start()
 
 
 @pytest.fixture

@@ -128,12 +128,16 @@ class Outbox:
         try:
             portion = await subscription.take()
         except (SessionsError, OSError) as error:
+            if self._subscriptions.get(key) is not subscription:
+                return True
             # The others go on; this one would meet the same place again.
             self.unfollow(key)
             sentence = f"The subscription to {key} ends: {sentence_of(error)}"
             self.answer(frames.error("storage_failed", sentence, session=key))
             return True
         for outgoing in portion:
+            if self._subscriptions.get(key) is not subscription:  # ended or replaced meanwhile, and the client was told so
+                break
             await self._send_outgoing(outgoing)
             if outgoing.event is not None and frames.is_of_kind(outgoing.data, "setting_changed"):
                 self.tell_settings(subscription.chat)

@@ -14,10 +14,12 @@ import aiohttp
 import pytest
 
 from gateway.door.frames import GREETING_LIMIT, PROTOCOL
+from gateway.door.outbox import Outbox
 from gateway.door.subscribers import Cursor, Outgoing
 from sessions.errors import StorageFailed
 from sessions.receipt_batches import Collected
 from tests.gateway.gateways import TOKEN, Client, gateway
+from tests.waiting import deadline
 
 
 def texts(client: Client, kind: str = "model_replied") -> list[str]:
@@ -279,6 +281,43 @@ async def test_a_subscription_whose_log_cannot_be_read_ends_by_name_and_is_resum
         seqs = [event["seq"] for _, event in client.events()]
         assert seqs == [*range(2, len(seqs) + 2)]
         assert id_ in [event.get("id") for _, event in client.events()]
+
+
+@pytest.mark.parametrize("frame", ["subscribe", "unsubscribe"])
+async def test_once_a_subscription_is_replaced_or_ended_nothing_of_it_comes_any_more(
+    frame: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, changed, go_on = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    send, unfollow = Outbox._send, Outbox.unfollow
+
+    async def slowly(self: Outbox, data: bytes) -> None:
+        if b'"seq":2,' in data and not begun.is_set():
+            begun.set()
+            await go_on.wait()
+        await send(self, data)
+
+    def told(self: Outbox, key: str) -> None:
+        unfollow(self, key)
+        if begun.is_set():
+            changed.set()
+
+    async with gateway(tmp_path) as g:
+        await (await g.connect()).chat("hi")
+        reader = await g.connect()
+        monkeypatch.setattr(Outbox, "_send", slowly)
+        monkeypatch.setattr(Outbox, "unfollow", told)
+        await reader.say("subscribe", session="main", after=0)
+        async with deadline():
+            await begun.wait()
+            await reader.say(frame, session="main", **({"after": 0} if frame == "subscribe" else {}))
+            await changed.wait()
+        go_on.set()
+        if frame == "subscribe":
+            await reader.until_event("turn_ended")
+        await reader.say("ping", id="p")
+        await reader.until_type("pong")
+        seqs = [event["seq"] for _, event in reader.events()]
+        assert seqs == ([1, 2, *range(1, seqs[-1] + 1)] if frame == "subscribe" else [1, 2])
 
 
 async def test_after_unsubscribing_nothing_more_comes(tmp_path: Path) -> None:

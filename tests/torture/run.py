@@ -191,8 +191,12 @@ class Run:
         self.faults.calm()
         code = gateway.process.returncode
         self._count(f"{how}, exit code {code}")
-        expected = () if how != "stop" else (0,) if self._was_ready else (0, -signal.SIGTERM)
-        if code in expected or self.faults.scarce_memory or (self.faults.fatal and code in (1, 2)):
+        expected = {0} if how == "stop" else set()
+        if self.faults.fatal:
+            expected |= {1, 2}
+        if how == "stop" and (self.faults.fatal or not self._was_ready):
+            expected |= {-signal.SIGTERM}  # before it listened to signals, or when it was ending already
+        if code in expected or self.faults.scarce_memory:
             return
         self.history.findings.append(f"ended: gateway {self.lives} ended {how} with exit code {code}")
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import copy
 import random
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.faults.gateway_process import ROOT
 from tests.torture.checker import check
 from tests.torture.history import Attempt, Event, History, Journal, Stream
 from tests.torture.power import lose_unsynced
@@ -212,3 +215,9 @@ def test_a_power_failure_leaves_what_was_synced_and_may_take_the_rest(tmp_path: 
         there.add(gone.exists())
     assert len(sizes) > 10
     assert there == {True, False}
+
+
+def test_a_minute_of_random_faults_breaks_no_promise() -> None:
+    command = [sys.executable, "-m", "tests.torture", "--seed", "15", "--minutes", "1"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=15 * 60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
