@@ -44,6 +44,9 @@ from sessions.wire import InvalidLine
 AGAIN = timedelta(minutes=1)
 """After a log could not be opened it is not read again for so long: every turn asks."""
 
+LONGEST_NAMED = 60
+"""Characters of an unknown id that an answer repeats."""
+
 DOCUMENT = "facts.jsonl"
 """The document that recalled facts stand in; the line is that of the event which wrote them."""
 
@@ -151,7 +154,7 @@ class Facts:
         happened = await self._read(log, fact)
         known = log.book.facts.get(fact) or _as_it_was(fact, happened)
         if known is None or not (owner is None or known.is_of(owner)):
-            raise NoSuchFact(f"There is no fact {named}.")
+            raise _unknown(named)
         there = fact in log.book.facts and not is_outdated(known, self._limits(), self._now())
         return Story(fact=known, there=there, happened=tuple(happened))
 
@@ -373,14 +376,14 @@ class Facts:
         except Ambiguous as error:
             raise NoSuchFact(str(error)) from error
         if found is None:
-            raise NoSuchFact(f"There is no fact {named}.")
+            raise _unknown(named)
         return found
 
     def _there(self, book: Book, named: str, owner: str | None) -> Fact:
         fact = book.facts.get(self._named(book, named))
         hidden = fact is None or is_outdated(fact, self._limits(), self._now())
         if fact is None or hidden or not (owner is None or fact.is_of(owner)):
-            raise NoSuchFact(f"There is no fact {named}.")
+            raise _unknown(named)
         return fact
 
 
@@ -388,6 +391,11 @@ def _said(error: Exception) -> str:
     if isinstance(error, JournalDamaged):
         return f"The facts are left as they are, since their log is damaged: {error}"
     return f"The facts cannot be opened: {error}"
+
+
+def _unknown(named: str) -> NoSuchFact:
+    """Return the refusal of an id that no fact has. What a person typed may be long; the answer is not."""
+    return NoSuchFact(f"There is no fact {named if len(named) <= LONGEST_NAMED else f'{named[:LONGEST_NAMED]} …'}.")
 
 
 def _as_it_was(fact: str, happened: Iterable[Happened]) -> Fact | None:

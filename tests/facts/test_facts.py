@@ -123,6 +123,14 @@ async def test_what_was_forgotten_is_not_recalled_and_its_story_is_still_told(ho
             await facts.forget(kept.id, "ann", owner="ann")
 
 
+async def test_an_id_of_any_length_that_no_fact_has_is_refused_in_a_short_sentence(home: Home) -> None:
+    async with home.facts() as facts:
+        for refused in (facts.story("a:" * 100_000, "ann"), facts.forget("a:" * 100_000, "ann", owner="ann")):
+            with pytest.raises(NoSuchFact) as said:
+                await refused
+            assert len(str(said.value)) < 100
+
+
 async def test_clear_empties_the_daily_log_of_its_person_alone(home: Home) -> None:
     async with home.facts() as facts:
         await facts.extracted(FactsExtracted(session="s", ordinal=1), [PORT], owner="ann", origin=None)
