@@ -49,7 +49,13 @@ class MemoryLog:
         self._durable, self._failed = durable, failed
 
     async def lines(self, first: int, *, limit: int) -> list[bytes]:
-        return self.written[first - 1 :]
+        size, lines = 0, list[bytes]()
+        for line in self.written[first - 1 :]:
+            lines.append(line)
+            size += len(line)
+            if size >= limit:
+                break
+        return lines
 
     async def close(self) -> None:
         self._commit()

@@ -25,7 +25,6 @@ from sessions.attachments import Attachments, Draft
 from sessions.errors import SessionsError, StorageFailed
 from sessions.messages import Attachment
 from sessions.orphans import remove_orphans
-from sessions.wire import carriable
 
 PIECE_BYTES = 256 * 1024
 """How much of an upload is read and written at a time."""
@@ -202,7 +201,7 @@ async def _next_piece(request: web.Request, began: float, size: int) -> bytes:
 
 def harmless_name(name: str) -> str:
     """A file's name as its sender gives it, without folders and without characters that are not seen; cut to 200."""
-    plain = printable(carriable(name)).replace("\n", "").replace("\t", "").replace("\\", "/").strip("/ ")
+    plain = printable(name).replace("\n", "").replace("\t", "").replace("\\", "/").strip("/ ")
     named = PurePath(plain).name[-NAME_CHARACTERS:]
     return "" if named == ".." else named
 

@@ -113,6 +113,12 @@ async def test_whoever_signs_out_a_hundred_times_is_signed_out_everywhere_and_no
     assert path.stat().st_size < 200
 
 
+async def test_a_sign_out_is_durable_with_the_name_of_its_file(tmp_path: Path, steps: list[str]) -> None:
+    hour = Hour()
+    await SignedOut(tmp_path / "signed_out.json", hour).add("owner", "line", int(hour()) + 1)
+    assert steps == ["sync content", "sync folder", "replace", "sync folder"]
+
+
 async def test_a_sign_out_is_forgotten_once_the_last_cookie_of_its_line_has_run_out(tmp_path: Path) -> None:
     hour, path = Hour(), tmp_path / "signed_out.json"
     passes = Passes(hour, SignedOut(path, hour))

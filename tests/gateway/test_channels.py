@@ -10,15 +10,20 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 import pytest
 from structlog.testing import capture_logs
 
 from gateway.channels import delivering, running
+from gateway.channels.delivering import Delivering
 from gateway.channels.desk import STRANGERS, TEXT_BYTES, ChannelDesk
 from gateway.conversations.switchboard import Switchboard
-from plugins.channel import Arrival, NotTaken
+from plugins.channel import Arrival, Channel, Delivery, NotTaken
+from sessions.events import ReplyDelivered
 from tests.gateway.gateways import TOKEN, Gateway, gateway, syncs_wait
+from tests.gateway.stage import Model, Stage, says
 from tests.shelf import Shelf
+from tests.stories import received
 from tests.waiting import deadline, until
 
 LINES = '''
@@ -222,6 +227,28 @@ async def test_a_message_of_a_channel_is_taken_once_it_is_durable(
             assert elsewhere.heard.empty()
             go_on.set()
             assert await elsewhere.hear() == {"ok": "2", "new": True}
+
+
+async def test_an_answer_is_delivered_once_it_is_durable() -> None:
+    stage, delivered = Stage(Model(says("hello"))), list[tuple[str, bool]]()
+    stage.log.steps = 50
+
+    class Room:
+        name = "lines"
+
+        async def deliver(self, delivery: Delivery) -> str:
+            of = int(delivery.id.rpartition("/")[2])
+            delivered.append((delivery.text, of <= stage.recorder.durable))
+            return "seen"
+
+    delivering = Delivering(lambda _: cast(Channel, Room()), stage.clock.now)
+    delivering.opened(stage.recorder)
+    async with stage.playing():
+        message = msgspec.structs.replace(received("hi"), channel="lines", reply_to="kitchen")
+        stage.conversation.receive(message)
+        await stage.until(lambda: bool(stage.told(ReplyDelivered)))
+    await delivering.close()
+    assert delivered == [("hello", True)]
 
 
 async def test_a_message_of_a_channel_is_bounded() -> None:

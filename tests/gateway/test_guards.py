@@ -31,6 +31,7 @@ from plugins.contracts import CallDraft, ChatRequest, Delta, Reply
 from plugins.facts.book import Book
 from plugins.facts.events import FactsOpened
 from plugins.facts.writing import FactLog
+from sessions.append_file import AppendFile
 from sessions.catalog import Catalog
 from sessions.committer import Committer
 from sessions.context import Context
@@ -388,6 +389,46 @@ def switchboards(monkeypatch: pytest.MonkeyPatch) -> list[Switchboard]:
     return made
 
 
+async def test_a_message_that_never_reached_the_disk_is_taken_when_it_is_sent_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, switchboards: list[Switchboard]
+) -> None:
+    def fail(*_: object) -> None:
+        raise StorageFailed("the disk is full")
+
+    async with gateway(tmp_path) as g:
+        client = await g.connect()
+        await client.chat("hello")
+        (chat,) = switchboards[0]._chats.values()
+        before = chat.current
+        with monkeypatch.context() as broken:
+            broken.setattr(AppendFile, "write", fail)
+            await client.send("again", id_="again")
+            assert (await client.until_answered("again"))["code"] == "storage_failed"
+        await asyncio.wait_for(until(lambda: chat.current not in (None, before)), 20)
+        await client.send("again", id_="again")
+        accepted = await asyncio.wait_for(client.until_answered("again"), 20)
+        assert (accepted["type"], accepted.get("duplicate")) == ("accepted", False)
+
+
+async def test_a_message_that_is_not_in_the_journal_of_a_closed_session_is_not_acknowledged(
+    tmp_path: Path, switchboards: list[Switchboard]
+) -> None:
+    async with gateway(tmp_path) as g:
+        client = await g.connect()
+        await client.chat("hello")
+        await client.socket.close()
+        (chat,) = switchboards[0]._chats.values()
+        assert chat.current is not None
+        session = chat.current.session
+        async with deadline():
+            while not await let_go(switchboards[0]):
+                await asyncio.sleep(0.01)
+        head = chat.head(session) or 0
+        await chat.until_durable(chats.Received(session=session, seq=head, duplicate=True))
+        with pytest.raises(StorageFailed, match="send it again"):
+            await chat.until_durable(chats.Received(session=session, seq=head + 1, duplicate=False))
+
+
 async def test_a_conversation_is_opened_again_once_it_is_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, switchboards: list[Switchboard]
 ) -> None:
@@ -405,12 +446,14 @@ async def test_a_conversation_is_opened_again_once_it_is_closed(
         await until(lambda: not any(chat.watched for chat in switchboards[0]._chats.values()))
         monkeypatch.setattr(Journal, "close", wait)
         letting_go = asyncio.create_task(let_go(switchboards[0]))
-        await closing.wait()
+        async with deadline():
+            await closing.wait()
+        locked = switchboards[0]._lock(("owner", "main")).locked()
         client = await g.connect()
         await client.send("and again", id_="again")
         await (await g.connect()).round_trips()
         go_on.set()
-        assert await letting_go
+        assert (locked, await letting_go) == (True, True)
         assert (await client.until_answered("again"))["type"] == "accepted"
 
 

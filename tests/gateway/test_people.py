@@ -367,7 +367,7 @@ async def test_only_so_many_connections_may_be_open_without_saying_who_they_are(
 async def test_who_says_nothing_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(greeting, "HELLO_SECONDS", 0.2)
     async with gateway(tmp_path) as g:
-        assert await (await g.connect(None)).closed() == 4401
+        assert await asyncio.wait_for((await g.connect(None)).closed(), 20) == 4401
 
 
 async def raw(g: Gateway, data: bytes) -> bytes:

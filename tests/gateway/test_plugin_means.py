@@ -16,10 +16,12 @@ from gateway.provided.own_log import PluginLog
 from plugins.conformance.clock import SetClock
 from plugins.services import LogEntry, LogUnusable
 from sessions.committer import Committer
+from sessions.errors import StorageFailed
 from sessions.journal import Journals
 from sessions.verifying import verify_journal
-from tests.gateway.gateways import gateway
+from tests.gateway.gateways import gateway, syncs_wait
 from tests.shelf import Shelf
+from tests.waiting import until
 
 SCRIBE = """
 from exuvia import ProviderError, ToolDefinition, ToolFailed, ToolOutput, hookimpl
@@ -124,6 +126,21 @@ async def test_what_cannot_be_kept_is_refused_and_changes_nothing(entry: object,
         with pytest.raises(LogUnusable):
             await log.append(entry)
         assert await log.append("well") == 1
+
+
+async def test_whoever_waits_for_an_entry_is_told_that_the_storage_failed(tmp_path: Path) -> None:
+    async with Committer() as committer:
+        log = PluginLog(Journals(tmp_path / "plugin", tmp_path / "quarantine", committer), SetClock().now)
+        await log.append("one")
+        with syncs_wait():
+            waiting = asyncio.create_task(log.append("two"))
+            await until(lambda: log._waiting)
+            committer.fail(StorageFailed("the disk is gone", fatal=True))
+            for _ in range(3):
+                await asyncio.sleep(0)
+            assert waiting.done()
+        with pytest.raises(LogUnusable, match="the disk is gone"):
+            await waiting
 
 
 async def test_a_log_without_end_is_full_one_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

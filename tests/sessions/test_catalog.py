@@ -201,6 +201,16 @@ async def test_a_journal_that_grew_is_read_again_and_not_vouched_for(file: Path,
         assert not catalog.vouches(session_id(2))
 
 
+async def test_a_journal_that_was_written_again_with_as_many_bytes_is_not_vouched_for(file: Path, folder: Path) -> None:
+    await filled(file, folder)
+    path = folder / f"{session_id(2)}.jsonl"
+    async with Catalog(file, folder) as catalog:
+        assert catalog.vouches(path.stem)
+        stat_ = path.stat()
+        os.utime(path, ns=(stat_.st_atime_ns, stat_.st_mtime_ns + 1_000_000))
+        assert not catalog.vouches(path.stem)
+
+
 async def test_a_journal_that_was_only_read_is_not_vouched_for_by_the_next_start(file: Path, folder: Path) -> None:
     write_journal(folder, 1, *messages(1, 2))
     for _ in range(2):

@@ -15,6 +15,7 @@ import pytest
 
 from sessions import lines as journal_lines
 from sessions import recorder as recorders
+from sessions.acknowledged import acknowledged
 from sessions.append_file import AppendFile
 from sessions.catalog import Catalog
 from sessions.committer import THREADS, Committer
@@ -214,6 +215,7 @@ async def test_a_session_that_ends_before_its_checkpoint_is_refused(tmp_path: Pa
     async with connect(tmp_path / "catalog.sqlite", patience=1) as file:
         await file.execute("DELETE FROM sessions")
         await file.commit()
+    assert acknowledged(tmp_path / "catalog.sqlite") == {transcript.session: 6}
     await _refused_when_shortened(tmp_path, path)
 
 
@@ -307,6 +309,10 @@ async def test_whoever_waits_for_a_line_is_told_that_the_storage_failed(tmp_path
         await asyncio.sleep(0)
         assert waiting.done()
         assert waiting.exception() is failure
+        late = asyncio.create_task(recorder.until_durable(1))
+        await asyncio.sleep(0)
+        assert late.done()
+        assert late.exception() is failure
 
 
 def test_a_page_of_lines_is_verified(tmp_path: Path) -> None:
