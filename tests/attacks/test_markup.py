@@ -392,3 +392,111 @@ async def test_no_name_reads_as_another_in_the_console(tmp_path: Path, browser: 
         await page.get_by_role("button", name="Compaction 1").click()
         await expect(page.get_by_text("Its summary was written by agpj.b with agpj.b;")).to_be_visible()
         assert (visit.errors, visit.elsewhere) == ([], [])
+
+
+# --- time in the console ----------------------------------------------------------------------------------------------
+
+MODULE = """async (name) => {
+    const place = document.querySelector("script[src*='/console/']").src.replace(/[^/]*$/, "");
+    window.given = await import(`${place}${name}.js`);
+}"""
+
+SLOW = [
+    ("markdown", "[a]("),
+    ("java", "$"),
+    ("ini", "a_b"),
+    ("ini", "-"),
+    ("csharp", "import a "),
+    ("csharp", "a\n"),
+    ("csharp", "a "),
+    ("javascript", "(a"),
+    ("typescript", "a_b"),
+    ("bash", "1_"),
+    ("c", "__"),
+    ("graphql", "_"),
+    ("r", "."),
+    ("scss", "a"),
+    ("cpp", "b"),
+    ("javascript", "/* a\n\n"),
+    ("python", "1."),
+    ("perl", "<<A\n"),
+    ("csharp", "a\n\n"),
+    ("java", "\u00e9\n\n"),
+]
+"""Languages and what makes highlight.js slow in them, by the square of its length."""
+
+
+@IN_BROWSER
+async def test_no_code_holds_up_the_page_that_colours_it(tmp_path: Path, browser: Browser) -> None:
+    """The page stood still for minutes: highlight.js is not linear."""
+    async with gateway(tmp_path) as running, visiting(browser, running) as visit:
+        await visit.sign_in()
+        await visit.page.evaluate(MODULE, "code")
+        took = {}
+        for language, pump in SLOW:
+            took[language, pump] = await visit.page.evaluate(
+                """([language, text]) => {
+                    const place = document.createElement("code");
+                    place.dataset.language = language;
+                    place.textContent = text;
+                    const before = performance.now();
+                    window.given.colourIn(place);
+                    return place.textContent === text ? performance.now() - before : Infinity;
+                }""",
+                [language, (pump * 40_000)[:40_000]],
+            )
+        assert {case: seconds for case, seconds in took.items() if seconds > 5_000} == {}
+
+
+@IN_BROWSER
+async def test_honest_code_is_coloured_to_its_end(tmp_path: Path, browser: Browser) -> None:
+    part = 'def add(one: int, other: int) -> int:\n    """Add.\n\n    Both.\n    """\n    return one + other\n\n\n'
+    async with gateway(tmp_path) as running, visiting(browser, running) as visit:
+        await visit.sign_in()
+        await visit.page.evaluate(MODULE, "code")
+        coloured = await visit.page.evaluate(
+            """(text) => {
+                const place = document.createElement("code");
+                place.dataset.language = "python";
+                place.textContent = text;
+                window.given.colourIn(place);
+                const counted = (scope) => place.querySelectorAll(scope).length;
+                return [place.textContent === text, counted(".c-keyword"), counted(".c-string")];
+            }""",
+            part * 100,
+        )
+    assert coloured == [True, 200, 100]
+
+
+@IN_BROWSER
+async def test_an_answer_without_a_sentence_is_announced_in_time_that_grows_with_its_length(
+    tmp_path: Path, browser: Browser
+) -> None:
+    """Each piece is looked at once: the text was searched from its beginning again for each."""
+    async with gateway(tmp_path) as running, visiting(browser, running) as visit:
+        await visit.sign_in()
+        await visit.page.evaluate(MODULE, "announcer")
+        said = await visit.page.evaluate(
+            """() => {
+                const said = [];
+                const announcer = new window.given.Announcer((sentence) => said.push(sentence));
+                const entry = { id: "1", live: true, text: "" };
+                const before = performance.now();
+                for (let piece = 0; piece < 200_000; piece++) {
+                    entry.text += "word ";
+                    announcer.heard(entry, "word ");
+                }
+                const took = performance.now() - before;
+                for (const piece of ["the end", ".", " And", " more.", "\\n3", ".", "5 is", " it"]) {
+                    entry.text += piece;
+                    announcer.heard(entry, piece);
+                }
+                entry.live = false;
+                announcer.heard(entry);
+                return [took, ...said];
+            }"""
+        )
+    assert said[0] < 10_000
+    assert said[1].startswith("word word")
+    assert len(said[1]) <= 400
+    assert said[2:] == ["And more.", "3.5 is it"]

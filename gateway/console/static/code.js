@@ -3,15 +3,32 @@ import { h } from "./elements.js";
 import hljs from "./vendor/highlight.js";
 
 const LONGEST = 40_000; // characters that are looked through
+const PIECE = 3000; // characters that are looked through at once: what highlight.js takes grows with their square
+const MILLISECONDS = 300;
 
-/** Colour what stands in a `<code data-language=…>`, if the language is known. */
+/** Colour what stands in a `<code data-language=…>`, if the language is known. What takes too long stays as it is. */
 export function colourIn(place) {
   const language = place.dataset.language.toLowerCase();
   const text = place.textContent;
   place.classList.add("coloured");
   if (!hljs.getLanguage(language) || text.length > LONGEST) return;
-  const found = hljs.highlight(text, { language, ignoreIllegals: true });
-  place.replaceChildren(...found._emitter.rootNode.children.map(built));
+  const until = performance.now() + MILLISECONDS;
+  const nodes = [];
+  let at = 0;
+  for (let end; at < text.length && performance.now() < until && (end = endOfPiece(text, at)) > at; at = end) {
+    const found = hljs.highlight(text.slice(at, end), { language, ignoreIllegals: true });
+    nodes.push(...found._emitter.rootNode.children.map(built));
+  }
+  place.replaceChildren(...nodes, document.createTextNode(text.slice(at)));
+}
+
+/** Where the piece that begins at `at` ends: with the text, or before the last line at the margin behind a blank one; `at` if
+ * there is none near enough. */
+function endOfPiece(text, at) {
+  if (text.length - at <= PIECE) return text.length;
+  let end = text.lastIndexOf("\n\n", at + PIECE - 2);
+  while (end > at && /\s/.test(text[end + 2])) end = text.lastIndexOf("\n\n", end - 1);
+  return end >= at ? end + 2 : at;
 }
 
 function built(node) {
