@@ -443,7 +443,7 @@ async def test_a_conversation_is_opened_again_once_it_is_closed(
         client = await g.connect()
         await client.chat("hello")
         await client.socket.close()
-        await until(lambda: not any(chat.watched for chat in switchboards[0]._chats.values()))
+        await until(lambda: all(chat.idle and not chat.watched for chat in switchboards[0]._chats.values()))
         monkeypatch.setattr(Journal, "close", wait)
         letting_go = asyncio.create_task(let_go(switchboards[0]))
         async with deadline():

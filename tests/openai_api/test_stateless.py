@@ -6,6 +6,7 @@ import asyncio
 import json
 from base64 import b64encode
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -222,12 +223,10 @@ async def test_a_stream_that_nobody_reads_is_ended(tmp_path: Path, monkeypatch: 
         monkeypatch.setattr(web.StreamResponse, "write", wait)
         body = {"model": "exuvia", "messages": SAID, "stream": True}
         headers = {"Authorization": f"Bearer {TOKEN}"}
-        with pytest.raises(aiohttp.ClientError):
-            async with (
-                asyncio.timeout(20),
-                g.http.post(f"{g.url}/v1/chat/completions", json=body, headers=headers) as response,
-            ):
-                await response.read()
+        async with asyncio.timeout(20):
+            with suppress(aiohttp.ClientError):  # it breaks off
+                async with g.http.post(f"{g.url}/v1/chat/completions", json=body, headers=headers) as response:
+                    await response.read()
 
 
 async def test_what_was_used_is_counted_under_its_purpose(tmp_path: Path) -> None:
