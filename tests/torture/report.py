@@ -23,7 +23,7 @@ def report(run: Run, findings: list[str]) -> str:
         f"operations: {_counted(run.history.operations)}",
         f"messages: {_counted(outcomes)}; events seen: {seen}; unrepeatable calls: {len(run.history.stamps)}; "
         f"forks: {len(run.history.forks)}; uploads: {len(run.history.uploads)}",
-        f"wrong: {_counted(kinds) or 'nothing'}",
+        f"lost: {kinds.pop('lost', 0)}; doubled: {kinds.pop('doubled', 0)}; wrong otherwise: {_counted(kinds) or 'nothing'}",
         *(f"  {finding}" for finding in findings[:SHOWN]),
     ]
     if len(findings) > SHOWN:
