@@ -253,7 +253,11 @@ async def test_what_once_froze_the_gateway_does_not_freeze_the_next_start(tmp_pa
             slowest = max(slowest, loop.time() - begun)
             async with deadline(), http.get(f"http://127.0.0.1:{running.port}/api/notes", headers=HEADERS) as answer:
                 index = (await answer.json())["index"]
-            if index[0].isdigit() and int(index.split()[0].replace(",", "")) == len(texts) + 1 and " 0 sessions" not in index:
+            if (
+                index[0].isdigit()
+                and int(index.split()[0].replace(",", "")) == len(texts) + 1
+                and " 0 sessions" not in index
+            ):
                 break
             assert loop.time() < until, index
             await asyncio.sleep(0.05)

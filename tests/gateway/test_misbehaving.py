@@ -12,7 +12,7 @@ import pytest
 from gateway.conversations import tool_calls, typed_commands
 from sessions.events import CommandAnswered, PluginFailed, ToolReturned, TurnEnded
 from tests.gateway.stage import Instrument, Model, Stage, hangs_after, says
-from tests.waiting import until
+from tests.waiting import VirtualTime, until
 
 
 class Misbehaving:
@@ -112,9 +112,10 @@ async def test_commands_that_answer_soon_are_answered_in_their_order() -> None:
 async def test_a_command_that_hangs_is_stopped_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(typed_commands, "NOW_SECONDS", 0.01)
     stage = Stage(Model(says("x")), commands={"hang": Misbehaving("hang", hanging)})  # type: ignore[dict-item]
-    async with stage.playing():
-        seq = stage.hear("/hang", "1")
-        await stage.until_settled()
+    with VirtualTime():
+        async with stage.playing():
+            seq = stage.hear("/hang", "1")
+            await stage.until_settled()
     sentence = "/hang failed: it did not answer within 0 seconds and was stopped"
     assert stage.told(CommandAnswered) == [CommandAnswered(answers=seq, answer=sentence, failed=True)]
     assert [event.plugin for event in stage.told(PluginFailed)] == ["hang"]
@@ -254,9 +255,10 @@ async def test_a_tool_that_does_not_let_itself_be_stopped_keeps_nobody_waiting(m
 async def test_a_tool_that_does_not_return_is_stopped_and_the_model_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tool_calls, "TOOL_SECONDS", 0.01)
     stage = Stage(Model(says("", "tool"), says("well")), Instrument("tool", hanging))
-    async with stage.playing():
-        stage.hear("go")
-        await stage.until_settled()
+    with VirtualTime():
+        async with stage.playing():
+            stage.hear("go")
+            await stage.until_settled()
     assert [(event.outcome, event.output) for event in stage.told(ToolReturned)] == [
         ("failed", "The tool did not return within 0 seconds and was stopped.")
     ]
