@@ -51,5 +51,9 @@ class DamagedSession(GatewayError):
 
 def sentence_of(error: BaseException) -> str:
     """An error as one line for a person: its text without secrets and control characters, or its type's name."""
-    text = " ".join("".join(c if c.isprintable() else " " for c in scrubbed(str(error))).split())
+    try:
+        told = scrubbed(str(error))
+    except Exception:  # an error of a plugin that cannot even be shown
+        told = ""
+    text = " ".join("".join(c if c.isprintable() else " " for c in told).split())
     return text[:SENTENCE_LIMIT] or type(error).__name__

@@ -39,6 +39,10 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     kind: Any
 
 
+MOST = 1000
+"""Things that a plugin may offer through one hook."""
+
+
 class Offers:
     """Everything that is provided. `refuse` is told what of whom cannot be used: plugin, hook, and the end of a sentence."""
 
@@ -77,15 +81,12 @@ class Offers:
 
     def _asked(self, plugin: str, hook: str, function: Callable[[], object], *, ours: bool) -> Iterable[object]:
         try:
-            answer = function() if ours else within(SECONDS, function, thread=f"plugin:{plugin}")
-            if inspect.iscoroutine(answer):
-                answer.close()
-            if not isinstance(answer, list | tuple):
-                raise Unfit(f"it returned {type(answer).__name__} where a list was promised")
+            if ours:
+                return _listed(function())
+            return within(SECONDS, lambda: _listed(function()), thread=f"plugin:{plugin}")
         except StrangerFailed as failed:
             self._refuse(plugin, hook, str(failed))
             return ()
-        return answer
 
     def _take(self, plugin: str, hook: str, offered: object) -> None:
         taken = self._taken[hook]
@@ -99,3 +100,15 @@ class Offers:
         else:
             taken[name] = Offer(plugin=plugin, kind=offered)
             self._kinds[hook][name] = offered
+
+
+def _listed(answer: object) -> list[object]:
+    """Return what a plugin offers, as a list of our own: another's may do anything when it is looked at. Raises Unfit."""
+    if inspect.iscoroutine(answer):
+        answer.close()
+    if not isinstance(answer, list | tuple):
+        raise Unfit(f"it returned {type(answer).__name__} where a list was promised")
+    offered = list(answer)
+    if len(offered) > MOST:
+        raise Unfit(f"it returned {len(offered):,} things; {MOST:,} are the most")
+    return offered

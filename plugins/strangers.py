@@ -14,7 +14,7 @@ SENTENCE = 300
 """Characters of a stranger's error that are worth showing."""
 
 
-ANYTHING = (Exception, SystemExit, KeyboardInterrupt, GeneratorExit)
+ANYTHING = (Exception, BaseExceptionGroup, SystemExit, KeyboardInterrupt, GeneratorExit)
 """What a stranger's coroutine may raise. Not that it is cancelled: that is ours. No person's Ctrl-C comes as an exception
 while a gateway runs; it is a signal to the event loop."""
 

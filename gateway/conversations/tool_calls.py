@@ -11,10 +11,10 @@ import structlog
 
 from gateway.errors import sentence_of
 from plugins import strays
-from plugins.contracts import Tool, ToolContext
+from plugins.contracts import Tool, ToolContext, ToolOutput
 from plugins.errors import ToolFailed
 from plugins.secrets import scrubbed
-from plugins.strangers import ANYTHING, is_ours
+from plugins.strangers import is_ours
 from sessions.attachments import Attachments, head_and_tail
 from sessions.errors import SessionsError
 from sessions.events import Outcome, PluginFailed, ToolCalled, ToolReturned
@@ -159,12 +159,17 @@ class ToolCalls:
 async def _run_tool(tool: Tool, arguments: dict[str, object], context: ToolContext) -> str | BaseException:
     """What a tool returned or raised: as a task's own exception, SystemExit would end the process."""
     try:
-        text = (await tool.run(arguments, context)).text
+        output = await tool.run(arguments, context)
+        if not isinstance(output, ToolOutput) or not isinstance(output.text, str):
+            raise TypeError("it returned something else than a ToolOutput with a text")
+        text = output.text
         if len(text) > MOST:
             text = f"{text[:MOST]}\n[cut: the tool returned {len(text):,} characters]"
         text = carriable(text)
         return scrubbed(text) if len(text) <= LARGE else await asyncio.to_thread(scrubbed, text)
-    except ANYTHING as error:
+    except asyncio.CancelledError:
+        raise
+    except BaseException as error:  # also of a plugin's own kind
         return error
 
 

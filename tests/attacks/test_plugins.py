@@ -1,0 +1,241 @@
+"""Attacks by plugins of others: each place where their code is called, with each way in which it can misbehave.
+
+What is said of broken plugins in one gateway stands in `tests/gateway/test_broken_plugins.py`. Here every behaviour meets
+every place. Each time the gateway goes on, somebody else's turn is answered, and nothing that was acknowledged is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.models import open_providers
+from gateway.provided import lifecycle
+from plugins import loading, strays
+from plugins.hooks import Hooks
+from tests.gateway.gateways import Client, Gateway, gateway
+from tests.shelf import Shelf
+from tests.waiting import deadline
+
+RAISED = {
+    "an error": "raise RuntimeError('broken')",
+    "an error without words": "raise Exception",
+    "an error that cannot be shown": "raise type('E', (Exception,), {'__str__': lambda self: 1 / 0})()",
+    "an error of a megabyte": "raise ValueError('broken' * 200_000)",
+    "an end": "raise SystemExit(3)",
+    "an interrupt": "raise KeyboardInterrupt('broken')",
+    "a cancellation": "import asyncio; raise asyncio.CancelledError('broken')",
+    "the end of a generator": "raise GeneratorExit('broken')",
+    "the end of an iteration": "raise StopIteration(1)",
+    "the end of an asynchronous iteration": "raise StopAsyncIteration",
+    "a class of its own": "raise type('Own', (BaseException,), {})('broken')",
+    "a group": "raise BaseExceptionGroup('broken', [SystemExit(1), ValueError('x')])",
+    "no memory": "raise MemoryError",
+    "too deep": "f = lambda: f(); f()",
+    "a time-out": "raise TimeoutError('broken')",
+    "a pipe": "raise BrokenPipeError(32, 'broken')",
+    "a full disk": "raise OSError(28, 'No space left on device')",
+    "half of a pair": "raise ValueError('\\ud800 \\x1b[31m\\u202e')",
+}
+
+RETURNED = {
+    "nothing": "return None",
+    "a number": "return 42",
+    "a text": "return 'text'",
+    "bytes": "return b'x'",
+    "objects": "return [object(), None, 42, int]",
+    "a list in a list": "a = []; a.append(a); return a",
+    "a dictionary": "return {'a': 1}",
+    "a million": "return [None] * 1_000_000",
+    "what raises when it is seen": "z = lambda *_: 1 / 0; return type('T', (), {'__getattribute__': z, '__iter__': z})()",
+    "what raises when it is counted": "z = lambda *_: 1 / 0; return type('L', (list,), {'__len__': z, '__iter__': z})([1])",
+    "not a number": "return float('nan')",
+    "a huge number": "return 10 ** 400",
+    "a mock": "from unittest.mock import MagicMock; return MagicMock()",
+}
+
+DECIDING = {
+    "register_tools": "",
+    "register_commands": "",
+    "register_chat_providers": "",
+    "register_embedding_providers": "",
+    "register_memory_backends": "",
+    "register_summarizers": "",
+    "register_flushes": "",
+    "register_channels": "",
+    "propose_prunes": "context, budget, now",
+    "plan_compaction": "context, budget, trigger",
+}
+HEARING = {
+    "gateway_started": "house",
+    "turn_ended": "turn",
+    "before_compaction": "compaction",
+    "after_compaction": "compaction",
+    "gateway_stopping": "",
+}
+
+
+def in_each_hook(body: str) -> str:
+    """A plugin that does this in each hook there is."""
+    lines = [f"@hookimpl\ndef {hook}({given}):\n    {body}\n" for hook, given in DECIDING.items()]
+    lines += [f"@hookimpl\nasync def {hook}({given}):\n    {body}\n" for hook, given in HEARING.items()]
+    return "\n".join(["from exuvia import hookimpl", *lines])
+
+
+@asynccontextmanager
+async def with_plugin(
+    root: Path, monkeypatch: pytest.MonkeyPatch, source: str, *, script: list[dict[str, Any]] | None = None, **settings: Any
+) -> AsyncIterator[Gateway]:
+    """A gateway with a plugin `evil` of this source."""
+    monkeypatch.setattr(Hooks.__init__, "__defaults__", (0.5, 0.5))
+    monkeypatch.setattr(strays, "GRACE", 0.1)
+    monkeypatch.setattr(lifecycle, "STOPPING_SECONDS", 0.5)
+    monkeypatch.setattr(open_providers, "CLOSE_SECONDS", 0.2)
+    monkeypatch.setattr(open_providers, "LAST_SECONDS", 0.2)
+    Shelf(root / "shelf", monkeypatch).install("exuvia_evil", "evil", source)
+    wanted = {"plugins.allow": ["evil"], "memory.embedding.provider": "none", **settings}
+    async with gateway(root / "home", settings=wanted, script=script) as g:
+        yield g
+
+
+async def serves(g: Gateway, client: Client) -> None:
+    """Somebody else's turn is answered, and so is a command."""
+    other = await g.connect()
+    async with deadline():
+        await other.send("still here", session="other")
+        assert (await other.until_event("turn_ended"))["outcome"] == "replied"
+        assert await client.command("/status")
+    async with g.http.get(f"{g.url}/healthz") as response:
+        assert response.status == 200
+
+
+def kept(g: Gateway) -> list[str]:
+    """The texts of all messages in the journals."""
+    return [event["text"] for lines in g.journals().values() for event in lines if event["kind"] == "message_received"]
+
+
+def named(g: Gateway, status: str) -> bool:
+    """Return True if `/status` or a journal names the plugin."""
+    return "'evil'" in status or any(
+        event["kind"] == "plugin_failed" and event["plugin"] == "evil" for lines in g.journals().values() for event in lines
+    )
+
+
+# --- hooks ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [*RAISED, *RETURNED])
+async def test_a_plugin_that_misbehaves_in_every_hook_ends_nothing_and_is_named(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = RAISED.get(name) or RETURNED[name]
+    async with with_plugin(tmp_path, monkeypatch, in_each_hook(body)) as g:
+        client = await g.connect()
+        async with deadline():
+            assert [await client.chat(text) for text in ("one", "two")] == ["one", "two"]
+            await client.command("/compact")
+            assert await client.chat("three") == "three"
+        await serves(g, client)
+        assert named(g, await client.command("/status"))
+        assert sorted(text for text in kept(g) if not text.startswith("/")) == ["one", "still here", "three", "two"]
+
+
+IMPORTS = {
+    **dict(RAISED.items()),
+    "does not parse": "def (",
+    "imports what is not there": "import no_such_module_anywhere",
+    "hangs": "import time; time.sleep(3600)",
+    "replaces a builtin": "import builtins; raise ImportError('builtins')",
+    "is no plugin": "plugin = 42",
+    "bytes that are no text": "# \\xff\\nraise ValueError",
+    "has a metaclass that raises": "class M(type):\n    def __call__(c): 1 / 0\nclass P(metaclass=M): pass\nP()",
+    "begins a loop": "import asyncio; asyncio.run(asyncio.sleep(0)); raise RuntimeError('done')",
+    "handles a signal": "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)",
+}
+
+
+@pytest.mark.parametrize("name", IMPORTS)
+async def test_a_plugin_that_cannot_be_imported_is_left_out_by_name(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loading, "IMPORT_SECONDS", 1.0)
+    async with with_plugin(tmp_path, monkeypatch, IMPORTS[name]) as g:
+        client = await g.connect()
+        async with deadline():
+            assert await client.chat("one") == "one"
+        if name != "is no plugin":  # a module without hooks is one that provides nothing
+            assert "'evil' is not used" in await client.command("/status")
+        await serves(g, client)
+
+
+# --- tools ------------------------------------------------------------------------------------------------------------
+
+TOOL = """
+from exuvia import ToolDefinition, ToolOutput, hookimpl
+
+class Evil:
+    definition = ToolDefinition(name="evil", description="Evil.", parameters={{"type": "object"}})
+    repeatable = True
+    def __init__(self, house): self.house = house
+    async def run(self, arguments, call):
+        {body}
+
+@hookimpl
+def register_tools(): return [Evil]
+"""
+
+OF_TOOLS = {
+    **RAISED,
+    **RETURNED,
+    "another text": "return ToolOutput(text=42)",
+    "a text of bytes": "return ToolOutput(text=b'x')",
+    "40 MB": "return ToolOutput(text='x' * 40_000_000)",
+    "half of a pair in a text": "return ToolOutput(text='\\ud800\\x00')",
+    "arguments that are changed": "arguments.clear(); arguments.update(a=object()); return ToolOutput(text='fine')",
+    "itself taken away": "Evil.run = None; Evil.definition = None; del self.house; return ToolOutput(text='fine')",
+    "tasks left": "import asyncio; "
+    "self.t = [asyncio.ensure_future(asyncio.sleep(3600)) for _ in range(100)]; return ToolOutput(text='fine')",
+    "its task cancelled": "import asyncio; "
+    "asyncio.current_task().cancel(); await asyncio.sleep(0); return ToolOutput(text='fine')",
+    "all tasks cancelled but ours": "import asyncio; t = asyncio.ensure_future(asyncio.sleep(9)); t.cancel(); await t",
+    "a generator": "return (i for i in range(10))",
+    "a coroutine": "import asyncio; c = asyncio.sleep(0); c.close(); return c",
+    "a group of tasks": "import asyncio\n"
+    "        async with asyncio.TaskGroup() as g:\n            g.create_task(asyncio.sleep(0)); "
+    "raise SystemExit(4)",
+}
+
+
+@pytest.mark.parametrize("name", OF_TOOLS)
+async def test_a_tool_that_misbehaves_fails_its_call_alone(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call = {"tool": "evil", "arguments": {"a": 1}}
+    script: list[dict[str, Any]] = [
+        {"calls": [call, {"tool": "read", "arguments": {"path": "."}}]},
+        {"text": "after"},
+        {"text": "still here"},
+    ]
+    source = TOOL.format(body=OF_TOOLS[name])
+    async with with_plugin(tmp_path, monkeypatch, source, script=script) as g:
+        client = await g.connect()
+        async with deadline():
+            await client.send("go")
+            ended = await client.until_event("turn_ended")
+        (lines,) = g.journals().values()
+        returned = [event for event in lines if event["kind"] == "tool_returned"]
+        if "cancel" in name:  # how the call ended is not known
+            assert ended["outcome"] in ("failed", "replied")
+            assert await client.command("/status")
+            return
+        assert ended["outcome"] == "replied"
+        assert len(returned) == 2
+        assert returned[1]["outcome"] == "returned", "the other tool is not harmed"
+        if name in RAISED or (name in RETURNED):
+            assert returned[0]["outcome"] in ("failed", "refused")
+        assert len(returned[0]["output"]) <= 20_000_000
+        await serves(g, client)
