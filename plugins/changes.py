@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
+import mmap
 import threading
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
+
+SPARE = 4 * 1024 * 1024
+"""Bytes that the watcher's thread takes at most: a stack of 2 MB, and what its runtime adds."""
 
 
 async def changes(*folders: Path, **options: Any) -> AsyncGenerator[set[tuple[Any, str]], None]:
@@ -23,7 +27,7 @@ async def changes(*folders: Path, **options: Any) -> AsyncGenerator[set[tuple[An
 
     Raises:
         RuntimeError: The system gives no further thread.
-        OSError: It sets no further watch, or gives no descriptor for it.
+        OSError: It sets no further watch, or gives no descriptor or memory for it.
     """
     await asyncio.to_thread(_import)
     found = library().awatch(*folders, **options)
@@ -33,12 +37,13 @@ async def changes(*folders: Path, **options: Any) -> AsyncGenerator[set[tuple[An
 
 
 def library() -> Any:
-    """Return watchfiles for one use that begins at once. Its watcher needs a thread of its own, and where it gets none it
-    aborts the process. Raises RuntimeError where no thread can be started."""
+    """Return watchfiles for one use that begins at once. Its watcher needs a thread of its own, and where that cannot begin
+    it aborts the process. Raises RuntimeError where no thread can be started, OSError where there is no memory for it."""
     module = importlib.import_module("watchfiles")
     thread = threading.Thread(target=lambda: None, name="watching")
     thread.start()
     thread.join()  # its stack stays with the C library for the next thread
+    mmap.mmap(-1, SPARE).close()
     return module
 
 
