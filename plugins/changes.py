@@ -29,8 +29,7 @@ async def changes(*folders: Path, **options: Any) -> AsyncGenerator[set[tuple[An
         RuntimeError: The system gives no further thread.
         OSError: It sets no further watch, or gives no descriptor or memory for it.
     """
-    await asyncio.to_thread(_import)
-    found = library().awatch(*folders, **options)
+    found = (await asyncio.to_thread(library)).awatch(*folders, **options)
     async with contextlib.aclosing(found):
         async for each in found:
             yield each
@@ -38,17 +37,13 @@ async def changes(*folders: Path, **options: Any) -> AsyncGenerator[set[tuple[An
 
 def library() -> Any:
     """Return watchfiles for one use that begins at once. Its watcher needs a thread of its own, and where that cannot begin
-    it aborts the process. Raises RuntimeError where no thread can be started, OSError where there is no memory for it."""
+    it aborts the process. Blocks: 80 ms for the import, the first time. Raises RuntimeError where no thread can be started,
+    OSError where there is no memory for it."""
     module = importlib.import_module("watchfiles")
+    with contextlib.suppress(ImportError):  # what anyio would import later, on the event loop
+        importlib.import_module("anyio._backends._asyncio")
     thread = threading.Thread(target=lambda: None, name="watching")
     thread.start()
     thread.join()  # its stack stays with the C library for the next thread
     mmap.mmap(-1, SPARE).close()
     return module
-
-
-def _import() -> None:
-    """Import all that the first use needs: 80 ms that neither a start nor the event loop waits for."""
-    importlib.import_module("watchfiles")
-    with contextlib.suppress(ImportError):  # what anyio would import later, on the event loop
-        importlib.import_module("anyio._backends._asyncio")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import structlog
@@ -47,6 +48,7 @@ class Developing:
         self._check = check
         self._taken = taken
         self._fault = ""
+        self._loaded = time.time_ns() - 50_000_000  # the clock of a file system is a little behind
 
     def troubles(self) -> list[str]:
         """Why what was saved last is not in use, as a sentence; empty where it is."""
@@ -62,8 +64,28 @@ class Developing:
                 self._keep(sentence_of(error))
 
     async def _saved(self) -> AsyncIterator[None]:
-        async for _ in changes(self._folder.path, watch_filter=self._counts, debounce=QUIET_MILLIS, step=QUIET_MILLIS):
-            yield
+        looked = False
+        watch = changes(
+            self._folder.path,
+            watch_filter=self._counts,
+            debounce=QUIET_MILLIS,
+            step=QUIET_MILLIS,
+            rust_timeout=QUIET_MILLIS * 5,
+            yield_on_timeout=True,
+        )
+        async for found in watch:
+            # What was saved since the plugin was loaded, and before the watching began, is told by nobody.
+            if found or (not looked and await asyncio.to_thread(self._is_newer)):
+                yield
+            looked = True
+
+    def _is_newer(self) -> bool:
+        """Return True if a file was saved since the plugin was loaded."""
+        paths = (path for path in self._folder.path.rglob("*") if self._counts(None, str(path)))
+        try:
+            return any(path.stat().st_mtime_ns > self._loaded for path in paths)
+        except OSError:  # one that went meanwhile
+            return True
 
     async def _load_again(self) -> None:
         """Load what stands there now beside the other plugins, and take it if nothing of it is refused."""
