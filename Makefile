@@ -31,7 +31,7 @@ help:
 	@sed -n 's/^#   //p' Makefile
 
 run: $(VENV)/installed model
-	@$(BIN)/python -m gateway.next_steps $(ARGS)
+	@$(BIN)/python -m gateway.cli.next_steps $(ARGS)
 	@exec $(BIN)/exuvia run $(ARGS)
 
 test: $(VENV)/installed-for-tests model multilingual

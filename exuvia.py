@@ -46,7 +46,7 @@ def main() -> int:
     if (sentence := shadowed()) is not None:
         sys.stderr.write(sentence + "\n")
         return 2
-    from gateway.cli import main as command_line  # noqa: PLC0415 - not before our own folders are known to be ours
+    from gateway.cli.main import main as command_line  # noqa: PLC0415 - not before our own folders are known to be ours
 
     command_line()
     return 0

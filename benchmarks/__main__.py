@@ -32,7 +32,7 @@ from benchmarks import (
 from benchmarks.figures import Figure, table
 from benchmarks.process import file_system
 from benchmarks.setting import Setting
-from gateway import logs
+from gateway.support import logs
 
 BENCHMARKS: dict[str, Callable[[Setting], list[Figure]]] = {
     "start": start.run,

@@ -14,7 +14,7 @@ import msgspec
 
 from benchmarks.process import ROOT
 from benchmarks.pruned_session import BEGAN, PrunedSession
-from sessions.events import CallRef, RequestedCall
+from sessions.events.events import CallRef, RequestedCall
 
 DATA = ROOT.parent / "shared" / "data" / "agent-session.jsonl"
 

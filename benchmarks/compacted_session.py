@@ -6,16 +6,16 @@ from collections.abc import Awaitable
 from pathlib import Path
 
 from benchmarks.pruned_session import PrunedSession
-from gateway.configuration.keys import AgentKeys, CompactionKeys
-from gateway.conversations.compacting import Compacting
-from gateway.conversations.compaction_rules import CompactionRules, compaction_rules
-from gateway.conversations.condensing import Condensing
-from gateway.conversations.day_notes import DayNotes
-from gateway.conversations.owed_notes import OwedNotes
-from gateway.models.choosing import Models
-from plugins.pruning import PruningRules
-from sessions.context import Gauge, assemble
-from sessions.events import ContextCompacted, Event, Recorded
+from gateway.config.keys import AgentKeys, CompactionKeys
+from gateway.conversations.context.compacting import Compactor
+from gateway.conversations.context.compaction_rules import CompactionRules, compaction_rules
+from gateway.conversations.context.summarization import Summarization
+from gateway.conversations.notes.day_notes import DayNotes
+from gateway.conversations.notes.pending_notes import PendingNotes
+from gateway.models.registry import ModelRegistry
+from plugins.api.pruning import PruningRules
+from sessions.events.events import ContextCompacted, Event, Recorded
+from sessions.state.context import Gauge, assemble
 
 
 class CompactedSession(PrunedSession):
@@ -30,20 +30,20 @@ class CompactedSession(PrunedSession):
         def lines(first: int) -> Awaitable[list[bytes]]:
             return recorder.log.lines(first, limit=1)
 
-        notes = OwedNotes(recorder, DayNotes(Path("unused")), lines)
-        condensing = Condensing(
+        notes = PendingNotes(recorder, DayNotes(Path("unused")), lines)
+        condensing = Summarization(
             recorder,
-            choose=Models({}, configured="auto", window=window).choose,
+            choose=ModelRegistry({}, configured="auto", window=window).choose,
             summarizers={name: kind() for name, kind in hooks.summarizers().items()},
             flushes={},
             notes=notes,
             clock=clock,
         )
-        self._compacting = Compacting(
+        self._compacting = Compactor(
             recorder, rules=self._rules, condensing=condensing, notes=notes, hooks=hooks, sight=lambda: None, now=clock
         )
         self._measured = Gauge()
-        recorder.read_along(self._keep)
+        recorder.on_event(self._keep)
 
     async def shrink(self) -> None:
         await self.prune(self._compacting.reserve(self.window))

@@ -18,9 +18,9 @@ import msgspec
 from benchmarks.figures import Figure, figure
 from benchmarks.long import TimedModel
 from benchmarks.setting import Setting
-from plugins.pruning import PruningRules
-from sessions.compaction import budget
-from sessions.events import ContextCompacted
+from plugins.api.pruning import PruningRules
+from sessions.events.events import ContextCompacted
+from sessions.state.compaction import budget
 from tests.gateway.long_session import long_stage, rules
 from tests.gateway.stage import NO_COMPACTION
 

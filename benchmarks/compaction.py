@@ -17,16 +17,16 @@ import msgspec
 from benchmarks.figures import Figure, figure
 from benchmarks.planted import KINDS, Planted, session
 from benchmarks.setting import Setting
-from gateway.conversations.day_notes import as_section
-from plugins.context.extract import Extract
-from plugins.context.model_summary import ModelSummary
-from plugins.context.sections import CONTEXT, DECISIONS, GOALS, IDENTIFIERS, written
-from plugins.services import Answered
-from plugins.summaries import IdentifierPolicy, Leaving, Summarizer
-from sessions.compaction import Budget, CompactionPlan, Rules, Sizes, budget, due, leaving, plan
-from sessions.messages import AssistantMessage, Message
-from sessions.tokens import MESSAGE, estimate
-from sessions.view import View
+from gateway.conversations.notes.day_notes import as_section
+from plugins.api.services import ModelAnswer
+from plugins.api.summarization import CompactionInput, IdentifierPolicy, Summarizer
+from plugins.policies.extract import Extract
+from plugins.policies.model_summary import ModelSummary
+from plugins.policies.summary_sections import CONTEXT, DECISIONS, GOALS, IDENTIFIERS, written
+from sessions.events.messages import AssistantMessage, Message
+from sessions.events.tokens import MESSAGE, estimate
+from sessions.state.compaction import Budget, CompactionPlan, Rules, Sizes, budget, due, leaving, plan
+from sessions.state.view import View
 
 WINDOW = 32_000
 HEAD = 1_500
@@ -46,14 +46,14 @@ class Good:
     def __init__(self, planted: list[Planted]) -> None:
         self._planted = planted
 
-    async def __call__(self, *, system: str, text: str, limit: int) -> Answered:
+    async def __call__(self, *, system: str, text: str, limit: int) -> ModelAnswer:
         told: dict[str, list[str]] = {"identifiers": [], "decisions": [], "corrections": []}
         for each in self._planted:
             if each.sentence in text:
                 told[each.kind].append(f"- {each.sentence}")
         sections = {IDENTIFIERS: told["identifiers"], DECISIONS: told["decisions"], CONTEXT: told["corrections"]}
         lines = {name: "\n".join(_latest(lines, limit // 4)) for name, lines in sections.items()}
-        return Answered(text=written({GOALS: "- To go on with what was asked."} | lines), model="scripted:good")
+        return ModelAnswer(text=written({GOALS: "- To go on with what was asked."} | lines), model="scripted:good")
 
 
 class Sloppy:
@@ -62,9 +62,9 @@ class Sloppy:
     def __init__(self, planted: list[Planted]) -> None:
         del planted
 
-    async def __call__(self, *, system: str, text: str, limit: int) -> Answered:
+    async def __call__(self, *, system: str, text: str, limit: int) -> ModelAnswer:
         vague = {GOALS: "- Several changes were discussed.", CONTEXT: "- Files, tickets and dates were named."}
-        return Answered(text=written(vague), model="scripted:sloppy")
+        return ModelAnswer(text=written(vague), model="scripted:sloppy")
 
 
 class Useless:
@@ -73,8 +73,8 @@ class Useless:
     def __init__(self, planted: list[Planted]) -> None:
         del planted
 
-    async def __call__(self, *, system: str, text: str, limit: int) -> Answered:
-        return Answered(text="Summary unavailable.", model="scripted:useless")
+    async def __call__(self, *, system: str, text: str, limit: int) -> ModelAnswer:
+        return ModelAnswer(text="Summary unavailable.", model="scripted:useless")
 
 
 class _Way(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,8 +157,8 @@ class _Simulated:
         if self.compactions in AFTER:
             self._ask_what_is_known(cut.keep_from)
 
-    def _leaving(self, going: tuple[Message, ...], cut: CompactionPlan) -> Leaving:
-        return Leaving(
+    def _leaving(self, going: tuple[Message, ...], cut: CompactionPlan) -> CompactionInput:
+        return CompactionInput(
             messages=going,
             kept=tuple(self._view.messages[cut.first :]),
             summary=self._summary,

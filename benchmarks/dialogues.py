@@ -12,10 +12,12 @@ from typing import ClassVar, Self
 
 import msgspec
 
-from plugins.contracts import ChatRequest, Delta, ModelLimits, NoSettings, Reply
-from plugins.languages.language import language
-from sessions.events import FORMAT, Event, MessageReceived, ModelReplied, SessionOpened, TurnEnded, TurnStarted
-from sessions.messages import Usage
+from plugins.api.chat import ChatRequest, Delta, Reply
+from plugins.api.context import NoSettings
+from plugins.api.models import ModelLimits
+from plugins.languages.prompts import language
+from sessions.events.events import FORMAT, Event, MessageReceived, ModelReplied, SessionOpened, TurnEnded, TurnStarted
+from sessions.events.messages import Usage
 
 FILE = Path(__file__).with_name("dialogues.toml")
 
@@ -102,7 +104,7 @@ class PerfectModel:
         """It has one."""
         return "all"
 
-    def why(self) -> str:
+    def explain_default(self) -> str:
         """It was made for this."""
         return "it is measured with"
 

@@ -22,19 +22,19 @@ from benchmarks.dialogues import Dialogues, PerfectModel, dialogues
 from benchmarks.figures import Figure, figure
 from benchmarks.journals import write_events
 from benchmarks.setting import Setting
-from gateway.clock import SystemClock
-from gateway.fact_finding import FactFinding
-from gateway.models.choosing import Models
-from plugins.facts.choosing import COVERED, chosen
+from gateway.conversations.facts.fact_extraction import FactExtraction
+from gateway.models.registry import ModelRegistry
+from gateway.support.clock import SystemClock
+from plugins.api.facts.fact_settings import FactKeys
+from plugins.api.facts.fact_values import Fact
+from plugins.facts.fact_selection import COVERED, chosen
 from plugins.facts.facts import Facts
-from plugins.facts.scoring import Recalled
-from plugins.facts.settings import FactKeys
-from plugins.facts.values import Fact
-from sessions.committer import Committer
-from sessions.journal import Journals
-from sessions.lineage import SessionRow
-from sessions.recorder import stamp
-from sessions.store import START, Log, Position
+from plugins.facts.scoring import RecallStats
+from sessions.catalog.lineage import SessionRow
+from sessions.files.committer import Committer
+from sessions.files.journal import Journals
+from sessions.store.protocols import START, Log, Position
+from sessions.store.recorder import stamp
 
 KEPT, DAILY = 100, 1800
 """Facts of full stores: as many as stay, and thirty days of twenty turns with three each."""
@@ -98,8 +98,8 @@ async def _opened(folder: Path) -> AsyncIterator[Facts]:
 
 async def _hold(told: Dialogues, folder: Path, facts: Facts) -> None:
     """Have each session looked through when it was held, and distilled."""
-    rows, models = Held(), Models({"perfect": PerfectModel(told)}, configured="perfect:all", window=None)
-    finding = FactFinding(
+    rows, models = Held(), ModelRegistry({"perfect": PerfectModel(told)}, configured="perfect:all", window=None)
+    finding = FactExtraction(
         facts,
         folder,
         rows,
@@ -161,7 +161,7 @@ async def _told(facts: Facts, question: str) -> list[str]:
     return [book.facts[each].content for each in hits]
 
 
-def _chosen(found: Sequence[Recalled]) -> list[str]:
+def _chosen(found: Sequence[RecallStats]) -> list[str]:
     return [hit.digest for hit in chosen(found, tokens=TOKENS, known=frozenset(), line=lambda _: 1)]
 
 

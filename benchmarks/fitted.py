@@ -11,7 +11,7 @@ from benchmarks.agent_session import replay, without_cuts
 from benchmarks.compacted_session import CompactedSession
 from benchmarks.figures import Figure, figure
 from benchmarks.pruned_session import PrunedSession
-from plugins.pruning import PruningRules
+from plugins.api.pruning import PruningRules
 
 WINDOWS = (32_000, 128_000, 200_000)
 

@@ -21,7 +21,7 @@ import msgspec
 
 from benchmarks.process import serving
 from benchmarks.websocket_client import Gone, Socket
-from plugins.transport import Transport
+from plugins.http.client import Transport
 
 
 class FloorTimes(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import msgspec
 
-from sessions.events import (
+from sessions.events.codec import encode
+from sessions.events.events import (
     FORMAT,
     Event,
     InstructionsSet,
@@ -19,9 +20,8 @@ from sessions.events import (
     TurnEnded,
     TurnStarted,
 )
-from sessions.messages import Usage
-from sessions.store import START, Position
-from sessions.wire import encode
+from sessions.events.messages import Usage
+from sessions.store.protocols import START, Position
 
 EVENTS_A_TURN = 5
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from sessions.sqlite import writing
+from sessions.catalog.sqlite import writing
 
 if TYPE_CHECKING:
-    from plugins.embeddings.minilm_model import MiniLM
+    from plugins.providers.local.minilm_model import MiniLM
 
 
 class KeptVectors:
@@ -43,7 +43,7 @@ class KeptVectors:
         if kept:
             return array.array("f", kept[0]).tolist()
         if self._model is None:
-            from plugins.embeddings.minilm_model import MiniLM  # noqa: PLC0415 - an extra, which is looked for first
+            from plugins.providers.local.minilm_model import MiniLM  # noqa: PLC0415 - an extra, which is looked for first
 
             self._model = MiniLM(self._weights)
         (vector,) = self._model.embed([text])

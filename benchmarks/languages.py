@@ -16,7 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from plugins.embeddings.local_models import DIRECTIONS, MULTILINGUAL
+from plugins.providers.local.installable_models import DIRECTIONS, MULTILINGUAL
 
 SENTENCES = Path(__file__).with_name("parallel_sentences.toml")
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from plugins.memory.fusions import Parts
+from plugins.memory.search.fusion import Parts
 
 np: Any = import_module("numpy")  # part of an extra: whoever checks types need not have it
 

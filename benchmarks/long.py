@@ -20,12 +20,12 @@ import msgspec
 
 from benchmarks.figures import Figure, figure
 from benchmarks.setting import Setting
-from plugins.contracts import ChatRequest, Delta, Reply
-from plugins.pruning import PruningRules
-from sessions.context import is_paired
-from sessions.errors import SessionsError
-from sessions.events import ContextCompacted, Event, MemoryFlushed, RequestSent, TurnEnded
-from sessions.verifying import verify_journal
+from plugins.api.chat import ChatRequest, Delta, Reply
+from plugins.api.pruning import PruningRules
+from sessions.events.errors import SessionsError
+from sessions.events.events import ContextCompacted, Event, MemoryFlushed, RequestSent, TurnEnded
+from sessions.files.verify import verify_journal
+from sessions.state.context import is_paired
 from tests.gateway.long_session import StrictModel, hashes_of_the_log, long_stage
 from tests.gateway.stage import Stage
 

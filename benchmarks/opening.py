@@ -11,12 +11,12 @@ from benchmarks.figures import Figure, figure
 from benchmarks.gateway_process import new_home
 from benchmarks.journals import EVENTS_A_TURN, write_journal
 from benchmarks.setting import Setting
-from sessions.committer import Committer
-from sessions.folding import evolve
-from sessions.journal import Journals
-from sessions.store import START, Position
-from sessions.transcript import Transcript
-from sessions.wire import decode
+from sessions.events.codec import decode
+from sessions.files.committer import Committer
+from sessions.files.journal import Journals
+from sessions.state.reducer import evolve
+from sessions.state.transcript import Transcript
+from sessions.store.protocols import START, Position
 
 SHORTER = 100
 

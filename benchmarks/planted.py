@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from sessions.messages import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
+from sessions.events.messages import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
 
 Kind: TypeAlias = Literal["identifiers", "decisions", "corrections"]
 

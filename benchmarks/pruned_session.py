@@ -9,11 +9,10 @@ from datetime import UTC, datetime, timedelta
 
 import msgspec
 
-from gateway.conversations.pruning import Pruning
-from plugins.loading import load_plugins
-from plugins.pruning import PruningRules
-from sessions.context import Context, Gauge, assemble, canonical
-from sessions.events import (
+from gateway.conversations.context.pruning import Pruner
+from plugins.api.pruning import PruningRules
+from plugins.host.loading import load_plugins
+from sessions.events.events import (
     CallRef,
     ContextCompacted,
     ContextPruned,
@@ -29,10 +28,11 @@ from sessions.events import (
     TurnEnded,
     TurnStarted,
 )
-from sessions.pruning import Edit
-from sessions.recorder import Recorder
-from sessions.store import START
-from sessions.transcript import Transcript
+from sessions.events.pruning import Edit
+from sessions.state.context import Context, Gauge, assemble, canonical
+from sessions.state.transcript import Transcript
+from sessions.store.protocols import START
+from sessions.store.recorder import Recorder
 
 BEGAN = datetime(2026, 11, 21, 3, 0, tzinfo=UTC)
 
@@ -72,7 +72,7 @@ class _Nowhere:
         self.durable = self.end
         self._settled(self.durable)
 
-    def listen(self, durable: Callable[[int], None], failed: object) -> None:
+    def on_commit(self, durable: Callable[[int], None], failed: object) -> None:
         self._settled = durable
 
     async def lines(self, first: int, *, limit: int) -> list[bytes]:
@@ -93,9 +93,9 @@ class PrunedSession:
         self.window = window
         self.rules = rules
         self.recorder = Recorder(_Nowhere(), START, Transcript(), lambda: self.now)
-        self.recorder.read_along(self._remember)
+        self.recorder.on_event(self._remember)
         self.hooks = load_plugins(())
-        self._pruning = Pruning(self.recorder, self.hooks, rules=lambda: self.rules, now=lambda: self.now)
+        self._pruning = Pruner(self.recorder, self.hooks, rules=lambda: self.rules, now=lambda: self.now)
         self._gauge = Gauge()
         self._before: Context | None = None
         self._asked = BEGAN
@@ -158,7 +158,7 @@ class PrunedSession:
 
     def _note(self, event: Event) -> int:
         self.now += timedelta(milliseconds=1)
-        return self.recorder.note(event, turn=1)
+        return self.recorder.append(event, turn=1)
 
     def _remember(self, recorded: Recorded) -> None:
         if isinstance(recorded.event, ContextPruned):

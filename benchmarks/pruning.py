@@ -13,8 +13,8 @@ from benchmarks.figures import Figure, figure
 from benchmarks.fitted import figures_of, fitted
 from benchmarks.pruned_session import PrunedSession, Sent
 from benchmarks.setting import Setting
-from plugins.pruning import Mode, PruningRules
-from sessions.events import RequestedCall
+from plugins.api.pruning import Mode, PruningRules
+from sessions.events.events import RequestedCall
 
 BAR_MILLIS = 15.0
 BAR_REPEATED = 90.0

@@ -13,8 +13,8 @@ import msgspec
 from benchmarks.agent_session import DATA, WINDOW, lines_of, replay
 from benchmarks.fitted import Fitted, fitted
 from benchmarks.pruned_session import PrunedSession
-from gateway import logs
-from plugins.pruning import Mode, PruningRules
+from gateway.support import logs
+from plugins.api.pruning import Mode, PruningRules
 
 WIDTH, HEIGHT = 860, 850
 LEFT, RIGHT = 70, 840

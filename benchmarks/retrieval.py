@@ -19,17 +19,17 @@ from benchmarks.figures import Figure, figure
 from benchmarks.kept_vectors import KeptVectors
 from benchmarks.locomo import Story, stories
 from benchmarks.setting import Setting
-from plugins.embeddings.local import installed_weights
-from plugins.memory.backend import Identity
-from plugins.memory.candidates import Candidate, Rules, min_max
-from plugins.memory.changes import refresh
-from plugins.memory.fusions import fuse
-from plugins.memory.index import MemoryIndex
-from plugins.memory.judging import Judged, judge, mean
-from plugins.memory.notes import Notes
-from plugins.memory.ranking import rank
-from plugins.memory.searching import Question, found_for, rules_of, search
-from plugins.memory.settings import DecayKeys, Fusion, MMRKeys, SearchKeys
+from plugins.api.memory.memory_backend import Identity
+from plugins.api.memory_settings import DecayKeys, Fusion, MMRKeys, SearchKeys
+from plugins.memory.index.source_changes import refresh
+from plugins.memory.index.sqlite_backend import MemoryIndex
+from plugins.memory.search.candidates import Candidate, Rules, min_max
+from plugins.memory.search.eval_metrics import EvalMetrics, judge, mean
+from plugins.memory.search.fusion import fuse
+from plugins.memory.search.ranking import rank
+from plugins.memory.search.search import Question, found_for, rules_of, search
+from plugins.memory.sources.notes import Notes
+from plugins.providers.local.embeddings import installed_weights
 
 AIM = {5: 65.0, 10: 74.0}
 """The recall in per cent that the memory must reach with its default ranking."""
@@ -74,7 +74,7 @@ def run(setting: Setting) -> list[Figure]:
     return figures
 
 
-def _figures(way: str, judged: Mapping[str, Sequence[Judged]]) -> Iterator[Figure]:
+def _figures(way: str, judged: Mapping[str, Sequence[EvalMetrics]]) -> Iterator[Figure]:
     every = [each for some in judged.values() for each in some]
     whole = mean(every)
     parts = ", ".join(f"{name} {100 * mean(some).recall[10]:.1f}" for name, some in judged.items())
@@ -108,14 +108,16 @@ def _gathered(story: Story, model: KeptVectors, folder: Path, fusion: Fusion = "
     return asked
 
 
-def _ranked(gathered: Mapping[str, Sequence[Gathered]], days: Mapping[str, date], rules: Rules) -> dict[str, list[Judged]]:
+def _ranked(
+    gathered: Mapping[str, Sequence[Gathered]], days: Mapping[str, date], rules: Rules
+) -> dict[str, list[EvalMetrics]]:
     return {
         name: [_judged([hit.candidate.key for hit in rank(each[0], rules, days[name])], each) for each in asked]
         for name, asked in gathered.items()
     }
 
 
-def _judged(keys: Sequence[int], asked: Gathered) -> Judged:
+def _judged(keys: Sequence[int], asked: Gathered) -> EvalMetrics:
     _, places, answers = asked
     return judge([{places[key]} for key in keys[: max(CUTOFFS)]], answers, CUTOFFS)
 
@@ -129,7 +131,7 @@ def _before(asked: Gathered) -> list[int]:
     return sorted(scores, key=lambda key: (-scores[key], key))
 
 
-def _left_out(gathered: Mapping[str, Sequence[Gathered]]) -> dict[str, list[Judged]]:
+def _left_out(gathered: Mapping[str, Sequence[Gathered]]) -> dict[str, list[EvalMetrics]]:
     """Each conversation ranked by weights that are fitted to the others."""
     from benchmarks.left_out import fitted, np, seen  # noqa: PLC0415 - numpy comes with the bundled model
 

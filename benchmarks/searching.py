@@ -19,11 +19,11 @@ from typing import ClassVar, Self
 
 from benchmarks.figures import Figure, figure
 from benchmarks.setting import Setting
+from plugins.api.memory.scope import EVERYTHING
+from plugins.api.memory_settings import NONE, EmbeddingKeys, MemoryKeys
+from plugins.api.services import Purpose
 from plugins.memory.memory import Memory
-from plugins.memory.notes import Notes
-from plugins.memory.scope import EVERYTHING
-from plugins.memory.settings import NONE, EmbeddingKeys, MemoryKeys
-from plugins.services import Purpose
+from plugins.memory.sources.notes import Notes
 
 DIMENSIONS = 384
 QUESTIONS = 100
@@ -58,7 +58,7 @@ class RandomVectors:
         """One that has no weights."""
         return "random"
 
-    def why(self) -> str:
+    def explain_default(self) -> str:
         """It always can."""
         return "it needs nothing"
 

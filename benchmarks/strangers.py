@@ -18,11 +18,11 @@ import structlog
 from benchmarks.figures import Figure, figure
 from benchmarks.setting import Setting
 from exuvia import EndedTurn, PruningBudget, PruningContext, PruningRules, hookimpl
-from gateway import logs
-from plugins import strays
-from plugins.hooks import Hooks
-from sessions.pruning import Edit
-from sessions.view import View
+from gateway.support import logs
+from plugins.host.hooks import Hooks
+from plugins.support import task_leaks
+from sessions.events.pruning import Edit
+from sessions.state.view import View
 
 PROMISED = 50.0
 """Milliseconds."""
@@ -92,7 +92,7 @@ def run(setting: Setting) -> list[Figure]:
 
 
 async def _measure(runs: int) -> list[Figure]:
-    asyncio.get_running_loop().set_task_factory(strays.made)
+    asyncio.get_running_loop().set_task_factory(task_leaks.made)
     kinds: dict[str, Callable[[], object]] = {"sleeps": Sleeps, "raises": Raises, "leaks tasks": Leaks, "floods": Floods}
     measured = {"nobody does anything": [await _longest(Hooks()) for _ in range(runs)]}
     for what, kind in kinds.items():
@@ -124,7 +124,7 @@ async def _longest(hooks: Hooks) -> float:
     ticking = asyncio.create_task(tick())
     for _ in range(CALLS):
         await _once(hooks)
-    await asyncio.sleep(strays.GRACE + 0.1)  # what was left behind is cancelled meanwhile
+    await asyncio.sleep(task_leaks.GRACE + 0.1)  # what was left behind is cancelled meanwhile
     done.set()
     await ticking
     return max(late)

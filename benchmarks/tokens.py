@@ -13,11 +13,11 @@ import msgspec
 from benchmarks.agent_session import DATA, lines_of
 from benchmarks.figures import Figure, figure
 from benchmarks.setting import Setting
-from gateway.tokenizer.counting import o200k
-from sessions.calibration import Calibration
-from sessions.counts import Counts
-from sessions.messages import AssistantMessage, Message, ToolCall, ToolMessage, Usage, UserMessage
-from sessions.units import MESSAGE, Units, of_message, of_text
+from gateway.models.tokenizer.counting import o200k
+from sessions.events.messages import AssistantMessage, Message, ToolCall, ToolMessage, Usage, UserMessage
+from sessions.events.token_features import MESSAGE, TokenFeatures, of_message, of_text
+from sessions.state.calibration import Calibration
+from sessions.state.request_sizes import RequestSizes
 
 WARM = 10
 """Replies after which the estimate is judged."""
@@ -30,10 +30,10 @@ class Step(msgspec.Struct, frozen=True):
     """A request as it was counted, by the provider, and by characters and tiktoken (0 if it has no text), and the reply,
     which tiktoken counted too."""
 
-    units: Units
+    units: TokenFeatures
     characters: int
     tiktoken: int
-    said: Units
+    said: TokenFeatures
     usage: Usage
     opaque: bool = False
     said_tiktoken: int = 0
@@ -41,8 +41,8 @@ class Step(msgspec.Struct, frozen=True):
     @property
     def by_tiktoken(self) -> Step:
         """The same where tiktoken counts each text."""
-        units = Units(words=self.tiktoken, frames=self.units.frames)
-        said = Units(words=self.said_tiktoken, frames=self.said.frames)
+        units = TokenFeatures(words=self.tiktoken, frames=self.units.frames)
+        said = TokenFeatures(words=self.said_tiktoken, frames=self.said.frames)
         return msgspec.structs.replace(self, units=units, said=said)
 
 
@@ -58,7 +58,7 @@ def run(_setting: Setting) -> list[Figure]:
 
 def _compared(name: str, steps: list[Step]) -> Iterator[Figure]:
     """Per cent that each way of estimating is off, after the first replies."""
-    counts = exact = Counts()
+    counts = exact = RequestSizes()
     ways: dict[str, list[float]] = {"estimate": [], "all of it estimated": [], "not calibrated": []}
     if steps[0].characters:
         ways |= {"tiktoken alone": [], "characters / 4": [], "all of it by tiktoken, calibrated": []}
@@ -75,14 +75,14 @@ def _compared(name: str, steps: list[Step]) -> Iterator[Figure]:
         yield figure("tokens", f"{name}: {way}", "%", off[WARM:], **bar)
 
 
-def _learnt(counts: Counts, step: Step) -> Counts:
+def _learnt(counts: RequestSizes, step: Step) -> RequestSizes:
     return counts.after_asking(step.units, "").after_reply(step.said, step.usage, opaque=step.opaque)
 
 
 def _costs() -> Iterator[Figure]:
     text = "def area(self, width: int) -> int:\n    return self.height * width\n" * 80
     yield figure("tokens", "count a text of 5 kB", "ms", _millis(lambda: of_text(text)))
-    units = Units(words=800, marks=300, frames=10)
+    units = TokenFeatures(words=800, marks=300, frames=10)
     yield figure("tokens", "learn from a reply", "ms", _millis(lambda: Calibration().learnt(units, 1200)))
 
 
@@ -103,18 +103,18 @@ def recorded(lines: Iterable[dict[str, Any]]) -> Iterator[Step]:
     lines = list(lines)
     texts = [_message(line["message"])[1] if line["type"] == "message" else line.get("summary", "") for line in lines]
     exact = o200k(texts, patience=60) or [0] * len(texts)
-    view: list[tuple[int, Units]] = []
+    view: list[tuple[int, TokenFeatures]] = []
     for index, line in enumerate(lines):
         if line["type"] == "compaction":
             kept = [entry for entry in view if entry[0] >= line["firstKeptEntryIndex"]]
-            view = [(index, of_text(texts[index]) + Units(frames=MESSAGE)), *kept]
+            view = [(index, of_text(texts[index]) + TokenFeatures(frames=MESSAGE)), *kept]
         if line["type"] != "message":
             continue
         message, _ = _message(line["message"])
         if isinstance(message, AssistantMessage):
             usage = _usage(line["message"]["usage"])
             if usage.input:
-                units = sum((entry[1] for entry in view), Units())
+                units = sum((entry[1] for entry in view), TokenFeatures())
                 opaque = message.opaque is not None
                 there = [at for at, _ in view]
                 sizes = sum(len(texts[at]) for at in there), sum(exact[at] for at in there)
@@ -162,7 +162,7 @@ def foreign() -> dict[str, list[Step]]:
 def _foreign(factors: dict[str, float], kinds: tuple[str, ...], *, added: int) -> list[Step]:
     """120 requests, each text off by up to a fifth from what the factors say; now and then most of it leaves."""
     chance = random.Random(11)
-    parts: list[tuple[Units, float]] = [(Units(head=2000), 2000.0 + added)]
+    parts: list[tuple[TokenFeatures, float]] = [(TokenFeatures(head=2000), 2000.0 + added)]
     steps = []
     for number in range(120):
         if number % 50 == 49:
@@ -170,7 +170,7 @@ def _foreign(factors: dict[str, float], kinds: tuple[str, ...], *, added: int) -
         for _ in range(2):
             kind, size = chance.choice(kinds), chance.randint(100, 1500)
             tokens = size * factors.get(kind, 1.0) * chance.uniform(0.8, 1.2)
-            parts.append((Units(frames=MESSAGE) + Units(**{kind: size}), MESSAGE + tokens))
-        units = sum((each for each, _ in parts), Units())
-        steps.append(Step(units, 0, 0, Units(), Usage(input=round(sum(tokens for _, tokens in parts)))))
+            parts.append((TokenFeatures(frames=MESSAGE) + TokenFeatures(**{kind: size}), MESSAGE + tokens))
+        units = sum((each for each, _ in parts), TokenFeatures())
+        steps.append(Step(units, 0, 0, TokenFeatures(), Usage(input=round(sum(tokens for _, tokens in parts)))))
     return steps

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from plugins.command_contract import Command
+from plugins.api.chat import ChatProvider
+from plugins.api.command import Command
+from plugins.api.embedding import EmbeddingProvider
+from plugins.api.hookspecs import hookimpl
+from plugins.api.memory.memory_backend import MemoryBackend
+from plugins.api.summarization import MemoryFlush, Summarizer
+from plugins.api.tool import Tool
 from plugins.commands.compact import Compact, Compactions, Revert
-from plugins.commands.context import Context
-from plugins.commands.facts import Clear, Distill, Forget, Pin, Unpin, Why
+from plugins.commands.context_command import Context
+from plugins.commands.facts_commands import Clear, Distill, Forget, Pin, Unpin, Why
 from plugins.commands.help import Help
 from plugins.commands.history import History
 from plugins.commands.model import Model
@@ -18,16 +24,11 @@ from plugins.commands.status import Status, Whoami
 from plugins.commands.stop import Stop
 from plugins.commands.usage import Usage
 from plugins.commands.verbose import Verbose
-from plugins.context.condensers import Extract, MemoryFlush, ModelSummary
-from plugins.contracts import ChatProvider, Tool
-from plugins.embedding import EmbeddingProvider
-from plugins.facts.tools import WriteMemory
-from plugins.hookspecs import hookimpl
-from plugins.memory.backend import MemoryBackend
-from plugins.memory.tools import MemoryGet, MemorySearch
-from plugins.summaries import Flush, Summarizer
+from plugins.facts.fact_tools import WriteMemory
+from plugins.memory.memory_tools import MemoryGet, MemorySearch
+from plugins.policies.registrations import LazyExtract, LazyMemoryFlush, LazyModelSummary
 from plugins.tools.edit import Edit
-from plugins.tools.workspace_files import Read
+from plugins.tools.read import Read
 from plugins.tools.write import Write
 
 
@@ -35,13 +36,13 @@ from plugins.tools.write import Write
 def register_chat_providers() -> Sequence[type[ChatProvider]]:
     """In the order in which `agent.model = "auto"` asks them: what the person has set up before what merely lies here."""
     # A hook pays for its own imports, and only when it is asked.
-    from plugins.chat.anthropic import Anthropic  # noqa: PLC0415
-    from plugins.chat.gemini import Gemini  # noqa: PLC0415
-    from plugins.chat.local import LocalProvider  # noqa: PLC0415
-    from plugins.chat.ollama import Ollama  # noqa: PLC0415
-    from plugins.chat.openai import OpenAI  # noqa: PLC0415
-    from plugins.chat.scripted import Scripted  # noqa: PLC0415
-    from plugins.chat.servers_nearby import LlamaServer, LMStudio  # noqa: PLC0415
+    from plugins.providers.anthropic.chat import Anthropic  # noqa: PLC0415
+    from plugins.providers.gemini.chat import Gemini  # noqa: PLC0415
+    from plugins.providers.local.chat import LocalProvider  # noqa: PLC0415
+    from plugins.providers.local_servers import LlamaServer, LMStudio  # noqa: PLC0415
+    from plugins.providers.ollama.chat import Ollama  # noqa: PLC0415
+    from plugins.providers.openai.chat import OpenAI  # noqa: PLC0415
+    from plugins.providers.scripted import Scripted  # noqa: PLC0415
 
     return [OpenAI, Anthropic, Gemini, Ollama, LlamaServer, LMStudio, LocalProvider, Scripted]
 
@@ -49,12 +50,12 @@ def register_chat_providers() -> Sequence[type[ChatProvider]]:
 @hookimpl
 def register_embedding_providers() -> Sequence[type[EmbeddingProvider]]:
     """In the order in which `memory.embedding.provider = "auto"` asks them."""
-    from plugins.embeddings.gemini import GeminiEmbeddings  # noqa: PLC0415 - as above
-    from plugins.embeddings.local import LocalEmbeddings  # noqa: PLC0415
-    from plugins.embeddings.mistral import MistralEmbeddings  # noqa: PLC0415
-    from plugins.embeddings.ollama import OllamaEmbeddings  # noqa: PLC0415
-    from plugins.embeddings.openai import OpenAIEmbeddings  # noqa: PLC0415
-    from plugins.embeddings.voyage import VoyageEmbeddings  # noqa: PLC0415
+    from plugins.providers.gemini.embeddings import GeminiEmbeddings  # noqa: PLC0415 - as above
+    from plugins.providers.local.embeddings import LocalEmbeddings  # noqa: PLC0415
+    from plugins.providers.mistral import MistralEmbeddings  # noqa: PLC0415
+    from plugins.providers.ollama.embeddings import OllamaEmbeddings  # noqa: PLC0415
+    from plugins.providers.openai.embeddings import OpenAIEmbeddings  # noqa: PLC0415
+    from plugins.providers.voyage import VoyageEmbeddings  # noqa: PLC0415
 
     return [LocalEmbeddings, OpenAIEmbeddings, GeminiEmbeddings, VoyageEmbeddings, MistralEmbeddings, OllamaEmbeddings]
 
@@ -108,10 +109,10 @@ def register_commands() -> Sequence[type[Command]]:
 @hookimpl
 def register_summarizers() -> Sequence[type[Summarizer]]:
     """Who may summarise what leaves in a compaction."""
-    return [ModelSummary, Extract]
+    return [LazyModelSummary, LazyExtract]
 
 
 @hookimpl
-def register_flushes() -> Sequence[type[Flush]]:
+def register_flushes() -> Sequence[type[MemoryFlush]]:
     """Who may ask what must last before a compaction."""
-    return [MemoryFlush]
+    return [LazyMemoryFlush]

@@ -14,12 +14,12 @@ import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 
-from plugins import secrets
+from plugins.support import secrets
 from tests.stalls import Stalls
 
 # A machine that is busy with other things is no fault of what is tested.
-settings.register_profile("house", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("house")
+settings.register_profile("exuvia", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("exuvia")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from sessions.errors import StorageFailed
-from sessions.events import Event, MessageReceived, Recorded, SessionOpened
-from sessions.messages import Message
-from sessions.view import View
-from sessions.wire import FIRST, encode
+from sessions.events.codec import FIRST, encode
+from sessions.events.errors import StorageFailed
+from sessions.events.events import Event, MessageReceived, Recorded, SessionOpened
+from sessions.events.messages import Message
+from sessions.state.view import View
 
 AT = "2026-11-21T12:00:00.000Z"
 
@@ -45,7 +45,7 @@ class MemoryLog:
         else:
             asyncio.get_running_loop().call_later(0.05, self._commit)
 
-    def listen(self, durable: Callable[[int], None], failed: Callable[[StorageFailed], None]) -> None:
+    def on_commit(self, durable: Callable[[int], None], failed: Callable[[StorageFailed], None]) -> None:
         self._durable, self._failed = durable, failed
 
     async def lines(self, first: int, *, limit: int) -> list[bytes]:

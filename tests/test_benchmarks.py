@@ -27,8 +27,8 @@ from benchmarks.pruning import busy
 from benchmarks.pruning_picture import COLOURS, FITTED_COLOURS, picture
 from benchmarks.setting import Setting
 from benchmarks.websocket_client import Gone
-from sessions.folding import project
-from sessions.wire import FIRST, verify
+from sessions.events.codec import FIRST, verify
+from sessions.state.reducer import project
 
 SAID = ('{"type":"welcome"}', '{"type":"accepted","id":"s-1"}', '{"type":"delta","text":"%s"}' % ("x" * 70_000))
 REPLIED = '{"type":"event","event":{"seq":5,"turn":1,"kind":"turn_ended","outcome":"replied","millis":1}}'

@@ -17,9 +17,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.configuration.keys import load_config, provider_settings
-from gateway.home import Home
-from gateway.next_steps import next_steps
+from gateway.cli.next_steps import next_steps
+from gateway.config.keys import load_config, provider_settings
+from gateway.support.home import Home
 from tests.docs.configured import EXAMPLE, KEY, example_keys, forms, tables_in
 from tests.docs.generated import DOCS, SECTIONS, renewed
 
@@ -213,7 +213,7 @@ def test_the_next_steps_are_programs_that_exist(tmp_path: Path) -> None:
 
 def test_the_next_steps_follow_what_the_gateway_is_started_with(tmp_path: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("EXUVIA_")}
-    command = [sys.executable, "-m", "gateway.next_steps"]
+    command = [sys.executable, "-m", "gateway.cli.next_steps"]
     plain = subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True, text=True).stdout
     assert re.search(r"exuvia chat$", plain, re.MULTILINE)
     other = subprocess.run(

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from gateway import systemd_units
-from gateway.cli import cli
-from gateway.errors import StartRefused
+from gateway.cli.main import cli
+from gateway.support import service_unit
+from gateway.support.errors import StartRefused
 
 UNITS = Path(__file__).parents[1] / "systemd"
 
@@ -46,10 +46,10 @@ def test_the_unit_is_confined_so_that_its_exposure_is_below_two() -> None:
 
 @needs_systemd
 @pytest.mark.parametrize("scope", ["user", "system"])
-def test_systemd_finds_no_fault_in_the_units(scope: systemd_units.Scope, python: Path, tmp_path: Path) -> None:
+def test_systemd_finds_no_fault_in_the_units(scope: service_unit.Scope, python: Path, tmp_path: Path) -> None:
     shutil.copy(UNITS / "exuvia.socket", tmp_path)
     (tmp_path / "exuvia.service").write_text(
-        systemd_units.unit(scope, systemd_units.start_command(python, tmp_path / "a home"))
+        service_unit.unit(scope, service_unit.start_command(python, tmp_path / "a home"))
     )
     words = ["--user"] if scope == "user" else [tmp_path / "exuvia.socket"]
     found = analyze("verify", *words, tmp_path / "exuvia.service")
@@ -57,7 +57,7 @@ def test_systemd_finds_no_fault_in_the_units(scope: systemd_units.Scope, python:
 
 
 def test_a_users_unit_asks_for_nothing_that_only_the_system_can_do() -> None:
-    text = systemd_units.unit("user", "/opt/exuvia/bin/exuvia run")
+    text = service_unit.unit("user", "/opt/exuvia/bin/exuvia run")
     assert "MemoryDenyWriteExecute=yes" in text
     assert "WantedBy=default.target" in text
     assert text.startswith("# Exuvia as a service of a user. ")
@@ -66,20 +66,20 @@ def test_a_users_unit_asks_for_nothing_that_only_the_system_can_do() -> None:
 
 
 def test_the_shipped_unit_is_what_install_writes_for_its_own_place() -> None:
-    assert systemd_units.unit("system", "/opt/exuvia/bin/exuvia run") == (UNITS / "exuvia.service").read_text()
+    assert service_unit.unit("system", "/opt/exuvia/bin/exuvia run") == (UNITS / "exuvia.service").read_text()
 
 
 def test_a_users_service_is_installed_and_removed_with_what_enabled_it(tmp_path: Path, python: Path) -> None:
     environment = {"XDG_CONFIG_HOME": str(tmp_path / "settings")}
     out = io.StringIO()
-    assert systemd_units.install("user", python, tmp_path / "home", environment, out, only_print=False) == 0
+    assert service_unit.install("user", python, tmp_path / "home", environment, out, only_print=False) == 0
     written = tmp_path / "settings/systemd/user/exuvia.service"
     assert f"--home {tmp_path / 'home'}\n" in written.read_text()
     assert "systemctl --user enable --now exuvia" in out.getvalue()
     wants = written.parent / "default.target.wants"
     wants.mkdir()
     (wants / "exuvia.service").symlink_to(written)
-    assert systemd_units.uninstall("user", environment, out) == 0
+    assert service_unit.uninstall("user", environment, out) == 0
     assert not written.exists()
     assert list(wants.iterdir()) == []
 
@@ -90,15 +90,15 @@ def test_a_unit_that_somebody_else_wrote_is_left_as_it_is(tmp_path: Path, python
     written.parent.mkdir(parents=True)
     written.write_text("[Service]\n")
     with pytest.raises(StartRefused, match="not written by"):
-        systemd_units.install("user", python, None, environment, io.StringIO(), only_print=False)
+        service_unit.install("user", python, None, environment, io.StringIO(), only_print=False)
     with pytest.raises(StartRefused, match="not written by"):
-        systemd_units.uninstall("user", environment, io.StringIO())
+        service_unit.uninstall("user", environment, io.StringIO())
     assert written.read_text() == "[Service]\n"
 
 
 def test_the_systems_service_is_refused_where_it_would_not_see_the_installation() -> None:
     with pytest.raises(StartRefused, match="cannot see /home/me"):
-        systemd_units.install("system", Path("/home/me/venv/bin/python"), None, {}, io.StringIO(), only_print=True)
+        service_unit.install("system", Path("/home/me/venv/bin/python"), None, {}, io.StringIO(), only_print=True)
 
 
 def test_without_an_installed_command_the_service_is_refused_in_one_sentence(

@@ -1,8 +1,11 @@
-"""`exuvia doctor`: what is wrong with an installation, each with the sentence that mends it.
+"""The checks of `exuvia doctor`.
 
-examination, findings               all checks in order; what one says
-running_gateway, self_examination   the gateway that runs, asked about itself; its endpoint, which answers
-home_checks, machine_checks         the home and its journals; Python, clock, disk, systemd
-model_checks, network_checks        providers, keys and models; the port and the address
-memory_checks                       who makes the memory's vectors
+config_check    Checking a configuration whole
+findings        What a doctor's checks look at, and what they find.
+home_checks     What a doctor looks at in a home
+machine_checks  What a doctor looks at on the machine
+memory_checks   Whether the memory's index can rest where it is to, and whether whoever makes its vectors can, and
+                does.
+model_checks    What a doctor asks about models
+network_checks  What a doctor looks at on the network of this machine
 """

@@ -8,10 +8,10 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from gateway.configuration.checking import Checked
-from gateway.configuration.keys import Config
-from gateway.errors import sentence_of
-from gateway.home import Home
+from gateway.config.keys import Config
+from gateway.doctor.config_check import CheckedConfig
+from gateway.support.errors import sentence_of
+from gateway.support.home import Home
 
 Level: TypeAlias = Literal["wrong", "note"]
 
@@ -44,12 +44,12 @@ class Report(msgspec.Struct, frozen=True):
     findings: dict[str, tuple[Finding, ...]]
 
 
-class Patient(msgspec.Struct, frozen=True, kw_only=True):
+class DoctorContext(msgspec.Struct, frozen=True, kw_only=True):
     """The gateway that is examined, running or not. Nothing of it is changed or locked by looking. `offline` forbids to ask
     anyone outside this machine."""
 
     home: Home
-    checked: Checked
+    checked: CheckedConfig
     environment: Mapping[str, str]
     offline: bool
 

@@ -8,34 +8,34 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from gateway.configuration.checking import Checked
-from gateway.configuration.secret_references import read_secret_file
-from gateway.doctor.findings import Finding, Patient
-from gateway.door.token import token_weakness
-from gateway.errors import ConfigRefused
-from gateway.facts import read_facts
-from gateway.memory import chosen_sources
-from gateway.session_files import journals, listings
-from plugins.memory.holdings import behind
-from plugins.memory.settings import SQLITE
-from plugins.memory.transcripts import Transcripts
-from sessions.acknowledged import acknowledged, shortfall
-from sessions.errors import JournalDamaged, SessionsError, StorageFailed
-from sessions.sqlite import Error, lacks_full_text
-from sessions.survey import survey
-from sessions.verifying import verify_journal
-from sessions.wire import InvalidLine
+from gateway.auth.token import token_weakness
+from gateway.config.secret_references import read_secret_file
+from gateway.conversations.facts.fact_store import read_facts
+from gateway.conversations.notes.workspace_memory import chosen_sources
+from gateway.doctor.config_check import CheckedConfig
+from gateway.doctor.findings import DoctorContext, Finding
+from gateway.journals.session_files import journals, listings
+from gateway.support.errors import ConfigRefused
+from plugins.api.memory_settings import SQLITE
+from plugins.memory.index.index_stats import behind
+from plugins.memory.sources.transcripts import Transcripts
+from sessions.catalog.durability_check import acknowledged, shortfall
+from sessions.catalog.scan import survey
+from sessions.catalog.sqlite import Error, lacks_full_text
+from sessions.events.codec import InvalidLine
+from sessions.events.errors import JournalDamaged, SessionsError, StorageFailed
+from sessions.files.verify import verify_journal
 
 CLOCK_SECONDS = 300.0
 """How far behind the newest event the clock may be: steps of a corrected clock are smaller."""
 
 
-def configuration(patient: Patient) -> Iterator[Finding]:
+def configuration(patient: DoctorContext) -> Iterator[Finding]:
     """What `exuvia config check` says."""
     yield from of_configuration(patient.checked)
 
 
-def of_configuration(checked: Checked) -> Iterator[Finding]:
+def of_configuration(checked: CheckedConfig) -> Iterator[Finding]:
     """The faults and warnings of a configuration that was checked."""
     for fault in checked.faults:
         yield Finding(
@@ -45,13 +45,13 @@ def of_configuration(checked: Checked) -> Iterator[Finding]:
         yield Finding(level="note", what=warning, mend="Move it into a file of mode 600 and write `file:PATH` in its place.")
 
 
-def presence(patient: Patient) -> Iterator[Finding]:
+def presence(patient: DoctorContext) -> Iterator[Finding]:
     """Whether there is a home at all."""
     if not patient.home.root.is_dir():
         yield Finding(level="note", what=f"There is no home at {patient.home.root}.", mend="`exuvia run` makes one.")
 
 
-def permissions(patient: Patient) -> Iterator[Finding]:
+def permissions(patient: DoctorContext) -> Iterator[Finding]:
     """Whether others may read what is private, and whether all of it is the gateway's own."""
     home = patient.home
     try:
@@ -83,7 +83,7 @@ def permissions(patient: Patient) -> Iterator[Finding]:
         )
 
 
-def token(patient: Patient) -> Iterator[Finding]:
+def token(patient: DoctorContext) -> Iterator[Finding]:
     """Whether the token in the home will do; one that is configured is the configuration's affair."""
     path = patient.home.token
     if not path.exists() or (patient.config is not None and patient.config.gateway.token is not None):
@@ -98,7 +98,7 @@ def token(patient: Patient) -> Iterator[Finding]:
         )
 
 
-def damage(patient: Patient) -> Iterator[Finding]:
+def damage(patient: DoctorContext) -> Iterator[Finding]:
     """Every line of every journal, read and verified; a gateway that runs goes on writing meanwhile."""
     unreadable = survey(patient.home.sessions, {}).unreadable
     runs = patient.process() is not None
@@ -134,7 +134,7 @@ def damage(patient: Patient) -> Iterator[Finding]:
                 )
 
 
-def quarantine(patient: Patient) -> Iterator[Finding]:
+def quarantine(patient: DoctorContext) -> Iterator[Finding]:
     """What starts have set aside."""
     if entries := sorted(_inside(patient.home.quarantine)):
         yield Finding(
@@ -144,7 +144,7 @@ def quarantine(patient: Patient) -> Iterator[Finding]:
         )
 
 
-def facts(patient: Patient) -> Iterator[Finding]:
+def facts(patient: DoctorContext) -> Iterator[Finding]:
     """Whether the facts can be read."""
     try:
         read_facts(patient.home)
@@ -156,7 +156,7 @@ def facts(patient: Patient) -> Iterator[Finding]:
         )
 
 
-def memory_index(patient: Patient) -> Iterator[Finding]:
+def memory_index(patient: DoctorContext) -> Iterator[Finding]:
     """Whether the index in SQLite knows the notes as they are. There is none before the first search."""
     index = patient.home.memory
     if patient.config is None or patient.config.memory.resting != SQLITE or not index.exists() or lacks_full_text():
@@ -179,7 +179,7 @@ def memory_index(patient: Patient) -> Iterator[Finding]:
         )
 
 
-def clock(patient: Patient) -> Iterator[Finding]:
+def clock(patient: DoctorContext) -> Iterator[Finding]:
     """Whether the clock has gone back behind what was recorded."""
     newest = max((listing.at for listing in listings(patient.home.sessions) if listing.at), default=None)
     if newest is None:

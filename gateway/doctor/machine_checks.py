@@ -10,11 +10,11 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from gateway import address_space
-from gateway.doctor.findings import Finding, Patient
-from gateway.door.descriptors import reachable
-from gateway.errors import sentence_of
-from plugins.changes import library
+from gateway.doctor.findings import DoctorContext, Finding
+from gateway.support import address_space
+from gateway.support.descriptors import reachable
+from gateway.support.errors import sentence_of
+from plugins.support.file_watcher import library
 
 FREE_BYTES = 512 * 1024 * 1024
 FREE_SHARE = 0.02
@@ -22,7 +22,7 @@ FREE_FILES = 2000
 """Less than one of the first two, or fewer files than the third, is nearly full: months of journals are a few hundred MB."""
 
 DESCRIPTORS = 1024
-"""With less, a gateway takes fewer than some 400 connections at once (`gateway.door.descriptors`)."""
+"""With less, a gateway takes fewer than some 400 connections at once (`gateway.support.descriptors`)."""
 
 NETWORK = frozenset(
     ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "fuse.s3fs", "afs", "ceph", "glusterfs", "davfs")
@@ -31,9 +31,9 @@ PASSING = frozenset(("tmpfs", "ramfs", "devtmpfs"))
 UNSYNCED = frozenset(("nobarrier", "barrier=0", "volatile", "fsync=volatile", "eatmydata"))
 
 
-def sqlite_extensions(_: Patient) -> Iterator[Finding]:
+def sqlite_extensions(_: DoctorContext) -> Iterator[Finding]:
     """Whether a copy of SQLite is there that loads the extension for vectors."""
-    from sessions import sqlite  # noqa: PLC0415 - to see which copy the gateway takes here
+    from sessions.catalog import sqlite  # noqa: PLC0415 - to see which copy the gateway takes here
 
     connection = sqlite.in_memory()
     if not hasattr(connection, "enable_load_extension"):
@@ -57,7 +57,7 @@ def sqlite_extensions(_: Patient) -> Iterator[Finding]:
         connection.close()
 
 
-def disk(patient: Patient) -> Iterator[Finding]:
+def disk(patient: DoctorContext) -> Iterator[Finding]:
     """Room for bytes and for files under the home."""
     place = _existing(patient.home.root)
     room = os.statvfs(place)
@@ -69,7 +69,7 @@ def disk(patient: Patient) -> Iterator[Finding]:
         yield Finding(what=f"The disk under {place} has room for only {room.f_favail} more files.", mend=mend)
 
 
-def file_system(patient: Patient) -> Iterator[Finding]:
+def file_system(patient: DoctorContext) -> Iterator[Finding]:
     """Whether what is synced under the home is on a disk, and on this machine."""
     try:
         mounts = Path("/proc/self/mountinfo").read_text()
@@ -106,7 +106,7 @@ def mount_findings(mountinfo: str, place: str) -> Iterator[Finding]:
         )
 
 
-def descriptors(patient: Patient) -> Iterator[Finding]:
+def descriptors(patient: DoctorContext) -> Iterator[Finding]:
     """How many files and connections the gateway may have open: the one that runs, or one that is started from here."""
     limit = _limit_of(patient, "Max open files")
     limit = reachable() if limit is None else limit
@@ -117,7 +117,7 @@ def descriptors(patient: Patient) -> Iterator[Finding]:
         )
 
 
-def address_space_limit(patient: Patient) -> Iterator[Finding]:
+def address_space_limit(patient: DoctorContext) -> Iterator[Finding]:
     """Report a limit on the address space that is too low: of the gateway that runs, or of one started from here."""
     limit = _limit_of(patient, "Max address space")
     if sentence := address_space.shortage(resource.getrlimit(resource.RLIMIT_AS)[0] if limit is None else limit):
@@ -128,7 +128,7 @@ def address_space_limit(patient: Patient) -> Iterator[Finding]:
         )
 
 
-def _limit_of(patient: Patient, name: str) -> int | None:
+def _limit_of(patient: DoctorContext, name: str) -> int | None:
     """Return a limit of the gateway that runs, by Linux's name for it; None if none runs, or it does not say."""
     process = patient.process()
     if process is None:
@@ -141,7 +141,7 @@ def _limit_of(patient: Patient, name: str) -> int | None:
     return None if found is None else resource.RLIM_INFINITY if found[1] == "unlimited" else int(found[1])
 
 
-def watching(patient: Patient) -> Iterator[Finding]:
+def watching(patient: DoctorContext) -> Iterator[Finding]:
     """Whether the system tells of saved files. One watch is set for a moment."""
     at_once = threading.Event()
     at_once.set()
@@ -157,21 +157,21 @@ def watching(patient: Patient) -> Iterator[Finding]:
         )
 
 
-def unit(patient: Patient) -> Iterator[Finding]:
+def unit(patient: DoctorContext) -> Iterator[Finding]:
     """Whether the services that were installed are what this version installs, and start a program that is there."""
-    from gateway import systemd_units  # noqa: PLC0415 - for quick help
+    from gateway.support import service_unit  # noqa: PLC0415 - for quick help
 
-    scopes: tuple[systemd_units.Scope, ...] = ("user", "system")
+    scopes: tuple[service_unit.Scope, ...] = ("user", "system")
     for scope in scopes:
-        path = systemd_units.place(scope, patient.environment)
+        path = service_unit.place(scope, patient.environment)
         text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
         command = next((line.removeprefix("ExecStart=") for line in text.splitlines() if line.startswith("ExecStart=")), "")
         mend = f"`exuvia service install --{scope}` writes it anew; then let systemd read it: `systemctl daemon-reload`."
-        if not text.startswith(systemd_units.MARK):
+        if not text.startswith(service_unit.MARK):
             continue  # none, or somebody's own
         if not Path(command.split('"')[1] if command.startswith('"') else command.partition(" ")[0]).exists():
             yield Finding(what=f"The service in {path} starts a program that is not there.", mend=mend)
-        elif text != systemd_units.unit(scope, command):
+        elif text != service_unit.unit(scope, command):
             yield Finding(
                 level="note", what=f"The service in {path} is of another version, or was changed by hand.", mend=mend
             )

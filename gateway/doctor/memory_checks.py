@@ -6,34 +6,34 @@ import asyncio
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gateway.clock import SystemClock
-from gateway.configuration.allowed_plugins import allowed_plugins
-from gateway.configuration.keys import Config, check_embedding
-from gateway.doctor.findings import Finding, Patient
-from gateway.errors import ConfigRefused, sentence_of
-from gateway.models.open_providers import open_embeddings
-from plugins.contracts import House
-from plugins.embedding import EmbeddingProvider
-from plugins.errors import CredentialsRefused, NoSuchModel, ProviderError
-from plugins.memory.backend import MemoryBackend
-from plugins.memory.remarks import without_vectors
-from plugins.memory.settings import NONE, SQLITE
-from plugins.transport import Patience, Transport
-from sessions.sqlite import lacks_full_text
+from gateway.config.allowed_plugins import allowed_plugins
+from gateway.config.keys import Config, check_embedding
+from gateway.doctor.findings import DoctorContext, Finding
+from gateway.models.providers import open_embeddings
+from gateway.support.clock import SystemClock
+from gateway.support.errors import ConfigRefused, sentence_of
+from plugins.api.context import PluginContext
+from plugins.api.embedding import EmbeddingProvider
+from plugins.api.memory.memory_backend import MemoryBackend
+from plugins.api.memory_settings import NONE, SQLITE
+from plugins.http.client import Timeouts, Transport
+from plugins.memory.search.diagnostics import without_vectors
+from plugins.support.errors import CredentialsRefused, NoSuchModel, ProviderError
+from sessions.catalog.sqlite import lacks_full_text
 
 NO_FILE = "Put a model there, or take memory.embedding.local_model_path out; then restart the gateway."
 
-BRIEF = Patience(connect=5.0, first=20.0, between=10.0, whole=30.0, attempts=1)
+BRIEF = Timeouts(connect=5.0, first=20.0, between=10.0, whole=30.0, attempts=1)
 """Whoever examines is waiting."""
 
 
-def embedding(patient: Patient) -> Iterator[Finding]:
+def embedding(patient: DoctorContext) -> Iterator[Finding]:
     """Whoever is chosen to make vectors. Unless it is offline, a question is embedded, which costs a few tokens."""
     if patient.config is not None:
         yield from asyncio.run(_examined(patient, patient.config))
 
 
-def backend(patient: Patient) -> Iterator[Finding]:
+def backend(patient: DoctorContext) -> Iterator[Finding]:
     """Whether the index can rest where it is to."""
     if patient.config is not None:
         yield from of_backend(patient.config, allowed_plugins(patient.config).memory_backends())
@@ -54,15 +54,15 @@ def of_backend(config: Config, kinds: Mapping[str, type[MemoryBackend]]) -> Iter
         )
 
 
-async def _examined(patient: Patient, config: Config) -> list[Finding]:
+async def _examined(patient: DoctorContext, config: Config) -> list[Finding]:
     kinds = allowed_plugins(config).embedding_providers()
     try:
         check_embedding(config, kinds)
     except ConfigRefused:
         return []  # the check of the configuration says it
 
-    def house(name: str, settings: Any) -> House:
-        return House(
+    def context(name: str, settings: Any) -> PluginContext:
+        return PluginContext(
             settings=settings,
             folder=patient.home.plugins / name,
             workspace=patient.home.workspace(config.agent.workspace),
@@ -71,7 +71,7 @@ async def _examined(patient: Patient, config: Config) -> list[Finding]:
             environment=patient.environment,
         )
 
-    async with Transport(patience=BRIEF) as transport, open_embeddings(kinds, house) as providers:
+    async with Transport(patience=BRIEF) as transport, open_embeddings(kinds, context) as providers:
         await providers.fit(config)
         return await of_embedding(providers, config, offline=patient.offline)
 
@@ -88,7 +88,7 @@ async def of_embedding(providers: Mapping[str, EmbeddingProvider], config: Confi
         return missing if offline else [*missing, *await _asked(chosen, until_then)]
     if keys.wanted in (None, NONE):
         return []
-    why = providers[keys.wanted].why() if keys.wanted in providers else "it could not be opened"
+    why = providers[keys.wanted].explain_default() if keys.wanted in providers else "it could not be opened"
     mend = f"Set it, or name another in memory.embedding.provider; {until_then}."
     return [Finding(what=f"{keys.wanted} makes no vectors: {why}.", mend=mend)]
 

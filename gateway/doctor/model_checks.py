@@ -5,25 +5,25 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from gateway.configuration.keys import Config
-from gateway.doctor.findings import Finding, Level, Patient
-from gateway.errors import ModelUnknown, sentence_of
-from gateway.models.briefly import models_of, opened_briefly
-from gateway.models.choosing import ChosenModel, Models
+from gateway.config.keys import Config
+from gateway.doctor.findings import DoctorContext, Finding, Level
 from gateway.models.listings import Listing
-from gateway.models.told import read_told
-from plugins.contracts import ChatProvider, ListsModels
-from plugins.errors import CredentialsRefused, ProviderError
+from gateway.models.model_list_cache import read_told
+from gateway.models.registry import ChosenModel, ModelRegistry
+from gateway.models.temporary_providers import models_of, opened_briefly
+from gateway.support.errors import ModelUnknown, sentence_of
+from plugins.api.chat import ChatProvider, ListsModels
+from plugins.support.errors import CredentialsRefused, ProviderError
 
 
-def models(patient: Patient) -> Iterator[Finding]:
+def models(patient: DoctorContext) -> Iterator[Finding]:
     """The model that answers, and every provider that is set up. Unless it is offline, each is asked for its list of models,
     which costs nothing."""
     if patient.config is not None:
         yield from asyncio.run(_examined(patient, patient.config))
 
 
-async def _examined(patient: Patient, config: Config) -> list[Finding]:
+async def _examined(patient: DoctorContext, config: Config) -> list[Finding]:
     told, unusable = read_told(patient.home.models)
     async with opened_briefly(patient.home, config, patient.checked.kinds, patient.environment, told) as providers:
         models = models_of(providers, config)
@@ -33,7 +33,7 @@ async def _examined(patient: Patient, config: Config) -> list[Finding]:
 
 
 async def of_models(
-    providers: Mapping[str, ChatProvider], models: Models, config: Config, kinds: Iterable[str], *, offline: bool
+    providers: Mapping[str, ChatProvider], models: ModelRegistry, config: Config, kinds: Iterable[str], *, offline: bool
 ) -> list[Finding]:
     """What is wrong with the open providers, of those there should be, and with the models that are to answer."""
     findings = [
@@ -83,7 +83,8 @@ async def _asked(provider: ChatProvider, models: Mapping[str, Level]) -> list[Fi
     except CredentialsRefused as error:
         return [
             Finding(
-                what=sentence_of(error), mend=f"Set a key that is valid: the one in use is there because {provider.why()}."
+                what=sentence_of(error),
+                mend=f"Set a key that is valid: the one in use is there because {provider.explain_default()}.",
             )
         ]
     except ProviderError as error:

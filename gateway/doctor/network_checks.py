@@ -9,13 +9,13 @@ import socket
 from collections.abc import Iterator
 from pathlib import Path
 
-from gateway.doctor.findings import Finding, Patient
+from gateway.doctor.findings import DoctorContext, Finding
 
 PATIENCE = 2.0
 """Seconds that whoever listens has to answer."""
 
 
-def port(patient: Patient) -> Iterator[Finding]:
+def port(patient: DoctorContext) -> Iterator[Finding]:
     """Whether the configured address is there to be listened on, and free unless this home's gateway has it."""
     if patient.config is None or patient.config.gateway.port == 0:
         return

@@ -1,13 +1,16 @@
-"""Which model answers, and who answers when it cannot.
+"""Model selection: open providers, fallback, and requests beside the conversation.
 
-choosing        the model of a session: named, or `auto`
-fallback        who answers when it cannot
-breaker         whether a provider is asked at all
-asides          which models asked to be left alone, and until when
-open_providers  the providers that are open, each on its own settings
-briefly         the same for a command that asks them something
-missing_models  which models there are, said where one is not
-sound_replies   a provider's reply, checked, with counts within bounds
-listings        the models that the providers' servers list
-told            `HOME/models.json`: what the vendors told of their models
+breaker              Whether a provider is asked at all
+fallback             Who answers a turn
+listings             The models that the providers have by their servers' own lists, asked for seldom and not for
+                     long.
+model_list_cache     `HOME/models.json`
+providers            The providers that are open, each on its own settings; one whose settings change is opened anew
+                     while turns run.
+registry             Which models answer
+side_requests        Asking a model something beside the conversation
+sound_replies        A provider's reply as everybody who asks a model may rely on it.
+temporary_providers  The providers as a command opens them that asks them something, whether a gateway runs on the
+                     home or not.
+tokenizer/           Exact token counts, in a process of their own.
 """

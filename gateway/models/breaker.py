@@ -12,8 +12,8 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from plugins.errors import BadAnswer, ProviderError, StreamCut, Unreachable
-from plugins.refusals import in_short
+from plugins.support.errors import BadAnswer, ProviderError, StreamCut, Unreachable
+from plugins.support.http_errors import in_short
 
 OPENS_AFTER = 5
 """Failures in a row: each is a whole request with its own retries, so five are no accident."""
@@ -41,7 +41,7 @@ class BreakerView(msgspec.Struct, frozen=True, kw_only=True):
     why: str
 
 
-class Breaker:
+class CircuitBreaker:
     """One provider's. `now` is a clock in seconds that never goes back."""
 
     def __init__(self, now: Callable[[], float]) -> None:

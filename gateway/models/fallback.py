@@ -6,16 +6,15 @@ begins with the first model again, unless its provider's breaker is open or it s
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
 import msgspec
 import structlog
 
-from gateway.errors import SENTENCE_LIMIT, ModelUnknown, sentence_of
-from gateway.models.choosing import ChosenModel
-from gateway.models.missing_models import with_names
-from plugins.errors import (
+from gateway.models.registry import ChosenModel
+from gateway.support.errors import SENTENCE_LIMIT, ModelUnknown, sentence_of
+from plugins.support.errors import (
     BadAnswer,
     ContextOverflow,
     CredentialsRefused,
@@ -31,6 +30,31 @@ OTHERS_MAY = (Unreachable, StreamCut, RateLimited, CredentialsRefused, NoSuchMod
 session's own matter."""
 
 log = structlog.get_logger("exuvia.models")
+
+MOST, ROOM = 230, 150
+"""Characters of the provider's own sentence, and of the names."""
+
+
+async def with_names(error: NoSuchModel, model: ChosenModel) -> NoSuchModel:
+    """Return the error with the models that the provider lists and that answer, and with the way to choose one."""
+    name = model.provider.name
+    listing = await model.listings.without(name, model.model)
+    what, known = sentence_of(error)[:MOST].rstrip("."), _listed(listing.chats if listing else ())
+    how = f"with /model {name}:NAME, or for all conversations with agent.model"
+    named = NoSuchModel(f"{what}. {f'It has {known}; choose' if known else 'Choose'} one {how}.")
+    named.__cause__ = error.__cause__
+    return named
+
+
+def _listed(names: Sequence[str]) -> str:
+    """The first names, and how many more there are; empty if there are none."""
+    shown: list[str] = []
+    for name in names:
+        if sum(map(len, shown)) + len(name) > ROOM:
+            break
+        shown.append(name)
+    more = len(names) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if shown and more else "")
 
 
 class NoneAnswered(ProviderError):
@@ -52,7 +76,7 @@ def none_answered(failures: list[tuple[str, ProviderError]]) -> ProviderError:
     return NoneAnswered(sentence, failures[0][1].code)
 
 
-class Line:
+class FallbackChain:
     """The models that may answer one turn, in order."""
 
     def __init__(self, first: ChosenModel) -> None:

@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping
 import msgspec
 import structlog
 
-from gateway.errors import sentence_of
-from plugins.chat.listing import MUTE
-from plugins.contracts import ChatProvider, ListsModels
-from plugins.errors import ProviderError
-from plugins.refusals import in_short
+from gateway.support.errors import sentence_of
+from plugins.api.chat import ChatProvider, ListsModels
+from plugins.providers.hosted.model_listing import MUTE
+from plugins.support.errors import ProviderError
+from plugins.support.http_errors import in_short
 
 WITHIN = 3.0
 """Seconds in which a server has to say what it has."""

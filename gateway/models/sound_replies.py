@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from plugins.contracts import Reply
-from sessions.messages import Usage
+from plugins.api.chat import Reply
+from sessions.events.messages import Usage
 
 MOST_TOKENS = 10**9
 """More than any request can have."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import assert_never
 
-from gateway.terminal.frames import Delta, Paused, Refusal, Settings
-from gateway.terminal.printable import one_line
-from gateway.terminal.signals import Connected, Disconnected, Happened, Postponed, Signal
-from sessions.events import ModelReplied, RequestedCall, ToolCalled, ToolReturned, TurnEnded, TurnResumed, TurnStarted
+from gateway.protocol.client_frames import Delta, Paused, Refusal, Settings
+from gateway.support.printable import one_line
+from gateway.terminal.client.signals import Connected, Disconnected, Happened, Postponed, Signal
+from sessions.events.events import ModelReplied, RequestedCall, ToolCalled, ToolReturned, TurnEnded, TurnResumed, TurnStarted
 
 TOOL_CHARACTERS = 60
 REASON_CHARACTERS = 60

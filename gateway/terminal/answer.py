@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from copy import copy
 
-from gateway.terminal import rendering
+from gateway.terminal import markdown_rendering
 from gateway.terminal.blocks import LAID_OUT_CHARACTERS, READ_CHARACTERS, Block, split
 
 LIVE_CHARACTERS = 4_000
@@ -61,9 +61,9 @@ class Answer:
 
     def _finish(self, block: Block, columns: int) -> str:
         if block.fence is None:
-            lines = self._gap() + rendering.rendered_block(block, columns)
+            lines = self._gap() + markdown_rendering.rendered_block(block, columns)
         else:
-            lines = self._opening(block) + "".join(self._coloured(block)) + rendering.closing()
+            lines = self._opening(block) + "".join(self._coloured(block)) + markdown_rendering.closing()
         self._any, self._opened, self._lines_of_code = True, False, 0
         return lines
 
@@ -76,14 +76,14 @@ class Answer:
     def _coloured(self, block: Block) -> list[str]:
         """The lines of code that were not handed out yet."""
         assert block.fence is not None
-        return rendering.code_lines(block.fence.code, block.fence.language)[self._lines_of_code :]
+        return markdown_rendering.code_lines(block.fence.code, block.fence.language)[self._lines_of_code :]
 
     def _opening(self, block: Block) -> str:
         if self._opened:
             return ""
         self._opened = True
         assert block.fence is not None
-        return self._gap() + rendering.opening(block.fence.language)
+        return self._gap() + markdown_rendering.opening(block.fence.language)
 
     def _gap(self) -> str:
         return "\n" if self._any else ""

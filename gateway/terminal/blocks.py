@@ -12,7 +12,7 @@ import msgspec
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from gateway.terminal.dialect import Dialect
+from gateway.terminal.markdown_dialect import MarkdownDialect
 
 LAID_OUT_CHARACTERS = 16_000
 """A longer block is shown as it was written: laying it out would take seconds."""
@@ -38,7 +38,7 @@ class Block(msgspec.Struct, frozen=True, kw_only=True):
 @cache
 def parser(*, inline: bool) -> MarkdownIt:
     """A reader of our dialect of Markdown. With `inline` it reads what is inside the blocks, too."""
-    markdown = Dialect()
+    markdown = MarkdownDialect()
     if not inline:
         markdown.core.ruler.disable(["inline", "text_join"])
     return markdown

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import TextIO, assert_never
 
-from gateway.commands.sentences import call_line, ending_sentence, recalled_line, result_line
-from gateway.terminal.frames import Delta, Paused, Refusal, Settings
-from gateway.terminal.paper import Paper
-from gateway.terminal.printable import one_line, printable
-from gateway.terminal.signals import Connected, Disconnected, Happened, Postponed, Signal
-from sessions.events import (
+from gateway.protocol.client_frames import Delta, Paused, Refusal, Settings
+from gateway.support.printable import one_line, printable
+from gateway.support.sentences import call_line, ending_sentence, recalled_line, result_line
+from gateway.terminal.client.signals import Connected, Disconnected, Happened, Postponed, Signal
+from gateway.terminal.renderer import Renderer
+from sessions.events.events import (
     AttachmentsWithheld,
     CommandAnswered,
     CompactionAbandoned,
@@ -19,7 +19,6 @@ from sessions.events import (
     ContextCompacted,
     ContextPruned,
     Event,
-    Foreign,
     InstructionsSet,
     MemoryFlushed,
     MemoryRecalled,
@@ -40,6 +39,7 @@ from sessions.events import (
     TurnJoined,
     TurnResumed,
     TurnStarted,
+    UnknownEvent,
 )
 
 CLIENT = "exuvia chat"
@@ -84,7 +84,7 @@ class Page:
 class Screen:
     """A terminal: answers appear as they are written, tool calls as one dim line each. `address` is shown at the start."""
 
-    def __init__(self, paper: Paper, *, address: str, session: str) -> None:
+    def __init__(self, paper: Renderer, *, address: str, session: str) -> None:
         self._paper = paper
         self._address = address
         self._session = session
@@ -158,7 +158,7 @@ class Screen:
         )
 
     def _event(  # noqa: PLR0912 - one arm for each kind
-        self, session: str, turn: int | None, event: Event | Foreign, *, ours: bool
+        self, session: str, turn: int | None, event: Event | UnknownEvent, *, ours: bool
     ) -> None:
         match event:
             case MessageReceived():
@@ -207,7 +207,7 @@ class Screen:
                 | SettingChanged()
                 | PluginFailed()
                 | ReplyDelivered()
-                | Foreign()
+                | UnknownEvent()
             ):
                 # Nothing that a person reads while talking; `exuvia sessions export` has it all.
                 pass

@@ -1,13 +1,17 @@
-"""What a person types after a slash. Each command is a class that knows nothing but the conversation it was typed in.
+"""The built-in slash commands.
 
-help, history       what can be typed; what was said
-status, usage       how it is; what it cost in tokens
-model, new          which model answers; a new session
-compact             what was said before, summarised; with /compactions and /revert
-context             what the next request would hold
-remember             into the memory; with /memory, out of it
-queue, verbose      what happens to messages that arrive meanwhile; how much is told
-stop                end the running turn
-facts               what is known in few words: /pin, /unpin, /forget, /clear, /why
-markdown            text inside Markdown
+compact          `/compact`, `/compactions`, `/revert`
+context_command  `/context`
+facts_commands   `/pin`, `/unpin`, `/forget`, `/clear`, `/distill` and `/why`
+help             `/help`
+history          `/history`
+markdown         Text of others inside an answer in Markdown
+model            `/model`
+new              `/new` and `/reset`, the same
+queue            `/queue`
+remember         `/remember` and `/memory`
+status           `/status` and `/whoami`
+stop             `/stop`
+usage            `/usage`
+verbose          `/verbose`
 """

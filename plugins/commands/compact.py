@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import ClassVar
 
-from plugins.command_contract import CommandFailed, CommandTime, CompactionEntry, ConversationView
+from plugins.api.command import CommandFailed, CommandTime, CompactionEntry, ConversationView
 from plugins.commands.markdown import code, one_line
 
 LISTED = 20

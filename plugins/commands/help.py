@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from plugins.command_contract import CommandFailed, CommandHelp, CommandTime, ConversationView
-from plugins.suggestions import did_you_mean
+from plugins.api.command import CommandFailed, CommandHelp, CommandTime, ConversationView
+from plugins.support.suggestions import did_you_mean
 
 
 class Help:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import ClassVar
 
-from plugins.command_contract import CommandFailed, CommandTime, ConversationView, HistoryEntry
+from plugins.api.command import CommandFailed, CommandTime, ConversationView, HistoryEntry
 from plugins.commands.markdown import one_line
 
 USUAL, MOST = 10, 100

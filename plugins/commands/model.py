@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
-from plugins.command_contract import CommandFailed, CommandTime, ConversationView, ModelsOffered
+from plugins.api.command import CommandFailed, CommandTime, ConversationView, ModelsOffered
 from plugins.commands.markdown import code
-from plugins.suggestions import did_you_mean
+from plugins.support.suggestions import did_you_mean
 
 _NAMED = re.compile(r"[^\s:]+:\S+")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from plugins.command_contract import CommandTime, ConversationView
+from plugins.api.command import CommandTime, ConversationView
 from plugins.commands.markdown import code
 
 

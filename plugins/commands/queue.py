@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from plugins.command_contract import CommandFailed, CommandTime, ConversationView
+from plugins.api.command import CommandFailed, CommandTime, ConversationView
 
 MODES = {
     "followup": "each message is answered by a turn of its own, in order",

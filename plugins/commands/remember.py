@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from datetime import date
 from typing import ClassVar
 
-from plugins.command_contract import CommandFailed, CommandTime, ConversationView, MemoryReport
-from plugins.commands.facts import told
+from plugins.api.command import CommandFailed, CommandTime, ConversationView, MemoryReport
+from plugins.api.facts.fact_errors import FactsError
+from plugins.api.facts.fact_values import Fact
+from plugins.commands.facts_commands import told
 from plugins.commands.markdown import code, one_line
-from plugins.facts.errors import FactsError
-from plugins.facts.values import Fact
 
 FACTS = 12
 """Facts of each kind that are listed."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from plugins.command_contract import CommandFailed, CommandTime, ConversationView
+from plugins.api.command import CommandFailed, CommandTime, ConversationView
 from plugins.commands.markdown import code
-from sessions.messages import Usage as Tokens
+from sessions.events.messages import Usage as Tokens
 
 
 class Usage:

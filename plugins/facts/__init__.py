@@ -1,19 +1,18 @@
-"""What is known in few words: small facts beside the notes, on a log of their own that can explain each of them.
+"""Facts: small statements that are extracted, distilled and recalled.
 
-facts      everything that is asked of them and done to them; persons: as one person sees them
-values     a fact, and what makes one acceptable
-events     what happens to facts: the vocabulary of their log
-lines      one of these events ⇄ one line of the log
-book       all facts as they are now, and what happened to each; the fold of the log
-writing    the one hand that writes the log
-scoring    what they are worth now, which say the same; pure
-recalling  which of them answer a message; choosing: which are worth a place behind it
-upkeep     what has to leave: the old, the least important, what is there twice; pure
-exchange   facts as one JSON document
-extracting what a model is asked to find in a turn; turns: what was said in one
-distilling how daily facts become few that stay
-answers    the form of a model's answer, and what of an answer has it
-tools      `write_memory`
-settings   `[memory.facts]` of the configuration
-errors     what can go wrong
+distillation    How daily facts become few that stay
+ended_turns     What was said in turns that have ended, out of a session's events.
+extraction      What a model is asked to find in a turn, and what of its answer becomes facts.
+fact_book       The book of facts
+fact_codec      One event of the facts ⇄ one line, in the form of all logs of the house (`sessions.events.codec`).
+fact_export     Facts as one JSON document, to take them elsewhere and to bring them back.
+fact_log        The writing hand of the facts' log
+fact_recall     Which facts answer a message
+fact_selection  What of the facts is worth a place behind a person's message.
+fact_tools      `write_memory`
+facts           The facts of a home
+model_answers   Requests about facts
+persons_facts   The facts as one person sees them in one chat
+retention       What has to leave the book, as events that say so.
+scoring         What facts are worth now, and which say the same.
 """

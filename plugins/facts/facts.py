@@ -11,35 +11,35 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 import msgspec
 
-from plugins.facts.book import Ambiguous, Book
-from plugins.facts.errors import FactsUnavailable, NoSuchFact
-from plugins.facts.events import (
+from plugins.api.facts.fact_errors import FactsUnavailable, NoSuchFact
+from plugins.api.facts.fact_events import (
     FORMAT,
     DailyCleared,
     ExtractionFailed,
     FactEvent,
     FactForgotten,
+    FactHistory,
     FactPinned,
     FactsDistilled,
     FactsExtracted,
     FactsOpened,
     FactsUsed,
     FactsWritten,
-    Happened,
-    Story,
+    LoggedFactEvent,
     Superseded,
 )
-from plugins.facts.lines import decode
+from plugins.api.facts.fact_settings import FactKeys
+from plugins.api.facts.fact_values import Draft, Fact, FactSource, Layer, Origin, new_id, workspace_tag
+from plugins.facts.fact_book import Ambiguous, FactBook
+from plugins.facts.fact_codec import decode
+from plugins.facts.fact_log import FactLog, portions
+from plugins.facts.retention import Limits, beyond_cap, is_outdated, limits_of, may_pin, outdated, repeated
 from plugins.facts.scoring import superseded as worth_superseded
-from plugins.facts.settings import FactKeys
-from plugins.facts.upkeep import Limits, beyond_cap, is_outdated, limits_of, may_pin, outdated, repeated
-from plugins.facts.values import Draft, Fact, FactSource, Layer, Origin, new_id, workspace_tag
-from plugins.facts.writing import FactLog, portions
-from sessions.errors import JournalDamaged, SessionsError
-from sessions.messages import Usage
-from sessions.recorder import stamp
-from sessions.store import Log, Position
-from sessions.wire import InvalidLine
+from sessions.events.codec import InvalidLine
+from sessions.events.errors import JournalDamaged, SessionsError
+from sessions.events.messages import Usage
+from sessions.store.protocols import Log, Position
+from sessions.store.recorder import stamp
 
 AGAIN = timedelta(minutes=1)
 """After a log could not be opened it is not read again for so long: every turn asks."""
@@ -51,8 +51,8 @@ DOCUMENT = "facts.jsonl"
 """The document that recalled facts stand in; the line is that of the event which wrote them."""
 
 if TYPE_CHECKING:
-    from plugins.facts.recalling import Recaller
-    from plugins.facts.scoring import Recalled
+    from plugins.facts.fact_recall import Recaller
+    from plugins.facts.scoring import RecallStats
 
 
 class Opener(Protocol):
@@ -116,11 +116,11 @@ class Facts:
 
     # --- asking -------------------------------------------------------------------------------------------------------
 
-    async def book(self) -> Book:
+    async def book(self) -> FactBook:
         """All facts. Raises FactsUnavailable."""
         return (await self._open()).book
 
-    async def recall(self, message: str, owner: str, *, least: float = 0.0) -> list[Recalled]:
+    async def recall(self, message: str, owner: str, *, least: float = 0.0) -> list[RecallStats]:
         """What may be told to this person, in this workspace, and has a word of the message, at least this part of it; best
         first. A daily fact
         is left to what was made of it, a superseded one to the newer. Raises FactsUnavailable."""
@@ -147,7 +147,7 @@ class Facts:
         """The facts that this person may be told here, oldest first; None is the operator, who may be told all."""
         return [fact for fact in self._told(await self.book(), owner) if layer in (None, fact.layer)]
 
-    async def story(self, named: str, owner: str | None) -> Story:
+    async def story(self, named: str, owner: str | None) -> FactHistory:
         """What happened to the fact whose id begins so. Raises NoSuchFact, FactsUnavailable."""
         log = await self._open()
         fact = self._named(log.book, named)
@@ -156,7 +156,7 @@ class Facts:
         if known is None or not (owner is None or known.is_of(owner)):
             raise _unknown(named)
         there = fact in log.book.facts and not is_outdated(known, self._limits(), self._now())
-        return Story(fact=known, there=there, happened=tuple(happened))
+        return FactHistory(fact=known, there=there, happened=tuple(happened))
 
     def workspace_tag(self) -> str:
         """The tag of the workspace in use."""
@@ -303,14 +303,14 @@ class Facts:
                 self._log = None
             if self._trouble and self._now() < self._again:
                 raise FactsUnavailable(self._trouble)
-            book = Book()
+            book = FactBook()
             try:
                 opened, position = await self._opener(lambda line: book.turn_over(decode(line)))
             except (SessionsError, InvalidLine) as error:
                 self._trouble, self._again = _said(error), self._now() + AGAIN
                 raise FactsUnavailable(self._trouble) from error
             self._log, self._trouble = FactLog(opened, position, book, self._now), ""
-            from plugins.facts.recalling import Recaller  # noqa: PLC0415 - what is known of languages: not at the start
+            from plugins.facts.fact_recall import Recaller  # noqa: PLC0415 - what is known of languages: not at the start
 
             self._recaller = Recaller(book)
             await asyncio.to_thread(self._recaller.follow)  # full stores have the loop for long; nobody writes meanwhile
@@ -325,7 +325,7 @@ class Facts:
         except SessionsError as error:
             raise FactsUnavailable(f"The facts cannot be kept now: {error}") from error
 
-    async def _read(self, log: FactLog, fact: str) -> list[Happened]:
+    async def _read(self, log: FactLog, fact: str) -> list[LoggedFactEvent]:
         try:
             return await log.events(log.book.history(fact))
         except (SessionsError, InvalidLine) as error:
@@ -361,7 +361,7 @@ class Facts:
             for draft in drafts
         )
 
-    def _told(self, book: Book, owner: str | None) -> list[Fact]:
+    def _told(self, book: FactBook, owner: str | None) -> list[Fact]:
         """Return the facts that are there for this person in this workspace, oldest first; None is the operator."""
         here, limits, now = self.workspace_tag(), self._limits(), self._now()
         told = (f for f in book.facts.values() if owner is None or (f.is_of(owner) and f.is_known_in(here)))
@@ -370,7 +370,7 @@ class Facts:
     def _limits(self) -> Limits:
         return limits_of(self._keys())
 
-    def _named(self, book: Book, named: str) -> str:
+    def _named(self, book: FactBook, named: str) -> str:
         try:
             found = book.named(named.strip())
         except Ambiguous as error:
@@ -379,7 +379,7 @@ class Facts:
             raise _unknown(named)
         return found
 
-    def _there(self, book: Book, named: str, owner: str | None) -> Fact:
+    def _there(self, book: FactBook, named: str, owner: str | None) -> Fact:
         fact = book.facts.get(self._named(book, named))
         hidden = fact is None or is_outdated(fact, self._limits(), self._now())
         if fact is None or hidden or not (owner is None or fact.is_of(owner)):
@@ -398,7 +398,7 @@ def _unknown(named: str) -> NoSuchFact:
     return NoSuchFact(f"There is no fact {named if len(named) <= LONGEST_NAMED else f'{named[:LONGEST_NAMED]} …'}.")
 
 
-def _as_it_was(fact: str, happened: Iterable[Happened]) -> Fact | None:
+def _as_it_was(fact: str, happened: Iterable[LoggedFactEvent]) -> Fact | None:
     """A fact that has left, as its events have it."""
     for each in happened:
         if isinstance(each.event, FactsExtracted | FactsWritten | FactsDistilled):

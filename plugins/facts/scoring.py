@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from plugins.bounded_cache import bounded_cache
-from plugins.facts.values import LEAST, Fact
+from plugins.api.facts.fact_values import LEAST, Fact
+from plugins.support.bounded_cache import bounded_cache
 
 UNUSED_DAYS = 30.0
 """Days without use after which importance begins to decay, and in which it halves from there on."""
@@ -29,7 +29,7 @@ DUPLICATE = 0.6
 """The share of the union of two facts' words above which they say the same, unless their numbers differ."""
 
 
-class Recalled(msgspec.Struct, frozen=True, kw_only=True):
+class RecallStats(msgspec.Struct, frozen=True, kw_only=True):
     """A fact that answers a message, and what its score is made of: score = overlap × importance × (0.5 + 0.5 × recency) ×
     staleness."""
 
@@ -65,14 +65,14 @@ def worth(fact: Fact, now: datetime) -> float:
     return float(max(min(FADED, fact.importance), fact.importance * 0.5 ** (late / UNUSED_DAYS)))
 
 
-def scored(fact: Fact, overlap: float, now: datetime, stale_after_days: float) -> Recalled:
+def scored(fact: Fact, overlap: float, now: datetime, stale_after_days: float) -> RecallStats:
     """The score of a fact that has this share, from 0 to 1, of what a message asks for."""
     idle = idle_days(fact, now)
     importance = max(worth(fact, now), min(LEAST, fact.importance))
     recency = 0.5 ** (idle / RECENT_DAYS)
     staleness = 1.0 if fact.pinned or idle <= stale_after_days else STALE
     score = overlap * importance * (0.5 + 0.5 * recency) * staleness
-    return Recalled(fact=fact, score=score, overlap=overlap, importance=importance, recency=recency, staleness=staleness)
+    return RecallStats(fact=fact, score=score, overlap=overlap, importance=importance, recency=recency, staleness=staleness)
 
 
 def superseded(fact: Fact) -> float:
@@ -82,7 +82,7 @@ def superseded(fact: Fact) -> float:
 
 def saying(content: str, facts: Iterable[Fact]) -> list[Fact]:
     """The facts that say what a text says."""
-    from plugins.memory.words import word_set  # noqa: PLC0415 - what is known of languages: not at the start
+    from plugins.support.text.words import word_set  # noqa: PLC0415 - what is known of languages: not at the start
 
     words = word_set(content)
     return [fact for fact in facts if _says(words, word_set(fact.content))]
@@ -105,7 +105,7 @@ def _numbers(words: frozenset[str]) -> list[str]:
 def duplicates(facts: Iterable[Fact], now: datetime) -> dict[str, str]:
     """The facts that another one says as well, each with the one that stays: pins, then the more important, then the newer.
     Only facts of the same owner and workspaces are compared. What is a duplicate of one that leaves stays."""
-    from plugins.memory.words import word_set  # noqa: PLC0415 - what is known of languages: not at the start
+    from plugins.support.text.words import word_set  # noqa: PLC0415 - what is known of languages: not at the start
 
     best = sorted(facts, key=lambda fact: (fact.pinned, worth(fact, now), fact.created, fact.content, fact.id), reverse=True)
     kept: list[tuple[Fact, frozenset[str]]] = []

@@ -1,4 +1,4 @@
-"""What models are told, in each language: a language is one file here, such as `en.toml`, with every text.
+"""The texts that models are sent, one file per language.
 
-language   the texts of a language, and which there are
+prompts  The texts of a language, as its file has them
 """

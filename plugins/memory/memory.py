@@ -14,22 +14,22 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 import msgspec
 
-from plugins.embedding import EmbeddingProvider
-from plugins.errors import ProviderError
-from plugins.memory.errors import IndexRenewed, IndexUnusable
-from plugins.memory.notes import Notes
-from plugins.memory.remarks import nothing_found, remarks_on, without_vectors
-from plugins.memory.scope import Scope
-from plugins.memory.settings import NONE, MemoryKeys
-from plugins.memory.sources import Places, Source
-from plugins.memory.upkeep import Upkeep, Upkept, imported
-from plugins.memory.watching import Watching
-from plugins.services import Purpose
+from plugins.api.embedding import EmbeddingProvider
+from plugins.api.memory.scope import Scope
+from plugins.api.memory.source import Source, WatchedFolders
+from plugins.api.memory_settings import NONE, MemoryKeys
+from plugins.api.services import Purpose
+from plugins.memory.index.indexer import Indexer, IndexState, imported
+from plugins.memory.index_errors import IndexRebuilt, IndexUnusable
+from plugins.memory.search.diagnostics import nothing_found, remarks_on, without_vectors
+from plugins.memory.sources.notes import Notes
+from plugins.memory.sources.watcher import Watcher
+from plugins.support.errors import ProviderError
 
 if TYPE_CHECKING:
-    from plugins.memory.backend import Identity, MemoryBackend
-    from plugins.memory.resting import Kinds, Resting
-    from plugins.memory.searching import Hit
+    from plugins.api.memory.memory_backend import Identity, MemoryBackend
+    from plugins.memory.index.backend_lifecycle import BackendLifecycle, Kinds
+    from plugins.memory.search.search import Hit
 
 T = TypeVar("T")
 
@@ -46,7 +46,7 @@ FEW = 500
 """Documents that are looked at in some milliseconds; where there are more, a search relies on the watching."""
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
+class SearchResult(msgspec.Struct, frozen=True, kw_only=True):
     """What a search found, best first, and what is to be known about it: sentences, none where all is well."""
 
     hits: tuple[Hit, ...]
@@ -77,11 +77,11 @@ class Memory:
         self._providers = providers
         self._today = today
         self._backends = backends
-        self._opened: Resting | None = None
-        self._upkeep = Upkeep(
+        self._opened: BackendLifecycle | None = None
+        self._upkeep = Indexer(
             self._file, self._chosen, self.provider, in_use, keys=lambda: keys().embedding, counted=counted
         )
-        self._watching = Watching(self._places, self.wake)
+        self._watching = Watcher(self._places, self.wake)
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -101,7 +101,7 @@ class Memory:
     # --- upkeep -------------------------------------------------------------------------------------------------------
 
     @property
-    def state(self) -> Upkept:
+    def state(self) -> IndexState:
         """How far the index is, as is known without asking it."""
         return self._upkeep.state
 
@@ -113,7 +113,7 @@ class Memory:
         """Bring the index up to date and keep it so as what is indexed changes, until cancelled."""
         await self._watching.run()
 
-    async def update(self, progress: Callable[[Upkept], None]) -> Upkept:
+    async def update(self, progress: Callable[[IndexState], None]) -> IndexState:
         """Bring the index up to date, vectors too, telling how far it is; what was done stays done. Raises a ProviderError
         where the vectors cannot be made, or IndexUnusable."""
         self._upkeep.told = progress
@@ -121,21 +121,21 @@ class Memory:
             await self._upkeep.bring_in()
             try:
                 await self._upkeep.embed_all()
-            except IndexRenewed:
+            except IndexRebuilt:
                 continue
             return self._upkeep.state
 
-    def _places(self) -> Places:
-        return reduce(or_, (source.watched() for source in self._chosen()), Places())
+    def _places(self) -> WatchedFolders:
+        return reduce(or_, (source.watched() for source in self._chosen()), WatchedFolders())
 
     def _chosen(self) -> list[Source]:
         chosen = self._keys().chosen()
         return [source for source in self._sources if source.name in chosen]
 
-    def _file(self) -> Resting:
-        from plugins.memory.resting import Resting  # noqa: PLC0415 - not at the start
+    def _file(self) -> BackendLifecycle:
+        from plugins.memory.index.backend_lifecycle import BackendLifecycle  # noqa: PLC0415 - not at the start
 
-        self._opened = self._opened or Resting(self._path, self._backends, lambda: self._keys().resting)
+        self._opened = self._opened or BackendLifecycle(self._path, self._backends, lambda: self._keys().resting)
         return self._opened
 
     def troubles(self) -> list[str]:
@@ -167,14 +167,14 @@ class Memory:
         patience: float = PATIENCE,
         eager: bool = True,
         within: float | None = None,
-    ) -> Found:
+    ) -> SearchResult:
         """What the notes in a scope say about something; of a longer text the first `QUERY` characters count.
 
         It waits no longer than `patience` seconds for what has just changed, never for the rest of what is not indexed yet,
         but says so; one that is not `eager` leaves it to the watching to notice that. The vector of the text is to be there
         `within` so many seconds (None: whenever it is, 0: not at all), or its words alone count. Raises IndexUnusable."""
         await imported()
-        from plugins.memory.searching import Question, rules_of, search  # noqa: PLC0415 - not at the start
+        from plugins.memory.search.search import Question, rules_of, search  # noqa: PLC0415 - not at the start
 
         text = text[:QUERY]
         await self._look(patience, eager=eager)
@@ -194,7 +194,9 @@ class Memory:
             missed = "there is neither sqlite-vec, which this Python's SQLite cannot load, nor numpy"
         remarks = remarks_on(state, scope, by_vectors=vector is not None and can, missed=missed, by_words=keys.keywords)
         remarks += self.troubles()
-        return Found(hits=tuple(hits), remarks=(*remarks, *(() if hits else [nothing_found(self._upkeep.state, scope)])))
+        return SearchResult(
+            hits=tuple(hits), remarks=(*remarks, *(() if hits else [nothing_found(self._upkeep.state, scope)]))
+        )
 
     async def excerpt(self, path: str, first: int, lines: int, scope: Scope) -> str | None:
         """Lines of a document that a search may have named, as `Source.excerpt` has them; None for a path that none of the
@@ -228,11 +230,11 @@ class Memory:
     async def _read(self, work: Callable[[MemoryBackend], T], patience: float) -> T:
         try:
             return await self._file().read(work)
-        except IndexRenewed:
+        except IndexRebuilt:
             await self._upkeep.look(patience)
         try:
             return await self._file().read(work)
-        except IndexRenewed:
+        except IndexRebuilt:
             raise IndexUnusable(self._upkeep.state.trouble or "The memory index is being made anew; ask again.") from None
 
     async def _vector_of(self, text: str, within: float | None) -> tuple[Identity | None, Sequence[float] | None, str]:
@@ -257,6 +259,8 @@ class Memory:
         if wanted == NONE or (wanted is None and self._keys().search.keywords):
             return ""
         if wanted is None:
-            return "; ".join(f"{name} makes no vectors, since {each.why()}" for name, each in self._providers.items())
-        why = self._providers[wanted].why() if wanted in self._providers else "it could not be opened"
+            return "; ".join(
+                f"{name} makes no vectors, since {each.explain_default()}" for name, each in self._providers.items()
+            )
+        why = self._providers[wanted].explain_default() if wanted in self._providers else "it could not be opened"
         return f"{wanted} makes no vectors, since {why}"

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from plugins.context.fencing import harmless
-from sessions.attachments import head_and_tail
-from sessions.events import RecalledHit
-from sessions.tokens import estimate
+from plugins.support.fencing import harmless
+from sessions.attachments.store import head_and_tail
+from sessions.events.events import RecalledHit
+from sessions.events.tokens import estimate
 
 if TYPE_CHECKING:
-    from plugins.memory.searching import Hit
+    from plugins.memory.search.search import Hit
 
 # Measured on a conversation of LoCoMo (Maharana et al., ACL 2024) with the bundled model, four results each: of 150
 # questions that it answers, 65 % are given an answering turn (73 % without any minimum), of 30 everyday requests that have

@@ -1,4 +1,4 @@
-"""What `exuvia plugins new` writes: packages that provide one thing each, complete, with tests that inherit the kit's.
+"""Templates for new plugins.
 
-packages    a package from its texts, which lie beside this file and end in .txt; in them __NAME__ and the like are replaced
+packages  A new package for a plugin
 """

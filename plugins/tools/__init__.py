@@ -1,9 +1,9 @@
-"""What the model may do.
+"""The built-in file tools.
 
-workspace_files   `read`
-write, edit       `write` and `edit`
-changing          one change of one file, alone in its workspace; what both have in common
-file_place        where a file may be written
-beneath           opening what lies beneath a folder, and nothing else
-seen_files        which version of each file a session has seen
+edit          The `edit` tool
+file_changes  One change of one file by a tool
+file_target   A place in the workspace where a file may be written
+read          The `read` tool
+seen_files    What a session has seen of each file, so that nothing is overwritten that it does not know.
+write         The `write` tool
 """

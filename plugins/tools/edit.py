@@ -8,10 +8,11 @@ from typing import Annotated, Any, ClassVar
 
 import msgspec
 
-from plugins.contracts import House, ToolContext, ToolOutput
-from plugins.errors import ToolFailed
-from plugins.tools.changing import Change, Changes, check_size, convert, encoded
-from sessions.messages import ToolDefinition
+from plugins.api.context import PluginContext
+from plugins.api.tool import ToolContext, ToolOutput
+from plugins.support.errors import ToolFailed
+from plugins.tools.file_changes import FileChange, FileChanges, check_size, convert, encoded
+from sessions.events.messages import ToolDefinition
 
 AROUND = 2
 """Lines shown before and behind what was edited."""
@@ -62,8 +63,8 @@ class Edit:
     # Where the new passage contains the old one, doing it twice is not doing it once.
     repeatable: ClassVar[bool] = False
 
-    def __init__(self, house: House) -> None:
-        self._changes = Changes(house)
+    def __init__(self, context: PluginContext) -> None:
+        self._changes = FileChanges(context)
 
     async def run(self, arguments: dict[str, Any], call: ToolContext) -> ToolOutput:
         """Edit, and show the lines as they are now; ToolFailed with the reason if nothing was done."""
@@ -74,7 +75,7 @@ class Edit:
         return await self._changes.make(wanted.path, call, lambda file: _edit(file, wanted), new=False)
 
 
-def _edit(file: Change, wanted: EditArguments) -> str:
+def _edit(file: FileChange, wanted: EditArguments) -> str:
     if file.before is None:
         raise ToolFailed("There is no such file.")
     text = _text(file.before)

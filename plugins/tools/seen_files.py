@@ -22,7 +22,7 @@ MOST_PIECES = 100
 _shared: WeakValueDictionary[Path, SeenFiles] = WeakValueDictionary()
 
 
-class Known(msgspec.Struct, frozen=True, gc=False):
+class KnownFile(msgspec.Struct, frozen=True, gc=False):
     """What a session knows of a file: which version, and of that the lines in `pieces`, each from a line to the one before
     another, counted from 1, in order and apart from each other."""
 
@@ -48,7 +48,7 @@ class SeenFiles:
 
     def __init__(self) -> None:
         self.changing = threading.Lock()
-        self._known: OrderedDict[tuple[str, tuple[str, ...]], Known] = OrderedDict()
+        self._known: OrderedDict[tuple[str, tuple[str, ...]], KnownFile] = OrderedDict()
         self._guard = threading.Lock()
 
     def note(self, session: str, parts: tuple[str, ...], content: bytes, piece: tuple[int, int]) -> None:
@@ -58,7 +58,7 @@ class SeenFiles:
         with self._guard:
             known = self._known.get((session, parts))
             pieces = known.pieces if known is not None and known.digest == digest else ()
-            self._put(session, parts, Known(digest, _joined((*pieces, piece))[:MOST_PIECES]))
+            self._put(session, parts, KnownFile(digest, _joined((*pieces, piece))[:MOST_PIECES]))
 
     def note_change(self, session: str, parts: tuple[str, ...], before: bytes, after: bytes) -> None:
         """The session itself made one content of another that it knew. It knows all of it if it knew all before; else what
@@ -70,14 +70,14 @@ class SeenFiles:
             whole = known.unseen(before) is None
             end = lines_in(after) + 1 if whole else _first_difference(before, after)
             pieces = ((1, end),) if whole else tuple((a, min(b, end)) for a, b in known.pieces if a < end)
-            self._put(session, parts, Known(_digest(after), pieces))
+            self._put(session, parts, KnownFile(_digest(after), pieces))
 
-    def known(self, session: str, parts: tuple[str, ...]) -> Known | None:
+    def known(self, session: str, parts: tuple[str, ...]) -> KnownFile | None:
         """What the session has seen of a file."""
         with self._guard:
             return self._known.get((session, parts))
 
-    def _put(self, session: str, parts: tuple[str, ...], known: Known) -> None:
+    def _put(self, session: str, parts: tuple[str, ...], known: KnownFile) -> None:
         self._known[session, parts] = known
         self._known.move_to_end((session, parts))
         while len(self._known) > MOST_SEEN:

@@ -7,11 +7,12 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
-from plugins.contracts import House, ToolContext, ToolOutput
-from plugins.errors import ToolFailed
-from plugins.tools.changing import Change, Changes, convert, encoded, size
-from plugins.tools.workspace_files import MOST_TEXT
-from sessions.messages import ToolDefinition
+from plugins.api.context import PluginContext
+from plugins.api.tool import ToolContext, ToolOutput
+from plugins.support.errors import ToolFailed
+from plugins.tools.file_changes import FileChange, FileChanges, convert, encoded, size
+from plugins.tools.read import MOST_TEXT
+from sessions.events.messages import ToolDefinition
 
 
 class WriteArguments(msgspec.Struct, frozen=True):
@@ -52,8 +53,8 @@ class Write:
     # Appended twice is twice there; and a replacement that is made again after a crash would undo what came between.
     repeatable: ClassVar[bool] = False
 
-    def __init__(self, house: House) -> None:
-        self._changes = Changes(house)
+    def __init__(self, context: PluginContext) -> None:
+        self._changes = FileChanges(context)
 
     async def run(self, arguments: dict[str, Any], call: ToolContext) -> ToolOutput:
         """Write, and say what was done; ToolFailed with the reason if nothing was."""
@@ -63,14 +64,14 @@ class Write:
         return await self._changes.make(wanted.path, call, change, new=True)
 
 
-def _create(file: Change, content: bytes) -> str:
+def _create(file: FileChange, content: bytes) -> str:
     if file.before is not None:
         raise ToolFailed("There is such a file already; read it, then use mode replace or append, or edit.")
     file.replace(content)
     return f"Created {file.path}: {size(content)}."
 
 
-def _replace(file: Change, content: bytes) -> str:
+def _replace(file: FileChange, content: bytes) -> str:
     if file.before is None:
         return _create(file, content)
     if file.known is None:
@@ -90,7 +91,7 @@ def _unseen(content: bytes, first: int, last: int) -> str:
     return f"Of this file {which} not read in this session; read on with offset {first} first, or use edit."
 
 
-def _append(file: Change, content: bytes) -> str:
+def _append(file: FileChange, content: bytes) -> str:
     if file.before is None:
         return _create(file, content)
     if file.before and not file.before.endswith(b"\n"):

@@ -15,7 +15,7 @@ from typing import get_args
 import aiohttp
 import pytest
 
-from gateway.door.frames import ClientFrame
+from gateway.protocol.frames import ClientFrame
 from tests.attacks.test_identity import filled, routed
 from tests.attacks.texts import TEXTS
 from tests.console.test_transcripts import SESSION, told, write

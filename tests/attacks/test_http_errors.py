@@ -14,7 +14,7 @@ import pytest
 from aiohttp import web
 from structlog.testing import capture_logs
 
-from gateway.door.web import application
+from gateway.http.web import application
 from tests.gateway.gateways import TOKEN, Gateway, gateway
 from tests.waiting import deadline
 
@@ -167,7 +167,7 @@ async def test_a_fault_of_the_gateway_is_a_sentence_to_the_client_and_is_logged(
         app.router.add_get("/fails", fails)
         return app
 
-    monkeypatch.setattr("gateway.daemon.application", with_a_fault)
+    monkeypatch.setattr("gateway.wiring.daemon.application", with_a_fault)
     async with gateway(tmp_path) as g:
         with capture_logs() as logs:
             async with g.http.get(f"{g.url}/fails", headers={"Accept": "text/html"}) as response:

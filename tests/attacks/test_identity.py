@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 from yarl import URL
 
-from gateway.door import web as door
+from gateway.http import web as door
 from tests.gateway.gateways import TOKEN, Gateway, gateway
 
 ANA, BEN = "the-token-of-ana-who-is-no-owner", "the-token-of-ben-who-is-no-owner"
@@ -45,7 +45,7 @@ async def routed(home: Path, monkeypatch: pytest.MonkeyPatch, **settings: Any) -
         made.append(door.application(*arguments, **named))
         return made[-1]
 
-    monkeypatch.setattr("gateway.daemon.application", remembered)
+    monkeypatch.setattr("gateway.wiring.daemon.application", remembered)
     people = {"people.ana.token": ANA, "people.ben.token": BEN}
     async with gateway(home, settings=people | settings) as g:
         routes = {

@@ -17,20 +17,20 @@ import structlog
 from click.testing import CliRunner
 from playwright.async_api import Browser, Page, expect
 
-from gateway import logs
-from gateway.cli import cli
-from gateway.door.uploads import harmless_name
-from gateway.errors import sentence_of
+from gateway.cli.main import cli
+from gateway.http.uploads import harmless_name
+from gateway.protocol.client_frames import Refusal, Settings
+from gateway.support import logs
+from gateway.support.errors import sentence_of
+from gateway.support.printable import escaped, one_line, printable
 from gateway.terminal import screen
-from gateway.terminal.frames import Refusal, Settings
-from gateway.terminal.paper import PlainPaper
-from gateway.terminal.printable import escaped, one_line, printable
-from gateway.terminal.rendering import rendered
-from gateway.terminal.signals import Disconnected, Happened, Postponed
-from plugins.context.fencing import harmless
-from sessions import events
-from sessions.events import CallRef, Event, Failure, Recorded, RequestedCall, Withheld
-from sessions.messages import Attachment
+from gateway.terminal.client.signals import Disconnected, Happened, Postponed
+from gateway.terminal.markdown_rendering import rendered
+from gateway.terminal.renderer import PlainRenderer
+from plugins.support.fencing import harmless
+from sessions.events import events
+from sessions.events.events import CallRef, Event, Failure, Recorded, RequestedCall, Withheld
+from sessions.events.messages import Attachment
 from tests.console.browser import visiting
 from tests.console.test_transcripts import SESSION, write
 from tests.gateway.gateways import gateway
@@ -191,7 +191,7 @@ def hostile_events(text: str) -> Iterator[tuple[int | None, Event]]:
 def test_no_event_acts_on_the_terminal_that_shows_it(name: str, styled: bool) -> None:
     text = ESCAPES.get(name, EVIL)
     out = io.StringIO()
-    shown = screen.Screen(PlainPaper(out, styled=styled), address="a", session="main")
+    shown = screen.Screen(PlainRenderer(out, styled=styled), address="a", session="main")
     shown.show(Settings(session="main", session_id="s", queue="followup", verbose=True), ours=True)
     for seq, (turn, event) in enumerate(hostile_events(text), start=1):
         recorded = Recorded(seq=seq, at="2026-11-21T12:00:00.000Z", turn=turn, event=event)

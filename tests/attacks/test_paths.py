@@ -24,9 +24,9 @@ import pytest
 from click.testing import CliRunner
 from yarl import URL
 
-from gateway.cli import cli
-from gateway.errors import ConfigRefused
-from plugins.workspace import meant
+from gateway.cli.main import cli
+from gateway.support.errors import ConfigRefused
+from plugins.support.workspace import meant
 from tests.attacks.test_identity import routed
 from tests.console.test_transcripts import SESSION, told, write
 from tests.faults.gateway_process import free_port, start_process

@@ -12,7 +12,7 @@ from pygments.token import String  # type: ignore[import-untyped]
 from tests.attacks.measuring import ROOT, measured
 from tests.attacks.patterns import PACKAGES, Pattern
 
-_SCRIPTS = ROOT / "gateway/console/static"
+_SCRIPTS = ROOT / "gateway/http/console/static"
 
 
 def _refused(package: str, given: list[Pattern] | None = None) -> list[str]:

@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
-from gateway.models import open_providers
-from gateway.provided import lifecycle
-from plugins import loading, strays
-from plugins.hooks import Hooks
+from gateway.models import providers
+from gateway.plugin_runtime import lifecycle
+from plugins.host import loading
+from plugins.host.hooks import Hooks
+from plugins.support import task_leaks
 from tests.gateway.gateways import Client, Gateway, gateway
 from tests.shelf import Shelf
 from tests.waiting import deadline
@@ -71,7 +72,7 @@ DECIDING = {
     "plan_compaction": "context, budget, trigger",
 }
 HEARING = {
-    "gateway_started": "house",
+    "gateway_started": "context",
     "turn_ended": "turn",
     "before_compaction": "compaction",
     "after_compaction": "compaction",
@@ -92,10 +93,10 @@ async def with_plugin(
 ) -> AsyncIterator[Gateway]:
     """A gateway with a plugin `evil` of this source."""
     monkeypatch.setattr(Hooks.__init__, "__defaults__", (0.5, 0.5))
-    monkeypatch.setattr(strays, "GRACE", 0.1)
+    monkeypatch.setattr(task_leaks, "GRACE", 0.1)
     monkeypatch.setattr(lifecycle, "STOPPING_SECONDS", 0.5)
-    monkeypatch.setattr(open_providers, "CLOSE_SECONDS", 0.2)
-    monkeypatch.setattr(open_providers, "LAST_SECONDS", 0.2)
+    monkeypatch.setattr(providers, "CLOSE_SECONDS", 0.2)
+    monkeypatch.setattr(providers, "LAST_SECONDS", 0.2)
     Shelf(root / "shelf", monkeypatch).install("exuvia_evil", "evil", source)
     wanted = {"plugins.allow": ["evil"], "memory.embedding.provider": "none", **settings}
     async with gateway(root / "home", settings=wanted, script=script) as g:
@@ -180,7 +181,7 @@ from exuvia import ToolDefinition, ToolOutput, hookimpl
 class Evil:
     definition = ToolDefinition(name="evil", description="Evil.", parameters={{"type": "object"}})
     repeatable = True
-    def __init__(self, house): self.house = house
+    def __init__(self, context): self.context = context
     async def run(self, arguments, call):
         {body}
 
@@ -196,7 +197,7 @@ OF_TOOLS = {
     "40 MB": "return ToolOutput(text='x' * 40_000_000)",
     "half of a pair in a text": "return ToolOutput(text='\\ud800\\x00')",
     "arguments that are changed": "arguments.clear(); arguments.update(a=object()); return ToolOutput(text='fine')",
-    "itself taken away": "Evil.run = None; Evil.definition = None; del self.house; return ToolOutput(text='fine')",
+    "itself taken away": "Evil.run = None; Evil.definition = None; del self.context; return ToolOutput(text='fine')",
     "tasks left": "import asyncio; "
     "self.t = [asyncio.ensure_future(asyncio.sleep(3600)) for _ in range(100)]; return ToolOutput(text='fine')",
     "its task cancelled": "import asyncio; "

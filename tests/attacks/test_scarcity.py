@@ -19,13 +19,13 @@ from typing import Any
 import aiohttp
 import pytest
 
-from gateway import address_space
-from gateway.conversations.switchboard import Switchboard
-from gateway.door import bodies, descriptors
-from gateway.door.unauthenticated import Unauthenticated
-from gateway.openai_api import api
-from plugins.bounded_cache import LONGEST, bounded_cache
-from plugins.chat.limits import known_limits
+from gateway.auth.unauthenticated import UnauthenticatedLimit
+from gateway.conversations.routing.switchboard import Switchboard
+from gateway.http import request_bodies
+from gateway.http.openai import api
+from gateway.support import address_space, descriptors
+from plugins.providers.hosted.model_limits import known_limits
+from plugins.support.bounded_cache import LONGEST, bounded_cache
 from tests.faults.gateway_process import ROOT, GatewayProcess, gateway_process
 from tests.gateway.gateways import TOKEN, Gateway, gateway
 from tests.openai_api.asking import SAID
@@ -111,14 +111,14 @@ async def status_of(g: Gateway, **more: Any) -> int:
 
 
 def test_bodies_have_a_budget_by_person_and_together_and_give_back_what_they_held() -> None:
-    budget = bodies.BodyBudget(of_one=10, of_all=15)
+    budget = request_bodies.BodyBudget(of_one=10, of_all=15)
     with budget.share("ben") as bens:
         with budget.share("ana") as anas:
             anas.grow(10)
-            with pytest.raises(bodies.BodyRefused, match="too much of your memory"):
+            with pytest.raises(request_bodies.BodyRefused, match="too much of your memory"):
                 anas.grow(11)
             bens.grow(5)
-            with pytest.raises(bodies.BodyRefused, match="too much of everybody's memory"):
+            with pytest.raises(request_bodies.BodyRefused, match="too much of everybody's memory"):
                 bens.grow(6)
         bens.grow(10)
 
@@ -147,7 +147,7 @@ def test_no_cache_keeps_texts_of_any_length() -> None:
         for decorator in function.decorator_list
         if "cache" in ast.unparse(decorator) and not ast.unparse(decorator).startswith(("bounded_cache(", "cached_property"))
     ]
-    closed = {"plugins/languages/language.py", "plugins/memory/languages.py", "gateway/terminal/blocks.py"}
+    closed = {"plugins/languages/prompts.py", "plugins/support/text/stemming.py", "gateway/terminal/blocks.py"}
     """Their arguments are names of languages and kinds of blocks, of which there are few."""
     assert [place for place in found if place.partition(":")[0] not in closed] == []
 
@@ -228,7 +228,7 @@ async def sign_in_begun(
 
 
 async def test_a_sign_in_that_drips_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.console.signing_in.SIGN_IN_SECONDS", 0.1)
+    monkeypatch.setattr("gateway.http.console.signing_in.SIGN_IN_SECONDS", 0.1)
     async with gateway(tmp_path) as g, sign_in_begun(g) as (reader, writer), deadline():
         answered = asyncio.create_task(reader.readline())
         for _ in range(99):
@@ -241,7 +241,7 @@ async def test_a_sign_in_that_drips_is_ended(tmp_path: Path, monkeypatch: pytest
 
 
 async def test_a_note_that_drips_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bodies, "PIECE_SECONDS", 0.1)
+    monkeypatch.setattr(request_bodies, "PIECE_SECONDS", 0.1)
     never = asyncio.Event()
 
     async def drips() -> AsyncIterator[bytes]:
@@ -327,7 +327,7 @@ class Connection:
 
 
 def test_an_address_has_room_again_once_one_of_its_connections_has_ended() -> None:
-    counted, held = Unauthenticated(most=2), [Connection(Open()), Connection(Open())]
+    counted, held = UnauthenticatedLimit(most=2), [Connection(Open()), Connection(Open())]
     for connection in held:
         assert counted.has_room("a")
         counted.add("a", connection)
@@ -337,7 +337,7 @@ def test_an_address_has_room_again_once_one_of_its_connections_has_ended() -> No
 
 
 def test_connections_that_ended_are_forgotten() -> None:
-    counted = Unauthenticated(most=3)
+    counted = UnauthenticatedLimit(most=3)
     for number in range(1000):
         assert counted.has_room("a")
         counted.add("a", Connection())

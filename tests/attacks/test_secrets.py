@@ -11,15 +11,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.conversations.scrubbing import without_secrets
-from gateway.errors import sentence_of
-from plugins.conformance.embedding_server import EmbeddingServer
-from plugins.conformance.faults import Fault, FaultyServer, Raw
-from plugins.refusals import plain_words
-from plugins.secrets import HIDDEN, Secret, hide, hide_keys_of, scrubbed
-from plugins.strangers import words_of
-from sessions import events
-from sessions.events import CallRef, Event, Failure, Withheld
+from gateway.conversations.turn.scrubbing import without_secrets
+from gateway.support.errors import sentence_of
+from plugins.support.http_errors import plain_words
+from plugins.support.secrets import HIDDEN, Secret, hide, hide_keys_of, scrubbed
+from plugins.support.untrusted import words_of
+from plugins.testing.servers.embedding_server import EmbeddingServer
+from plugins.testing.servers.faulty_server import Fault, FaultyServer, RawResponse
+from sessions.events import events
+from sessions.events.events import CallRef, Event, Failure, Withheld
 from tests.gateway.gateways import TOKEN, Gateway, gateway
 from tests.plugins.vendors import VENDORS, Vendor
 from tests.shelf import Shelf
@@ -60,7 +60,7 @@ def on_disk(home: Path) -> bytes:
     return b"".join(path.read_bytes() for path in files)
 
 
-def repeating(vendor: Vendor) -> list[Fault | Raw]:
+def repeating(vendor: Vendor) -> list[Fault | RawResponse]:
     """The ways in which a server repeats the key that it was given."""
     words, key = SAYS.format(vendor.key), vendor.key.encode()
     in_stream = vendor.framed(vendor.refusal(400, words))
@@ -72,8 +72,8 @@ def repeating(vendor: Vendor) -> list[Fault | Raw]:
         Fault(status=401, body=b"x" * 290 + b" " + key),  # cut in the middle of it
         Fault(status=401, body=b" " * 4795 + key),
         Fault(status=500, body=b"<html>Bearer " + key + b"</html>", media="text/html", headers={"Retry-After": "3600"}),
-        Raw(in_stream),
-        Raw(vendor.framed(b"nonsense " + key)),
+        RawResponse(in_stream),
+        RawResponse(vendor.framed(b"nonsense " + key)),
     ]
 
 
@@ -138,8 +138,8 @@ class Leaky:
     definition = ToolDefinition(name="leaky", description="Fails.", parameters={"type": "object"})
     repeatable = True
 
-    def __init__(self, house):
-        self._key = house.settings.key.reveal() + " " + house.environment["LEAKY_ACCESS_KEY"]
+    def __init__(self, context):
+        self._key = context.settings.key.reveal() + " " + context.environment["LEAKY_ACCESS_KEY"]
 
     async def run(self, arguments, call):
         match arguments["how"]:

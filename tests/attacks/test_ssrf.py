@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from plugins.refusals import StatusRefused
+from plugins.support.http_errors import StatusRefused
 from tests.gateway.gateways import TOKEN, gateway
 from tests.plugins.test_transport import KEY, RawServer, against, says, status, told
 

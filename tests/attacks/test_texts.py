@@ -7,7 +7,7 @@ import unicodedata
 
 import pytest
 
-from plugins.memory.spelling import MARKS, alike
+from plugins.support.text.spelling import MARKS, alike
 from tests.attacks.measuring import measured
 from tests.attacks.patterns import PACKAGES
 

@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 import pytest
 
-from gateway.door.frames import ClientFrame
+from gateway.protocol.frames import ClientFrame
 from tests.attacks.test_identity import ANA, BEN, asked, routed
 from tests.gateway.gateways import gateway
 

@@ -15,15 +15,20 @@ from datetime import date
 from types import ModuleType
 from typing import Any, TypeAlias
 
-from gateway.conversations import day_notes, loaded_notes
-from gateway.openai_api import forms
-from gateway.terminal import printable
-from plugins.context import fencing, identifiers, sentences
-from plugins.embeddings import pieces
-from plugins.facts import extracting
-from plugins.memory import chunks, fusions, markdown_files, periods, words
+from gateway.conversations.context import loaded_notes
+from gateway.conversations.notes import day_notes
+from gateway.http.openai import schema
+from gateway.support import printable
+from plugins.api.memory import chunks
+from plugins.facts import extraction
 from plugins.memory.memory import QUERY
-from sessions import attachments
+from plugins.memory.search import fusion, periods
+from plugins.memory.sources import markdown_files
+from plugins.policies import identifiers
+from plugins.support import fencing
+from plugins.support.embedding import text_splitting
+from plugins.support.text import sentences, words
+from sessions.attachments import store
 from tests.attacks.measuring import interrupting, processor_time, write
 
 Reads: TypeAlias = Callable[[str], object]
@@ -33,30 +38,34 @@ LADDER = ((4_000, 0.2, 8), (64_000, 1.0, 2), (1_000_000, 4.0, 0))
 
 _LEFT_OUT = frozenset(
     {
-        "gateway.next_steps.main",  # prints
-        "gateway.terminal.connection.websocket_url",  # reads the command line
-        "gateway.tokenizer.counting.o200k",  # a process of its own, which is given five seconds
-        "plugins.loading.load_plugins",  # loads
+        "gateway.cli.next_steps.main",  # prints
+        "gateway.terminal.client.connection.websocket_url",  # reads the command line
+        "gateway.models.tokenizer.counting.o200k",  # a process of its own, which is given five seconds
+        "plugins.host.loading.load_plugins",  # loads
     }
 )
 
 MORE: Mapping[str, Reads] = {
-    "gateway.conversations.day_notes.as_section": lambda text: day_notes.as_section("x", text),
-    "gateway.conversations.loaded_notes.fenced_note": lambda text: loaded_notes.fenced_note("a.md", text),
-    "gateway.openai_api.forms.decode_body": lambda text: forms.decode_body(_bytes(text), forms.ChatBody),
-    "gateway.terminal.printable.one_line": lambda text: printable.one_line(text, 80),
-    "plugins.context.fencing.divided": lambda text: fencing.divided([fencing.Entry(who="x", text=text)], 4000),
-    "plugins.context.fencing.quoted": lambda text: fencing.quoted(text, "x"),
-    "plugins.context.identifiers.is_named": lambda text: identifiers.is_named("a", text),
-    "plugins.context.sentences.clipped_around": lambda text: sentences.clipped_around(text, "zz", 100),
-    "plugins.embeddings.pieces.pieces": lambda text: pieces.pieces(text, lambda piece: len(piece) < 2000),
-    "plugins.facts.extracting.extracted": lambda text: extracting.extracted(text, 5),
-    "plugins.memory.chunks.chunks_of": lambda text: [each.digest() for each in chunks.chunks_of("a.md", text)],
-    "plugins.memory.fusions.phrase_score": lambda text: fusions.phrase_score(words.sought(text[:QUERY]), text[:QUERY], text),
-    "plugins.memory.markdown_files.some_lines": lambda text: markdown_files.some_lines(text, 5, 5),
-    "plugins.memory.periods.named_period": lambda text: periods.named_period(text, date(2026, 11, 21)),
-    "plugins.memory.words.words_in": lambda text: words.words_in(text, "english"),
-    "sessions.attachments.head_and_tail": lambda text: attachments.head_and_tail(text, 4000),
+    "gateway.conversations.notes.day_notes.as_section": lambda text: day_notes.as_section("x", text),
+    "gateway.conversations.context.loaded_notes.fenced_note": lambda text: loaded_notes.fenced_note("a.md", text),
+    "gateway.http.openai.schema.decode_body": lambda text: schema.decode_body(_bytes(text), schema.ChatBody),
+    "gateway.support.printable.one_line": lambda text: printable.one_line(text, 80),
+    "plugins.support.fencing.divided": lambda text: fencing.divided([fencing.FencedEntry(who="x", text=text)], 4000),
+    "plugins.support.fencing.quoted": lambda text: fencing.quoted(text, "x"),
+    "plugins.policies.identifiers.is_named": lambda text: identifiers.is_named("a", text),
+    "plugins.support.text.sentences.clipped_around": lambda text: sentences.clipped_around(text, "zz", 100),
+    "plugins.support.embedding.text_splitting.pieces": lambda text: text_splitting.pieces(
+        text, lambda piece: len(piece) < 2000
+    ),
+    "plugins.facts.extraction.extracted": lambda text: extraction.extracted(text, 5),
+    "plugins.api.memory.chunks.chunks_of": lambda text: [each.digest() for each in chunks.chunks_of("a.md", text)],
+    "plugins.memory.search.fusion.phrase_score": lambda text: fusion.phrase_score(
+        words.sought(text[:QUERY]), text[:QUERY], text
+    ),
+    "plugins.memory.sources.markdown_files.some_lines": lambda text: markdown_files.some_lines(text, 5, 5),
+    "plugins.memory.search.periods.named_period": lambda text: periods.named_period(text, date(2026, 11, 21)),
+    "plugins.support.text.words.words_in": lambda text: words.words_in(text, "english"),
+    "sessions.attachments.store.head_and_tail": lambda text: store.head_and_tail(text, 4000),
 }
 
 _REPEATED = (

@@ -10,10 +10,10 @@ import msgspec
 import pytest
 
 from exuvia import MemoryBackendConformance
-from plugins.memory.backend import Document, Identity
+from plugins.api.memory.chunks import Chunk
+from plugins.api.memory.memory_backend import Document, Identity
+from plugins.api.memory.scope import EVERYTHING, Scope
 from plugins.memory.backends.local import LocalBackend
-from plugins.memory.chunks import Chunk
-from plugins.memory.scope import EVERYTHING, Scope
 from tests.conformance.biting import bites, checks_of
 
 

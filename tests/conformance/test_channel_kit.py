@@ -13,8 +13,17 @@ from typing import Any, ClassVar, Self
 import msgspec
 import pytest
 
-from exuvia import Arrival, ChannelConformance, Delivery, Desk, House, NotTaken, TryLater, Undeliverable
-from plugins.conformance import channel as kit
+from exuvia import (
+    ChannelConformance,
+    ChannelInbox,
+    InboundMessage,
+    MessageRejected,
+    OutboundMessage,
+    PluginContext,
+    TryLater,
+    Undeliverable,
+)
+from plugins.testing import channel_checks as kit
 from tests.conformance.biting import bites, checks_of
 
 
@@ -29,8 +38,8 @@ class Lines:
 
     name: ClassVar[str] = "lines"
 
-    def __init__(self, house: House) -> None:
-        self._port = house.settings.port
+    def __init__(self, context: PluginContext) -> None:
+        self._port = context.settings.port
 
     async def __aenter__(self) -> Self:
         self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)
@@ -40,17 +49,17 @@ class Lines:
         self._writer.close()
         await self._writer.wait_closed()
 
-    async def run(self, desk: Desk) -> None:
+    async def run(self, desk: ChannelInbox) -> None:
         while line := await self._reader.readline():
             try:
                 await desk.receive(self.arrival(json.loads(line)))
-            except NotTaken as error:
+            except MessageRejected as error:
                 self.tell({"why": str(error)})
 
-    def arrival(self, said: Any) -> Arrival:
-        return Arrival(id=said["id"], sender=said["from"], chat=said["room"], text=said["text"])
+    def arrival(self, said: Any) -> InboundMessage:
+        return InboundMessage(id=said["id"], sender=said["from"], chat=said["room"], text=said["text"])
 
-    async def deliver(self, delivery: Delivery) -> str:
+    async def deliver(self, delivery: OutboundMessage) -> str:
         if delivery.chat == "demolished":
             raise Undeliverable("There is no such room.")
         if delivery.chat == "crowded":
@@ -133,55 +142,55 @@ class Leaking(Lines):
 
 
 class Anonymous(Lines):
-    def arrival(self, said: Any) -> Arrival:
-        return Arrival(id=said["id"], sender="somebody", chat=said["room"], text=said["text"])
+    def arrival(self, said: Any) -> InboundMessage:
+        return InboundMessage(id=said["id"], sender="somebody", chat=said["room"], text=said["text"])
 
 
 class Numberless(Lines):
-    def arrival(self, said: Any) -> Arrival:
-        return Arrival(id=f"{said['from']}-{said['text']}", sender=said["from"], chat=said["room"], text=said["text"])
+    def arrival(self, said: Any) -> InboundMessage:
+        return InboundMessage(id=f"{said['from']}-{said['text']}", sender=said["from"], chat=said["room"], text=said["text"])
 
 
 class Offended(Lines):
-    async def run(self, desk: Desk) -> None:
+    async def run(self, desk: ChannelInbox) -> None:
         while line := await self._reader.readline():
             await desk.receive(self.arrival(json.loads(line)))
 
 
 class Shouting(Lines):
-    async def deliver(self, delivery: Delivery) -> str:
+    async def deliver(self, delivery: OutboundMessage) -> str:
         return await super().deliver(msgspec.structs.replace(delivery, chat="everybody"))
 
 
 class Mixing(Lines):
-    async def deliver(self, delivery: Delivery) -> str:
+    async def deliver(self, delivery: OutboundMessage) -> str:
         self.now = delivery
         await asyncio.sleep(0.01)
         return await super().deliver(self.now)
 
 
 class Fragile(Lines):
-    async def deliver(self, delivery: Delivery) -> str:
+    async def deliver(self, delivery: OutboundMessage) -> str:
         if not delivery.text.isprintable():
             self._writer.close()
         return await super().deliver(delivery)
 
 
 class Sleepy(Lines):
-    async def deliver(self, delivery: Delivery) -> str:
+    async def deliver(self, delivery: OutboundMessage) -> str:
         time.sleep(0.6)  # noqa: ASYNC251 - what is wrong with it
         return await super().deliver(delivery)
 
 
 class Hopeful(Lines):
-    async def deliver(self, delivery: Delivery) -> str:
+    async def deliver(self, delivery: OutboundMessage) -> str:
         if delivery.chat == "demolished":
             raise ConnectionError("404")
         return await super().deliver(delivery)
 
 
 class Hasty(Lines):
-    async def deliver(self, delivery: Delivery) -> str:
+    async def deliver(self, delivery: OutboundMessage) -> str:
         if delivery.chat == "crowded":
             raise TryLater(after=0)
         return await super().deliver(delivery)

@@ -12,11 +12,10 @@ import msgspec
 import pytest
 
 from exuvia import ChatProviderConformance, ChatRequest, Delta, HostedChatConformance, ModelLimits, Reply
-from plugins.chat.openai import OpenAI
-from plugins.chat.scripted import Scripted
-from plugins.conformance.faults import Fault, Raw
-from plugins.conformance.furnishing import PATIENT
-from plugins.errors import (
+from plugins.http.client import Timeouts
+from plugins.providers.openai.chat import OpenAI
+from plugins.providers.scripted import Scripted
+from plugins.support.errors import (
     BadAnswer,
     BadRequest,
     ContextOverflow,
@@ -26,8 +25,9 @@ from plugins.errors import (
     StreamCut,
     Unreachable,
 )
-from plugins.secrets import Secret
-from plugins.transport import Patience
+from plugins.support.secrets import Secret
+from plugins.testing.contexts import PATIENT
+from plugins.testing.servers.faulty_server import Fault, RawResponse
 from tests.conformance.biting import bites, checks_of
 from tests.plugins import vendors
 
@@ -44,7 +44,7 @@ class Hurried(HostedChatConformance):
 
     patience = PATIENT
 
-    def asking(self, folder: Path, *answers: Any, patience: Patience = PATIENT, key: str = "") -> Any:
+    def asking(self, folder: Path, *answers: Any, patience: Timeouts = PATIENT, key: str = "") -> Any:
         self.patience = patience
         return super().asking(folder, *answers, patience=patience, key=key)
 
@@ -79,7 +79,7 @@ class OfVendor(Hurried):
     def refusal(self, status: int, words: str) -> bytes:
         return self.vendor.refusal(status, words)
 
-    def overflow(self) -> Fault | Raw:
+    def overflow(self) -> Fault | RawResponse:
         return self.vendor.overflows[0]
 
 
@@ -117,7 +117,7 @@ class Misnamed(Sound):
 
 
 class Silent(Sound):
-    def why(self) -> str:
+    def explain_default(self) -> str:
         return ""
 
 

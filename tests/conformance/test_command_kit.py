@@ -10,8 +10,8 @@ from typing import ClassVar
 import pytest
 
 from exuvia import Command, CommandConformance, CommandFailed, CommandTime, ConversationView
-from plugins.conformance.conversation import COMPACTED, StillConversation
-from plugins.loading import load_plugins
+from plugins.host.loading import load_plugins
+from plugins.testing.static_conversation import COMPACTED, StaticConversation
 from tests.conformance.biting import bites, checks_of
 
 # --- the built-ins ----------------------------------------------------------------------------------------------------
@@ -23,7 +23,7 @@ class BuiltIn(CommandConformance):
     """A built-in command; the conversation has a compaction behind it."""
 
     def conversation(self) -> ConversationView:
-        conversation = StillConversation(running=True)
+        conversation = StaticConversation(running=True)
         conversation.made = (COMPACTED,)
         return conversation
 

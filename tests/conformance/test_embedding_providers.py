@@ -11,15 +11,15 @@ from typing import Any, ClassVar, Self
 
 import pytest
 
-from exuvia import EmbeddingProviderConformance, EmbeddingServer, HostedEmbeddingConformance, House, Purpose
-from plugins.embeddings.accounts import Account, account_of
-from plugins.embeddings.gemini import GeminiEmbeddings
-from plugins.embeddings.local import LocalEmbeddings
-from plugins.embeddings.mistral import MistralEmbeddings
-from plugins.embeddings.ollama import OllamaEmbeddings
-from plugins.embeddings.openai import OpenAIEmbeddings
-from plugins.embeddings.voyage import VoyageEmbeddings
-from plugins.errors import BadAnswer, CredentialsRefused, ProviderError, StreamCut, Unreachable
+from exuvia import EmbeddingProviderConformance, EmbeddingServer, HostedEmbeddingConformance, PluginContext, Purpose
+from plugins.providers.gemini.embeddings import GeminiEmbeddings
+from plugins.providers.hosted.accounts import Account, account_of
+from plugins.providers.local.embeddings import LocalEmbeddings
+from plugins.providers.mistral import MistralEmbeddings
+from plugins.providers.ollama.embeddings import OllamaEmbeddings
+from plugins.providers.openai.embeddings import OpenAIEmbeddings
+from plugins.providers.voyage import VoyageEmbeddings
+from plugins.support.errors import BadAnswer, CredentialsRefused, ProviderError, StreamCut, Unreachable
 from tests.conformance.biting import bites, checks_of
 from tests.servers import embedding_vendors as vendors
 
@@ -69,8 +69,8 @@ class Sound(OpenAIEmbeddings):
     name: ClassVar[str] = "sound"
     USUAL: ClassVar[str] = "test-model"
 
-    def account(self, house: House) -> Account:
-        return account_of(house, self.name, usual="https://sound.example/v1", variable="SOUND_API_KEY")
+    def account(self, context: PluginContext) -> Account:
+        return account_of(context, self.name, usual="https://sound.example/v1", variable="SOUND_API_KEY")
 
     def body(self, model: str, texts: Sequence[str], purpose: Purpose, dimensions: int | None) -> dict[str, Any]:
         return {**super().body(model, texts, purpose, dimensions), "input_type": self.called(purpose)}
@@ -87,7 +87,7 @@ class Misnamed(Sound):
 
 
 class Wordy(Sound):
-    def why(self) -> str:
+    def explain_default(self) -> str:
         return "the key is set\nand all is well"
 
 

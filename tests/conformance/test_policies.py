@@ -12,15 +12,15 @@ from typing import Any, ClassVar
 import pytest
 
 from exuvia import (
-    Ask,
+    AskModel,
     Clear,
     CompactionContext,
+    CompactionInput,
     CompactionPolicyConformance,
     Edit,
     FlushConformance,
-    Flushed,
+    FlushResult,
     FlushRules,
-    Leaving,
     PruningContext,
     PruningPolicyConformance,
     Summarizer,
@@ -29,9 +29,9 @@ from exuvia import (
     Trim,
     hookimpl,
 )
-from plugins.context import tool_pruning
-from plugins.context.condensers import Extract, MemoryFlush, ModelSummary
-from sessions.messages import ToolMessage
+from plugins.policies import tool_pruning
+from plugins.policies.registrations import LazyExtract, LazyMemoryFlush, LazyModelSummary
+from sessions.events.messages import ToolMessage
 from tests.conformance.biting import bites, checks_of
 
 # --- the built-ins ----------------------------------------------------------------------------------------------------
@@ -42,15 +42,15 @@ class TestToolPruning(PruningPolicyConformance):
 
 
 class TestModelSummary(SummarizerConformance):
-    summarizer = ModelSummary
+    summarizer = LazyModelSummary
 
 
 class TestExtract(SummarizerConformance):
-    summarizer = Extract
+    summarizer = LazyExtract
 
 
 class TestMemoryFlush(FlushConformance):
-    flush = MemoryFlush
+    flush = LazyMemoryFlush
 
 
 # --- broken pruning policies ------------------------------------------------------------------------------------------
@@ -78,7 +78,7 @@ def clears(context: PruningContext) -> list[Edit]:
 
 class Wishing:
     @hookimpl
-    def propose_prunes(self, context: PruningContext, wishes: object) -> list[Edit]:
+    def propose_prunes(self, context: PruningContext, request_options: object) -> list[Edit]:
         return []
 
 
@@ -178,18 +178,18 @@ class Named:
     name: ClassVar[str] = "mine"
 
 
-class Misnamed(Extract):
+class Misnamed(LazyExtract):
     name: ClassVar[str] = "Mine!"
 
 
 class Believing(Named):
-    async def summarize(self, leaving: Leaving, ask: Ask) -> Summary:
+    async def summarize(self, leaving: CompactionInput, ask: AskModel) -> Summary:
         said = "\n".join(message.text for message in leaving.messages)[:20_000]
         return Summary(text=(await ask(system="", text=said, limit=leaving.limit)).text, by=self.name)
 
 
 class Raising(Named):
-    async def summarize(self, leaving: Leaving, ask: Ask) -> Summary:
+    async def summarize(self, leaving: CompactionInput, ask: AskModel) -> Summary:
         try:
             return Summary(text=(await ask(system="", text="well", limit=9)).text, by=self.name)
         except Exception as error:
@@ -197,19 +197,19 @@ class Raising(Named):
 
 
 class Greedy(Named):
-    async def summarize(self, leaving: Leaving, ask: Ask) -> Summary:
+    async def summarize(self, leaving: CompactionInput, ask: AskModel) -> Summary:
         said = "\n".join(message.text for message in leaving.messages)
         await ask(system="", text=said, limit=leaving.limit)
         return Summary(text="They talked.", by=self.name)
 
 
 class Copying(Named):
-    async def summarize(self, leaving: Leaving, ask: Ask) -> Summary:
+    async def summarize(self, leaving: CompactionInput, ask: AskModel) -> Summary:
         return Summary(text="\n".join(message.text for message in leaving.messages), by=self.name)
 
 
 class Sleepy(Named):
-    async def summarize(self, leaving: Leaving, ask: Ask) -> Summary:
+    async def summarize(self, leaving: CompactionInput, ask: AskModel) -> Summary:
         time.sleep(0.6)  # noqa: ASYNC251 - what is wrong with it
         return Summary(text="They talked.", by=self.name)
 
@@ -227,38 +227,38 @@ SUMMARIZERS: dict[str, type[Summarizer]] = {
 @pytest.mark.parametrize("check", SUMMARIZERS)
 def test_a_broken_summarizer_fails_the_check_for_it(check: str, tmp_path: Path) -> None:
     assert set(SUMMARIZERS) == checks_of(SummarizerConformance)
-    bites(SummarizerConformance, check, {"summarizer": Extract}, {"summarizer": SUMMARIZERS[check]}, tmp_path)
+    bites(SummarizerConformance, check, {"summarizer": LazyExtract}, {"summarizer": SUMMARIZERS[check]}, tmp_path)
 
 
-class Shouting(MemoryFlush):
+class Shouting(LazyMemoryFlush):
     name: ClassVar[str] = "MINE"
 
 
 class Empty(Named):
-    async def flush(self, leaving: Leaving, ask: Ask, rules: FlushRules) -> Flushed:
-        return Flushed(outcome="written", text=(await ask(system="", text="well", limit=9)).text)
+    async def flush(self, leaving: CompactionInput, ask: AskModel, rules: FlushRules) -> FlushResult:
+        return FlushResult(outcome="written", text=(await ask(system="", text="well", limit=9)).text)
 
 
 class Failing(Named):
-    async def flush(self, leaving: Leaving, ask: Ask, rules: FlushRules) -> Flushed:
+    async def flush(self, leaving: CompactionInput, ask: AskModel, rules: FlushRules) -> FlushResult:
         try:
             await ask(system="", text="well", limit=9)
         except Exception as error:
             raise RuntimeError("no model") from error
-        return Flushed(outcome="nothing")
+        return FlushResult(outcome="nothing")
 
 
 class Whole(Named):
-    async def flush(self, leaving: Leaving, ask: Ask, rules: FlushRules) -> Flushed:
+    async def flush(self, leaving: CompactionInput, ask: AskModel, rules: FlushRules) -> FlushResult:
         said = "\n".join(message.text for message in leaving.messages)
         await ask(system="", text=said, limit=leaving.limit)
-        return Flushed(outcome="nothing")
+        return FlushResult(outcome="nothing")
 
 
 class Tired(Named):
-    async def flush(self, leaving: Leaving, ask: Ask, rules: FlushRules) -> Flushed:
+    async def flush(self, leaving: CompactionInput, ask: AskModel, rules: FlushRules) -> FlushResult:
         time.sleep(0.6)  # noqa: ASYNC251 - what is wrong with it
-        return Flushed(outcome="nothing")
+        return FlushResult(outcome="nothing")
 
 
 FLUSHES: dict[str, Any] = {
@@ -273,4 +273,4 @@ FLUSHES: dict[str, Any] = {
 @pytest.mark.parametrize("check", FLUSHES)
 def test_a_broken_flush_fails_the_check_for_it(check: str, tmp_path: Path) -> None:
     assert set(FLUSHES) == checks_of(FlushConformance)
-    bites(FlushConformance, check, {"flush": MemoryFlush}, {"flush": FLUSHES[check]}, tmp_path)
+    bites(FlushConformance, check, {"flush": LazyMemoryFlush}, {"flush": FLUSHES[check]}, tmp_path)

@@ -12,15 +12,15 @@ from typing import Any
 import aiohttp
 import pytest
 
-from plugins.conformance.embedding_server import EmbeddingServer
-from plugins.conformance.recording import HIDDEN, NOT_RECORDED, recording, replaying
+from plugins.testing.recording import HIDDEN, NOT_RECORDED, recording, replaying
+from plugins.testing.servers.embedding_server import EmbeddingServer
 
 ROOT = Path(__file__).parents[2]
 
 TESTS = '''
 import os
-from exuvia import EmbeddingKeys, Secret, check, furnished
-from plugins.embeddings.openai import OpenAIEmbeddings
+from exuvia import EmbeddingKeys, Secret, check, make_context
+from plugins.providers.openai.embeddings import OpenAIEmbeddings
 
 @check
 async def test_the_service_itself(recorded, tmp_path):
@@ -28,7 +28,7 @@ async def test_the_service_itself(recorded, tmp_path):
     key = os.environ.get("SERVICE_KEY", "replayed")
     async with recorded(os.environ.get("SERVICE", ""), key) as url:
         settings = EmbeddingKeys(provider="openai", base_url=f"{url}/v1", api_key=Secret(key), model="test-model")
-        async with furnished(tmp_path, settings) as house, OpenAIEmbeddings(house) as provider:
+        async with make_context(tmp_path, settings) as house, OpenAIEmbeddings(house) as provider:
             vectors = await provider.embed(["a crab", os.environ.get("ALSO", "a shell")], "note")
             assert [len(vector) for vector in vectors] == [8, 8]
 '''
@@ -36,7 +36,7 @@ async def test_the_service_itself(recorded, tmp_path):
 
 async def author_runs(folder: Path, *options: str, **environment: str) -> int:
     """Run the author's tests; returns the exit code."""
-    command = (sys.executable, "-m", "pytest", "-q", "-p", "plugins.conformance.recording", "-p", "no:cacheprovider")
+    command = (sys.executable, "-m", "pytest", "-q", "-p", "plugins.testing.recording", "-p", "no:cacheprovider")
     process = await asyncio.create_subprocess_exec(
         *command,
         *options,

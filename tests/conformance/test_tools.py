@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 import msgspec
 import pytest
 
-from exuvia import House, ToolConformance, ToolContext, ToolDefinition, ToolFailed, ToolOutput
+from exuvia import PluginContext, ToolConformance, ToolContext, ToolDefinition, ToolFailed, ToolOutput
 from plugins.tools.edit import Edit
-from plugins.tools.workspace_files import Read
+from plugins.tools.read import Read
 from plugins.tools.write import Write
 from tests.conformance.biting import bites, checks_of
 
@@ -23,8 +23,8 @@ class TestRead(ToolConformance):
     tool = Read
     arguments: ClassVar[dict[str, Any]] = {"path": "notes.md", "offset": 1, "limit": 3}
 
-    def prepare(self, house: House) -> None:
-        (house.workspace / "notes.md").write_text("one\ntwo\nthree\nfour\n")
+    def prepare(self, context: PluginContext) -> None:
+        (context.workspace / "notes.md").write_text("one\ntwo\nthree\nfour\n")
 
 
 class TestWrite(ToolConformance):
@@ -36,8 +36,8 @@ class TestEdit(ToolConformance):
     tool = Edit
     arguments: ClassVar[dict[str, Any]] = {"path": "notes.md", "old": "two", "new": "2"}
 
-    def prepare(self, house: House) -> None:
-        (house.workspace / "notes.md").write_text("one\ntwo\nthree\nfour\n")
+    def prepare(self, context: PluginContext) -> None:
+        (context.workspace / "notes.md").write_text("one\ntwo\nthree\nfour\n")
 
 
 # --- broken ones ------------------------------------------------------------------------------------------------------
@@ -59,8 +59,8 @@ class Sound:
     )
     repeatable: ClassVar[bool] = True
 
-    def __init__(self, house: House) -> None:
-        self.house = house
+    def __init__(self, context: PluginContext) -> None:
+        self.context = context
 
     async def run(self, arguments: dict[str, Any], call: ToolContext) -> ToolOutput:
         try:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from playwright.async_api import Browser, Locator, Page, expect
 
-from gateway.door import websocket
-from plugins.conformance.faults import Fault
-from plugins.conformance.openai_server import KEY, OpenAIServer, Says, refusal
+from gateway.http import websocket
+from plugins.testing.servers.faulty_server import Fault
+from plugins.testing.servers.openai_server import KEY, OpenAIServer, ScriptedResponse, refusal
 from tests.console.browser import NARROW, visiting
 from tests.faults.gateway_process import free_port, gateway_process, journals
 from tests.gateway.gateways import gateway
@@ -48,7 +48,7 @@ def received(home: Path) -> list[str]:
 NUMBERS = " ".join(map(str, range(1, 2001)))
 
 
-class Counting(Says):
+class Counting(ScriptedResponse):
     """An answer that counts for longer than any test takes, until it is told to come to its end."""
 
     def __init__(self, text: str = f"{NUMBERS} This is the end.", delay: float = 0.1) -> None:
@@ -69,7 +69,7 @@ async def test_nothing_is_lost_by_a_reload_in_the_answer_a_killed_gateway_or_a_s
     counted, cut, counted_again = Counting(), Counting(), Counting()
     counted_again.finish_now()
     port = free_port()
-    async with OpenAIServer(counted, cut, counted_again, Says("I was away.")).serving() as provider:
+    async with OpenAIServer(counted, cut, counted_again, ScriptedResponse("I was away.")).serving() as provider:
         settings = {
             "EXUVIA__AGENT__MODEL": '"openai:fake"',
             "EXUVIA__PROVIDERS__OPENAI__BASE_URL": f'"{provider.url}"',
@@ -162,7 +162,7 @@ async def test_a_message_is_edited_and_an_answer_asked_for_again_in_forks(tmp_pa
 async def test_a_fork_at_a_message_that_waited_has_the_exchange_before_it(tmp_path: Path, browser: Browser) -> None:
     counting = Counting()
     async with (
-        OpenAIServer(Says("One."), counting, Says("Three.")).serving() as provider,
+        OpenAIServer(ScriptedResponse("One."), counting, ScriptedResponse("Three.")).serving() as provider,
         gateway(tmp_path, settings=asking(provider)) as running,
         visiting(browser, running) as visit,
     ):
@@ -207,7 +207,7 @@ async def test_a_fork_at_a_message_that_waited_has_the_exchange_before_it(tmp_pa
 async def test_of_messages_that_one_turn_took_none_is_lost_where_one_is_edited(tmp_path: Path, browser: Browser) -> None:
     counting = Counting()
     async with (
-        OpenAIServer(counting, Says("Both.")).serving() as provider,
+        OpenAIServer(counting, ScriptedResponse("Both.")).serving() as provider,
         gateway(tmp_path, settings={**asking(provider), "sessions.queue": "collect"}) as running,
         visiting(browser, running) as visit,
     ):

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from gateway.console.context_sizes import PARTS, ContextSizes
-from gateway.conversations import recalling
-from gateway.past_requests import requests_of_turn, transcript_before
-from sessions.events import Foreign
-from sessions.view import View
+from gateway.conversations.turn import recalling
+from gateway.http.console.context_sizes import PARTS, ContextSizes
+from gateway.journals.past_requests import requests_of_turn, transcript_before
+from sessions.events.events import UnknownEvent
+from sessions.state.view import View
 from tests.console.asked import ask
 from tests.gateway.gateways import Gateway, gateway
 from tests.gateway.long_session import StrictModel, long_stage, talk
@@ -71,7 +71,7 @@ async def test_sums_that_were_kept_along_are_those_of_the_whole_view_at_every_ev
     for seq in range(1, last + 1):
         assert sizes.read(seq, 60)
         fresh = ContextSizes(journal)
-        fresh._weigh(Foreign(kind="any", line=b""), View(), sizes.transcript.view)
+        fresh._weigh(UnknownEvent(kind="any", line=b""), View(), sizes.transcript.view)
         assert {part: units for part, units in sizes._sums.items() if units.total} == fresh._sums, seq
 
 
@@ -189,7 +189,7 @@ async def test_nobody_sees_the_sessions_of_somebody_else(tmp_path: Path) -> None
 async def test_a_long_journal_is_read_in_slices_and_it_is_said_how_far(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.console.context_endpoints.SLICE", 0.0)
+    monkeypatch.setattr("gateway.http.console.context_endpoints.SLICE", 0.0)
     seen: list[Any] = []
     async with looked_at(tmp_path, 2) as running:
         while not seen or seen[-1]["read"] < seen[-1]["head"]:

@@ -6,27 +6,27 @@ from pathlib import Path
 
 import pytest
 
-from gateway.conversations.switchboard import Load
-from gateway.measuring import last_hour
-from gateway.measuring.figures import Figures
-from gateway.measuring.last_hour import KEPT, LastHour
-from gateway.measuring.loop_lag import LoopLag
-from plugins.conformance.clock import SetClock
-from sessions.messages import Usage
+from gateway.conversations.routing.switchboard import SwitchboardLoad
+from gateway.metrics.counters import Counters
+from gateway.metrics.loop_lag import LoopLag
+from gateway.status import last_hour
+from gateway.status.last_hour import KEPT, LastHour
+from plugins.testing.contexts import ManualClock
+from sessions.events.messages import Usage
 from tests.console.asked import ask
 from tests.gateway.gateways import gateway
 
 BOB = "a-token-for-bob-that-is-long-enough"
 
 
-def ring(figures: Figures) -> tuple[LastHour, SetClock]:
-    clock = SetClock()
-    busy = Load(conversations=2, running=1, waiting=3, subscriptions=1)
+def ring(figures: Counters) -> tuple[LastHour, ManualClock]:
+    clock = ManualClock()
+    busy = SwitchboardLoad(conversations=2, running=1, waiting=3, subscriptions=1)
     return LastHour(figures, LoopLag(figures.lag_seconds), lambda: busy, clock), clock
 
 
 def test_a_sample_says_what_came_since_the_one_before() -> None:
-    figures = Figures()
+    figures = Counters()
     figures.turns.add("replied", by=5)
     samples, clock = ring(figures)
     figures.turns.add("replied", by=2)
@@ -51,7 +51,7 @@ def test_a_sample_says_what_came_since_the_one_before() -> None:
 
 
 def test_an_hour_is_kept_and_no_more() -> None:
-    samples, clock = ring(Figures())
+    samples, clock = ring(Counters())
     for _ in range(KEPT + 5):
         clock.move(last_hour.EVERY)
         samples.take()
@@ -60,7 +60,7 @@ def test_an_hour_is_kept_and_no_more() -> None:
 
 
 def test_what_was_spent_is_counted_by_purpose_and_model() -> None:
-    figures = Figures()
+    figures = Counters()
     for purpose in ("answer", "answer", "summary"):
         figures.pay(purpose, "m", Usage(input=10, output=2, cached=4))
     assert figures.spent.counts == {
@@ -88,7 +88,7 @@ async def test_the_owner_is_told_all_of_it_and_nobody_else(tmp_path: Path, monke
     assert health["overview"]["turns"]["replied"] == 1
     assert {spent["purpose"] for spent in health["spent"]} == {"answer"}
     taken = next(sample for sample in health["samples"] if sample["turns"])
-    assert set(taken["steps"]) <= set(Figures().steps)
+    assert set(taken["steps"]) <= set(Counters().steps)
     plugins = {plugin["name"]: plugin for plugin in health["plugins"]}
     assert any(plugin["ours"] and plugin["provides"] for plugin in plugins.values())
     assert plugins["no-such-plugin"]["refused"]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser, expect
 
-from gateway.measuring import last_hour
+from gateway.status import last_hour
 from tests.console.accessible import faults
 from tests.console.browser import NARROW, visiting
 from tests.gateway.gateways import gateway

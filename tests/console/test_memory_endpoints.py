@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from gateway.console import notes
-from gateway.console.notes import NoteChanged, NoteRefused, write_note
-from gateway.facts_commands import import_facts
-from gateway.home import Home
-from plugins.tools.file_place import LARGEST, FilePlace
-from plugins.workspace import OWNER
+from gateway.cli.memory.facts_commands import import_facts
+from gateway.http.console import notes_editor
+from gateway.http.console.notes_editor import NoteChanged, NoteRefused, write_note
+from gateway.support.home import Home
+from plugins.support.workspace import OWNER
+from plugins.tools.file_target import LARGEST, FileTarget
 from tests.console.asked import ask
 from tests.gateway.gateways import TOKEN, Gateway, gateway
 
@@ -266,7 +266,7 @@ async def test_where_there_are_no_facts_none_are_told_and_no_log_is_made(tmp_pat
 
 def test_a_note_keeps_the_line_ends_that_it_had(tmp_path: Path) -> None:
     (tmp_path / "MEMORY.md").write_bytes(b"one\r\ntwo\r\n")
-    read = notes.read_note(tmp_path, "MEMORY.md", OWNER)
+    read = notes_editor.read_note(tmp_path, "MEMORY.md", OWNER)
     assert read.text == "one\ntwo\n"
     write_note(tmp_path, "MEMORY.md", "one\ntwo\nthree\n", read.digest, OWNER)
     assert (tmp_path / "MEMORY.md").read_bytes() == b"one\r\ntwo\r\nthree\r\n"
@@ -274,7 +274,7 @@ def test_a_note_keeps_the_line_ends_that_it_had(tmp_path: Path) -> None:
 
 def test_a_note_has_a_longest_length_also_with_the_line_ends_that_it_had(tmp_path: Path) -> None:
     (tmp_path / "MEMORY.md").write_bytes(b"one\r\n")
-    read = notes.read_note(tmp_path, "MEMORY.md", OWNER)
+    read = notes_editor.read_note(tmp_path, "MEMORY.md", OWNER)
     for text in ("x" * (LARGEST + 1), "\n" * (LARGEST // 2 + 1)):
         with pytest.raises(NoteRefused, match="A note may have 1 MiB"):
             write_note(tmp_path, "MEMORY.md", text, read.digest, OWNER)
@@ -283,7 +283,7 @@ def test_a_note_has_a_longest_length_also_with_the_line_ends_that_it_had(tmp_pat
 
 def test_what_is_not_utf_8_is_shown_and_never_written(tmp_path: Path) -> None:
     (tmp_path / "MEMORY.md").write_bytes(b"caf\xe9\n")
-    read = notes.read_note(tmp_path, "MEMORY.md", OWNER)
+    read = notes_editor.read_note(tmp_path, "MEMORY.md", OWNER)
     assert (read.text, read.editable) == ("caf\ufffd\n", False)
     with pytest.raises(NoteRefused, match="not UTF-8"):
         write_note(tmp_path, "MEMORY.md", "cafe\n", read.digest, OWNER)
@@ -295,12 +295,12 @@ def test_a_change_in_the_last_moment_before_the_exchange_is_a_conflict_too(
 ) -> None:
     place = tmp_path / "MEMORY.md"
     place.write_text("before")
-    replace = FilePlace.replace
+    replace = FileTarget.replace
 
-    def late(self: FilePlace, content: bytes, _: object) -> None:
+    def late(self: FileTarget, content: bytes, _: object) -> None:
         replace(self, content, lambda: place.write_text("theirs, late"))
 
-    monkeypatch.setattr(FilePlace, "replace", late)
+    monkeypatch.setattr(FileTarget, "replace", late)
     with pytest.raises(NoteChanged) as changed:
         write_note(tmp_path, "MEMORY.md", "mine", digest("before"), OWNER)
     assert changed.value.theirs is not None

@@ -15,10 +15,10 @@ import aiohttp
 import pytest
 from playwright.async_api import Browser, Route
 
-from gateway.console.pages import FOLDER
-from gateway.door.access import NotAdmitted
-from gateway.door.passes import COOKIE_SECONDS, LINK_SECONDS, RENEWED_AFTER, Pass, Passes, signing_key
-from gateway.door.signed_out import LINES, SignedOut
+from gateway.auth.access import NotAuthorized
+from gateway.auth.signed_out import LINES, SignedOut
+from gateway.auth.signed_tokens import COOKIE_SECONDS, LINK_SECONDS, RENEWED_AFTER, SignedToken, TokenSigner, signing_key
+from gateway.http.console.pages import FOLDER
 from tests.console.browser import visiting
 from tests.gateway.gateways import TOKEN, Gateway, gateway
 from tests.waiting import deadline
@@ -36,9 +36,9 @@ class Hour:
         return self.now
 
 
-def passes_at(now: Callable[[], float]) -> Passes:
+def passes_at(now: Callable[[], float]) -> TokenSigner:
     """Passes of a gateway that was signed out of by nobody."""
-    return Passes(now, SignedOut(Path("/nowhere/signed_out.json"), now))
+    return TokenSigner(now, SignedOut(Path("/nowhere/signed_out.json"), now))
 
 
 # --- passes -----------------------------------------------------------------------------------------------------------
@@ -90,7 +90,7 @@ def test_what_was_used_is_forgotten_once_its_time_would_have_come() -> None:
     passes = passes_at(hour)
     for number in range(3):
         hour.now += LINK_SECONDS
-        passes.use_up(Pass("owner", int(hour.now) + LINK_SECONDS, str(number)))
+        passes.use_up(SignedToken("owner", int(hour.now) + LINK_SECONDS, str(number)))
     assert len(passes._used) == 1
 
 
@@ -100,13 +100,13 @@ def test_what_was_used_is_forgotten_once_its_time_would_have_come() -> None:
 async def test_whoever_signs_out_a_hundred_times_is_signed_out_everywhere_and_nobody_else_is(tmp_path: Path) -> None:
     """What is kept of sign-outs stays small."""
     hour, path = Hour(), tmp_path / "signed_out.json"
-    passes = Passes(hour, SignedOut(path, hour))
+    passes = TokenSigner(hour, SignedOut(path, hour))
     early, anas = passes.issue("cookie", "owner", KEYS["owner"]), passes.issue("cookie", "ana", KEYS["ana"])
     for _ in range(LINES):
         hour.now += 1
         await passes.sign_out(read(passes, passes.issue("cookie", "owner", KEYS["owner"])))
     hour.now += 1
-    for each in (passes, Passes(hour, SignedOut(path, hour))):
+    for each in (passes, TokenSigner(hour, SignedOut(path, hour))):
         assert each.read("cookie", early, KEYS.get) is None
         assert each.read("cookie", anas, KEYS.get) is not None
         assert each.read("cookie", passes.issue("cookie", "owner", KEYS["owner"]), KEYS.get) is not None
@@ -121,14 +121,14 @@ async def test_a_sign_out_is_durable_with_the_name_of_its_file(tmp_path: Path, s
 
 async def test_a_sign_out_is_forgotten_once_the_last_cookie_of_its_line_has_run_out(tmp_path: Path) -> None:
     hour, path = Hour(), tmp_path / "signed_out.json"
-    passes = Passes(hour, SignedOut(path, hour))
+    passes = TokenSigner(hour, SignedOut(path, hour))
     for _ in range(2):
         await passes.sign_out(read(passes, passes.issue("cookie", "owner", KEYS["owner"])))
         hour.now += COOKIE_SECONDS
     assert len(json.loads(path.read_bytes())["people"]["owner"]["lines"]) == 1
 
 
-def read(passes: Passes, cookie: str) -> Pass:
+def read(passes: TokenSigner, cookie: str) -> SignedToken:
     """What a good cookie says."""
     found = passes.read("cookie", cookie, KEYS.get)
     assert found is not None
@@ -142,7 +142,7 @@ def test_where_the_record_of_sign_outs_is_damaged_everybody_signs_in_again(tmp_p
     path.write_bytes(content)
     for _ in range(2):  # and the next start knows as much
         hour.now += 60
-        passes = Passes(hour, SignedOut(path, hour))
+        passes = TokenSigner(hour, SignedOut(path, hour))
         assert passes.read("cookie", cookie, KEYS.get) is None
         assert read(passes, passes.issue("cookie", "owner", KEYS["owner"]))
 
@@ -342,7 +342,7 @@ def test_the_person_of_a_cookie_who_is_not_there_any_more_is_not_admitted() -> N
     cookie = rules.cookie_for(rules.admit("a-token-of-ana-that-is-long", "192.0.2.1"))
     assert rules.admit_by_cookie(cookie).person.id == "ana"
     rules.replace(people())
-    with pytest.raises(NotAdmitted):
+    with pytest.raises(NotAuthorized):
         rules.admit_by_cookie(cookie)
 
 

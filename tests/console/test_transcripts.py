@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser, Locator, Page, expect
 
-from sessions.events import (
+from sessions.events.codec import FIRST, encode
+from sessions.events.events import (
     CompactionBegan,
     ContextCompacted,
     Event,
@@ -22,8 +23,7 @@ from sessions.events import (
     TurnEnded,
     TurnStarted,
 )
-from sessions.recorder import LONGEST_LINE
-from sessions.wire import FIRST, encode
+from sessions.store.recorder import LONGEST_LINE
 from tests.console.accessible import faults
 from tests.console.browser import NARROW, WIDE, visiting
 from tests.gateway.gateways import gateway

@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
-from gateway.configuration.fitting import Seconds, Timezone
-from gateway.configuration.keys import PersonKeys, Sections
-from gateway.configuration.settings import AFTER_RESTART
-from gateway.configuration.sources import NAMED
-from plugins.addresses import FAULT, host_fault, origin_fault, server_fault, web_fault
-from plugins.loading import load_plugins
-from plugins.secrets import Secret
+from gateway.config.keys import PersonKeys, Sections
+from gateway.config.settings import AFTER_RESTART
+from gateway.config.sources import NAMED
+from gateway.config.validation import Seconds, Timezone
+from plugins.host.loading import load_plugins
+from plugins.support.addresses import FAULT, host_fault, origin_fault, server_fault, web_fault
+from plugins.support.secrets import Secret
 
 EXAMPLE = Path(__file__).parents[2] / "config.example.toml"
 

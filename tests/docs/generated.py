@@ -15,28 +15,35 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import plugins
-from plugins import hookspecs
+from plugins.api import hookspecs
 from tests.docs.configured import keys_section, restart_section, variables_section
 
 DOCS = Path(__file__).parents[2] / "docs"
 
 KINDS = {
     "What a plugin provides": (
-        "plugins.contracts",
-        "plugins.embedding",
-        "plugins.command_contract",
-        "plugins.summaries",
-        "plugins.services",
-        "plugins.memory.backend",
+        "plugins.api.context",
+        "plugins.api.models",
+        "plugins.api.chat",
+        "plugins.api.tool",
+        "plugins.api.embedding",
+        "plugins.api.command",
+        "plugins.api.summarization",
+        "plugins.api.services",
+        "plugins.api.memory.memory_backend",
     ),
-    "What hooks are given": ("plugins.hookspecs", "plugins.pruning", "plugins.compactions", "plugins.turns"),
-    "What a plugin may raise": ("plugins.errors", "plugins.refusals"),
-    "The test kit": ("plugins.conformance",),
+    "What hooks are given": (
+        "plugins.api.hookspecs",
+        "plugins.api.pruning",
+        "plugins.api.compaction",
+    ),
+    "What a plugin may raise": ("plugins.support.errors", "plugins.support.http_errors"),
+    "The test kit": ("plugins.testing",),
 }
 """The headings of the names, and the modules whose names stand below each; all others come last."""
 
 
-FAKES = ("plugins.conformance.embedding_server", "plugins.conformance.faults")
+FAKES = ("plugins.testing.servers.embedding_server", "plugins.testing.servers.faulty_server")
 """The modules of the kit whose classes authors derive from, method by method."""
 
 

@@ -16,17 +16,17 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-from gateway.door.frames import ATTACHMENTS, ClientFrame, SentAttachment, parse
-from gateway.terminal.frames import read_frame
-from plugins.hooks import Hooks
-from plugins.pruning import PruningRules
-from sessions.context import assemble, canonical, canonical_head
-from sessions.events import KINDS
-from sessions.folding import project
-from sessions.messages import ToolMessage
-from sessions.store import START
-from sessions.verifying import verify_journal
-from sessions.wire import FIRST, decode, encode, verify
+from gateway.protocol.client_frames import read_frame
+from gateway.protocol.frames import ATTACHMENTS, ClientFrame, SentAttachment, parse
+from plugins.api.pruning import PruningRules
+from plugins.host.hooks import Hooks
+from sessions.events.codec import FIRST, decode, encode, verify
+from sessions.events.events import KINDS
+from sessions.events.messages import ToolMessage
+from sessions.files.verify import verify_journal
+from sessions.state.context import assemble, canonical, canonical_head
+from sessions.state.reducer import project
+from sessions.store.protocols import START
 from tests.docs.verifier import verify as verify_by_the_page
 from tests.docs.view import request_by_the_page
 from tests.gateway.gateways import TOKEN, gateway

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
-from gateway.cli import cli
-from gateway.configuration.keys import load_config, provider_settings
-from plugins.chat.anthropic import AnthropicSettings
+from gateway.cli.main import cli
+from gateway.config.keys import load_config, provider_settings
+from plugins.providers.anthropic.chat import AnthropicSettings
 from tests.docs.generated import DOCS
 from tests.gateway.gateways import gateway
 

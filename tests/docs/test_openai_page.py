@@ -36,7 +36,7 @@ async def test_the_command_of_the_page_says_something_to_a_session(tmp_path: Pat
 
 
 def test_every_code_of_an_error_is_on_the_page() -> None:
-    room = Path(gateway.__file__).parent / "openai_api"
+    room = Path(gateway.__file__).parent / "http" / "openai"
     source = "".join(path.read_text(encoding="utf-8") for path in room.glob("*.py"))
     codes = set(re.findall(r'code="(\w+)"', source)) | set(re.findall(r'_Meaning\(\d+, "\w+", "(\w+)"\)', source))
     codes |= set(re.findall(r'bad_request\([^()]*?, \w+, "(\w+)"', source))

@@ -28,7 +28,7 @@ from exuvia import (
     SummarizerConformance,
     ToolConformance,
 )
-from plugins.hooks import Hooks
+from plugins.host.hooks import Hooks
 from tests.conformance.biting import checks_of
 from tests.docs.generated import DOCS
 from tests.gateway.gateways import gateway

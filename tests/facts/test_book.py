@@ -6,8 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from plugins.facts.book import Ambiguous, Book, told
-from plugins.facts.events import (
+from plugins.api.facts.fact_events import (
     KINDS,
     DailyCleared,
     ExtractionFailed,
@@ -20,12 +19,13 @@ from plugins.facts.events import (
     FactsOpened,
     FactsUsed,
     FactsWritten,
-    Happened,
+    LoggedFactEvent,
     Superseded,
 )
-from plugins.facts.lines import decode, encode
-from plugins.facts.values import Fact, Origin
-from sessions.wire import FIRST, InvalidLine, verify
+from plugins.api.facts.fact_values import Fact, Origin
+from plugins.facts.fact_book import Ambiguous, FactBook, told
+from plugins.facts.fact_codec import decode, encode
+from sessions.events.codec import FIRST, InvalidLine, verify
 from tests.facts.making import ago, fact
 
 RUST, GO, PORT = fact("prefers Rust", type="preference"), fact("prefers Go"), fact("the port is 3000")
@@ -129,7 +129,7 @@ def test_every_kind_is_one_line_of_the_house_and_comes_back_as_it_was() -> None:
     for seq, event in enumerate(EVENTS, 1):
         line, digest = encode(seq, "2026-11-21T03:12:41.123Z", event, previous)
         assert verify(line, previous, seq) == digest
-        assert decode(line) == Happened(seq=seq, at="2026-11-21T03:12:41.123Z", event=event)
+        assert decode(line) == LoggedFactEvent(seq=seq, at="2026-11-21T03:12:41.123Z", event=event)
         previous = digest
 
 
@@ -170,7 +170,7 @@ def test_a_restart_at_any_point_changes_nothing(story: list[FactEvent], stop: in
         line, previous = encode(seq, ago(0), event, previous)
         lines.append(line)
     live = told(story, ago(0))
-    again = Book()
+    again = FactBook()
     for line in lines[:stop]:
         again.turn_over(decode(line))
     for line in lines[stop:]:

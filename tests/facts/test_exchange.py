@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plugins.facts import exchange
-from plugins.facts.exchange import exported, taken
-from plugins.facts.values import TYPES, Fact, InvalidFact, Origin, sound_content
+from plugins.api.facts.fact_values import TYPES, Fact, InvalidFact, Origin, sound_content
+from plugins.facts import fact_export
+from plugins.facts.fact_export import exported, taken
 from tests.facts.making import NOW, fact
 
 TEXT = st.text(min_size=1, max_size=60).map(lambda text: text + "x").map(sound_content)
@@ -86,7 +86,7 @@ def test_what_is_no_document_of_facts_is_refused_as_a_whole(broken: bytes) -> No
 
 def test_a_document_has_a_longest_length(monkeypatch: pytest.MonkeyPatch) -> None:
     document = exported([fact("x")])
-    monkeypatch.setattr(exchange, "LONGEST_FILE", len(document))
+    monkeypatch.setattr(fact_export, "LONGEST_FILE", len(document))
     assert len(taken(document, (), NOW).entries) == 1
     with pytest.raises(InvalidFact, match="A document has at most"):
         taken(document + b" ", (), NOW)

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from plugins.facts.errors import FactsUnavailable, NoSuchFact
-from plugins.facts.events import FactForgotten, FactsDistilled, FactsDropped, FactsExtracted
+from plugins.api.facts.fact_errors import FactsUnavailable, NoSuchFact
+from plugins.api.facts.fact_events import FactForgotten, FactsDistilled, FactsDropped, FactsExtracted
+from plugins.api.facts.fact_settings import FactKeys
+from plugins.api.facts.fact_values import Draft, Origin
 from plugins.facts.facts import Facts
-from plugins.facts.persons import PersonsFacts
-from plugins.facts.settings import FactKeys
-from plugins.facts.values import Draft, Origin
-from sessions.committer import Committer
-from sessions.journal import Journals
-from sessions.recorder import LONGEST_LINE
-from sessions.store import Log, Position
+from plugins.facts.persons_facts import PersonsFacts
+from sessions.files.committer import Committer
+from sessions.files.journal import Journals
+from sessions.store.protocols import Log, Position
+from sessions.store.recorder import LONGEST_LINE
 from tests.facts.making import NOW, fact
 
 RUST = Draft(content="Ann's favourite language is Rust", type="preference", importance=0.8)

@@ -9,13 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plugins.facts.book import told
-from plugins.facts.events import FactForgotten, FactPinned, FactsWritten, Happened
-from plugins.facts.recalling import Recaller
-from plugins.facts.scoring import Recalled, duplicates, similarity, worth
-from plugins.facts.settings import Formula
-from plugins.facts.upkeep import Limits, beyond_cap, may_pin, outdated, repeated
-from plugins.facts.values import (
+from plugins.api.facts.fact_events import FactForgotten, FactPinned, FactsWritten, LoggedFactEvent
+from plugins.api.facts.fact_settings import Formula
+from plugins.api.facts.fact_values import (
     Fact,
     InvalidFact,
     sound_content,
@@ -24,10 +20,14 @@ from plugins.facts.values import (
     sound_type,
     workspace_tag,
 )
+from plugins.facts.fact_book import told
+from plugins.facts.fact_recall import Recaller
+from plugins.facts.retention import Limits, beyond_cap, may_pin, outdated, repeated
+from plugins.facts.scoring import RecallStats, duplicates, similarity, worth
 from tests.facts.making import NOW, ago, fact
 
 
-def recall(message: str, facts: list[Fact], formula: Formula = "measured") -> list[Recalled]:
+def recall(message: str, facts: list[Fact], formula: Formula = "measured") -> list[RecallStats]:
     book = told([FactsWritten(entries=tuple(facts), by="ann")], ago(0))
     return Recaller(book).recall(message, NOW, lambda _: True, formula=formula)
 
@@ -156,9 +156,9 @@ def test_the_words_follow_the_book_when_facts_come_change_and_leave() -> None:
     book = told([FactsWritten(entries=(fact("likes tea", id="1"), fact("likes coffee", id="2")), by="ann")], ago(0))
     recaller = Recaller(book)
     assert [each.fact.id for each in recaller.recall("coffee", NOW, lambda _: True)] == ["2"]
-    book.turn_over(Happened(seq=2, at=ago(0), event=FactForgotten(id="2", by="ann")))
+    book.turn_over(LoggedFactEvent(seq=2, at=ago(0), event=FactForgotten(id="2", by="ann")))
     assert recaller.recall("coffee", NOW, lambda _: True) == []
-    book.turn_over(Happened(seq=3, at=ago(0), event=FactPinned(id="1", pinned=True, by="ann")))
+    book.turn_over(LoggedFactEvent(seq=3, at=ago(0), event=FactPinned(id="1", pinned=True, by="ann")))
     (found,) = recaller.recall("tea", NOW, lambda _: True)
     assert found.fact.pinned
     assert recaller.recall("tea", NOW, lambda _: False) == []

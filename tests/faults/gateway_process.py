@@ -25,17 +25,17 @@ TOOL = """
 import asyncio
 import os
 from pathlib import Path
-from plugins.contracts import ToolOutput
-from plugins.hookspecs import hookimpl
-from sessions.messages import ToolDefinition
+from plugins.api.tool import ToolOutput
+from plugins.api.hookspecs import hookimpl
+from sessions.events.messages import ToolDefinition
 
 
 class Stamp:
     definition = ToolDefinition(name="stamp", description="Puts a stamp.", parameters={"type": "object"})
     repeatable = False
 
-    def __init__(self, house):
-        self.path = house.workspace / "stamps"
+    def __init__(self, context):
+        self.path = context.workspace / "stamps"
 
     async def run(self, arguments, call):
         with self.path.open("a") as file:

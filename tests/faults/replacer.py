@@ -14,9 +14,9 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from plugins.tools.workspace_files import Read
+from plugins.tools.read import Read
 from plugins.tools.write import Write
-from tests.plugins.workspaces import call, house
+from tests.plugins.workspaces import call, context
 
 OLD, NEW = "old\n" * 50_000, "new\n" * 50_000
 
@@ -25,7 +25,7 @@ STEPS = ("write", "fchmod", "fsync", "rename", "fsync")
 
 
 async def replace(workspace: Path, step: int) -> None:
-    read, write = Read(house(workspace)), Write(house(workspace))
+    read, write = Read(context(workspace)), Write(context(workspace))
     await read.run({"path": "note.md"}, call())
     numbers = count(1)
     for name in {*STEPS, "unlink", "link", "ftruncate"}:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from sessions.journal import read_lines, verify_journal
+from sessions.files.journal import read_lines, verify_journal
 
 NOT_ROOT = os.geteuid() != 0
 

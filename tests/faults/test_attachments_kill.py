@@ -14,8 +14,8 @@ from time import time
 import aiohttp
 import pytest
 
-from sessions.attachments import Attachments
-from sessions.orphans import remove_orphans
+from sessions.attachments.gc import remove_orphans
+from sessions.attachments.store import Attachments
 from tests.faults.gateway_process import GatewayProcess, gateway_process, journals, verify
 from tests.gateway.gateways import TOKEN
 from tests.waiting import until

@@ -12,9 +12,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from plugins.conformance.faults import Fault, Json
-from plugins.conformance.openai_server import KEY, OpenAIServer, Says
-from plugins.languages.language import language
+from plugins.languages.prompts import language
+from plugins.testing.servers.faulty_server import Fault, Json
+from plugins.testing.servers.openai_server import KEY, OpenAIServer, ScriptedResponse
 from tests.faults.gateway_process import GatewayProcess, gateway_process, journals, verify
 from tests.gateway.gateways import Client
 from tests.gateway.long_session import assert_one_flush_before_each_compaction, notes, summary
@@ -43,11 +43,11 @@ class Condenser(OpenAIServer):
         super().__init__(respond=self._said)
         self.silent_to = ""
 
-    def _said(self, body: Json) -> Says | Fault:
+    def _said(self, body: Json) -> ScriptedResponse | Fault:
         asked, text = purpose(body), body["messages"][-1]["content"]
         if asked == self.silent_to:
             return Fault(end="hang")
-        return Says({"flush": notes, "summary": summary}[asked](text) if asked != "answer" else "yes")
+        return ScriptedResponse({"flush": notes, "summary": summary}[asked](text) if asked != "answer" else "yes")
 
     def was_asked(self, what: str) -> bool:
         return any(purpose(body) == what for body in self.requests)

@@ -15,7 +15,7 @@ from tests.waiting import until
 
 PIGEON = '''
 import asyncio, json
-from exuvia import Arrival, Undeliverable, hookimpl
+from exuvia import InboundMessage, Undeliverable, hookimpl
 
 
 class Pigeon:
@@ -23,8 +23,8 @@ class Pigeon:
 
     name = "pigeon"
 
-    def __init__(self, house):
-        self.folder = house.folder
+    def __init__(self, context):
+        self.folder = context.folder
 
     async def __aenter__(self):
         return self
@@ -34,7 +34,7 @@ class Pigeon:
 
     async def run(self, desk):
         for number, text in enumerate((self.folder / "in").read_text().splitlines()):
-            await desk.receive(Arrival(id=str(number), sender="ana", chat="loft", text=text))
+            await desk.receive(InboundMessage(id=str(number), sender="ana", chat="loft", text=text))
         await asyncio.Event().wait()
 
     async def deliver(self, delivery):

@@ -15,9 +15,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from gateway.conversations import switchboard
-from gateway.conversations.inbox import MODES
-from sessions.append_file import AppendFile
+from gateway.conversations.routing import switchboard
+from gateway.conversations.turn.inbox import MODES
+from sessions.files.append_file import AppendFile
 from tests.gateway.gateways import Client, Frame, gateway
 from tests.waiting import deadline
 

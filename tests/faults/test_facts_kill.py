@@ -15,9 +15,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from plugins.conformance.faults import Fault, Json
-from plugins.conformance.openai_server import KEY, OpenAIServer, Says
-from plugins.languages.language import language
+from plugins.languages.prompts import language
+from plugins.testing.servers.faulty_server import Fault, Json
+from plugins.testing.servers.openai_server import KEY, OpenAIServer, ScriptedResponse
 from tests.faults.gateway_process import ROOT, gateway_process
 from tests.faults.stage import needs_strace
 from tests.waiting import until
@@ -36,16 +36,16 @@ class FactModel(OpenAIServer):
     def asked(self, what: str) -> int:
         return sum(purpose(body) == what for body in self.requests)
 
-    def _said(self, body: Json) -> Says | Fault:
+    def _said(self, body: Json) -> ScriptedResponse | Fault:
         what, text = purpose(body), body["messages"][-1]["content"]
         if what == self.silent_to:
             return Fault(end="hang")
         if what == "answer":
-            return Says("Noted.")
+            return ScriptedResponse("Noted.")
         if what == "extraction":
-            return Says(facts(*(f"Crab {n} lives in pond {n}{n}" for n in range(TURNS) if f"crab {n}" in text)))
+            return ScriptedResponse(facts(*(f"Crab {n} lives in pond {n}{n}" for n in range(TURNS) if f"crab {n}" in text)))
         new = text[text.index(f"{ENGLISH.new}:") :].splitlines()
-        return Says(facts(*(line.partition(") ")[2] for line in new if ". (" in line)))
+        return ScriptedResponse(facts(*(line.partition(") ")[2] for line in new if ". (" in line)))
 
 
 def purpose(body: Json) -> str:

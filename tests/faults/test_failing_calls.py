@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sessions.committer import THREADS
-from sessions.journal import verify_journal
+from sessions.files.committer import THREADS
+from sessions.files.journal import verify_journal
 from tests.faults.stage import (
     NOT_ROOT,
     check_nothing_reported_is_lost,

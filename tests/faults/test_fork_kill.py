@@ -11,10 +11,10 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from sessions.events import SessionForked, TurnStarted
-from sessions.reading import read_lines
-from sessions.verifying import verify_journal
-from sessions.wire import decode
+from sessions.events.codec import decode
+from sessions.events.events import SessionForked, TurnStarted
+from sessions.files.reader import read_lines
+from sessions.files.verify import verify_journal
 from tests.faults.gateway_process import gateway_process, verify
 from tests.faults.stage import needs_strace
 from tests.sessions.journal_files import ended, messages, session_id, write_journal

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from sessions.journal import read_lines, verify_journal
+from sessions.files.journal import read_lines, verify_journal
 from tests.faults.stage import (
     NOT_ROOT,
     check_nothing_reported_is_lost,

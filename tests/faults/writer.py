@@ -16,12 +16,12 @@ import resource
 import sys
 from pathlib import Path
 
-from sessions import committer
-from sessions.errors import StorageFailed
-from sessions.events import Recorded
-from sessions.journal import Journal, Journals
-from sessions.store import START, Position
-from sessions.wire import encode
+from sessions.events.codec import encode
+from sessions.events.errors import StorageFailed
+from sessions.events.events import Recorded
+from sessions.files import committer
+from sessions.files.journal import Journal, Journals
+from sessions.store.protocols import START, Position
 from tests.sessions.journal_stories import Ear, journals_in
 from tests.stories import AT, received
 

@@ -9,7 +9,7 @@ class Broken:
     definition = ToolDefinition(name="{name}", description="Break.", parameters={{"type": "object"}})
     repeatable = True
 
-    def __init__(self, house):
+    def __init__(self, context):
         pass
 
     async def run(self, arguments, call):
@@ -57,7 +57,7 @@ async def after_compaction(compaction):
     raise SystemExit("broken after")
 
 @hookimpl
-async def gateway_started(house):
+async def gateway_started(context):
     raise KeyboardInterrupt("broken start")
 
 @hookimpl
@@ -167,11 +167,11 @@ class Lingering:
     name = "lingering"
     Settings = NoSettings
 
-    def __init__(self, house): pass
+    def __init__(self, context): pass
     async def __aenter__(self): return self
     async def __aexit__(self, *_): await asyncio.sleep(3600)
     def default_model(self): return None
-    def why(self): return "it lingers"
+    def explain_default(self): return "it lingers"
     def limits(self, model): return ModelLimits()
     async def stream(self, request):
         raise SystemExit("broken stream")

@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 from pytest_aiohttp import AiohttpServer
 
-from gateway.conversations import chat as chats
+from gateway.conversations.routing import chat as chats
 from tests.gateway.listing import Listing, Serve
 
 
@@ -33,7 +33,7 @@ def texts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     received: list[str] = []
     receive = chats.Chat.receive
 
-    async def note(self: chats.Chat, incoming: chats.Incoming) -> chats.Received:
+    async def note(self: chats.Chat, incoming: chats.IncomingMessage) -> chats.AcceptedMessage:
         received.append(incoming.text)
         return await receive(self, incoming)
 

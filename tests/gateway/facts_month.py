@@ -13,20 +13,21 @@ from typing import Any, ClassVar, Self
 
 import msgspec
 
-from gateway.fact_asking import FactAsking
-from gateway.fact_distilling import FactDistilling
-from gateway.fact_pauses import FactPauses
-from gateway.models.choosing import Models
-from plugins.contracts import ChatRequest, Delta, ModelLimits, Reply
-from plugins.facts.events import FactsExtracted
+from gateway.conversations.facts.fact_distillation import FactDistillation
+from gateway.conversations.facts.fact_pauses import FactPauses
+from gateway.conversations.facts.fact_requests import FactRequests
+from gateway.models.registry import ModelRegistry
+from plugins.api.chat import ChatRequest, Delta, Reply
+from plugins.api.facts.fact_events import FactsExtracted
+from plugins.api.facts.fact_settings import FactKeys
+from plugins.api.facts.fact_values import Draft, Fact, Origin
+from plugins.api.models import ModelLimits
 from plugins.facts.facts import Facts
 from plugins.facts.scoring import worth
-from plugins.facts.settings import FactKeys
-from plugins.facts.values import Draft, Fact, Origin
-from plugins.languages.language import language
-from sessions.committer import Committer
-from sessions.journal import Journals
-from sessions.store import START, Log, Position
+from plugins.languages.prompts import language
+from sessions.files.committer import Committer
+from sessions.files.journal import Journals
+from sessions.store.protocols import START, Log, Position
 
 BEGAN = datetime(2026, 11, 1, 9, tzinfo=UTC)
 SESSION = "20261101-090000-aaaaaa"
@@ -61,7 +62,7 @@ class KeepingModel:
     def default_model(self) -> str | None:
         return "all"
 
-    def why(self) -> str:
+    def explain_default(self) -> str:
         return "a test says so"
 
     def limits(self, model: str) -> ModelLimits:
@@ -109,10 +110,12 @@ class Month:
 
         facts = Facts(opened, keys=lambda: self.keys, workspace=lambda: self.root / "workspace", now=self.now)
         self.facts = await self._stack.enter_async_context(facts)
-        models = Models({"keeping": self.model}, configured="keeping:all", window=None)
-        asking = FactAsking(lambda: self.keys, models.choose, lambda *_: None)
+        models = ModelRegistry({"keeping": self.model}, configured="keeping:all", window=None)
+        asking = FactRequests(lambda: self.keys, models.choose, lambda *_: None)
         pauses = FactPauses(self)
-        self.distilling = FactDistilling(self.facts, asking, pauses, keys=lambda: self.keys, tongue=lambda: "en", clock=self)
+        self.distilling = FactDistillation(
+            self.facts, asking, pauses, keys=lambda: self.keys, tongue=lambda: "en", clock=self
+        )
 
     async def stop(self) -> None:
         await self._stack.aclose()

@@ -14,13 +14,13 @@ from typing import Any
 import aiohttp
 import pytest
 
-from gateway.configuration.keys import load_config
-from gateway.daemon import Daemon
-from gateway.home import Home
-from plugins.chat import ollama_address
-from plugins.chat.servers_nearby import LlamaServer, LMStudio
-from plugins.folders import PluginFolder
-from sessions.append_file import AppendFile
+from gateway.config.keys import load_config
+from gateway.support.home import Home
+from gateway.wiring.daemon import Daemon
+from plugins.host.plugin_folder import PluginFolder
+from plugins.providers.local_servers import LlamaServer, LMStudio
+from plugins.providers.ollama import address as ollama_address
+from sessions.files.append_file import AppendFile
 from tests.waiting import DEADLINE, deadline, until
 
 TOKEN = "a-token-for-tests-that-is-long-enough"

@@ -14,20 +14,21 @@ from typing import Any
 
 import msgspec
 
-from gateway.configuration.keys import AgentKeys, CompactionKeys
-from gateway.conversations.compaction_rules import CompactionRules, compaction_rules
-from plugins.conformance.clock import NOON
-from plugins.context.sections import GOALS, IDENTIFIERS, written
-from plugins.contracts import CallDraft, ChatRequest, Delta, ModelLimits, Reply
-from plugins.errors import ContextOverflow, ProviderError
-from plugins.pruning import PruningRules
-from sessions.context import Context, Gauge, assemble, canonical_head
-from sessions.events import RequestSent
-from sessions.folding import evolve
-from sessions.messages import AssistantMessage, Message, Usage, UserMessage
-from sessions.tokens import MESSAGE, estimate
-from sessions.transcript import Transcript
-from sessions.wire import decode
+from gateway.config.keys import AgentKeys, CompactionKeys
+from gateway.conversations.context.compaction_rules import CompactionRules, compaction_rules
+from plugins.api.chat import CallDraft, ChatRequest, Delta, Reply
+from plugins.api.models import ModelLimits
+from plugins.api.pruning import PruningRules
+from plugins.policies.summary_sections import GOALS, IDENTIFIERS, written
+from plugins.support.errors import ContextOverflow, ProviderError
+from plugins.testing.contexts import NOON
+from sessions.events.codec import decode
+from sessions.events.events import RequestSent
+from sessions.events.messages import AssistantMessage, Message, Usage, UserMessage
+from sessions.events.tokens import MESSAGE, estimate
+from sessions.state.context import Context, Gauge, assemble, canonical_head
+from sessions.state.reducer import evolve
+from sessions.state.transcript import Transcript
 from tests.docs.verifier import verify
 from tests.docs.view import request_by_the_page
 from tests.gateway.stage import Instrument, Model, Stage

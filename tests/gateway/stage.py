@@ -9,47 +9,50 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from gateway.commands.parsing import Typed
-from gateway.configuration.keys import AgentKeys, CompactionKeys
-from gateway.conversations.answering import Answering
-from gateway.conversations.compacting import Compacting
-from gateway.conversations.compaction_rules import CompactionRules, compaction_rules
-from gateway.conversations.condensing import Condensing
-from gateway.conversations.conversation import Conversation, ResumeRules
-from gateway.conversations.day_notes import DayNotes
-from gateway.conversations.files import ConversationFiles
-from gateway.conversations.heeding import Heeding
-from gateway.conversations.inbox import Inbox, QueueMode
-from gateway.conversations.live import Live
-from gateway.conversations.loaded_notes import LoadedNotes
-from gateway.conversations.owed_notes import OwedNotes
-from gateway.conversations.pruning import Pruning
-from gateway.conversations.recalling import Recalling
-from gateway.conversations.remembering import Remembering
-from gateway.conversations.showing import Showing
-from gateway.conversations.turn import Turn, TurnRules
-from gateway.conversations.workspace_notes import WorkspaceNotes
-from gateway.models.choosing import Models
-from plugins.command_contract import Command
-from plugins.conformance.clock import NOON, SetClock
-from plugins.contracts import CallDraft, ChatRequest, Delta, ModelLimits, NoSettings, Reply, ToolContext, ToolOutput
+from gateway.config.keys import AgentKeys, CompactionKeys
+from gateway.conversations.context.attachment_rendering import AttachmentRenderer
+from gateway.conversations.context.compacting import Compactor
+from gateway.conversations.context.compaction_rules import CompactionRules, compaction_rules
+from gateway.conversations.context.loaded_notes import LoadedNotes
+from gateway.conversations.context.pruning import Pruner
+from gateway.conversations.context.summarization import Summarization
+from gateway.conversations.context.workspace_notes import WorkspaceNotes
+from gateway.conversations.notes.day_notes import DayNotes
+from gateway.conversations.notes.explicit_memory import ExplicitMemory
+from gateway.conversations.notes.memory_writer import MemoryWriter
+from gateway.conversations.notes.pending_notes import PendingNotes
+from gateway.conversations.routing.conversation import Conversation, ResumeRules
+from gateway.conversations.turn.answering import ReplyRequest
+from gateway.conversations.turn.conversation_files import ConversationFiles
+from gateway.conversations.turn.inbox import Inbox, QueueMode
+from gateway.conversations.turn.recalling import Recall
+from gateway.conversations.turn.streaming_reply import StreamingReplies
+from gateway.conversations.turn.turn import Turn, TurnRules
+from gateway.models.registry import ModelRegistry
+from gateway.protocol.slash_commands import TypedCommand
+from plugins.api.chat import CallDraft, ChatRequest, Delta, Reply
+from plugins.api.command import Command
+from plugins.api.context import NoSettings
+from plugins.api.facts.fact_settings import FactKeys
+from plugins.api.memory_settings import RecallKeys
+from plugins.api.models import ModelLimits
+from plugins.api.pruning import PruningRules
+from plugins.api.tool import ToolContext, ToolOutput
 from plugins.facts.facts import Facts
-from plugins.facts.settings import FactKeys
-from plugins.hooks import Hooks
-from plugins.loading import load_plugins
+from plugins.host.hooks import Hooks
+from plugins.host.loading import load_plugins
 from plugins.memory.memory import Memory
-from plugins.memory.settings import RecallKeys
-from plugins.pruning import PruningRules
-from sessions.attachments import Attachments
-from sessions.context import is_paired
-from sessions.errors import StorageFailed
-from sessions.events import Event
-from sessions.folding import project
-from sessions.messages import ToolDefinition
-from sessions.recorder import Recorder
-from sessions.store import START, Log, Position
-from sessions.transcript import Transcript, Waiting
-from sessions.wire import decode
+from plugins.testing.contexts import NOON, ManualClock
+from sessions.attachments.store import Attachments
+from sessions.events.codec import decode
+from sessions.events.errors import StorageFailed
+from sessions.events.events import Event
+from sessions.events.messages import ToolDefinition
+from sessions.state.context import is_paired
+from sessions.state.reducer import project
+from sessions.state.transcript import Transcript, WaitingMessage
+from sessions.store.protocols import START, Log, Position
+from sessions.store.recorder import Recorder
 from tests.stories import MemoryLog, opened, received
 from tests.waiting import until
 
@@ -116,7 +119,7 @@ class Model:
     def default_model(self) -> str | None:
         return "model"
 
-    def why(self) -> str:
+    def explain_default(self) -> str:
         return "the test says so"
 
     def limits(self, model: str) -> ModelLimits:
@@ -174,7 +177,7 @@ class Stage:
         memory: Memory | None = None,
         recall: RecallKeys = RecallKeys(),  # noqa: B008 - it is frozen
     ) -> None:
-        self.clock = SetClock()
+        self.clock = ManualClock()
         self.memory = memory
         self.log = MemoryLog()
         self.model = model
@@ -188,19 +191,19 @@ class Stage:
         self.log.end = self.log.durable = position.offset
         self.recorder = Recorder(self.log, position, transcript, self.clock.now)
         if not lines:
-            self.recorder.note(opened(), urgent=True)
-        self.live = Live(lambda: None, lambda: None)
+            self.recorder.append(opened(), urgent=True)
+        self.live = StreamingReplies(lambda: None, lambda: None)
         kept = Attachments(attachments or Path("unused"))
         self.queue: QueueMode = queue
         inbox = Inbox(self.recorder, commands=commands or {}, configured=lambda: self.queue)
-        models = Models({"staged": model}, configured="auto", window=None)
+        models = ModelRegistry({"staged": model}, configured="auto", window=None)
         hooks = hooks or load_plugins(())
-        notes = OwedNotes(self.recorder, DayNotes(workspace or Path("unused")), lambda seq: self.log.lines(seq, limit=1))
+        notes = PendingNotes(self.recorder, DayNotes(workspace or Path("unused")), lambda seq: self.log.lines(seq, limit=1))
         self.compaction = compaction
-        self.compacting = Compacting(
+        self.compacting = Compactor(
             self.recorder,
             rules=lambda: self.compaction,
-            condensing=Condensing(
+            condensing=Summarization(
                 self.recorder,
                 choose=models.choose,
                 summarizers={name: kind() for name, kind in hooks.summarizers().items()},
@@ -210,14 +213,14 @@ class Stage:
             ),
             notes=notes,
             hooks=hooks,
-            sight=lambda: model.limits("model").sight,
+            sight=lambda: model.limits("model").vision,
             now=self.clock.now,
         )
-        answering = Answering(
+        answering = ReplyRequest(
             self.recorder,
             live=self.live,
-            files=ConversationFiles(Showing(kept)),
-            prune=Pruning(self.recorder, hooks, rules=lambda: pruning, now=self.clock.now).prune,
+            files=ConversationFiles(AttachmentRenderer(kept)),
+            prune=Pruner(self.recorder, hooks, rules=lambda: pruning, now=self.clock.now).prune,
             compacting=self.compacting,
             sleep=self._sleep,
         )
@@ -254,7 +257,7 @@ class Stage:
         if memory is None:
             return self._recall_nothing
         facts = no_facts(self.clock.now)
-        return Recalling(self.recorder, memory, facts, keys=lambda: keys, allowed=lambda: True, clock=self.clock).recall
+        return Recall(self.recorder, memory, facts, keys=lambda: keys, allowed=lambda: True, clock=self.clock).recall
 
     def _heeding(
         self, memory: Memory | None, workspace: Path | None, tools: Sequence[Instrument]
@@ -262,8 +265,8 @@ class Stage:
         if memory is None:
             return self._heed_nothing
         assert workspace
-        return Heeding(
-            self.recorder, Remembering(workspace, memory, self.clock.now), {tool.definition.name for tool in tools}
+        return ExplicitMemory(
+            self.recorder, MemoryWriter(workspace, memory, self.clock.now), {tool.definition.name for tool in tools}
         ).heed
 
     async def _heed_nothing(self, small: bool) -> bool:
@@ -274,7 +277,9 @@ class Stage:
     async def _sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
 
-    async def _run_command(self, conversation: Conversation, command: Command, typed: Typed, waiting: Waiting) -> str:
+    async def _run_command(
+        self, conversation: Conversation, command: Command, typed: TypedCommand, waiting: WaitingMessage
+    ) -> str:
         return await command.run(typed.argument, None)  # type: ignore[arg-type]
 
     @asynccontextmanager

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
+from gateway.cli.sessions.session_commands import verify_sessions
 from gateway.models.sound_replies import MOST_TOKENS
-from gateway.session_commands import verify_sessions
-from plugins.conformance.faults import Json
-from plugins.conformance.openai_server import KEY, OpenAIServer, Says
-from plugins.facts.events import FactsExtracted, FactsOpened
-from plugins.facts.lines import encode as encode_fact
-from sessions.events import ContextCompacted, Event, MemoryFlushed, ModelReplied, RequestSent, TurnEnded, TurnStarted
-from sessions.messages import Usage
-from sessions.units import Units
-from sessions.wire import CLOSING, FIRST, line_sum
+from plugins.api.facts.fact_events import FactsExtracted, FactsOpened
+from plugins.facts.fact_codec import encode as encode_fact
+from plugins.testing.servers.faulty_server import Json
+from plugins.testing.servers.openai_server import KEY, OpenAIServer, ScriptedResponse
+from sessions.events.codec import CLOSING, FIRST, line_sum
+from sessions.events.events import ContextCompacted, Event, MemoryFlushed, ModelReplied, RequestSent, TurnEnded, TurnStarted
+from sessions.events.messages import Usage
+from sessions.events.token_features import TokenFeatures
 from tests.gateway.gateways import TOKEN, Client, gateway
 from tests.gateway.test_plugin_means import SCRIBE
 from tests.sessions.journal_files import session_id
@@ -40,13 +40,13 @@ def settings(server: OpenAIServer) -> dict[str, Any]:
 def responds(counts: int) -> Any:
     """Answers everything that a gateway asks, and counts this many tokens each time."""
 
-    def respond(body: Json) -> Says:
+    def respond(body: Json) -> ScriptedResponse:
         system, last = str(body["messages"][0]["content"]), body["messages"][-1]
         if "response_format" in body or "facts" in system:
-            return Says(FACT, counts=counts)
+            return ScriptedResponse(FACT, counts=counts)
         if "Write it down." in str(last["content"]) and last["role"] == "user":
-            return Says("", ("scribe", "{}"), counts=counts)
-        return Says("A crab sheds its shell.", counts=counts)
+            return ScriptedResponse("", ("scribe", "{}"), counts=counts)
+        return ScriptedResponse("A crab sheds its shell.", counts=counts)
 
     return respond
 
@@ -111,7 +111,7 @@ def story(session: str) -> list[Event | tuple[Event, int]]:
     """A session with a turn, a flush and a compaction, each with a usage of sevens."""
     seven = Usage(input=7, output=7, cached=7)
     started = TurnStarted(takes=(2,), provider="scripted", model="echo", window=None, reserve=0)
-    asked = RequestSent(purpose="answer", sha256="0" * 64, messages=1, tokens=7, units=Units())
+    asked = RequestSent(purpose="answer", sha256="0" * 64, messages=1, tokens=7, units=TokenFeatures())
     replied = ModelReplied(reply=1, model="echo", text="hi", calls=(), stop="end", usage=seven, compacted=True)
     return [
         opened(session),

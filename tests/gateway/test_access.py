@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from gateway.door.access import Access, NotAdmitted
-from gateway.door.attempts import FREE, Attempts
-from gateway.door.passes import Passes
-from gateway.door.people import People, Person
-from gateway.door.signed_out import SignedOut
-from plugins.secrets import Secret
-from plugins.workspace import OWNER
+from gateway.auth.access import Access, NotAuthorized
+from gateway.auth.auth_throttle import FREE, AuthThrottle
+from gateway.auth.people import People, Person
+from gateway.auth.signed_out import SignedOut
+from gateway.auth.signed_tokens import TokenSigner
+from plugins.support.secrets import Secret
+from plugins.support.workspace import OWNER
 
 TOKEN = "t" * 12 + "okenokenoken"
 OTHER = TOKEN[::-1]
@@ -23,11 +23,13 @@ def people(**tokens: str) -> People:
     return People((Secret(token), Person(name, name)) for name, token in ({OWNER: TOKEN} | tokens).items())
 
 
-def access(host: str = "127.0.0.1", *, port: int = 7117, attempts: Attempts | None = None, **fields: list[str]) -> Access:
+def access(
+    host: str = "127.0.0.1", *, port: int = 7117, attempts: AuthThrottle | None = None, **fields: list[str]
+) -> Access:
     return Access(
         people(),
-        attempts or Attempts(lambda: 0.0),
-        Passes(lambda: 0.0, SignedOut(Path("/nowhere/signed_out.json"), lambda: 0.0)),
+        attempts or AuthThrottle(lambda: 0.0),
+        TokenSigner(lambda: 0.0, SignedOut(Path("/nowhere/signed_out.json"), lambda: 0.0)),
         host=host,
         port=port,
         hosts=fields.get("hosts", []),
@@ -47,42 +49,42 @@ def test_the_token_names_the_owner_and_anything_else_nobody() -> None:
     for header in (f"Bearer {TOKEN}", f"bearer {TOKEN} "):
         assert access().admit_by_header(header, HOME).person.id == OWNER
     for wrong in ("", TOKEN[:-1], TOKEN + "x", "\ud800", TOKEN.upper()):
-        with pytest.raises(NotAdmitted):
+        with pytest.raises(NotAuthorized):
             access().admit(wrong, HOME)
     for header in ("", TOKEN, f"Basic {TOKEN}", "Bearer"):
-        with pytest.raises(NotAdmitted):
+        with pytest.raises(NotAuthorized):
             access().admit_by_header(header, HOME)
 
 
 def test_who_guesses_waits_and_nobody_else_does() -> None:
     rules = access()
     for number in range(FREE):
-        with pytest.raises(NotAdmitted) as wrong:
+        with pytest.raises(NotAuthorized) as wrong:
             rules.admit(f"guess {number}", HOME)
         assert wrong.value.retry_after is None
-    with pytest.raises(NotAdmitted) as waiting:
+    with pytest.raises(NotAuthorized) as waiting:
         rules.admit("one more", HOME)
     assert waiting.value.retry_after == 1
-    with pytest.raises(NotAdmitted, match="try again in 1 s"):
+    with pytest.raises(NotAuthorized, match="try again in 1 s"):
         rules.admit("and another", HOME)
-    with pytest.raises(NotAdmitted, match="not this gateway's"):
+    with pytest.raises(NotAuthorized, match="not this gateway's"):
         rules.admit("one from elsewhere", "192.0.2.2")
 
 
 def test_the_right_token_is_let_in_while_its_address_waits_for_anothers_guesses() -> None:
     rules = access()
     for number in range(FREE + 20):
-        with pytest.raises(NotAdmitted):
+        with pytest.raises(NotAuthorized):
             rules.admit(f"guess {number}", HOME)
     assert rules.admit(TOKEN, HOME).person.id == OWNER
-    with pytest.raises(NotAdmitted, match="try again"):
+    with pytest.raises(NotAuthorized, match="try again"):
         rules.admit("a guess again", HOME)  # which the right one did not make cheaper
 
 
 def test_a_missing_token_is_no_guess() -> None:
-    attempts = Attempts(lambda: 0.0)
+    attempts = AuthThrottle(lambda: 0.0)
     for _ in range(100):
-        with pytest.raises(NotAdmitted):
+        with pytest.raises(NotAuthorized):
             access(attempts=attempts).admit_by_header("", HOME)
     assert len(attempts) == 0
 

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 import yarl
 
-from gateway import logs
-from gateway.door import uploads
-from plugins.conformance import openai_server
+from gateway.http import uploads
+from gateway.support import logs
+from plugins.testing.servers import openai_server
 from tests.gateway.gateways import TOKEN, Client, Frame, Gateway, gateway
 from tests.pictures import png
 from tests.waiting import deadline, until
@@ -422,7 +422,7 @@ async def test_the_running_gateway_removes_what_no_message_named(tmp_path: Path,
 
 async def test_an_uploaded_picture_reaches_the_vendor_and_is_counted_by_its_price(tmp_path: Path) -> None:
     content = png(512, 512)
-    async with openai_server.OpenAIServer(openai_server.Says("A grey square.")).serving() as server:
+    async with openai_server.OpenAIServer(openai_server.ScriptedResponse("A grey square.")).serving() as server:
         own = {"base_url": server.url, "api_key": openai_server.KEY, "pictures": True}
         settings = {"agent.model": "openai:some-model"} | {f"providers.openai.{key}": value for key, value in own.items()}
         async with gateway(tmp_path, settings=settings) as g:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.door.attempts import ADDRESSES, FORGET_AFTER, FREE, LONGEST_WAIT, STORM, Attempts, place_of
+from gateway.auth.auth_throttle import ADDRESSES, FORGET_AFTER, FREE, LONGEST_WAIT, STORM, AuthThrottle, place_of
 
 
 class Clock:
@@ -22,13 +22,13 @@ def clock() -> Clock:
     return Clock()
 
 
-def guess(attempts: Attempts, address: str, times: int, first: int = 0) -> None:
+def guess(attempts: AuthThrottle, address: str, times: int, first: int = 0) -> None:
     for number in range(first, first + times):
         attempts.wrong(address, str(number).encode())
 
 
 def test_a_few_mistakes_cost_nothing_and_then_each_doubles_the_wait(clock: Clock) -> None:
-    attempts = Attempts(clock)
+    attempts = AuthThrottle(clock)
     guess(attempts, "192.0.2.1", FREE)
     assert attempts.wait("192.0.2.1") == 0
     waits = []
@@ -41,14 +41,14 @@ def test_a_few_mistakes_cost_nothing_and_then_each_doubles_the_wait(clock: Clock
 
 
 def test_a_program_with_its_one_old_token_locks_nobody_out(clock: Clock) -> None:
-    attempts = Attempts(clock)
+    attempts = AuthThrottle(clock)
     for _ in range(1000):
         attempts.wrong("127.0.0.1", b"the old token")
     assert attempts.wait("127.0.0.1") == 0
 
 
 def test_after_a_while_an_address_begins_anew(clock: Clock) -> None:
-    attempts = Attempts(clock)
+    attempts = AuthThrottle(clock)
     guess(attempts, "192.0.2.1", FREE + 5)
     clock.now += FORGET_AFTER + 1
     guess(attempts, "192.0.2.1", 1)
@@ -56,7 +56,7 @@ def test_after_a_while_an_address_begins_anew(clock: Clock) -> None:
 
 
 def test_a_network_of_ipv6_is_one_address_and_so_is_the_same_one_in_ipv4(clock: Clock) -> None:
-    attempts = Attempts(clock)
+    attempts = AuthThrottle(clock)
     for number in range(FREE + 1):
         guess(attempts, f"2001:db8::{number:x}", 1, first=number)
     assert attempts.wait("2001:db8::ffff") == 1
@@ -66,7 +66,7 @@ def test_a_network_of_ipv6_is_one_address_and_so_is_the_same_one_in_ipv4(clock: 
 
 
 def test_the_table_is_bounded_and_forgets_who_was_wrong_longest_ago(clock: Clock) -> None:
-    attempts = Attempts(clock)
+    attempts = AuthThrottle(clock)
     guess(attempts, "192.0.2.1", FREE + 1)
     for number in range(ADDRESSES):
         guess(attempts, f"2001:db8:0:{number:x}::1", 1)
@@ -76,7 +76,7 @@ def test_the_table_is_bounded_and_forgets_who_was_wrong_longest_ago(clock: Clock
 
 
 def test_in_a_storm_no_address_has_mistakes_for_free_and_others_still_wait_for_nothing(clock: Clock) -> None:
-    attempts = Attempts(clock)
+    attempts = AuthThrottle(clock)
     for number in range(STORM + 1):
         guess(attempts, f"2001:db8:0:{number:x}::1", 1)
     assert attempts.wait(f"2001:db8:0:{STORM:x}::1") == 1
@@ -93,7 +93,7 @@ def test_no_address_waits_for_anothers_mistakes_nor_longer_than_the_longest(
     guesses: list[tuple[str, bytes, float]],
 ) -> None:
     clock = Clock()
-    attempts = Attempts(clock)
+    attempts = AuthThrottle(clock)
     for address, mark, later in guesses:
         attempts.wrong(address, mark)
         assert 0 <= attempts.wait(address) <= LONGEST_WAIT

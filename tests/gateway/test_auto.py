@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from gateway.errors import ModelUnknown
-from gateway.models.choosing import Models
-from plugins.chat import ollama_address
-from plugins.chat.ollama import Ollama
-from plugins.chat.openai import OpenAI
-from plugins.chat.servers_nearby import LlamaServer, LMStudio
-from plugins.conformance.faults import Fault, Json
-from plugins.conformance.openai_server import OpenAIServer, Says
-from plugins.contracts import ChatProvider
-from plugins.errors import NoSuchModel
-from plugins.secrets import Secret
+from gateway.models.registry import ModelRegistry
+from gateway.support.errors import ModelUnknown
+from plugins.api.chat import ChatProvider
+from plugins.providers.local_servers import LlamaServer, LMStudio
+from plugins.providers.ollama import address as ollama_address
+from plugins.providers.ollama.chat import Ollama
+from plugins.providers.openai.chat import OpenAI
+from plugins.support.errors import NoSuchModel
+from plugins.support.secrets import Secret
+from plugins.testing.servers.faulty_server import Fault, Json
+from plugins.testing.servers.openai_server import OpenAIServer, ScriptedResponse
 from tests.gateway.gateways import NOBODY, Client, empty_machine, gateway
 from tests.gateway.listing import Serve
 from tests.plugins.asking import opened, question
@@ -60,7 +60,7 @@ class Machine:
     @asynccontextmanager
     async def models(
         self, *, llama: str = NOBODY, studio: str = NOBODY, ollama: str = NOBODY, key: str = ""
-    ) -> AsyncIterator[Models]:
+    ) -> AsyncIterator[ModelRegistry]:
         self._monkeypatch.setattr(ollama_address, "PORT", int(ollama.rpartition(":")[2]))
         providers: dict[str, ChatProvider] = {}
         async with AsyncExitStack() as stack:
@@ -72,7 +72,7 @@ class Machine:
             ):
                 asked = await stack.enter_async_context(opened(kind, model="", **settings))
                 providers[kind.name] = asked.provider
-            yield Models(providers, configured="auto", window=None)
+            yield ModelRegistry(providers, configured="auto", window=None)
 
 
 @pytest.fixture
@@ -218,8 +218,8 @@ def missing(model: str) -> Fault:
 async def serving(*names: str, **models: Any) -> AsyncIterator[OpenAIServer]:
     """A server that answers for the models that it lists, and wants no key."""
 
-    def respond(body: Json) -> Says | Fault:
-        return Says("Hello!") if body["model"] in server.models else missing(body["model"])
+    def respond(body: Json) -> ScriptedResponse | Fault:
+        return ScriptedResponse("Hello!") if body["model"] in server.models else missing(body["model"])
 
     server = OpenAIServer(respond=respond)
     server.models = {name: {} for name in names} | models
@@ -279,7 +279,7 @@ async def test_of_what_a_server_lists_the_usual_model_or_the_first_that_talks_is
     listed: tuple[str, ...], chosen: str
 ) -> None:
     async with serving(*listed) as server, opened(OpenAI, model="", base_url=server.url) as asked:
-        models = Models({"openai": asked.provider}, configured="auto", window=None)
+        models = ModelRegistry({"openai": asked.provider}, configured="auto", window=None)
         for _ in range(3):
             await models.look_around()
         assert models.configured() == f"openai:{chosen}"
@@ -299,7 +299,7 @@ async def test_of_what_an_ollama_elsewhere_has_the_usual_model_or_the_first_that
 ) -> None:
     server = await serve({"/api/tags": {"models": [{"name": name} for name in fetched]}})
     async with opened(Ollama, model="", environment={"OLLAMA_HOST": server.url}) as asked:
-        models = Models({"ollama": asked.provider}, configured="auto", window=None)
+        models = ModelRegistry({"ollama": asked.provider}, configured="auto", window=None)
         for _ in range(3):
             await models.look_around()
         assert models.configured() == f"ollama:{chosen}"
@@ -349,7 +349,7 @@ async def test_a_server_that_is_started_later_or_serves_another_model_then_is_as
 async def test_an_ollama_elsewhere_that_has_another_model_by_now_is_asked_again(serve: Serve) -> None:
     server = await serve({"/api/tags": {"models": [{"name": "first"}]}})
     async with opened(Ollama, model="", environment={"OLLAMA_HOST": server.url}) as asked:
-        models = Models({"ollama": asked.provider}, configured="auto", window=None)
+        models = ModelRegistry({"ollama": asked.provider}, configured="auto", window=None)
         await models.look_around()
         assert models.configured() == "ollama:first"
         server.answers = {"/api/tags": {"models": [{"name": "second"}]}}

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from gateway.models.breaker import FIRST_PAUSE, LONGEST_PAUSE, OPENS_AFTER, WITHIN, Breaker
-from plugins.errors import (
+from gateway.models.breaker import FIRST_PAUSE, LONGEST_PAUSE, OPENS_AFTER, WITHIN, CircuitBreaker
+from plugins.support.errors import (
     BadAnswer,
     BadRequest,
     ContextOverflow,
@@ -28,7 +28,7 @@ class Time:
         return self.seconds
 
 
-def ends(breaker: Breaker, error: BaseException | None = None) -> None:
+def ends(breaker: CircuitBreaker, error: BaseException | None = None) -> None:
     """One request that ends with this error, or well."""
     if error is None:
         with breaker.judging():
@@ -37,15 +37,15 @@ def ends(breaker: Breaker, error: BaseException | None = None) -> None:
         raise error
 
 
-def opened(time: Time) -> Breaker:
-    breaker = Breaker(time)
+def opened(time: Time) -> CircuitBreaker:
+    breaker = CircuitBreaker(time)
     for _ in range(OPENS_AFTER):
         ends(breaker, Unreachable("It is away."))
     return breaker
 
 
 def test_it_opens_after_failures_in_a_row_and_says_why() -> None:
-    breaker = Breaker(Time())
+    breaker = CircuitBreaker(Time())
     for _ in range(OPENS_AFTER - 1):
         ends(breaker, Unreachable("It is away."))
     assert (breaker.view().state, breaker.admits()) == ("closed", True)
@@ -58,7 +58,7 @@ def test_it_opens_after_failures_in_a_row_and_says_why() -> None:
 
 
 def test_an_answer_between_begins_the_count_anew() -> None:
-    breaker = Breaker(Time())
+    breaker = CircuitBreaker(Time())
     for _ in range(3 * OPENS_AFTER):
         ends(breaker, Unreachable("It is away."))
         ends(breaker)
@@ -68,7 +68,7 @@ def test_an_answer_between_begins_the_count_anew() -> None:
 
 def test_failures_that_are_long_ago_are_forgotten() -> None:
     time = Time()
-    breaker = Breaker(time)
+    breaker = CircuitBreaker(time)
     for _ in range(3 * OPENS_AFTER):
         ends(breaker, Unreachable("It is away."))
         time.seconds += WITHIN + 1
@@ -80,7 +80,7 @@ def test_failures_that_are_long_ago_are_forgotten() -> None:
     "kind", [BadRequest, ContextOverflow, CredentialsRefused, RateLimited, BadAnswer, asyncio.CancelledError]
 )
 def test_what_one_session_causes_never_opens_it(kind: type[BaseException]) -> None:
-    breaker = Breaker(Time())
+    breaker = CircuitBreaker(Time())
     for _ in range(3 * OPENS_AFTER):
         ends(breaker, kind("no"))
 
@@ -124,7 +124,7 @@ def test_a_probe_that_says_nothing_leaves_room_for_another(end: BaseException) -
 
 def test_requests_that_were_on_their_way_when_it_opened_do_not_lengthen_the_pause() -> None:
     time = Time()
-    breaker = Breaker(time)
+    breaker = CircuitBreaker(time)
     for _ in range(3 * OPENS_AFTER):
         ends(breaker, Unreachable("It is away."))
 
@@ -133,7 +133,7 @@ def test_requests_that_were_on_their_way_when_it_opened_do_not_lengthen_the_paus
 
 def test_a_late_failure_of_an_earlier_request_frees_no_second_probe() -> None:
     time = Time()
-    breaker = Breaker(time)
+    breaker = CircuitBreaker(time)
     late = breaker.judging()
     late.__enter__()
     for _ in range(OPENS_AFTER):

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from gateway import logs
-from gateway.measuring.figures import Figures
-from gateway.measuring.loop_lag import LoopLag
-from gateway.models import open_providers
-from gateway.provided import lifecycle
-from plugins import strays
-from plugins.hooks import Hooks
+from gateway.metrics.counters import Counters
+from gateway.metrics.loop_lag import LoopLag
+from gateway.models import providers
+from gateway.plugin_runtime import lifecycle
+from gateway.support import logs
+from plugins.host.hooks import Hooks
+from plugins.support import task_leaks
 from tests.gateway.broken import PLUGINS
 from tests.gateway.gateways import Gateway, gateway
 from tests.shelf import Shelf
@@ -67,16 +67,16 @@ async def test_a_gateway_serves_through_all_broken_plugins_together_and_names_ea
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log: io.StringIO
 ) -> None:
     monkeypatch.setattr(Hooks.__init__, "__defaults__", (0.3, 0.3))
-    monkeypatch.setattr(strays, "GRACE", 0.1)
+    monkeypatch.setattr(task_leaks, "GRACE", 0.1)
     monkeypatch.setattr(lifecycle, "STOPPING_SECONDS", 0.5)
-    monkeypatch.setattr(open_providers, "CLOSE_SECONDS", 0.2)
-    monkeypatch.setattr(open_providers, "LAST_SECONDS", 0.2)
+    monkeypatch.setattr(providers, "CLOSE_SECONDS", 0.2)
+    monkeypatch.setattr(providers, "LAST_SECONDS", 0.2)
     shelf = Shelf(tmp_path / "shelf", monkeypatch)
     for name, source in PLUGINS.items():
         shelf.install(f"exuvia_{name}", name, source)
 
     async with broken_gateway(tmp_path / "home") as g:
-        with LoopLag(Figures().lag_seconds) as lag:
+        with LoopLag(Counters().lag_seconds) as lag:
             client = await g.connect()
             assert await client.chat("Call them all.") == ""
             replies = [await client.chat("And?") for _ in range(2)]

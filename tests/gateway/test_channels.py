@@ -14,12 +14,13 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from gateway.channels import delivering, running
-from gateway.channels.delivering import Delivering
-from gateway.channels.desk import STRANGERS, TEXT_BYTES, ChannelDesk
-from gateway.conversations.switchboard import Switchboard
-from plugins.channel import Arrival, Channel, Delivery, NotTaken
-from sessions.events import ReplyDelivered
+from gateway.conversations.channels import delivery as delivering
+from gateway.conversations.channels import runner
+from gateway.conversations.channels.channel_inbox import STRANGERS, TEXT_BYTES, GatewayChannelInbox
+from gateway.conversations.channels.delivery import ReplyDelivery
+from gateway.conversations.routing.switchboard import Switchboard
+from plugins.api.channel import Channel, InboundMessage, MessageRejected, OutboundMessage
+from sessions.events.events import ReplyDelivered
 from tests.gateway.gateways import TOKEN, Gateway, gateway, syncs_wait
 from tests.gateway.stage import Model, Stage, says
 from tests.shelf import Shelf
@@ -28,7 +29,7 @@ from tests.waiting import deadline, until
 
 LINES = '''
 import asyncio, json, msgspec
-from exuvia import Arrival, Channel, Delivery, Desk, House, NotTaken, TryLater, Undeliverable, hookimpl
+from exuvia import InboundMessage, Channel, OutboundMessage, ChannelInbox, PluginContext, MessageRejected, TryLater, Undeliverable, hookimpl
 
 class Settings(msgspec.Struct, frozen=True):
     port: int = 0
@@ -41,8 +42,8 @@ class Lines:
     tried = []
     broken = True
 
-    def __init__(self, house):
-        self._port = house.settings.port
+    def __init__(self, context):
+        self._port = context.settings.port
 
     async def __aenter__(self):
         self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)
@@ -54,7 +55,7 @@ class Lines:
     async def run(self, desk):
         while line := await self._reader.readline():
             said = json.loads(line)
-            arrival = Arrival(id=said["id"], sender=said["from"], chat=said["room"], text=said["text"])
+            arrival = InboundMessage(id=said["id"], sender=said["from"], chat=said["room"], text=said["text"])
             try:
                 self._say({"ok": said["id"], "new": await desk.receive(arrival)})
             except NotTaken as error:
@@ -147,7 +148,7 @@ class Elsewhere:
 @pytest.fixture
 async def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Elsewhere]:
     Shelf(tmp_path / "shelf", monkeypatch).install("exuvia_lines", "lines", LINES)
-    monkeypatch.setattr(running, "PAUSES", (0.05,))
+    monkeypatch.setattr(runner, "PAUSES", (0.05,))
     monkeypatch.setattr(delivering, "PAUSES", (0.05, 0.06, 0.07))
     monkeypatch.setattr(delivering, "CLOSED", 0.05)
     service = Elsewhere()
@@ -236,12 +237,12 @@ async def test_an_answer_is_delivered_once_it_is_durable() -> None:
     class Room:
         name = "lines"
 
-        async def deliver(self, delivery: Delivery) -> str:
+        async def deliver(self, delivery: OutboundMessage) -> str:
             of = int(delivery.id.rpartition("/")[2])
             delivered.append((delivery.text, of <= stage.recorder.durable))
             return "seen"
 
-    delivering = Delivering(lambda _: cast(Channel, Room()), stage.clock.now)
+    delivering = ReplyDelivery(lambda _: cast(Channel, Room()), stage.clock.now)
     delivering.opened(stage.recorder)
     async with stage.playing():
         message = msgspec.structs.replace(received("hi"), channel="lines", reply_to="kitchen")
@@ -252,19 +253,19 @@ async def test_an_answer_is_delivered_once_it_is_durable() -> None:
 
 
 async def test_a_message_of_a_channel_is_bounded() -> None:
-    desk = ChannelDesk("lines", cast(Switchboard, None), senders=lambda: {"lines:ana": "owner"}, people=list)
-    with pytest.raises(NotTaken, match="A message has 256 KiB at most") as refused:
-        await desk.receive(Arrival(id="1", sender="ana", chat="kitchen", text="é" * (TEXT_BYTES // 2 + 1)))
+    desk = GatewayChannelInbox("lines", cast(Switchboard, None), senders=lambda: {"lines:ana": "owner"}, people=list)
+    with pytest.raises(MessageRejected, match="A message has 256 KiB at most") as refused:
+        await desk.receive(InboundMessage(id="1", sender="ana", chat="kitchen", text="é" * (TEXT_BYTES // 2 + 1)))
     assert not refused.value.later
 
 
 async def test_of_senders_whom_nobody_named_a_bounded_number_is_logged() -> None:
-    desk = ChannelDesk("lines", cast(Switchboard, None), senders=dict, people=list)
+    desk = GatewayChannelInbox("lines", cast(Switchboard, None), senders=dict, people=list)
     with capture_logs() as logged:
         for number in range(STRANGERS + 10):
             for _ in range(2):
-                with pytest.raises(NotTaken, match="Nobody here listens to you"):
-                    await desk.receive(Arrival(id="1", sender=str(number), chat="kitchen", text="hi"))
+                with pytest.raises(MessageRejected, match="Nobody here listens to you"):
+                    await desk.receive(InboundMessage(id="1", sender=str(number), chat="kitchen", text="hi"))
     assert [line["sender"] for line in logged] == [str(number) for number in range(STRANGERS)]
 
 
@@ -324,7 +325,7 @@ async def test_a_channel_that_ends_is_opened_again_and_said_meanwhile(
     async with serving(tmp_path / "home", elsewhere) as g:
         await elsewhere.say("one")
         await elsewhere.hear(), await elsewhere.hear()
-        monkeypatch.setattr(running, "PAUSES", (0.5,))
+        monkeypatch.setattr(runner, "PAUSES", (0.5,))
         elsewhere.hang_up()
         status, client = "", await g.connect()
         async with deadline():

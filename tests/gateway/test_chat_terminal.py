@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from gateway.configuration.keys import load_config
-from gateway.door.token import rotate_token
-from gateway.home import Home
-from gateway.terminal.paper import PROMPT
+from gateway.auth.token import rotate_token
+from gateway.config.keys import load_config
+from gateway.support.home import Home
+from gateway.terminal.renderer import PROMPT
 from tests.gateway.cutting_proxy import CuttingProxy
 from tests.gateway.gateways import TOKEN, gateway
 from tests.gateway.person import ENVIRONMENT, Terminal, start

@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from plugins.conformance.faults import Json
-from plugins.conformance.openai_server import KEY, OpenAIServer, Says
-from plugins.context.sections import SECTIONS
-from plugins.languages.language import language
+from plugins.languages.prompts import language
+from plugins.policies.summary_sections import SECTIONS
+from plugins.testing.servers.faulty_server import Json
+from plugins.testing.servers.openai_server import KEY, OpenAIServer, ScriptedResponse
 from tests.gateway.gateways import gateway
 from tests.gateway.test_fact_finding import of_kind
 from tests.waiting import until
@@ -31,22 +31,22 @@ def purpose(body: Json) -> str:
     return next((name for name, text in beginnings.items() if told.startswith(text)), "answer")
 
 
-def said(body: Json) -> Says:
+def said(body: Json) -> ScriptedResponse:
     """A model that speaks Chinese."""
     row = {"content": LIKES, "type": "preference", "importance": 0.8, "tags": []}
     match purpose(body):
         case "flush":
-            return Says("- 小林最喜欢的城市是成都，仓库编号 CK-2041")
+            return ScriptedResponse("- 小林最喜欢的城市是成都，仓库编号 CK-2041")
         case "summary":
             below = dict.fromkeys(SECTIONS, "- 整理港口仓库的货物清单，核对编号 CK-2041")
-            return Says("\n\n".join(f"## {name}\n{text}" for name, text in below.items()))
+            return ScriptedResponse("\n\n".join(f"## {name}\n{text}" for name, text in below.items()))
         case "extraction":
             text = body["messages"][-1]["content"]
-            return Says(json.dumps({"facts": [row] if "成都" in text else []}, ensure_ascii=False))
+            return ScriptedResponse(json.dumps({"facts": [row] if "成都" in text else []}, ensure_ascii=False))
         case "distillation":
-            return Says(json.dumps({"facts": [{**row, "from": [1], "supersedes": []}]}, ensure_ascii=False))
+            return ScriptedResponse(json.dumps({"facts": [{**row, "from": [1], "supersedes": []}]}, ensure_ascii=False))
         case _:
-            return Says("好的。")
+            return ScriptedResponse("好的。")
 
 
 async def test_a_chinese_session_is_flushed_summarised_extracted_distilled_and_recalled_in_chinese(tmp_path: Path) -> None:

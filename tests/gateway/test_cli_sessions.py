@@ -14,9 +14,10 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
-from gateway.cli import cli
-from sessions.attachments import Attachments
-from sessions.events import (
+from gateway.cli.main import cli
+from sessions.attachments.store import Attachments
+from sessions.events.codec import FIRST, encode
+from sessions.events.events import (
     AttachmentsWithheld,
     CallRef,
     CommandAnswered,
@@ -32,8 +33,7 @@ from sessions.events import (
     TurnEnded,
     Withheld,
 )
-from sessions.messages import Attachment
-from sessions.wire import FIRST, encode
+from sessions.events.messages import Attachment
 from tests.gateway.gateways import gateway
 
 OLD, NEW, OTHER = "20261120-090000-aaaaaa", "20261121-090000-bbbbbb", "20261121-080000-cccccc"
@@ -317,8 +317,8 @@ def test_the_command_line_says_which_version_it_is() -> None:
 
 def test_help_imports_nothing_but_the_command_line() -> None:
     program = (
-        "import sys; from gateway.cli import cli; cli(['--help'], standalone_mode=False);"
-        " sys.exit(bool({'aiohttp', 'msgspec', 'structlog', 'asyncio', 'gateway.daemon'} & set(sys.modules)))"
+        "import sys; from gateway.cli.main import cli; cli(['--help'], standalone_mode=False);"
+        " sys.exit(bool({'aiohttp', 'msgspec', 'structlog', 'asyncio', 'gateway.wiring.daemon'} & set(sys.modules)))"
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False, text=True)
     assert (result.returncode, result.stderr) == (0, "")
@@ -327,10 +327,10 @@ def test_help_imports_nothing_but_the_command_line() -> None:
 
 def test_the_gateway_starts_without_what_only_draws(tmp_path: Path) -> None:
     program = (
-        "import sys; from gateway.cli import cli\n"
+        "import sys; from gateway.cli.main import cli\n"
         f"try: cli(['run', '--home', {str(tmp_path)!r}, '--host', '192.0.2.1'])\n"  # which it refuses, once all is there
         "except SystemExit as end: drawing = {'rich', 'rich.console', 'rich.traceback'} & set(sys.modules)\n"
-        "assert 'gateway.daemon' in sys.modules; print(sorted(drawing))"
+        "assert 'gateway.wiring.daemon' in sys.modules; print(sorted(drawing))"
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False, text=True)
     assert (result.returncode, result.stdout) == (0, "[]\n"), result.stderr

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.configuration.keys import load_config
-from gateway.door.token import rotate_token
-from gateway.home import Home
-from gateway.terminal.client import Client, MessageRefused
-from gateway.terminal.connection import NotConnected, TurnedAway, websocket_url
-from gateway.terminal.frames import Delta
-from gateway.terminal.seen import Arrival, Seen
-from gateway.terminal.signals import Connected, Disconnected, Happened, Postponed
-from sessions.events import CommandAnswered, ModelReplied, SessionClosed, TurnEnded
+from gateway.auth.token import rotate_token
+from gateway.config.keys import load_config
+from gateway.protocol.client_frames import Delta
+from gateway.support.home import Home
+from gateway.terminal.client.client import ChatClient, MessageRefused
+from gateway.terminal.client.connection import ConnectionRefused, NotConnected, websocket_url
+from gateway.terminal.client.dedup import EventDedup, NewEvent
+from gateway.terminal.client.signals import Connected, Disconnected, Happened, Postponed
+from sessions.events.events import CommandAnswered, ModelReplied, SessionClosed, TurnEnded
 from tests.gateway.cutting_proxy import CuttingProxy
 from tests.gateway.gateways import TOKEN, Gateway, gateway
 from tests.waiting import deadline, until
@@ -30,16 +30,18 @@ NOTHING_SET = load_config(None, environment={}, overrides={}).sources
 
 
 @asynccontextmanager
-async def talking(url: str, *, session: str = "main", patience: float = 5.0) -> AsyncIterator[tuple[Client, list[Happened]]]:
+async def talking(
+    url: str, *, session: str = "main", patience: float = 5.0
+) -> AsyncIterator[tuple[ChatClient, list[Happened]]]:
     """A client, and the events that it has seen so far; for ten seconds, in which every story here ends."""
     seen: list[Happened] = []
 
-    async def watch(client: Client) -> None:
+    async def watch(client: ChatClient) -> None:
         async for signal in client.signals():
             if isinstance(signal, Happened):
                 seen.append(signal)
 
-    async with deadline(), Client(url, TOKEN, session=session, patience=patience) as client:
+    async with deadline(), ChatClient(url, TOKEN, session=session, patience=patience) as client:
         watching = asyncio.create_task(watch(client))
         try:
             yield client, seen
@@ -220,7 +222,7 @@ async def test_a_session_whose_log_was_damaged_is_left_with_new_and_the_next_is_
 
 async def test_pieces_of_the_answer_come_before_the_event_that_confirms_them(tmp_path: Path) -> None:
     slow = [{"text": "one two", "delay_ms": 80}]
-    async with gateway(tmp_path, script=slow) as g, Client(g.url, TOKEN) as client:
+    async with gateway(tmp_path, script=slow) as g, ChatClient(g.url, TOKEN) as client:
         client.send("go", message_id="m1")
         pieces: list[str] = []
         async with aclosing(client.signals()) as signals:
@@ -264,7 +266,7 @@ async def test_what_is_sent_while_the_gateway_stops_arrives_once_it_is_back(tmp_
     async with AsyncExitStack() as stack:
         async with gateway(tmp_path, script=slow) as g:
             proxy = await stack.enter_async_context(CuttingProxy(g.url))
-            client = await stack.enter_async_context(Client(proxy.url, TOKEN))
+            client = await stack.enter_async_context(ChatClient(proxy.url, TOKEN))
             signals = client.signals()
             await client.send("running", message_id="m1")
             g.daemon.stop()
@@ -290,8 +292,8 @@ async def test_a_message_too_long_for_a_frame_is_refused_without_asking_the_gate
 
 async def test_a_wrong_token_is_told_at_once(tmp_path: Path) -> None:
     async with gateway(tmp_path) as g:
-        with pytest.raises(TurnedAway, match="token"):
-            async with Client(g.url, "wrong"):
+        with pytest.raises(ConnectionRefused, match="token"):
+            async with ChatClient(g.url, "wrong"):
                 pass
 
 
@@ -299,13 +301,13 @@ async def test_a_token_that_is_changed_meanwhile_ends_the_client(tmp_path: Path)
     async with AsyncExitStack() as stack:
         async with gateway(tmp_path) as g:
             proxy = await stack.enter_async_context(CuttingProxy(g.url))
-            client = await stack.enter_async_context(Client(proxy.url, TOKEN))
+            client = await stack.enter_async_context(ChatClient(proxy.url, TOKEN))
             signals = client.signals()
             assert isinstance(await anext(signals), Connected)
         async with gateway(tmp_path, settings={"gateway.token": TOKEN[::-1]}) as g:
             proxy.upstream = g.url
             assert isinstance(await anext(signals), Disconnected)
-            with pytest.raises(TurnedAway, match="token"):
+            with pytest.raises(ConnectionRefused, match="token"):
                 await anext(signals)
 
 
@@ -316,7 +318,7 @@ async def test_a_token_that_is_changed_in_its_file_is_read_again_and_nothing_is_
         async with gateway(tmp_path, settings={"gateway.token": None}) as g:
             proxy = await stack.enter_async_context(CuttingProxy(g.url))
             token = home.token.read_text().strip()
-            client = await stack.enter_async_context(Client(proxy.url, token, token_file=home.token))
+            client = await stack.enter_async_context(ChatClient(proxy.url, token, token_file=home.token))
             await client.send("before", message_id="m1")
             connections = proxy.connections
             rotate_token(home, NOTHING_SET, {})
@@ -336,26 +338,26 @@ async def test_a_token_file_that_is_gone_or_holds_the_refused_token_ends_the_cli
     async with gateway(tmp_path / "home") as g:
         for file in (tmp_path / "none", tmp_path / "token"):
             (tmp_path / "token").write_text("wrong\n")
-            with pytest.raises(TurnedAway, match="does not know this token"):
-                async with Client(g.url, "wrong", token_file=file):
+            with pytest.raises(ConnectionRefused, match="does not know this token"):
+                async with ChatClient(g.url, "wrong", token_file=file):
                     pass
 
 
 async def test_an_address_that_is_no_gateways_is_told(tmp_path: Path) -> None:
     async with gateway(tmp_path) as g:
-        with pytest.raises(TurnedAway, match="status 404"):
-            async with Client(f"{g.url}/elsewhere", TOKEN):
+        with pytest.raises(ConnectionRefused, match="status 404"):
+            async with ChatClient(f"{g.url}/elsewhere", TOKEN):
                 pass
 
 
 async def test_no_gateway_is_told_with_how_to_start_one(unused_tcp_port: int) -> None:
     with pytest.raises(NotConnected, match="exuvia run"):
-        async with Client(f"127.0.0.1:{unused_tcp_port}", TOKEN):
+        async with ChatClient(f"127.0.0.1:{unused_tcp_port}", TOKEN):
             pass
 
 
 async def test_a_gateway_that_stays_away_ends_the_signals_and_what_waits(tmp_path: Path) -> None:
-    async with gateway(tmp_path) as g, CuttingProxy(g.url) as proxy, Client(proxy.url, TOKEN, patience=0.2) as client:
+    async with gateway(tmp_path) as g, CuttingProxy(g.url) as proxy, ChatClient(proxy.url, TOKEN, patience=0.2) as client:
         signals = client.signals()
         assert isinstance(await anext(signals), Connected)
         await proxy.stop()
@@ -384,7 +386,7 @@ def test_a_gateways_address_may_be_given_in_short(address: str, url: str) -> Non
 
 @pytest.mark.parametrize("address", ["ftp://a", "http://", "a:99999", "[::1"])
 def test_what_is_no_address_is_refused_with_an_example(address: str) -> None:
-    with pytest.raises(TurnedAway, match="such as"):
+    with pytest.raises(ConnectionRefused, match="such as"):
         websocket_url(address)
 
 
@@ -392,7 +394,7 @@ def test_what_is_no_address_is_refused_with_an_example(address: str) -> None:
 def test_a_reader_who_asks_again_from_its_position_sees_each_event_once_in_order(data: st.DataObject) -> None:
     """Two sessions, the second begun before the first has ended; the connection breaks at any place."""
     log = {"old": 4, "new": 3}
-    seen = Seen()
+    seen = EventDedup()
     taken: list[Place] = []
     seen.start("old", 0)
     for _ in range(data.draw(st.integers(1, 6))):
@@ -404,7 +406,7 @@ def test_a_reader_who_asks_again_from_its_position_sees_each_event_once_in_order
         while any(waiting.values()) and data.draw(st.integers(0, 9)):
             name = data.draw(st.sampled_from([name for name, rest in waiting.items() if rest]))
             seq = waiting[name].pop(0)
-            if seen.arrive(name, seq) is Arrival.NEW:
+            if seen.arrive(name, seq) is NewEvent.NEW:
                 taken.append((name, seq))
                 if (name, seq) == ("old", log["old"]):
                     seen.close("old")
@@ -414,9 +416,9 @@ def test_a_reader_who_asks_again_from_its_position_sees_each_event_once_in_order
 
 
 def test_an_event_whose_predecessor_is_missing_is_not_taken() -> None:
-    seen = Seen()
+    seen = EventDedup()
     seen.start("s", 4)
-    assert seen.arrive("s", 6) is Arrival.AHEAD
-    assert seen.arrive("t", 2) is Arrival.AHEAD
-    assert [seen.arrive("s", seq) for seq in (5, 6, 5)] == [Arrival.NEW, Arrival.NEW, Arrival.REPEATED]
+    assert seen.arrive("s", 6) is NewEvent.AHEAD
+    assert seen.arrive("t", 2) is NewEvent.AHEAD
+    assert [seen.arrive("s", seq) for seq in (5, 6, 5)] == [NewEvent.NEW, NewEvent.NEW, NewEvent.REPEATED]
     assert seen.position == ("s", 6)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gateway.conversations import inbox
+from gateway.conversations.turn import inbox
 from plugins.commands import queue
 from tests.gateway.gateways import gateway
 

@@ -10,20 +10,19 @@ from typing import Any, ClassVar
 import msgspec
 import pytest
 
-from gateway.configuration.keys import AgentKeys, CompactionKeys, FlushKeys
-from gateway.conversations.compacting import NothingToCompact
-from gateway.conversations.compaction_rules import CompactionRules, compaction_rules
-from gateway.conversations.reverting import CannotRevert
-from plugins.conformance.clock import NOON
-from plugins.contracts import ChatRequest, Delta, ModelLimits, Reply
-from plugins.errors import ContextOverflow, Unreachable
-from plugins.hooks import Hooks
-from plugins.hookspecs import hookimpl
-from plugins.services import Ask
-from plugins.summaries import Flush, Flushed, FlushRules, Leaving, Summarizer, Summary
-from sessions.compaction import Sizes
-from sessions.context import is_paired
-from sessions.events import (
+from gateway.config.keys import AgentKeys, CompactionKeys, FlushKeys
+from gateway.conversations.context.compacting import NothingToCompact
+from gateway.conversations.context.compaction_rules import CompactionRules, compaction_rules
+from gateway.conversations.context.reverting import RevertRefused
+from plugins.api.chat import ChatRequest, Delta, Reply
+from plugins.api.hookspecs import hookimpl
+from plugins.api.models import ModelLimits
+from plugins.api.services import AskModel
+from plugins.api.summarization import CompactionInput, FlushResult, FlushRules, MemoryFlush, Summarizer, Summary
+from plugins.host.hooks import Hooks
+from plugins.support.errors import ContextOverflow, Unreachable
+from plugins.testing.contexts import NOON
+from sessions.events.events import (
     CompactionAbandoned,
     CompactionBegan,
     ContextCompacted,
@@ -33,9 +32,11 @@ from sessions.events import (
     RequestSent,
     TurnEnded,
 )
-from sessions.folding import project
-from sessions.messages import ToolMessage, UserMessage
-from sessions.transcript import Transcript
+from sessions.events.messages import ToolMessage, UserMessage
+from sessions.state.compaction import Sizes
+from sessions.state.context import is_paired
+from sessions.state.reducer import project
+from sessions.state.transcript import Transcript
 from tests.gateway.stage import Answer, Instrument, Model, Stage, breaks, hangs_after, says
 from tests.stories import lines_of, opened
 from tests.waiting import deadline
@@ -48,9 +49,9 @@ class Short:
     """A summarizer that asks the model, and says what it was given."""
 
     name: ClassVar[str] = "short"
-    given: ClassVar[list[Leaving]] = []
+    given: ClassVar[list[CompactionInput]] = []
 
-    async def summarize(self, leaving: Leaving, ask: Ask) -> Summary:
+    async def summarize(self, leaving: CompactionInput, ask: AskModel) -> Summary:
         self.given.append(leaving)
         answered = await ask(system="Summarise.", text="what leaves", limit=leaving.limit)
         return Summary(text=answered.text, by="short", model=answered.model, usage=answered.usage)
@@ -61,7 +62,7 @@ class Extract:
 
     name: ClassVar[str] = "extract"
 
-    async def summarize(self, leaving: Leaving, ask: Ask) -> Summary:
+    async def summarize(self, leaving: CompactionInput, ask: AskModel) -> Summary:
         return Summary(text="What was said before.", by="extract")
 
 
@@ -70,12 +71,12 @@ class Asks:
 
     name: ClassVar[str] = "asks"
 
-    async def flush(self, leaving: Leaving, ask: Ask, rules: FlushRules) -> Flushed:
+    async def flush(self, leaving: CompactionInput, ask: AskModel, rules: FlushRules) -> FlushResult:
         texts = "\n".join(message.text for message in leaving.messages)
         answered = await ask(system="What must last?", text=texts, limit=100)
         if answered.text == "NO_REPLY":
-            return Flushed(outcome="nothing", model=answered.model)
-        return Flushed(outcome="written", text=answered.text, model=answered.model)
+            return FlushResult(outcome="nothing", model=answered.model)
+        return FlushResult(outcome="written", text=answered.text, model=answered.model)
 
 
 class Kit:
@@ -86,7 +87,7 @@ class Kit:
         return [Short, Extract]
 
     @hookimpl
-    def register_flushes(self) -> Sequence[type[Flush]]:
+    def register_flushes(self) -> Sequence[type[MemoryFlush]]:
         return [Asks]
 
 
@@ -313,13 +314,13 @@ class Nonsense:
 
     name: ClassVar[str] = "nonsense"
 
-    async def summarize(self, leaving: Leaving, ask: Ask) -> Summary:
+    async def summarize(self, leaving: CompactionInput, ask: AskModel) -> Summary:
         usage: Any = {"input": 7}
         return Summary(text="Short.", by="nonsense", usage=usage, kept=7)  # type: ignore[arg-type]
 
-    async def flush(self, leaving: Leaving, ask: Ask, rules: FlushRules) -> Flushed:
+    async def flush(self, leaving: CompactionInput, ask: AskModel, rules: FlushRules) -> FlushResult:
         usage: Any = "seven"
-        return Flushed(outcome="written", text="- The sky is green.", usage=usage)
+        return FlushResult(outcome="written", text="- The sky is green.", usage=usage)
 
 
 class NonsenseKit:
@@ -330,7 +331,7 @@ class NonsenseKit:
         return [Nonsense]
 
     @hookimpl
-    def register_flushes(self) -> Sequence[type[Flush]]:
+    def register_flushes(self) -> Sequence[type[MemoryFlush]]:
         return [Nonsense]
 
 
@@ -643,9 +644,9 @@ async def test_a_revert_goes_back_through_what_was_made_on_top(tmp_path: Path) -
         await on.compacting.revert(2, 4000)
         assert on.recorder.transcript.cut == 1
         assert list(on.recorder.transcript.messages)[: len(views[1])] == list(views[1].messages)
-        with pytest.raises(CannotRevert, match="Compaction 3 is not in force"):
+        with pytest.raises(RevertRefused, match="Compaction 3 is not in force"):
             await on.compacting.revert(3, 4000)
-        with pytest.raises(CannotRevert, match="Compaction 7 is not in force"):
+        with pytest.raises(RevertRefused, match="Compaction 7 is not in force"):
             await on.compacting.revert(7, 4000)
     assert (await unfolded_anew(on)).view == on.recorder.transcript.view
 
@@ -656,7 +657,7 @@ async def test_a_revert_that_would_not_fit_is_refused_and_changes_nothing(tmp_pa
         await talk(on, 20)
         await on.until(lambda: not on.recorder.transcript.cycle.owed)
         before = on.recorder.transcript
-        with pytest.raises(CannotRevert, match=r"^What was compacted does not fit any more: that would be [0-9,]+ tokens"):
+        with pytest.raises(RevertRefused, match=r"^What was compacted does not fit any more: that would be [0-9,]+ tokens"):
             await on.compacting.revert(1, 1000)
         assert on.recorder.transcript == before
 

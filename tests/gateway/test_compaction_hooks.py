@@ -10,9 +10,16 @@ from pathlib import Path
 import pytest
 
 from exuvia import AfterCompaction, BeforeCompaction, CompactionBudget, CompactionContext, hookimpl
-from plugins.hooks import Hooks
-from sessions.events import CompactionAbandoned, CompactionBegan, ContextCompacted, MemoryFlushed, PluginFailed, TurnStarted
-from sessions.wire import decode
+from plugins.host.hooks import Hooks
+from sessions.events.codec import decode
+from sessions.events.events import (
+    CompactionAbandoned,
+    CompactionBegan,
+    ContextCompacted,
+    MemoryFlushed,
+    PluginFailed,
+    TurnStarted,
+)
 from tests.docs.test_documents import DOCS, block
 from tests.gateway.gateways import gateway
 from tests.gateway.stage import Model, Stage, says

@@ -10,13 +10,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.configuration.fitting import Seconds
-from gateway.configuration.keys import Config, Sections, check_providers, fit_provider, load_config, provider_settings
-from gateway.configuration.showing import shown
-from gateway.errors import ConfigRefused
-from plugins.chat.local import LocalProvider
-from plugins.chat.openai import OpenAI, OpenAISettings
-from plugins.secrets import Secret
+from gateway.config.keys import Config, Sections, check_providers, fit_provider, load_config, provider_settings
+from gateway.config.rendering import shown
+from gateway.config.validation import Seconds
+from gateway.support.errors import ConfigRefused
+from plugins.providers.local.chat import LocalProvider
+from plugins.providers.openai.chat import OpenAI, OpenAISettings
+from plugins.support.secrets import Secret
 
 KEY = "sk-" + "0123456789abcdef" * 2
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.configuration.checking import check
+from gateway.doctor.config_check import check
 
 WEB = [
     "providers.openai.base_url",

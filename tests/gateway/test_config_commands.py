@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.configuration.writing import EXAMPLE, write
-from gateway.door.token import GOOD_ONE
+from gateway.auth.token import GOOD_ONE
+from gateway.cli.config.writing import EXAMPLE, write
 
 ROOT = Path(__file__).parents[2]
 KEY = "sk-" + "0123456789abcdef" * 2
@@ -56,7 +56,7 @@ def test_a_configuration_that_is_written_is_durable_with_its_name(
 
 
 def test_init_sets_what_it_is_told_in_the_keys_own_place(tmp_path: Path) -> None:
-    wishes = [
+    request_options = [
         "sessions.queue_limit=5",
         "agent.model=openai:4711",
         'agent.instructions=Say "no" = yes\nand stop',
@@ -65,7 +65,7 @@ def test_init_sets_what_it_is_told_in_the_keys_own_place(tmp_path: Path) -> None
         "providers.openai.base_url=http://127.0.0.1:1/v1",
         "providers.openai.max_output_tokens=9",
     ]
-    code, _, err = exuvia(tmp_path, "config", "init", *(f"--set={wish}" for wish in wishes))
+    code, _, err = exuvia(tmp_path, "config", "init", *(f"--set={wish}" for wish in request_options))
     assert (code, err) == (0, "")
     text = (tmp_path / "config.toml").read_text()
     tree = tomllib.loads(text)

@@ -11,24 +11,24 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
-from gateway.cli import cli
-from plugins.pruning import PruningRules
-from sessions.events import (
+from gateway.cli.main import cli
+from plugins.api.pruning import PruningRules
+from sessions.events.codec import decode
+from sessions.events.events import (
     CompactionReverted,
     ContextCompacted,
     ContextPruned,
     Event,
-    Foreign,
     InstructionsSet,
     ModelReplied,
     Recorded,
     RequestSent,
     TurnEnded,
     TurnStarted,
+    UnknownEvent,
 )
-from sessions.growing import plain
-from sessions.pruning import Trim
-from sessions.wire import decode
+from sessions.events.pruning import Trim
+from sessions.state.persistent_list import plain
 from tests.docs.view import request_by_the_page
 from tests.gateway.stage import Instrument, Model, Stage, says
 from tests.stories import lines_of, opened, received
@@ -115,7 +115,7 @@ async def test_a_journal_that_was_altered_does_not_rebuild_what_was_sent(tmp_pat
 def _altered(recorded: Recorded) -> tuple[Event, int]:
     """The event, as somebody would have it who says afterwards that the model was shown more."""
     event = recorded.event
-    assert not isinstance(event, Foreign)
+    assert not isinstance(event, UnknownEvent)
     if isinstance(event, ContextPruned):
         more = [msgspec.structs.replace(edit, note="[More.]") for edit in event.edits]
         event = ContextPruned(edits=tuple(more))

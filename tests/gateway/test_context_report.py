@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.commands.context_report import parts, shared
-from sessions.calibration import Calibration
-from sessions.context import assemble
-from sessions.messages import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
-from sessions.transcript import Transcript
+from gateway.conversations.commands.context_report import parts, shared
+from sessions.events.messages import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
+from sessions.state.calibration import Calibration
+from sessions.state.context import assemble
+from sessions.state.transcript import Transcript
 from tests.stories import view_of
 
 

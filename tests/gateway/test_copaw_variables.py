@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from gateway.configuration.keys import CompactionKeys, Sections, load_config
-from gateway.configuration.sources import SHIPPED
-from gateway.configuration.writing import initial
-from plugins.conformance.faults import Json
-from plugins.conformance.openai_server import KEY, OpenAIServer
+from gateway.cli.config.writing import initial
+from gateway.config.keys import CompactionKeys, Sections, load_config
+from gateway.config.sources import SHIPPED
+from plugins.testing.servers.faulty_server import Json
+from plugins.testing.servers.openai_server import KEY, OpenAIServer
 from tests.gateway.gateways import gateway
 
 THRESHOLD, KEEP, RATIO = (f"COPAW_MEMORY_COMPACT_{name}" for name in ("THRESHOLD", "KEEP_RECENT", "RATIO"))

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.conversations.appending import NoteNotWritten
-from gateway.conversations.day_notes import DayNotes, as_section, day_note, digest_of
-from plugins.tools import file_place
+from gateway.conversations.notes.appending import NoteNotWritten
+from gateway.conversations.notes.day_notes import DayNotes, as_section, day_note, digest_of
+from plugins.tools import file_target
 
 PATH = day_note("2026-11-21")
 SECOND = "memory/2026-11-21-2.md"
@@ -129,9 +129,9 @@ async def test_a_note_that_is_locked_is_left_alone_and_a_folder_that_is_locked_i
     def locked(*_: object) -> None:
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr(file_place.FilePlace, "append", locked)
+    monkeypatch.setattr(file_target.FileTarget, "append", locked)
     assert await DayNotes(tmp_path).append(PATH, TEXT, "d1") == SECOND
-    monkeypatch.setattr(file_place.FilePlace, "replace", locked)
+    monkeypatch.setattr(file_target.FileTarget, "replace", locked)
     with pytest.raises(NoteNotWritten, match=r"^memory/2026-11-22\.md cannot be written: Permission denied\.$"):
         await DayNotes(tmp_path).append(day_note("2026-11-22"), TEXT, "d1")
 
@@ -143,8 +143,8 @@ async def test_a_file_that_somebody_keeps_changing_is_given_up_for_now(
     note(tmp_path).write_text("busy\n")
 
     def changed(*_: object) -> None:
-        raise file_place.FileChanged
+        raise file_target.FileChanged
 
-    monkeypatch.setattr(file_place.FilePlace, "append", changed)
+    monkeypatch.setattr(file_target.FileTarget, "append", changed)
     with pytest.raises(NoteNotWritten, match="is being changed by somebody else"):
         await DayNotes(tmp_path).append(PATH, TEXT, "d1")

@@ -23,11 +23,11 @@ class Parrot:
     name = "parrot"
     Settings = NoSettings
 
-    def __init__(self, house): pass
+    def __init__(self, context): pass
     async def __aenter__(self): return self
     async def __aexit__(self, *_): pass
     def default_model(self): return "grey"
-    def why(self): return "it is there"
+    def explain_default(self): return "it is there"
     def limits(self, model): return ModelLimits(window=50_000)
     async def stream(self, request):
         yield Delta("{word}")

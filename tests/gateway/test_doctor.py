@@ -24,20 +24,20 @@ import pytest
 from aiohttp import web
 from pytest_aiohttp import AiohttpServer
 
-from gateway import systemd_units
-from gateway.clock import SystemClock
-from gateway.configuration.checking import check
-from gateway.doctor.examination import CHECKS, examined
-from gateway.doctor.findings import Finding, Patient
+from gateway.cli.doctor import CHECKS, examined
+from gateway.cli.memory.facts_commands import import_facts
+from gateway.doctor.config_check import check
+from gateway.doctor.findings import DoctorContext, Finding
 from gateway.doctor.machine_checks import mount_findings
-from gateway.facts_commands import import_facts
-from gateway.home import Home
-from plugins.memory.changes import refresh
-from plugins.memory.index import MemoryIndex
-from plugins.memory.notes import Notes
-from plugins.memory.transcripts import Transcripts
-from sessions import sqlite
-from sessions.home_lock import HomeLock
+from gateway.support import service_unit
+from gateway.support.clock import SystemClock
+from gateway.support.home import Home
+from plugins.memory.index.source_changes import refresh
+from plugins.memory.index.sqlite_backend import MemoryIndex
+from plugins.memory.sources.notes import Notes
+from plugins.memory.sources.transcripts import Transcripts
+from sessions.catalog import sqlite
+from sessions.files.home_lock import HomeLock
 from tests.gateway.gateways import NOBODY, empty_machine, gateway
 from tests.memory.without_fts5 import refuse_fts5
 from tests.servers.embedding_vendors import OpenAIEmbeddingServer
@@ -47,21 +47,21 @@ ROOT = Path(__file__).parents[2]
 TOKEN = "a-token-for-tests-that-is-long-enough"
 
 
-def patient(home: Path, text: str = "", *, offline: bool = True, **variables: str) -> Patient:
+def patient(home: Path, text: str = "", *, offline: bool = True, **variables: str) -> DoctorContext:
     """A home with this configuration, which listens nowhere unless it says so."""
     home.mkdir(mode=0o700, exist_ok=True)
     home.chmod(0o700)
     (home / "config.toml").write_text(text or "[gateway]\nport = 0\n")
     checked = check(home / "config.toml", variables)
-    return Patient(home=Home(home), checked=checked, environment=variables, offline=offline)
+    return DoctorContext(home=Home(home), checked=checked, environment=variables, offline=offline)
 
 
-def found(name: str, of: Patient) -> list[Finding]:
+def found(name: str, of: DoctorContext) -> list[Finding]:
     """What one check finds."""
     return list(examined(CHECKS[name], of))
 
 
-def wrong(name: str, of: Patient) -> Finding:
+def wrong(name: str, of: DoctorContext) -> Finding:
     """The one thing that a check finds wrong."""
     (finding,) = found(name, of)
     assert finding.level == "wrong", finding
@@ -139,7 +139,7 @@ async def test_a_gateway_that_runs_is_not_disturbed(tmp_path: Path) -> None:
 
 
 def test_a_check_that_fails_is_a_finding_and_keeps_no_other_from_being_made(tmp_path: Path) -> None:
-    def fails(_: Patient) -> Iterator[Finding]:
+    def fails(_: DoctorContext) -> Iterator[Finding]:
         raise PermissionError(13, "Permission denied")
 
     (finding,) = examined(fails, patient(tmp_path))
@@ -380,7 +380,7 @@ def test_a_low_limit_of_open_files_is_found_also_of_the_gateway_that_runs(tmp_pa
 
 HOLD = """
 import pathlib, sys
-from sessions.home_lock import HomeLock
+from sessions.files.home_lock import HomeLock
 with HomeLock(pathlib.Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
@@ -434,12 +434,12 @@ def test_a_service_of_another_version_and_one_without_its_program_are_found(tmp_
     ill = patient(tmp_path / "home", XDG_CONFIG_HOME=str(tmp_path))
     program = tmp_path / "exuvia"
     program.touch()
-    path = systemd_units.place("user", ill.environment)
+    path = service_unit.place("user", ill.environment)
     path.parent.mkdir(parents=True)
     assert found("service", ill) == []
-    path.write_text(systemd_units.unit("user", f'"{program}" run'))
+    path.write_text(service_unit.unit("user", f'"{program}" run'))
     assert found("service", ill) == []
-    path.write_text(systemd_units.unit("user", f"{program} run") + "Nice=5\n")
+    path.write_text(service_unit.unit("user", f"{program} run") + "Nice=5\n")
     (finding,) = found("service", ill)
     assert (finding.level, finding.what) == ("note", f"The service in {path} is of another version, or was changed by hand.")
     assert "exuvia service install --user" in finding.mend
@@ -523,7 +523,7 @@ LISTS = {
 }
 
 
-def asks(home: Path, provider: str, url: str, model: str, *, offline: bool = False) -> Patient:
+def asks(home: Path, provider: str, url: str, model: str, *, offline: bool = False) -> DoctorContext:
     """A home whose model is a vendor's, with a key."""
     text = f'[gateway]\nport = 0\n[agent]\nmodel = "{provider}:{model}"\n[providers.{provider}]\nbase_url = "{url}"\n'
     return patient(home, f'{text}api_key = "env:K"\ndefault_model = "{model}"\n', offline=offline, K="sk-1234567890")
@@ -667,7 +667,7 @@ async def test_only_the_owner_may_have_the_gateway_examine_itself(tmp_path: Path
 # --- the memory's vectors ---------------------------------------------------------------------------------------------
 
 
-def embeds(home: Path, url: str, more: str = "", *, offline: bool = False, key: str = "") -> Patient:
+def embeds(home: Path, url: str, more: str = "", *, offline: bool = False, key: str = "") -> DoctorContext:
     """A home whose notes are embedded by a server."""
     text = f'[gateway]\nport = 0\n[memory.embedding]\nprovider = "openai"\nbase_url = "{url}"\napi_key = "env:K"\n{more}\n'
     return patient(home, text, offline=offline, K=key or OpenAIEmbeddingServer.KEY)

@@ -9,17 +9,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.configuration.checking import check
-from gateway.configuration.keys import Config, check_embedding, load_config
-from gateway.errors import ConfigRefused
-from gateway.models.open_providers import open_embeddings
-from plugins.contracts import House
-from plugins.embeddings.local_models import Installable
-from plugins.loading import load_plugins
-from plugins.memory.settings import EmbeddingKeys
-from plugins.secrets import Secret
+from gateway.config.keys import Config, check_embedding, load_config
+from gateway.doctor.config_check import check
+from gateway.models.providers import open_embeddings
+from gateway.support.errors import ConfigRefused
+from plugins.api.context import PluginContext
+from plugins.api.memory_settings import EmbeddingKeys
+from plugins.host.loading import load_plugins
+from plugins.providers.local.installable_models import InstallableModel
+from plugins.support.secrets import Secret
 from tests.gateway.gateways import gateway
-from tests.plugins.workspaces import house as plain_house
+from tests.plugins.workspaces import context as plain_house
 from tests.servers.embedding_vendors import OpenAIEmbeddingServer
 from tests.shelf import Shelf
 
@@ -134,7 +134,7 @@ def test_words_switched_off_in_the_file_need_a_model_that_is_there(tmp_path: Pat
     config = loaded(tmp_path, "[memory.search]\nkeywords = false")
     check_embedding(config, known)
     check_embedding(config, [*known, "lumen"])
-    monkeypatch.setattr(Installable, "weights", lambda _: None)  # as if the extra `local` were not installed
+    monkeypatch.setattr(InstallableModel, "weights", lambda _: None)  # as if the extra `local` were not installed
     check_embedding(config, [*known, "lumen"])
     with pytest.raises(ConfigRefused, match=rf"config\.toml, line 3: {NEITHER}"):
         check_embedding(config, known)
@@ -165,11 +165,11 @@ class Embeddings(msgspec.Struct):
 async def chosen_by(config: Config, folder: Path, **environment: str) -> Embeddings:
     """Open the embedding providers of a configuration, as the gateway does."""
 
-    def house(name: str, settings: Any) -> House:
+    def context(name: str, settings: Any) -> PluginContext:
         return msgspec.structs.replace(plain_house(folder), settings=settings, environment=environment)
 
     keys = config.memory.embedding
-    async with open_embeddings(load_plugins(()).embedding_providers(), house) as providers:
+    async with open_embeddings(load_plugins(()).embedding_providers(), context) as providers:
         await providers.fit(config)
         chosen = keys.chosen(providers)
         used = f"{chosen.name}:{chosen.model()}" if chosen else ""
@@ -191,7 +191,7 @@ async def test_a_model_file_that_is_missing_leaves_the_vectors_to_the_next_provi
     more: str, environment: dict[str, str], used: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if more == "nothing is bundled":
-        monkeypatch.setattr(Installable, "weights", lambda _: None)  # as if the extra `local` were not installed
+        monkeypatch.setattr(InstallableModel, "weights", lambda _: None)  # as if the extra `local` were not installed
         more = ""
     file = tmp_path / "own.gguf"
     config = loaded(tmp_path, f'local_model_path = "{file}"\n{more}', **environment)
@@ -209,7 +209,7 @@ async def test_a_model_file_that_is_missing_with_nobody_else_or_with_its_provide
     path = f'local_model_path = "{tmp_path}/own.gguf"'
     named = loaded(tmp_path, f'provider = "local"\n{path}')
     assert await chosen_by(named, tmp_path, OPENAI_API_KEY="k" * 20) == Embeddings(used="", said="")
-    monkeypatch.setattr(Installable, "weights", lambda _: None)
+    monkeypatch.setattr(InstallableModel, "weights", lambda _: None)
     assert await chosen_by(loaded(tmp_path, path), tmp_path) == Embeddings(used="", said="")
 
 
@@ -276,18 +276,21 @@ def test_nobody_is_told_of_an_account_that_is_not_theirs() -> None:
 
 
 async def test_a_key_of_a_chat_provider_is_the_embedding_providers_too_and_a_change_opens_it_anew(tmp_path: Path) -> None:
-    def house(name: str, settings: Any) -> House:
+    def context(name: str, settings: Any) -> PluginContext:
         return msgspec.structs.replace(plain_house(tmp_path), settings=settings, environment={})
 
     config = load_config(None, environment={}, overrides={"providers": {"gemini": {"api_key": "k" * 20}}})
-    async with open_embeddings(load_plugins(()).embedding_providers(), house) as providers:
+    async with open_embeddings(load_plugins(()).embedding_providers(), context) as providers:
         assert len(await providers.fit(load_config(None, environment={}, overrides={}))) == len(providers)
         before = providers["gemini"]
-        assert (before.model(), before.why()) == (None, "neither GEMINI_API_KEY nor memory.embedding.api_key is set")
+        assert (before.model(), before.explain_default()) == (
+            None,
+            "neither GEMINI_API_KEY nor memory.embedding.api_key is set",
+        )
         with providers.in_use():
             assert await providers.fit(config) == ["gemini"]
             assert providers["gemini"].model() == "gemini-embedding-001"
-            assert providers["gemini"].why() == "providers.gemini.api_key is set"
+            assert providers["gemini"].explain_default() == "providers.gemini.api_key is set"
             assert before.model() is None, "what is open never changes"
 
 

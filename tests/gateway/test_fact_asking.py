@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from plugins.conformance.faults import Fault, Json
-from plugins.conformance.openai_server import KEY, OpenAIServer, Says, refusal
-from plugins.facts.answers import form
+from plugins.facts.model_answers import form
+from plugins.testing.servers.faulty_server import Fault, Json
+from plugins.testing.servers.openai_server import KEY, OpenAIServer, ScriptedResponse, refusal
 from tests.gateway.gateways import Gateway, gateway
 from tests.gateway.test_fact_finding import BY_WORDS, of_kind
 from tests.waiting import until
@@ -41,17 +41,17 @@ async def chat_and_find(home: Path, server: OpenAIServer) -> list[Json]:
 
 
 async def test_a_service_that_can_is_asked_for_the_form(tmp_path: Path) -> None:
-    async with OpenAIServer(respond=lambda _: Says(FOUND)).serving() as server:
+    async with OpenAIServer(respond=lambda _: ScriptedResponse(FOUND)).serving() as server:
         events = await chat_and_find(tmp_path, server)
     assert [body["response_format"] for body in about_facts(server)] == [ASKED, ASKED]
     assert [event["entries"][0]["content"] for event in events] == ["Tea is green", "Tea is green"]
 
 
 async def test_a_service_that_refuses_the_form_is_asked_without_it_and_that_is_remembered(tmp_path: Path) -> None:
-    def respond(body: Json) -> Says | Fault:
+    def respond(body: Json) -> ScriptedResponse | Fault:
         if "response_format" in body:
             return Fault(status=400, body=refusal("This response_format type is unavailable now", None))
-        return Says(FOUND)
+        return ScriptedResponse(FOUND)
 
     async with OpenAIServer(respond=respond).serving() as server:
         events = await chat_and_find(tmp_path, server)

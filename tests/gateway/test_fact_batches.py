@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from plugins.conformance.faults import Fault, Json
-from plugins.conformance.openai_server import KEY, OpenAIServer, Says, refusal
-from plugins.languages.language import language
-from sessions.tokens import estimate
+from plugins.languages.prompts import language
+from plugins.testing.servers.faulty_server import Fault, Json
+from plugins.testing.servers.openai_server import KEY, OpenAIServer, ScriptedResponse, refusal
+from sessions.events.tokens import estimate
 from tests.gateway.gateways import Gateway, gateway
 from tests.gateway.test_fact_finding import BY_WORDS, brought, of_kind
 from tests.waiting import until
@@ -40,15 +40,15 @@ class Distiller(OpenAIServer):
         self._fails = fails
         self.asked: list[str] = []
 
-    def _said(self, body: Json) -> Says | Fault:
+    def _said(self, body: Json) -> ScriptedResponse | Fault:
         if not body["messages"][0]["content"].startswith(TEXTS.distillation.strip()[:60]):
-            return Says("Noted.")
+            return ScriptedResponse("Noted.")
         text = body["messages"][-1]["content"]
         self.asked.append(text)
         if (fault := self._fails(text)) is not None:
             return fault
         rows = [{"content": each, "type": "fact", "importance": 0.5, "tags": []} for each in new_in(text)]
-        return Says(json.dumps({"facts": rows}))
+        return ScriptedResponse(json.dumps({"facts": rows}))
 
 
 def new_in(text: str) -> list[str]:

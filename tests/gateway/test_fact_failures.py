@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from gateway import fact_pauses
-from plugins.conformance.faults import Fault, Json
-from plugins.conformance.openai_server import KEY, OpenAIServer, Says, refusal
-from sessions.tokens import estimate
+from gateway.conversations.facts import fact_pauses
+from plugins.testing.servers.faulty_server import Fault, Json
+from plugins.testing.servers.openai_server import KEY, OpenAIServer, ScriptedResponse, refusal
+from sessions.events.tokens import estimate
 from tests.gateway.gateways import Gateway, gateway
 from tests.gateway.test_fact_finding import BY_WORDS, of_kind
 from tests.waiting import until
@@ -35,10 +35,10 @@ class FactServer(OpenAIServer):
         self.models |= {"barred": {}}
         self._fails = fails
 
-    def _said(self, body: Json) -> Says | Fault:
+    def _said(self, body: Json) -> ScriptedResponse | Fault:
         if not is_extraction(body):
-            return Says("Noted.")
-        return self._fails(body) or Says(FOUND)
+            return ScriptedResponse("Noted.")
+        return self._fails(body) or ScriptedResponse(FOUND)
 
     def asked(self, what: str) -> int:
         """The number of extractions of turns in which this was said."""

@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from gateway.facts_commands import import_facts
-from gateway.fork_command import fork_session
-from gateway.home import Home
+from gateway.cli.memory.facts_commands import import_facts
+from gateway.cli.sessions.fork import fork_session
+from gateway.support.home import Home
 from tests.gateway.gateways import Gateway, gateway
 from tests.waiting import deadline, until
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.fact_pauses import FIRST_PAUSE, LONGEST_PAUSE, FactPauses
-from plugins.conformance.clock import SetClock
+from gateway.conversations.facts.fact_pauses import FIRST_PAUSE, LONGEST_PAUSE, FactPauses
+from plugins.testing.contexts import ManualClock
 
 
 def test_each_failure_in_a_row_doubles_the_pause_of_its_name_alone_up_to_the_longest() -> None:
-    pauses = FactPauses(SetClock())
+    pauses = FactPauses(ManualClock())
     assert [pauses.fail("model a", "No.") for _ in range(3)] == [FIRST_PAUSE, 2 * FIRST_PAUSE, 4 * FIRST_PAUSE]
     assert [pauses.fail("model a", "No.") for _ in range(40)][-1] == LONGEST_PAUSE
     assert pauses.rests("model a")
@@ -20,7 +20,7 @@ def test_each_failure_in_a_row_doubles_the_pause_of_its_name_alone_up_to_the_lon
 
 
 def test_a_pause_lasts_as_long_as_a_provider_asks() -> None:
-    clock = SetClock()
+    clock = ManualClock()
     pauses = FactPauses(clock)
     assert pauses.fail("model a", "Wait.", least=1000.0) == 1000.0
     clock.move(999)
@@ -31,7 +31,7 @@ def test_a_pause_lasts_as_long_as_a_provider_asks() -> None:
 
 @pytest.mark.parametrize(("hours", "told"), [(0.5, ["No."]), (2, [])])
 def test_what_was_not_tried_again_for_long_after_its_pause_is_told_no_more(hours: float, told: list[str]) -> None:
-    clock = SetClock()
+    clock = ManualClock()
     pauses = FactPauses(clock)
     pauses.fail("model a", "No.")
     clock.move(FIRST_PAUSE + 3600 * hours)

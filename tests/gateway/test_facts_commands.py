@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from gateway.facts_commands import FactsNotDone, dedupe_facts, export_facts, import_facts, list_facts
-from gateway.home import Home
-from sessions.errors import HomeLocked, JournalDamaged
-from sessions.home_lock import HomeLock
+from gateway.cli.memory.facts_commands import FactsCommandFailed, dedupe_facts, export_facts, import_facts, list_facts
+from gateway.support.home import Home
+from sessions.events.errors import HomeLocked, JournalDamaged
+from sessions.files.home_lock import HomeLock
 
 ENTRIES = [
     {"id": "a1", "content": "The API runs on port 3000", "importance": 0.6, "layer": "daily"},
@@ -94,7 +94,7 @@ def test_the_same_document_twice_adds_nothing_either_where_it_names_no_ids(home:
 def test_an_export_writes_over_nothing(home: Home) -> None:
     file = home.root.parent / "mine.txt"
     file.write_text("mine")
-    with pytest.raises(FactsNotDone, match="exists"):
+    with pytest.raises(FactsCommandFailed, match="exists"):
         export_facts(home, None, {}, file, io.StringIO())
     assert file.read_text() == "mine"
 
@@ -121,7 +121,7 @@ def test_a_damaged_log_is_named_and_left_as_it_is(home: Home) -> None:
     home.facts.write_bytes(harmed)
     with pytest.raises(JournalDamaged, match="line 2"):
         listed(home)
-    with pytest.raises(FactsNotDone, match="line 2"):
+    with pytest.raises(FactsCommandFailed, match="line 2"):
         bring(home, {"content": "x"})
     assert home.facts.read_bytes() == harmed
     assert listed(Home(home.root.parent / "empty")) == []

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from plugins.facts.events import FactsDistilled, FactsDropped
+from plugins.api.facts.fact_events import FactsDistilled, FactsDropped
+from plugins.api.facts.fact_values import Draft
 from plugins.facts.scoring import worth
-from plugins.facts.values import Draft
 from tests.gateway.facts_month import AGED, BEGAN, DAYS, EACH_DAY, PINNED, lived, outcome, steps
 
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from gateway.conversations import recalling
-from gateway.facts_commands import import_facts
-from gateway.home import Home
+from gateway.cli.memory.facts_commands import import_facts
+from gateway.conversations.turn import recalling
+from gateway.support.home import Home
 from tests.gateway.gateways import gateway
 
 PORT = {"id": "11111111-port", "content": "The staging server listens on port 3000", "importance": 0.7}

@@ -12,18 +12,19 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from gateway.clock import SystemClock
-from gateway.errors import SENTENCE_LIMIT
-from gateway.fact_asking import FactAsking
-from gateway.models.asides import LONGEST_PAUSE, REMEMBERED, Asides
+from gateway.conversations.facts.fact_requests import FactRequests
 from gateway.models.breaker import OPENS_AFTER
-from gateway.models.choosing import ChosenModel, Models
-from gateway.models.fallback import Line
-from gateway.provided.means import Means
-from plugins.conformance.faults import Fault
-from plugins.conformance.openai_server import KEY, OpenAIServer, refusal
-from plugins.contracts import ChatProvider, ChatRequest, Delta, ModelLimits, Reply
-from plugins.errors import (
+from gateway.models.fallback import FallbackChain
+from gateway.models.registry import LONGEST_PAUSE, REMEMBERED, ChosenModel, Cooldowns, ModelRegistry
+from gateway.plugin_runtime.services import PluginServices
+from gateway.support.clock import SystemClock
+from gateway.support.errors import SENTENCE_LIMIT
+from plugins.api.chat import ChatProvider, ChatRequest, Delta, Reply
+from plugins.api.facts.fact_settings import FactKeys
+from plugins.api.models import ModelLimits
+from plugins.api.services import ModelAnswer
+from plugins.facts.model_answers import form
+from plugins.support.errors import (
     BadAnswer,
     BadRequest,
     ContextOverflow,
@@ -34,14 +35,13 @@ from plugins.errors import (
     StreamCut,
     Unreachable,
 )
-from plugins.facts.answers import form
-from plugins.facts.settings import FactKeys
-from plugins.services import Answered
-from sessions.committer import Committer
-from sessions.counts import Counts
-from sessions.events import ModelReplied, TurnEnded, TurnStarted
-from sessions.messages import Usage
-from sessions.units import Units
+from plugins.testing.servers.faulty_server import Fault
+from plugins.testing.servers.openai_server import KEY, OpenAIServer, refusal
+from sessions.events.events import ModelReplied, TurnEnded, TurnStarted
+from sessions.events.messages import Usage
+from sessions.events.token_features import TokenFeatures
+from sessions.files.committer import Committer
+from sessions.state.request_sizes import RequestSizes
 from tests.gateway.gateways import gateway
 from tests.gateway.stage import Answer, Instrument, Model, Stage, breaks, hangs_after, says
 from tests.waiting import VirtualTime
@@ -71,9 +71,9 @@ def stage(first: Model, *others: Model, tools: Sequence[Instrument] = ()) -> Sta
     return staged
 
 
-def models_of(first: Model, *others: Model, now: Callable[[], float] = time.monotonic) -> Models:
+def models_of(first: Model, *others: Model, now: Callable[[], float] = time.monotonic) -> ModelRegistry:
     """The model `first`, with the others to step in."""
-    return Models(
+    return ModelRegistry(
         {each.name: each for each in (first, *others)},
         configured="staged:model",
         window=None,
@@ -125,17 +125,17 @@ async def test_what_the_request_itself_is_refused_for_is_no_other_models_matter(
     assert second.requests == []
 
 
-Asks: TypeAlias = Callable[[Models, Path], Awaitable[Answered]]
+Asks: TypeAlias = Callable[[ModelRegistry, Path], Awaitable[ModelAnswer]]
 
 
-async def about_facts(models: Models, _: Path) -> Answered:
-    asking = FactAsking(FactKeys, models.choose, lambda *_: None)
+async def about_facts(models: ModelRegistry, _: Path) -> ModelAnswer:
+    asking = FactRequests(FactKeys, models.choose, lambda *_: None)
     return await asking.ask(models.choose(), "Find.", "facts", purpose="extraction", session="s", limit=50, form=form())
 
 
-async def for_a_plugin(models: Models, folder: Path) -> Answered:
+async def for_a_plugin(models: ModelRegistry, folder: Path) -> ModelAnswer:
     async with Committer() as committer:
-        means = Means(
+        means = PluginServices(
             choose=models.choose,
             embedding=lambda: None,
             models_in_use=contextlib.nullcontext,
@@ -253,14 +253,14 @@ async def test_when_all_fail_one_sentence_names_each_and_why() -> None:
 
 async def test_whether_a_conversation_fits_a_model_that_steps_in_is_judged_by_how_that_one_counts() -> None:
     """It said before that what we take for 1,000 tokens has 2,500 for it."""
-    counts = Counts().after_asking(Units(words=1000), "second:spare")
-    counts = counts.after_reply(Units(), Usage(input=2500), opaque=False)
+    counts = RequestSizes().after_asking(TokenFeatures(words=1000), "second:spare")
+    counts = counts.after_reply(TokenFeatures(), Usage(input=2500), opaque=False)
     first, second = Model(breaks(Unreachable("away"))), Second(says("hello"), window=800)
     staged = stage(first, second, Third(says("hi")))
     staged.recorder.transcript = msgspec.structs.replace(staged.recorder.transcript, counts=counts)
     async with staged.playing():
         await hear(staged, "hi " * 150)
-    assert Counts().estimate(Units(words=180), "second:spare") < 800
+    assert RequestSizes().estimate(TokenFeatures(words=180), "second:spare") < 800
     assert second.requests == []
     assert staged.told(ModelReplied)[-1].provider == "third"
 
@@ -312,7 +312,7 @@ async def test_a_pause_of_a_month_is_tried_again_within_an_hour() -> None:
 
 async def test_a_model_that_rests_is_asked_all_the_same_when_nobody_else_is_left() -> None:
     providers = {"staged": Model(), "second": Second()}
-    models = Models(providers, configured="staged:model", window=None, fallbacks=["second:spare"])
+    models = ModelRegistry(providers, configured="staged:model", window=None, fallbacks=["second:spare"])
     models.choose().asides.step("second:spare", RateLimited("Slow down.", retry_after=40.0))
     asked = []
 
@@ -321,7 +321,7 @@ async def test_a_model_that_rests_is_asked_all_the_same_when_nobody_else_is_left
         if model.name == "staged:model":
             raise Unreachable("away")
 
-    await Line(models.choose()).answer(ask, lambda _: 1)
+    await FallbackChain(models.choose()).answer(ask, lambda _: 1)
     assert asked == ["staged:model", "second:spare"]
 
 
@@ -338,7 +338,7 @@ async def test_that_a_model_steps_aside_is_logged_when_it_begins_and_when_it_end
 
 def test_a_provider_that_is_opened_anew_rests_no_more() -> None:
     providers: dict[str, ChatProvider] = {"staged": Model()}
-    models = Models(providers, configured="auto", window=None)
+    models = ModelRegistry(providers, configured="auto", window=None)
     asides = models.choose().asides
     asides.step("staged:model", RateLimited("Slow down.", retry_after=40.0))
     assert models.choose().asides.rest("staged:model") is not None
@@ -347,7 +347,7 @@ def test_a_provider_that_is_opened_anew_rests_no_more() -> None:
 
 
 def test_no_more_models_are_remembered_than_people_may_have_a_use_for() -> None:
-    asides = Asides(lambda: 0.0)
+    asides = Cooldowns(lambda: 0.0)
     for number in range(REMEMBERED + 10):
         asides.step(f"openai:{number}", RateLimited("Slow down.", retry_after=40.0))
     assert asides.rest("openai:9") is None
@@ -388,7 +388,7 @@ async def test_a_model_alone_whose_provider_is_left_alone_says_until_when() -> N
 
 async def test_one_persons_words_in_a_servers_error_reach_no_other_session() -> None:
     failing = Model(breaks(Unreachable("The provider failed (500): cannot parse: Ana's bank is 4711")))
-    models = Models({"staged": failing}, configured="staged:model", window=None)
+    models = ModelRegistry({"staged": failing}, configured="staged:model", window=None)
     ana, ben = Stage(failing), Stage(failing)
     ana.turn._choose = ben.turn._choose = models.choose
     async with ana.playing():
@@ -404,7 +404,7 @@ async def test_one_persons_words_in_a_servers_error_reach_no_other_session() -> 
 
 async def test_nor_do_those_of_a_model_that_rests() -> None:
     limited = RateLimited("Slow down with: Ana's bank is 4711", retry_after=40.0)
-    models = Models(
+    models = ModelRegistry(
         {"staged": Model(breaks(limited)), "second": Second(breaks(Unreachable("away")))},
         configured="staged:model",
         window=None,
@@ -422,7 +422,7 @@ async def test_nor_do_those_of_a_model_that_rests() -> None:
 
 
 async def test_a_fallback_that_no_provider_has_is_passed_over_and_told_by_status(tmp_path: Path) -> None:
-    models = Models({"staged": Model()}, configured="auto", window=None, fallbacks=["nobody:model", "staged:other"])
+    models = ModelRegistry({"staged": Model()}, configured="auto", window=None, fallbacks=["nobody:model", "staged:other"])
     assert [chosen.name for chosen in models.choose().fallbacks] == ["staged:other"]
     assert models.misnamed() == ["agent.fallback_models names 'nobody:model', which no provider has"]
     async with gateway(tmp_path / "home", settings={"agent.fallback_models": ["nobody:model"]}) as running:
@@ -433,7 +433,7 @@ async def test_a_fallback_that_no_provider_has_is_passed_over_and_told_by_status
 
 def test_a_provider_that_is_opened_anew_has_no_past() -> None:
     providers = {"staged": Model()}
-    models = Models(providers, configured="auto", window=None)
+    models = ModelRegistry(providers, configured="auto", window=None)
     before = models.choose().breaker
     assert models.choose().breaker is before
     providers["staged"] = Model()

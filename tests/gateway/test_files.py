@@ -10,31 +10,32 @@ from pathlib import Path
 
 import msgspec
 
-from gateway.conversations.files import ConversationFiles
-from gateway.conversations.showing import Showing
-from gateway.models.choosing import Models
-from plugins.contracts import ChatRequest, Delta, ModelLimits, Reply
-from plugins.errors import BadRequest, Unreachable
-from sessions.attachments import Attachments
-from sessions.context import Context, Gauge, assemble
-from sessions.events import AttachmentsWithheld, ModelReplied, RequestSent, TurnEnded
-from sessions.folding import project
-from sessions.messages import Attachment, Message, UserMessage
-from sessions.sight import Sight, look
-from sessions.transcript import Transcript, from_checkpoint, to_checkpoint
-from sessions.units import Units, of_files
+from gateway.conversations.context.attachment_rendering import AttachmentRenderer
+from gateway.conversations.turn.conversation_files import ConversationFiles
+from gateway.models.registry import ModelRegistry
+from plugins.api.chat import ChatRequest, Delta, Reply
+from plugins.api.models import ModelLimits
+from plugins.support.errors import BadRequest, Unreachable
+from sessions.attachments.store import Attachments
+from sessions.events.events import AttachmentsWithheld, ModelReplied, RequestSent, TurnEnded
+from sessions.events.messages import Attachment, Message, UserMessage
+from sessions.events.token_features import TokenFeatures, of_files
+from sessions.events.vision import VisionSupport, look
+from sessions.state.context import Context, Gauge, assemble
+from sessions.state.reducer import project
+from sessions.state.transcript import Transcript, from_checkpoint, to_checkpoint
 from tests.gateway.stage import Answer, Model, Stage, breaks, says
 from tests.pictures import gif, png
 from tests.stories import received
 
-SIGHT = Sight(tokens=lambda width, height: width * height, media=("image/png",))
+SIGHT = VisionSupport(tokens=lambda width, height: width * height, media=("image/png",))
 
 
 class Seeing(Model):
     """A model that takes PNG."""
 
     def limits(self, model: str) -> ModelLimits:
-        return ModelLimits(window=1000, sight=SIGHT)
+        return ModelLimits(window=1000, vision=SIGHT)
 
 
 async def kept(folder: Path, *contents: bytes) -> list[Attachment]:
@@ -91,7 +92,7 @@ async def test_what_was_asked_is_measured_with_its_pictures_and_can_be_computed_
     place = stage.kinds.index("request_sent")
     measured = Gauge().measure(assemble(project(stage.log.written[:place])))
     assert sent.sha256 == measured.sha256
-    assert sent.units == measured.units + Units(pictures=200 * 300)
+    assert sent.units == measured.units + TokenFeatures(pictures=200 * 300)
 
 
 async def test_a_picture_that_the_provider_refuses_is_left_out_from_then_on_and_the_person_is_told(tmp_path: Path) -> None:
@@ -126,7 +127,7 @@ async def test_that_a_file_is_not_shown_is_told_once_for_each_model_also_after_a
         await told(again, "Well?", id_="m3")
     assert len(again.told(AttachmentsWithheld)) == 1
     blind = Stage(Model(says("Dark.")), attachments=tmp_path, lines=again.log.written)
-    blind.turn._choose = Models({"staged": blind.model}, configured="staged:blind", window=None).choose
+    blind.turn._choose = ModelRegistry({"staged": blind.model}, configured="staged:blind", window=None).choose
     async with blind.playing():
         await told(blind, "Do you see it?", id_="m4")
     assert [(event.model, len(event.files)) for event in blind.told(AttachmentsWithheld)] == [
@@ -152,8 +153,8 @@ async def test_what_a_model_said_before_another_one_began_keeps_its_number(tmp_p
 
     second = Seeing(says("never"))
     providers = {"staged": stage.model, "second": second}
-    stage.turn._choose = Models(providers, configured="staged:first", window=None, fallbacks=["second:other"]).choose
-    stage.turn.answering._files = ConversationFiles(Showing(Unread(tmp_path)))
+    stage.turn._choose = ModelRegistry(providers, configured="staged:first", window=None, fallbacks=["second:other"]).choose
+    stage.turn.answering._files = ConversationFiles(AttachmentRenderer(Unread(tmp_path)))
     async with stage.playing():
         stage.conversation.receive(msgspec.structs.replace(received("Look!"), attachments=(one,)))
         await reading.wait()
@@ -188,7 +189,7 @@ async def test_a_picture_is_read_once_and_memory_is_bounded(tmp_path: Path) -> N
     contents = [png(filling=30_000 + number) for number in range(3)]
     sent = await kept(tmp_path, *contents)
     messages = tuple(UserMessage(text=str(number), attachments=(each,)) for number, each in enumerate(sent))
-    showing = Showing(Attachments(tmp_path), kept_bytes=100_000)
+    showing = AttachmentRenderer(Attachments(tmp_path), kept_bytes=100_000)
 
     async def show(*numbers: int) -> list[int]:
         """The lengths of the pictures that are loaded."""
@@ -210,7 +211,7 @@ async def test_a_picture_is_read_once_and_memory_is_bounded(tmp_path: Path) -> N
 
 async def test_the_pictures_of_a_context_with_none_cost_nothing(tmp_path: Path) -> None:
     context = Context(instructions="", tools=(), parameters={}, messages=(UserMessage(text="hi"),))
-    shown = await Showing(Attachments(tmp_path)).show(context, look(context.messages, SIGHT, "m"))
+    shown = await AttachmentRenderer(Attachments(tmp_path)).show(context, look(context.messages, SIGHT, "m"))
     assert shown.context is context
 
 
@@ -218,5 +219,5 @@ def test_pictures_count_as_such_and_files_shown_as_text_count_as_words() -> None
     picture = Attachment(sha256="a" * 64, media="image/png", bytes=9, width=30, height=40)
     text = Attachment(sha256="b" * 64, media="text/plain", bytes=300)
     messages: list[Message] = [UserMessage(text="look", attachments=(picture, text))]
-    assert of_files(look(messages, SIGHT, "m")) == Units(pictures=30 * 40, words=100)
-    assert of_files(look(messages, None, "m")) == Units(words=100)
+    assert of_files(look(messages, SIGHT, "m")) == TokenFeatures(pictures=30 * 40, words=100)
+    assert of_files(look(messages, None, "m")) == TokenFeatures(words=100)

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 from click.testing import CliRunner, Result
 
-from gateway.cli import cli
-from sessions.home_lock import HomeLock
+from gateway.cli.main import cli
+from sessions.files.home_lock import HomeLock
 from tests.gateway.gateways import Gateway, gateway
 from tests.gateway.test_cli_sessions import opened, write
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from click.testing import CliRunner
 
-from gateway.cli import cli
+from gateway.cli.main import cli
 from tests.gateway.gateways import Client, Frame, gateway
 from tests.gateway.test_people import ANA
 from tests.waiting import deadline

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.door import frames
-from gateway.door.frames import InvalidFrame, parse
+from gateway.protocol import frames
+from gateway.protocol.frames import InvalidFrame, parse
 from tests.stories import lines_of, received
 
 SEND = {"type": "send", "id": "1", "session": "main", "text": "hi"}

@@ -13,30 +13,29 @@ from typing import Any
 import pytest
 from aiohttp import WSMsgType, web
 
-from gateway.conversations import chat as chats
-from gateway.conversations import forks, tool_calls
-from gateway.conversations.answering import CALLS_LIMIT, REPLY_LIMIT
-from gateway.conversations.standings import Standings
-from gateway.conversations.switchboard import Switchboard
-from gateway.door.access import Access
-from gateway.door.outbox import Outbox
-from gateway.door.passes import LINK_SECONDS, Passes
-from gateway.door.signed_out import SignedOut
-from gateway.door.uploads import Uploads
-from gateway.door.websocket import Connection
-from gateway.models.choosing import Models
-from gateway.openai_api.listening import heard
-from plugins.conformance.clock import NOON
-from plugins.contracts import CallDraft, ChatRequest, Delta, Reply
-from plugins.facts.book import Book
-from plugins.facts.events import FactsOpened
-from plugins.facts.writing import FactLog
-from sessions.append_file import AppendFile
-from sessions.catalog import Catalog
-from sessions.committer import Committer
-from sessions.context import Context
-from sessions.errors import StorageFailed
-from sessions.events import (
+from gateway.auth.access import Access
+from gateway.auth.signed_out import SignedOut
+from gateway.auth.signed_tokens import LINK_SECONDS, TokenSigner
+from gateway.conversations.routing import chat as chats
+from gateway.conversations.routing import switchboard as forks
+from gateway.conversations.routing.session_indexer import SessionIndexer
+from gateway.conversations.routing.switchboard import Switchboard
+from gateway.conversations.turn import tool_calls
+from gateway.conversations.turn.answering import CALLS_LIMIT, REPLY_LIMIT
+from gateway.http.openai.stateless_mode import heard
+from gateway.http.outbox import Outbox
+from gateway.http.uploads import Uploads
+from gateway.http.websocket import Connection
+from gateway.models.registry import ModelRegistry
+from plugins.api.chat import CallDraft, ChatRequest, Delta, Reply
+from plugins.api.facts.fact_events import FactsOpened
+from plugins.facts.fact_book import FactBook
+from plugins.facts.fact_log import FactLog
+from plugins.testing.contexts import NOON
+from sessions.catalog.catalog import Catalog
+from sessions.catalog.receipts import Receipts
+from sessions.events.errors import StorageFailed
+from sessions.events.events import (
     CommandAnswered,
     ModelReplied,
     Recorded,
@@ -47,12 +46,14 @@ from sessions.events import (
     TurnJoined,
     TurnStarted,
 )
-from sessions.forking import CannotFork, fork
-from sessions.journal import Journal, Journals
-from sessions.receipts import Receipts
-from sessions.recorder import Recorder
-from sessions.store import START
-from sessions.transcript import Transcript
+from sessions.files.append_file import AppendFile
+from sessions.files.committer import Committer
+from sessions.files.fork import ForkRefused, fork
+from sessions.files.journal import Journal, Journals
+from sessions.state.context import Context
+from sessions.state.transcript import Transcript
+from sessions.store.protocols import START
+from sessions.store.recorder import Recorder
 from tests.gateway.gateways import TOKEN, Client, gateway, syncs_wait
 from tests.gateway.stage import Instrument, Model, Stage, says
 from tests.gateway.test_access import access
@@ -79,7 +80,7 @@ async def test_a_turn_takes_what_is_durable_and_no_more() -> None:
     stage = Stage(Model(says("one"), says("two")), queue="collect")
     stage.log.steps = 50
     durable: list[int] = []
-    stage.recorder.read_along(lambda event: durable.append(stage.recorder.durable) if is_turn(event) else None)
+    stage.recorder.on_event(lambda event: durable.append(stage.recorder.durable) if is_turn(event) else None)
     async with stage.playing():
         first = stage.hear("one", "1")
         for _ in range(25):
@@ -98,7 +99,7 @@ def is_turn(recorded: Recorded) -> bool:
 async def test_a_message_joins_a_running_turn_once_it_is_durable() -> None:
     gate, durable = asyncio.Event(), list[int]()
     stage = Stage(Model(says("", "tool"), says("done")), Instrument("tool", gate.wait), queue="steer")
-    stage.recorder.read_along(lambda event: durable.append(stage.recorder.durable) if is_turn(event) else None)
+    stage.recorder.on_event(lambda event: durable.append(stage.recorder.durable) if is_turn(event) else None)
     async with stage.playing():
         stage.hear("one", "1")
         await stage.until(lambda: bool(stage.told(ToolCalled)))
@@ -152,7 +153,7 @@ async def test_a_command_runs_once_it_is_durable(command: Between, monkeypatch: 
 async def test_a_fact_is_recorded_and_read_once_it_is_durable() -> None:
     log = MemoryLog()
     log.steps = 50
-    facts = FactLog(log, START, Book(), lambda: NOON)
+    facts = FactLog(log, START, FactBook(), lambda: NOON)
     event = FactsOpened(format=1)
     await facts.record(event)
     assert log.durable == log.end
@@ -198,7 +199,7 @@ async def test_an_answer_is_cut_where_it_becomes_too_long() -> None:
 
 
 async def test_an_answer_to_a_request_without_a_session_is_cut_where_it_becomes_too_long() -> None:
-    model = Models({"staged": Model(babbles)}, configured="auto", window=None).choose(None)
+    model = ModelRegistry({"staged": Model(babbles)}, configured="auto", window=None).choose(None)
     context = Context(instructions="", tools=(), parameters={}, messages=())
     request = ChatRequest(model="model", context=context, purpose="api", session="s")
     parts = [part async for part in heard(model, request)]
@@ -287,21 +288,21 @@ async def recorder(tmp_path: Path) -> AsyncIterator[Recorder]:
     """A session that was opened and said `hello`, durably."""
     async with journals_in(tmp_path) as journals:
         recorder = Recorder(await journals.create(SESSION), START, Transcript(), lambda: NOON)
-        await recorder.record(opened(SESSION))
-        await recorder.record(TurnEnded(outcome="replied", millis=1))
+        await recorder.append_durable(opened(SESSION))
+        await recorder.append_durable(TurnEnded(outcome="replied", millis=1))
         yield recorder
         await recorder.close()
 
 
 @asynccontextmanager
-async def standings_of(home: Path) -> AsyncIterator[tuple[Standings, Catalog]]:
+async def standings_of(home: Path) -> AsyncIterator[tuple[SessionIndexer, Catalog]]:
     async with Catalog(home / "catalog.sqlite", home / "sessions") as catalog, Committer() as committer:
-        yield Standings(catalog, Journals(home / "sessions", home / "quarantine", committer)), catalog
+        yield SessionIndexer(catalog, Journals(home / "sessions", home / "quarantine", committer)), catalog
 
 
 async def test_the_catalog_is_told_of_what_is_durable_alone(tmp_path: Path, recorder: Recorder) -> None:
     async with standings_of(tmp_path) as (standings, catalog):
-        recorder.note(SettingChanged(name="title", value="Crabs", by="owner"))
+        recorder.append(SettingChanged(name="title", value="Crabs", by="owner"))
         standings.put(recorder)
         row = catalog.row(SESSION)
         assert row is not None
@@ -424,9 +425,9 @@ async def test_a_message_that_is_not_in_the_journal_of_a_closed_session_is_not_a
             while not await let_go(switchboards[0]):
                 await asyncio.sleep(0.01)
         head = chat.head(session) or 0
-        await chat.until_durable(chats.Received(session=session, seq=head, duplicate=True))
+        await chat.until_durable(chats.AcceptedMessage(session=session, seq=head, duplicate=True))
         with pytest.raises(StorageFailed, match="send it again"):
-            await chat.until_durable(chats.Received(session=session, seq=head + 1, duplicate=False))
+            await chat.until_durable(chats.AcceptedMessage(session=session, seq=head + 1, duplicate=False))
 
 
 async def test_a_conversation_is_opened_again_once_it_is_closed(
@@ -577,9 +578,9 @@ async def test_a_fork_is_of_a_session_of_ones_own_and_has_a_key_that_is_not_used
         await client.chat("hello")
         ((session, _),) = g.journals().items()
         made = switchboards[0]._forks
-        with pytest.raises(CannotFork, match="There is no session"):
+        with pytest.raises(ForkRefused, match="There is no session"):
             made.name("ana", session, None)
-        with pytest.raises(CannotFork, match="already"):
+        with pytest.raises(ForkRefused, match="already"):
             made.name("owner", session, "main")
         assert made.name("owner", session, None) == ("owner", "main-fork")
 
@@ -610,7 +611,7 @@ async def test_forks_are_made_one_at_a_time(
 
 def test_a_link_is_good_for_some_minutes_only(tmp_path: Path) -> None:
     now = 1000.0
-    passes, key = Passes(lambda: now, SignedOut(tmp_path / "signed_out.json", lambda: now)), b"k" * 32
+    passes, key = TokenSigner(lambda: now, SignedOut(tmp_path / "signed_out.json", lambda: now)), b"k" * 32
     link = passes.issue("link", "owner", key)
     now += LINK_SECONDS - 1
     assert passes.read("link", link, {"owner": key}.get)

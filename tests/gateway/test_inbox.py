@@ -9,11 +9,10 @@ from typing import ClassVar, Literal
 
 import pytest
 
-from gateway.conversations.inbox import MODES, QueueMode
-from plugins.command_contract import Command, CommandTime, ConversationView
-from plugins.contracts import CallDraft, ChatRequest, Delta, Reply
-from sessions.context import is_paired
-from sessions.events import (
+from gateway.conversations.turn.inbox import MODES, QueueMode
+from plugins.api.chat import CallDraft, ChatRequest, Delta, Reply
+from plugins.api.command import Command, CommandTime, ConversationView
+from sessions.events.events import (
     CommandAnswered,
     MessageReceived,
     ModelReplied,
@@ -24,7 +23,8 @@ from sessions.events import (
     TurnJoined,
     TurnStarted,
 )
-from sessions.folding import project
+from sessions.state.context import is_paired
+from sessions.state.reducer import project
 from tests.gateway.stage import Instrument, Model, Stage, hangs_after, says
 from tests.stories import lines_of, opened, received
 from tests.waiting import deadline, until
@@ -229,7 +229,7 @@ async def test_a_session_may_have_a_mode_of_its_own() -> None:
     async with stage.playing():
         stage.hear("one", "1")
         await gate.entered.wait()
-        stage.recorder.note(SettingChanged(name="queue", value="collect", by="owner"))
+        stage.recorder.append(SettingChanged(name="queue", value="collect", by="owner"))
         others = (stage.hear("two", "2"), stage.hear("three", "3"))
         gate.open.set()
         await stage.until_settled()
@@ -253,7 +253,7 @@ def sometimes(chance: random.Random) -> Model:
 async def test_of_a_thousand_arrivals_none_is_lost_doubled_or_overtaken(
     mode: QueueMode | Literal["changing"], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.conversations.conversation.COLLECT_SECONDS", 0.002)
+    monkeypatch.setattr("gateway.conversations.routing.conversation.COLLECT_SECONDS", 0.002)
     chance = random.Random(mode)
 
     async def tool() -> str:

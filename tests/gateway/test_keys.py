@@ -13,25 +13,25 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from gateway.cli import cli
-from gateway.configuration.keys import AgentKeys, CompactionKeys, load_config
-from gateway.conversations.compaction_rules import compaction_rules
-from gateway.home import Home as GatewayHome
-from gateway.memory import chosen_sources
-from plugins.conformance.clock import NOON
-from plugins.conformance.memory_backend import document
-from plugins.facts.events import FactsExtracted
-from plugins.facts.settings import FactKeys
-from plugins.facts.values import draft
-from plugins.memory.candidates import Candidate
-from plugins.memory.index import MemoryIndex
+from gateway.cli.main import cli
+from gateway.config.keys import AgentKeys, CompactionKeys, load_config
+from gateway.conversations.context.compaction_rules import compaction_rules
+from gateway.conversations.notes.workspace_memory import chosen_sources
+from gateway.support.home import Home as GatewayHome
+from plugins.api.facts.fact_events import FactsExtracted
+from plugins.api.facts.fact_settings import FactKeys
+from plugins.api.facts.fact_values import draft
+from plugins.api.memory_settings import EmbeddingKeys, MemoryKeys, SearchKeys
+from plugins.memory.index.sqlite_backend import MemoryIndex
 from plugins.memory.memory import Memory
-from plugins.memory.notes import Notes
-from plugins.memory.ranking import rank
-from plugins.memory.searching import Question, found_for, rules_of
-from plugins.memory.settings import EmbeddingKeys, MemoryKeys, SearchKeys
-from sessions.compaction import Rules, Sizes, budget, due, plan
-from sessions.messages import AssistantMessage, UserMessage
+from plugins.memory.search.candidates import Candidate
+from plugins.memory.search.ranking import rank
+from plugins.memory.search.search import Question, found_for, rules_of
+from plugins.memory.sources.notes import Notes
+from plugins.testing.contexts import NOON
+from plugins.testing.memory_backend_checks import document
+from sessions.events.messages import AssistantMessage, UserMessage
+from sessions.state.compaction import Rules, Sizes, budget, due, plan
 from tests.facts.test_facts import Home
 from tests.gateway.gateways import gateway
 from tests.gateway.test_fact_finding import of_kind
@@ -210,11 +210,11 @@ from exuvia import hookimpl
 
 class Alike:
     name = "alike"
-    def __init__(self, house): pass
+    def __init__(self, context): pass
     async def __aenter__(self): return self
     async def __aexit__(self, *_): pass
     def model(self): return "one"
-    def why(self): return "it is always there"
+    def explain_default(self): return "it is always there"
     def dimensions(self): return 2
     async def embed(self, texts, purpose): return [[1.0, 0.0] for _ in texts]
 

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from plugins.conformance.faults import Json
-from plugins.conformance.openai_server import KEY, OpenAIServer, Says
-from plugins.context import extract
-from plugins.summaries import Leaving
+from plugins.api.summarization import CompactionInput
+from plugins.policies import extract
+from plugins.testing.servers.faulty_server import Json
+from plugins.testing.servers.openai_server import KEY, OpenAIServer, ScriptedResponse
 from tests.gateway.gateways import Client, gateway
 from tests.gateway.stage import Model, Stage, says
 
@@ -62,7 +62,7 @@ async def test_while_a_long_conversation_is_summarised_another_is_answered(
     """Failures 7 and 14: the guard is the thread in which an extract is made; no lock is held meanwhile."""
     began, go_on, summarised = threading.Event(), threading.Event(), extract.extracted
 
-    def slowly(leaving: Leaving) -> str:
+    def slowly(leaving: CompactionInput) -> str:
         began.set()
         assert go_on.wait(30)
         return summarised(leaving)
@@ -98,10 +98,14 @@ async def test_a_context_is_what_the_next_request_holds_whatever_was_spent_and_h
     """Failure 18: the guards are `Counted`, which is of one request and no sum of all, and `_believable`, for servers that
     say 0 or 1."""
 
-    def look(body: Json) -> Says:
+    def look(body: Json) -> ScriptedResponse:
         """Reads the same note twelve times, then answers."""
         looked = sum(message["role"] == "tool" for message in body["messages"])
-        return Says("", ("read", '{"path":"note.md"}'), counts=counts) if looked < 12 else Says("Well.", counts=counts)
+        return (
+            ScriptedResponse("", ("read", '{"path":"note.md"}'), counts=counts)
+            if looked < 12
+            else ScriptedResponse("Well.", counts=counts)
+        )
 
     (tmp_path / "workspace").mkdir()
     (tmp_path / "workspace" / "note.md").write_text(LINE * 50)

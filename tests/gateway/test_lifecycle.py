@@ -20,10 +20,10 @@ class Settings(msgspec.Struct, frozen=True):
 
 class Diary:
     @hookimpl
-    async def gateway_started(self, house):
-        self.folder = house.folder
+    async def gateway_started(self, context):
+        self.folder = context.folder
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.write(house.settings.word)
+        self.write(context.settings.word)
 
     @hookimpl
     async def turn_ended(self, turn):

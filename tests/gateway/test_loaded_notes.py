@@ -9,14 +9,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.configuration.keys import AgentKeys, CompactionKeys
-from gateway.conversations.compaction_rules import compaction_rules
-from gateway.conversations.loaded_notes import ABOUT, MOST_TOKENS, SHARE
-from gateway.conversations.workspace_notes import TOKEN_BYTES
-from plugins.conformance.clock import NOON
-from plugins.context.fencing import mark_for
-from sessions.events import ContextCompacted, InstructionsSet, LoadedNote
-from sessions.wire import decode
+from gateway.config.keys import AgentKeys, CompactionKeys
+from gateway.conversations.context.compaction_rules import compaction_rules
+from gateway.conversations.context.loaded_notes import ABOUT, MOST_TOKENS, SHARE
+from gateway.conversations.context.workspace_notes import TOKEN_BYTES
+from plugins.support.fencing import mark_for
+from plugins.testing.contexts import NOON
+from sessions.events.codec import decode
+from sessions.events.events import ContextCompacted, InstructionsSet, LoadedNote
 from tests.gateway.stage import Model, Stage, breaks, hangs_after, says
 from tests.stories import lines_of, opened, received
 

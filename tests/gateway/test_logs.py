@@ -16,8 +16,8 @@ import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway import logs
-from plugins.secrets import HIDDEN, Secret, hide, hide_keys_of
+from gateway.support import logs
+from plugins.support.secrets import HIDDEN, Secret, hide, hide_keys_of
 
 PASSWORD = "correct-horse-battery-staple"
 
@@ -192,7 +192,7 @@ def test_by_default_the_standard_error_is_used() -> None:
 
 def test_a_logger_that_floods_is_cut_off_once_and_heard_again_later() -> None:
     now = [0.0]
-    floods = logs.Floods(lambda: now[0])
+    floods = logs.LogRateLimit(lambda: now[0])
     logger = type("Logger", (), {"name": "noisy"})()
 
     def said(count: int) -> list[dict[str, Any]]:

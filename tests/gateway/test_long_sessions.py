@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from gateway.configuration.keys import FlushKeys
-from gateway.conversations.answering import OVERFLOWS
-from plugins.pruning import Mode, PruningRules
-from sessions.compaction import budget
+from gateway.config.keys import FlushKeys
+from gateway.conversations.turn.answering import OVERFLOWS
+from plugins.api.pruning import Mode, PruningRules
+from sessions.state.compaction import budget
 from tests.gateway.long_session import (
     StrictModel,
     assert_sound,
@@ -63,7 +63,7 @@ async def test_the_page_computes_each_request_of_a_session_that_was_compacted_an
 async def test_a_tokenizer_that_counts_more_than_the_house_is_learnt_before_it_refuses_anything(
     factor: float, tmp_path: Path
 ) -> None:
-    """What the newest results alone have too much is shown shorter before it is asked about (`Compacting._unstuck`)."""
+    """What the newest results alone have too much is shown shorter before it is asked about (`Compactor._unstuck`)."""
     model = StrictModel(8_000, seed=4, factor=factor)
     on = long_stage(tmp_path, model)
     async with on.playing():

@@ -12,9 +12,9 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from plugins.contracts import ChatRequest, Delta, Reply
-from plugins.errors import BadAnswer, ContextOverflow, ProviderError, RateLimited, StreamCut, Unreachable
-from sessions.compaction import budget
+from plugins.api.chat import ChatRequest, Delta, Reply
+from plugins.support.errors import BadAnswer, ContextOverflow, ProviderError, RateLimited, StreamCut, Unreachable
+from sessions.state.compaction import budget
 from tests.gateway.long_session import StrictModel, assert_sound, lines_of, long_stage, notes, rules, summary, talk
 
 FAILURES = (Unreachable("No connection."), ContextOverflow("Too long."), RateLimited("Slower."), BadAnswer("Nonsense."))

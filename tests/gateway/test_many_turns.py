@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from plugins.conformance.faults import Json
-from plugins.conformance.openai_server import KEY, Answer, OpenAIServer, Says
-from sessions.journal import verify_journal
+from plugins.testing.servers.faulty_server import Json
+from plugins.testing.servers.openai_server import KEY, Answer, OpenAIServer, ScriptedResponse
+from sessions.files.journal import verify_journal
 from tests.docs.verifier import verify
 from tests.gateway.gateways import Client, Gateway, gateway
 
@@ -72,8 +72,8 @@ def reads_first(body: Json) -> Answer:
     last = body["messages"][-1]
     if last["role"] == "user":
         arguments = json.dumps({"path": "note.md"})
-        return Says("I look", ("read", arguments), ("read", arguments), delay=0.002)
-    return Says("done", delay=0.002)
+        return ScriptedResponse("I look", ("read", arguments), ("read", arguments), delay=0.002)
+    return ScriptedResponse("done", delay=0.002)
 
 
 @pytest.mark.parametrize("pause", [0, 0.001, 0.004])

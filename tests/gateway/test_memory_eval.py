@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from gateway.eval_questions import BadQuestions, read_questions
-from gateway.home import Home
-from gateway.memory_eval import evaluate
+from gateway.cli.memory.eval_questions import InvalidQuestions, read_questions
+from gateway.cli.memory.evaluation import evaluate
+from gateway.support.home import Home
 from tests.memory.test_memory_commands import exuvia
 
 GOOD = (
@@ -84,7 +84,7 @@ def test_toml_and_turns_of_sessions_are_understood(tmp_path: Path) -> None:
 def test_a_bad_file_is_refused_with_one_sentence_and_its_line(tmp_path: Path, name: str, text: str, told: str) -> None:
     file = tmp_path / name
     file.write_text(text)
-    with pytest.raises(BadQuestions) as refused:
+    with pytest.raises(InvalidQuestions) as refused:
         read_questions(file)
     assert re.search(told, str(refused.value))
     assert "\n" not in str(refused.value)

@@ -10,17 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from gateway import logs, memory_status
-from gateway.commands.memory_report import memory_in_short, memory_report
-from gateway.home import Home
-from gateway.memory_commands import NotSearched
-from plugins.conformance.embedding_server import EmbeddingServer, Embeds
-from plugins.conformance.faults import Fault
-from plugins.memory.holdings import Holdings
+from gateway.cli.memory import memory_status
+from gateway.cli.memory.memory_commands import SearchFailed
+from gateway.conversations.commands.memory_report import memory_in_short, memory_report
+from gateway.support import logs
+from gateway.support.home import Home
+from plugins.api.memory.scope import EVERYTHING
+from plugins.api.memory_settings import MemoryKeys, SearchKeys
+from plugins.memory.index.index_stats import IndexStats
 from plugins.memory.memory import Memory
-from plugins.memory.notes import Notes
-from plugins.memory.scope import EVERYTHING
-from plugins.memory.settings import MemoryKeys, SearchKeys
+from plugins.memory.sources.notes import Notes
+from plugins.testing.servers.embedding_server import EmbeddingBehavior, EmbeddingServer
+from plugins.testing.servers.faulty_server import Fault
 from tests.gateway.gateways import Client, gateway
 from tests.memory.without_fts5 import refuse_fts5
 from tests.servers.embedding_vendors import OpenAIEmbeddingServer
@@ -61,7 +62,7 @@ async def test_without_full_text_search_the_notes_are_found_and_status_says_wher
         told = await client.command("/status")
     why = "this Python's SQLite has no full-text search (FTS5)"
     assert f"The memory rests in local, not in sqlite, which cannot be used: {why}." in told
-    with pytest.raises(NotSearched, match="The index rests in local"):
+    with pytest.raises(SearchFailed, match="The index rests in local"):
         memory_status.show_status(
             Home(tmp_path), None, {}, io.StringIO(), now=datetime(2026, 11, 22, tzinfo=UTC), as_json=False
         )
@@ -93,7 +94,7 @@ async def test_where_words_are_switched_off_nothing_is_said_to_be_found_by_them(
 
 def described_index(keys: MemoryKeys) -> list[str]:
     """The lines of `exuvia memory status`."""
-    return memory_status._lines(Holdings(), None, 0, keys, None)
+    return memory_status._lines(IndexStats(), None, 0, keys, None)
 
 
 async def test_a_server_that_makes_no_vectors_is_a_trouble_and_one_line_in_the_log_until_it_does(tmp_path: Path) -> None:
@@ -107,7 +108,7 @@ async def test_a_server_that_makes_no_vectors_is_a_trouble_and_one_line_in_the_l
         assert "Notes are found by their words alone: openai: The key of memory.embedding.api_key is refused: no." in told
         assert server.KEY not in told
         await client.command("/memory what of tea?")
-        server.now_says(Embeds())
+        server.now_says(EmbeddingBehavior())
         await client.command("/memory and of coffee?")
         await status(client, "all is well")
     entries = [json.loads(line) for line in logged.getvalue().splitlines()]

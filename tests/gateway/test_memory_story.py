@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from gateway.conversations import recalling
-from sessions.context import canonical
+from gateway.conversations.turn import recalling
+from sessions.state.context import canonical
 from tests.docs.view import request_by_the_page
 from tests.gateway.gateways import Gateway, gateway
 

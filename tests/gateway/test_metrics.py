@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.measuring.figures import SECONDS, Figures
-from gateway.measuring.loop_lag import Longest, LoopLag
-from gateway.measuring.metrics import CONTENT_TYPE, Counter, Histogram, counter, gauge, histograms, page
-from gateway.measuring.overview import Overview
-from gateway.measuring.session_meter import SessionMeter
-from plugins.conformance.clock import SetClock
-from sessions.events import (
+from gateway.metrics.counters import SECONDS, Counters
+from gateway.metrics.loop_lag import LongestLag, LoopLag
+from gateway.metrics.prometheus import CONTENT_TYPE, Counter, Histogram, counter, gauge, histograms, page
+from gateway.metrics.session_meter import SessionMeter
+from gateway.status.overview import Overview
+from plugins.testing.contexts import ManualClock
+from sessions.events.events import (
     CallRef,
     CommandAnswered,
     Event,
@@ -34,10 +34,10 @@ from sessions.events import (
     TurnResumed,
     TurnStarted,
 )
-from sessions.messages import Usage
-from sessions.recorder import Recorder
-from sessions.store import START
-from sessions.transcript import Transcript
+from sessions.events.messages import Usage
+from sessions.state.transcript import Transcript
+from sessions.store.protocols import START
+from sessions.store.recorder import Recorder
 from tests.gateway.exposition import Samples, read
 from tests.gateway.gateways import TOKEN, Gateway, gateway
 from tests.stories import MemoryLog, opened, received
@@ -90,7 +90,7 @@ async def test_what_the_gateway_did_stands_on_its_page(tmp_path: Path) -> None:
         assert value(samples, "exuvia_messages_total") == 3
         assert value(samples, "exuvia_commands_total", outcome="failed") == 1
         assert value(samples, "exuvia_tool_calls_total", outcome="failed") == 1
-        counted = {step: value(samples, "exuvia_turn_step_seconds_count", step=step) for step in Figures().steps}
+        counted = {step: value(samples, "exuvia_turn_step_seconds_count", step=step) for step in Counters().steps}
         assert counted == {"durable": 3, "waiting": 2, "first_text": 2, "answer": 2, "tool": 1, "end": 2}
         assert value(samples, "exuvia_turn_seconds_count") == 2
         assert value(samples, "exuvia_tokens_total", model="script", direction="input") > 0
@@ -144,7 +144,7 @@ async def test_the_page_in_docs_names_every_metric_and_field_and_no_other(tmp_pa
         await client.chat("hello")
         async with on.http.get(f"{on.url}/metrics", headers={"Authorization": f"Bearer {TOKEN}"}) as answer:
             shown = set(re.findall(r"^# TYPE (\w+)", await answer.text(), re.MULTILINE))
-        families = shown | {family.name for family in Figures().families()}  # some have nothing to show yet
+        families = shown | {family.name for family in Counters().families()}  # some have nothing to show yet
         assert first_cells(metrics) == families
         assert first_cells(status) == set(Overview.__struct_fields__)
     (rules,) = re.findall(r"```promql\n(.*?)```", metrics, re.DOTALL)
@@ -204,16 +204,16 @@ class Metered:
     """A recorder on a log in memory, its meter, and the clock of both."""
 
     def __init__(self) -> None:
-        self.clock = SetClock()
+        self.clock = ManualClock()
         self.log = MemoryLog()
-        self.figures = Figures()
+        self.figures = Counters()
         self.recorder = Recorder(self.log, START, Transcript(), self.clock.now)
         self.meter = SessionMeter(self.recorder, self.figures, clock=self.clock.monotonic)
-        self.recorder.note(opened())
+        self.recorder.append(opened())
 
     def note(self, event: Event, *, after: float = 0.0, turn: int | None = 1) -> int:
         self.clock.move(after)
-        return self.recorder.note(event, turn=turn)
+        return self.recorder.append(event, turn=turn)
 
     async def sync(self, *, after: float = 0.0) -> None:
         self.clock.move(after)
@@ -352,13 +352,13 @@ async def test_a_blocked_loop_is_seen_once_by_the_page_and_for_minutes_by_people
 
 
 def test_the_bounds_ascend() -> None:
-    for observed in (Figures().turn_seconds, Figures().sync_seconds):
+    for observed in (Counters().turn_seconds, Counters().sync_seconds):
         assert all(low < high for low, high in pairwise(observed.bounds))
 
 
 @given(st.lists(st.tuples(st.floats(0, 30), st.floats(0, 5)), min_size=1, max_size=60))
 def test_the_longest_of_a_window_is_that_of_all_that_came_in_it(steps: list[tuple[float, float]]) -> None:
-    longest, now = Longest(60.0), 0.0
+    longest, now = LongestLag(60.0), 0.0
     all_: list[tuple[float, float]] = []
     for pause, delay in steps:
         now += pause

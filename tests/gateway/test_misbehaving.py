@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 
 import pytest
 
-from gateway.conversations import tool_calls, typed_commands
-from sessions.events import CommandAnswered, PluginFailed, ToolReturned, TurnEnded
+from gateway.conversations.turn import tool_calls, typed_commands
+from sessions.events.events import CommandAnswered, PluginFailed, ToolReturned, TurnEnded
 from tests.gateway.stage import Instrument, Model, Stage, hangs_after, says
 from tests.waiting import VirtualTime, until
 

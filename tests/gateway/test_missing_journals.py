@@ -10,8 +10,8 @@ import pytest
 from click.testing import CliRunner, Result
 from structlog.testing import capture_logs
 
-from gateway.cli import cli
-from sessions.acknowledged import acknowledged
+from gateway.cli.main import cli
+from sessions.catalog.durability_check import acknowledged
 from tests.faults.gateway_process import gateway_process
 from tests.gateway.gateways import TOKEN, Client, Gateway, gateway
 from tests.waiting import until

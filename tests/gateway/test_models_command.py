@@ -15,15 +15,15 @@ import pytest
 from click.testing import CliRunner
 from structlog.testing import capture_logs
 
-from gateway import models_command
-from gateway.cli import cli
-from gateway.errors import ConfigRefused, ModelUnknown
-from gateway.home import Home
-from gateway.models.told import MODELS, read_told, worth_keeping
-from plugins.conformance import openai_server
-from plugins.conformance.faults import Fault
-from plugins.conformance.openai_server import OpenAIServer
-from plugins.contracts import ModelList, ToldLimits
+from gateway.cli import models
+from gateway.cli.main import cli
+from gateway.models.model_list_cache import MODELS, read_told, worth_keeping
+from gateway.support.errors import ConfigRefused, ModelUnknown
+from gateway.support.home import Home
+from plugins.api.models import ModelList, ReportedLimits
+from plugins.testing.servers import openai_server
+from plugins.testing.servers.faulty_server import Fault
+from plugins.testing.servers.openai_server import OpenAIServer
 from tests.gateway.gateways import NOBODY, empty_machine, gateway
 from tests.servers import anthropic_server, gemini_server, ollama_server
 from tests.servers.anthropic_server import AnthropicServer
@@ -84,7 +84,7 @@ def vendors(tmp_path: Path) -> Vendors:
 async def refresh(home: Path, text: str) -> tuple[int, str]:
     out = io.StringIO()
     (home / "config.toml").write_text(text)
-    code = await asyncio.to_thread(models_command.refresh_models, Home(home), home / "config.toml", {}, out, as_json=False)
+    code = await asyncio.to_thread(models.refresh_models, Home(home), home / "config.toml", {}, out, as_json=False)
     return code, out.getvalue()
 
 
@@ -92,7 +92,7 @@ async def listed(home: Path, text: str, *, offline: bool = False, as_json: bool 
     out = io.StringIO()
     (home / "config.toml").write_text(text)
     code = await asyncio.to_thread(
-        models_command.list_models, Home(home), home / "config.toml", {}, out, offline=offline, as_json=as_json
+        models.list_models, Home(home), home / "config.toml", {}, out, offline=offline, as_json=as_json
     )
     return code, out.getvalue()
 
@@ -199,8 +199,8 @@ async def test_a_llama_server_tells_what_it_has_loaded_and_not_what_the_model_co
 
 
 def test_a_list_without_end_is_not_kept_whole() -> None:
-    many = {f"m{number}": ToldLimits(window=1000) for number in range(MODELS + 1)}
-    odd = {"": ToldLimits(window=1000), "n" * 201: ToldLimits(window=1000), "silent": ToldLimits()}
+    many = {f"m{number}": ReportedLimits(window=1000) for number in range(MODELS + 1)}
+    odd = {"": ReportedLimits(window=1000), "n" * 201: ReportedLimits(window=1000), "silent": ReportedLimits()}
     kept = worth_keeping(ModelList(address="http://x", models=odd | many), "")
     assert len(kept.models) == MODELS
     assert not set(odd) & set(kept.models)

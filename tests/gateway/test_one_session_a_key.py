@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from gateway.conversations.chat import Incoming
-from gateway.conversations.switchboard import Switchboard
-from sessions.append_file import AppendFile
-from sessions.errors import StorageFailed
+from gateway.conversations.routing.chat import IncomingMessage
+from gateway.conversations.routing.switchboard import Switchboard
+from sessions.events.errors import StorageFailed
+from sessions.files.append_file import AppendFile
 from tests.gateway.gateways import TOKEN, Frame, Gateway, gateway
 from tests.gateway.test_channels import LINES, Elsewhere, serving
 from tests.gateway.test_recovering import damage
@@ -176,7 +176,7 @@ async def test_a_new_session_after_a_damaged_one_whose_asker_left_is_the_one_tha
         chat = await board.chat("owner", "main", create=True)
         assert chat is not None
         monkeypatch.setattr(AppendFile, "sync", slow_sync)
-        asked = Incoming(id="n", client="c", sender="owner", channel="websocket", text="/new")
+        asked = IncomingMessage(id="n", client="c", sender="owner", channel="websocket", text="/new")
         leaving = asyncio.create_task(chat.receive(asked))
         await asyncio.to_thread(writing.wait, 10)
         leaving.cancel()

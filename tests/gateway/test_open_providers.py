@@ -9,12 +9,13 @@ from typing import Any, ClassVar, Self
 import msgspec
 import pytest
 
-from gateway.clock import SystemClock
-from gateway.configuration.keys import Config, load_config
-from gateway.models import open_providers
-from gateway.models.open_providers import OpenProviders, open_chats
-from plugins.contracts import ChatProvider, House
-from plugins.transport import Transport
+from gateway.config.keys import Config, load_config
+from gateway.models import providers as open_providers
+from gateway.models.providers import OpenProviders, open_chats
+from gateway.support.clock import SystemClock
+from plugins.api.chat import ChatProvider
+from plugins.api.context import PluginContext
+from plugins.http.client import Transport
 from tests.gateway.stage import Model
 from tests.waiting import deadline
 
@@ -33,10 +34,10 @@ class Notes(Model):
     Settings: ClassVar[type] = Keys
     said: ClassVar[list[str]] = []
 
-    def __init__(self, house: House) -> None:
+    def __init__(self, context: PluginContext) -> None:
         super().__init__()
-        self.key = house.settings.key
-        self.broken = house.settings.broken
+        self.key = context.settings.key
+        self.broken = context.settings.broken
 
     async def __aenter__(self) -> Self:
         self._group = asyncio.TaskGroup()  # which must be left in the task that entered it
@@ -62,15 +63,17 @@ def config(**tables: Any) -> Config:
     return load_config(None, environment={}, overrides={"providers": tables})
 
 
-def house(name: str, settings: Any) -> House:
+def context(name: str, settings: Any) -> PluginContext:
     here = Path("unused")
-    return House(settings=settings, folder=here, workspace=here, clock=SystemClock(), transport=Transport(), environment={})
+    return PluginContext(
+        settings=settings, folder=here, workspace=here, clock=SystemClock(), transport=Transport(), environment={}
+    )
 
 
 def pool() -> OpenProviders[ChatProvider]:
     Notes.said.clear()
     kinds: dict[str, type[ChatProvider]] = {"notes": Notes, "others": Others}
-    return open_chats(kinds, house)
+    return open_chats(kinds, context)
 
 
 async def heard() -> list[str]:
@@ -136,8 +139,8 @@ class Stubborn(Notes):
 
     name: ClassVar[str] = "stubborn"
 
-    def __init__(self, house: House) -> None:
-        super().__init__(house)
+    def __init__(self, context: PluginContext) -> None:
+        super().__init__(context)
         if self.key == "exits when made":
             raise SystemExit("a library is missing")
 
@@ -159,7 +162,7 @@ class Stubborn(Notes):
 
 def stubborn() -> OpenProviders[ChatProvider]:
     kinds: dict[str, type[ChatProvider]] = {"stubborn": Stubborn, "notes": Notes}
-    return open_chats(kinds, house)
+    return open_chats(kinds, context)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from plugins.conformance.faults import Fault, FaultyServer, Json, Raw
+from plugins.testing.servers.faulty_server import Fault, FaultyServer, Json, RawResponse
 from tests.gateway.gateways import gateway
 from tests.plugins.test_quoted_words import QUOTED, refusals
 from tests.plugins.vendors import OPENAI, VENDORS, Vendor
@@ -54,7 +54,7 @@ def kinds(lines: list[Json]) -> list[str]:
 
 @pytest.mark.parametrize(("vendor", "overflow"), WAYS)
 async def test_a_refusal_as_too_long_is_answered_after_a_flush_and_a_compaction(
-    vendor: Vendor, overflow: Fault | Raw, tmp_path: Path
+    vendor: Vendor, overflow: Fault | RawResponse, tmp_path: Path
 ) -> None:
     yes = vendor.says("yes")
     async with vendor.server(yes, yes, yes, overflow, yes).serving() as server:

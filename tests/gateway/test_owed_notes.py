@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from gateway.conversations.day_notes import FOLDER, DayNotes, day_note, digest_of
-from gateway.conversations.owed_notes import OwedNotes
-from plugins.tools.file_place import LARGEST
-from sessions.errors import StorageFailed
-from sessions.events import MemoryFlushed, NoteAppended
+from gateway.conversations.notes.day_notes import FOLDER, DayNotes, day_note, digest_of
+from gateway.conversations.notes.pending_notes import PendingNotes
+from plugins.tools.file_target import LARGEST
+from sessions.events.errors import StorageFailed
+from sessions.events.events import MemoryFlushed, NoteAppended
 from tests.gateway.gateways import TOKEN, Gateway, gateway
 from tests.gateway.stage import Model, Stage, says
 from tests.stories import lines_of, opened
@@ -31,13 +31,13 @@ async def on(tmp_path: Path) -> Stage:
 def owe(on: Stage, path: str, text: str) -> int:
     """Have the log owe a note a section; returns the seq of the event."""
     number = len(on.log.written)
-    return on.recorder.note(
+    return on.recorder.append(
         MemoryFlushed(compaction=1, outcome="written", covers_to=number, path=path, text=text, digest=digest_of(text)),
         urgent=True,
     )
 
 
-def notes(on: Stage) -> OwedNotes:
+def notes(on: Stage) -> PendingNotes:
     return on.compacting.notes
 
 
@@ -120,7 +120,7 @@ async def test_a_log_that_cannot_be_read_in_the_background_is_said_and_the_secti
     async def fail(seq: int) -> list[bytes]:
         raise StorageFailed("The log cannot be read: Input/output error.")
 
-    owed = OwedNotes(on.recorder, DayNotes(tmp_path), fail)
+    owed = PendingNotes(on.recorder, DayNotes(tmp_path), fail)
     with capture_logs() as logged:
         owed.pay_behind()
         (task,) = owed._behind

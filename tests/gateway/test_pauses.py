@@ -5,10 +5,10 @@ from __future__ import annotations
 from contextlib import aclosing
 from pathlib import Path
 
-from gateway.terminal.client import Client
-from gateway.terminal.frames import Paused
-from plugins.conformance.faults import Fault
-from plugins.conformance.openai_server import KEY, OpenAIServer, Says, refusal
+from gateway.protocol.client_frames import Paused
+from gateway.terminal.client.client import ChatClient
+from plugins.testing.servers.faulty_server import Fault
+from plugins.testing.servers.openai_server import KEY, OpenAIServer, ScriptedResponse, refusal
 from tests.gateway.gateways import TOKEN, gateway
 from tests.waiting import deadline
 
@@ -21,7 +21,7 @@ def asking(provider: OpenAIServer) -> dict[str, str]:
 
 async def test_clients_hear_of_a_pause_without_the_providers_own_words(tmp_path: Path) -> None:
     async with (
-        OpenAIServer(REFUSING, Says("Now.")).serving() as provider,
+        OpenAIServer(REFUSING, ScriptedResponse("Now.")).serving() as provider,
         gateway(tmp_path, settings=asking(provider)) as running,
     ):
         client = await running.connect()
@@ -35,10 +35,10 @@ async def test_clients_hear_of_a_pause_without_the_providers_own_words(tmp_path:
 
 async def test_the_terminals_client_hears_of_a_pause(tmp_path: Path) -> None:
     async with (
-        OpenAIServer(REFUSING, Says("Now.")).serving() as provider,
+        OpenAIServer(REFUSING, ScriptedResponse("Now.")).serving() as provider,
         gateway(tmp_path, settings=asking(provider)) as running,
         deadline(),
-        Client(running.url, TOKEN) as client,
+        ChatClient(running.url, TOKEN) as client,
         aclosing(client.signals()) as signals,
     ):
         client.send("Hello", message_id="m1")
@@ -50,7 +50,7 @@ async def test_the_terminals_client_hears_of_a_pause(tmp_path: Path) -> None:
 
 async def test_a_client_of_openais_api_has_its_answer_after_a_pause(tmp_path: Path) -> None:
     async with (
-        OpenAIServer(REFUSING, Says("Now.")).serving() as provider,
+        OpenAIServer(REFUSING, ScriptedResponse("Now.")).serving() as provider,
         gateway(tmp_path, settings=asking(provider)) as running,
     ):
         body = {"model": "exuvia", "messages": [{"role": "user", "content": "Hello"}]}

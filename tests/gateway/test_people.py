@@ -15,14 +15,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway.configuration.checking import check
-from gateway.configuration.keys import load_config
-from gateway.door import greeting, web, websocket
-from gateway.door.outbox import WAITING_BYTES, Outbox
-from gateway.door.people import people_of
-from gateway.errors import ConfigRefused
-from plugins.secrets import Secret
-from plugins.workspace import OWNER
+from gateway.auth.people import people_of
+from gateway.config.keys import load_config
+from gateway.doctor.config_check import check
+from gateway.http import handshake, web, websocket
+from gateway.http.outbox import WAITING_BYTES, Outbox
+from gateway.support.errors import ConfigRefused
+from plugins.support.secrets import Secret
+from plugins.support.workspace import OWNER
 from tests.gateway.gateways import TOKEN, Client, Frame, Gateway, gateway
 from tests.waiting import deadline, until
 
@@ -365,7 +365,7 @@ async def test_only_so_many_connections_may_be_open_without_saying_who_they_are(
 
 
 async def test_who_says_nothing_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(greeting, "HELLO_SECONDS", 0.2)
+    monkeypatch.setattr(handshake, "HELLO_SECONDS", 0.2)
     async with gateway(tmp_path) as g:
         assert await asyncio.wait_for((await g.connect(None)).closed(), 20) == 4401
 

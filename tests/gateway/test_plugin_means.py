@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from gateway.provided import own_log
-from gateway.provided.own_log import PluginLog
-from plugins.conformance.clock import SetClock
-from plugins.services import LogEntry, LogUnusable
-from sessions.committer import Committer
-from sessions.errors import StorageFailed
-from sessions.journal import Journals
-from sessions.verifying import verify_journal
+from gateway.plugin_runtime import plugin_log
+from gateway.plugin_runtime.plugin_log import DurablePluginLog
+from plugins.api.services import LogEntry, LogUnusable
+from plugins.testing.contexts import ManualClock
+from sessions.events.errors import StorageFailed
+from sessions.files.committer import Committer
+from sessions.files.journal import Journals
+from sessions.files.verify import verify_journal
 from tests.gateway.gateways import gateway, syncs_wait
 from tests.shelf import Shelf
 from tests.waiting import until
@@ -30,19 +30,19 @@ class Scribe:
     definition = ToolDefinition(name="scribe", description="Asks, embeds, writes down.", parameters={"type": "object"})
     repeatable = False
 
-    def __init__(self, house):
-        self.house = house
+    def __init__(self, context):
+        self.context = context
 
     async def run(self, arguments, call):
-        answered = await self.house.ask(system="Be brief.", text="What is a crab?", limit=50)
+        answered = await self.context.ask(system="Be brief.", text="What is a crab?", limit=50)
         vectors = []
         for count in (257, 1):
             try:
-                vectors.append(len(await self.house.embed(["a crab"] * count, "note")))
+                vectors.append(len(await self.context.embed(["a crab"] * count, "note")))
             except ProviderError as error:
                 vectors.append(str(error))
-        seq = await self.house.log.append({"said": answered.text, "vectors": vectors})
-        return ToolOutput(text=f"{seq} {[each.entry for each in await self.house.log.entries()]}")
+        seq = await self.context.log.append({"said": answered.text, "vectors": vectors})
+        return ToolOutput(text=f"{seq} {[each.entry for each in await self.context.log.entries()]}")
 
 @hookimpl
 def register_tools():
@@ -93,10 +93,10 @@ async def test_a_tool_asks_a_model_has_vectors_made_and_keeps_a_log(tmp_path: Pa
 
 
 @asynccontextmanager
-async def opened(folder: Path) -> AsyncIterator[PluginLog]:
+async def opened(folder: Path) -> AsyncIterator[DurablePluginLog]:
     """The log in a folder."""
     async with Committer() as committer:
-        log = PluginLog(Journals(folder / "plugin", folder / "quarantine", committer), SetClock().now)
+        log = DurablePluginLog(Journals(folder / "plugin", folder / "quarantine", committer), ManualClock().now)
         yield log
         await log.close()
 
@@ -120,7 +120,7 @@ async def test_a_log_that_nobody_uses_is_not_made(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("entry", [object(), {1j: 2}, "\ud800", "x" * own_log.ENTRY])
+@pytest.mark.parametrize("entry", [object(), {1j: 2}, "\ud800", "x" * plugin_log.ENTRY])
 async def test_what_cannot_be_kept_is_refused_and_changes_nothing(entry: object, tmp_path: Path) -> None:
     async with opened(tmp_path) as log:
         with pytest.raises(LogUnusable):
@@ -130,7 +130,7 @@ async def test_what_cannot_be_kept_is_refused_and_changes_nothing(entry: object,
 
 async def test_whoever_waits_for_an_entry_is_told_that_the_storage_failed(tmp_path: Path) -> None:
     async with Committer() as committer:
-        log = PluginLog(Journals(tmp_path / "plugin", tmp_path / "quarantine", committer), SetClock().now)
+        log = DurablePluginLog(Journals(tmp_path / "plugin", tmp_path / "quarantine", committer), ManualClock().now)
         await log.append("one")
         with syncs_wait():
             waiting = asyncio.create_task(log.append("two"))
@@ -144,7 +144,7 @@ async def test_whoever_waits_for_an_entry_is_told_that_the_storage_failed(tmp_pa
 
 
 async def test_a_log_without_end_is_full_one_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own_log, "FULL", 1000)
+    monkeypatch.setattr(plugin_log, "FULL", 1000)
     async with opened(tmp_path) as log:
         for _ in range(5):
             await log.append("x" * 100)

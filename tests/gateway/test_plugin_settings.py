@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.configuration.commands import check_config, show_config
+from gateway.cli.config.config_commands import check_config, show_config
 from tests.gateway.gateways import TOKEN, gateway
 from tests.shelf import Shelf
 
@@ -24,12 +24,12 @@ class Weather:
     definition = ToolDefinition(name="weather", description="Tell it.", parameters={"type": "object"})
     repeatable = True
 
-    def __init__(self, house):
-        self._house = house
+    def __init__(self, context):
+        self._context = context
 
     async def run(self, arguments, call):
-        told = self._house.settings
-        return ToolOutput(text=f"{told.city} {told.key.reveal()} {self._house.folder.name}")
+        told = self._context.settings
+        return ToolOutput(text=f"{told.city} {told.key.reveal()} {self._context.folder.name}")
 
 @hookimpl
 def register_tools():

@@ -12,8 +12,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from gateway.cli import cli
-from gateway.plugins_commands import check_plugin, list_plugins
+from gateway.cli.main import cli
+from gateway.cli.plugins import check_plugin, list_plugins
 from tests.gateway.test_plugin_settings import WEATHER
 from tests.shelf import Shelf
 

@@ -20,22 +20,23 @@ from hypothesis import strategies as st
 
 from benchmarks.pruned_session import repeats
 from exuvia import Clear, PruningContext, hookimpl
-from gateway.commands.context_report import pruned
-from gateway.context_command import show_context
-from gateway.conversations.conversation import ResumeRules
-from plugins.contracts import CallDraft, ChatRequest, Delta, ModelLimits, Reply
-from plugins.hooks import Hooks
-from plugins.pruning import HardClear, PrunedTools, PruningRules, SoftTrim
-from sessions.context import Gauge, assemble
-from sessions.events import ContextPruned, PluginFailed, RequestSent, ToolReturned
-from sessions.folding import evolve, project
-from sessions.messages import ToolMessage, UserMessage
-from sessions.oversize import RESULT_SHARE
-from sessions.pruning import Trim
-from sessions.tokens import estimate
-from sessions.transcript import Transcript
-from sessions.verifying import verify_journal
-from sessions.wire import decode
+from gateway.cli.sessions.context import show_context
+from gateway.conversations.commands.context_report import pruned
+from gateway.conversations.routing.conversation import ResumeRules
+from plugins.api.chat import CallDraft, ChatRequest, Delta, Reply
+from plugins.api.models import ModelLimits
+from plugins.api.pruning import HardClear, PrunedTools, PruningRules, SoftTrim
+from plugins.host.hooks import Hooks
+from sessions.events.codec import decode
+from sessions.events.events import ContextPruned, PluginFailed, RequestSent, ToolReturned
+from sessions.events.messages import ToolMessage, UserMessage
+from sessions.events.pruning import Trim
+from sessions.events.tokens import estimate
+from sessions.files.verify import verify_journal
+from sessions.state.context import Gauge, assemble
+from sessions.state.reducer import evolve, project
+from sessions.state.transcript import Transcript
+from sessions.state.truncation import RESULT_SHARE
 from tests.gateway.gateways import gateway
 from tests.gateway.stage import Answer, Instrument, Model, Stage, hangs_after, says
 from tests.shelf import Shelf

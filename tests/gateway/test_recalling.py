@@ -12,28 +12,28 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.commands.context_report import parts
-from gateway.configuration.keys import AgentKeys, CompactionKeys
-from gateway.conversations import recalling
-from gateway.conversations.compaction_rules import compaction_rules
-from plugins.conformance.clock import NOON
-from plugins.context.fencing import mark_for
-from plugins.memory.candidates import Candidate, Ranked
-from plugins.memory.chunks import Chunk
-from plugins.memory.errors import IndexUnusable
+from gateway.config.keys import AgentKeys, CompactionKeys
+from gateway.conversations.commands.context_report import parts
+from gateway.conversations.context.compaction_rules import compaction_rules
+from gateway.conversations.turn import recalling
+from plugins.api.memory.chunks import Chunk
+from plugins.api.memory.scope import Scope
+from plugins.api.memory_settings import EmbeddingKeys, MemoryKeys, RecallKeys
+from plugins.memory.index_errors import IndexUnusable
 from plugins.memory.memory import Memory
-from plugins.memory.notes import Notes
 from plugins.memory.recall import is_relevant
-from plugins.memory.scope import Scope
-from plugins.memory.searching import Hit
-from plugins.memory.settings import EmbeddingKeys, MemoryKeys, RecallKeys
-from plugins.memory.small_talk import is_small_talk
-from sessions.context import assemble
-from sessions.events import ContextCompacted, MemoryRecalled, PluginFailed, RequestSent, TurnEnded
-from sessions.folding import project
-from sessions.messages import UserMessage
-from sessions.recalled import ABOUT
-from sessions.transcript import from_checkpoint, to_checkpoint
+from plugins.memory.search.candidates import Candidate, Ranked
+from plugins.memory.search.search import Hit
+from plugins.memory.sources.notes import Notes
+from plugins.support.fencing import mark_for
+from plugins.support.text.trivial_queries import is_small_talk
+from plugins.testing.contexts import NOON
+from sessions.events.events import ContextCompacted, MemoryRecalled, PluginFailed, RequestSent, TurnEnded
+from sessions.events.messages import UserMessage
+from sessions.state.context import assemble
+from sessions.state.recall_message import ABOUT
+from sessions.state.reducer import project
+from sessions.state.transcript import from_checkpoint, to_checkpoint
 from tests.docs.view import request_by_the_page
 from tests.gateway.stage import Model, Stage, says
 from tests.stories import received

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-import sessions.append_file
-from gateway.conversations import switchboard
-from gateway.conversations.instructions import standing_instructions
-from sessions.append_file import AppendFile
-from sessions.errors import StorageFailed
-from sessions.events import MessageReceived, ModelReplied, Recorded, TurnEnded
-from sessions.opening import open_session
-from sessions.wire import encode
+import sessions.files.append_file
+from gateway.conversations.context.instructions import standing_instructions
+from gateway.conversations.routing import switchboard
+from sessions.catalog.opening import open_session
+from sessions.events.codec import encode
+from sessions.events.errors import StorageFailed
+from sessions.events.events import MessageReceived, ModelReplied, Recorded, TurnEnded
+from sessions.files.append_file import AppendFile
 from tests.gateway.gateways import Client, Gateway, gateway
 from tests.gateway.stage import Model, Stage, hangs_after
 from tests.stories import AT
@@ -57,7 +57,7 @@ async def test_an_old_session_that_fails_while_it_finishes_is_opened_again_and_i
         client = await running.connect()
         old = await leave_something_to_finish(client)
         failures: list[int] = []
-        write = sessions.append_file.AppendFile._write
+        write = sessions.files.append_file.AppendFile._write
 
         def fail_once(self: Any, chunk: bytes) -> None:
             if old in str(self._path) and b"model_replied" in chunk and not failures:
@@ -65,7 +65,7 @@ async def test_an_old_session_that_fails_while_it_finishes_is_opened_again_and_i
                 raise OSError(28, "No space left on device")
             write(self, chunk)
 
-        monkeypatch.setattr(sessions.append_file.AppendFile, "_write", fail_once)
+        monkeypatch.setattr(sessions.files.append_file.AppendFile, "_write", fail_once)
         await until(lambda: "session_closed" in kinds(running, old))
         await client.until_event("session_closed")
 
@@ -86,7 +86,7 @@ async def test_a_turn_for_which_no_descriptor_is_left_is_taken_up_again_and_is_n
             raise OSError(errno.EMFILE, "Too many open files")
         return standing_instructions(*arguments)
 
-    monkeypatch.setattr("gateway.conversations.makings.standing_instructions", fail_once)
+    monkeypatch.setattr("gateway.wiring.factory.standing_instructions", fail_once)
     monkeypatch.setattr(switchboard, "REOPEN_SECONDS", (0.05,))
     with capture_logs() as logs:
         async with gateway(tmp_path) as running:
@@ -109,7 +109,7 @@ async def test_an_older_session_that_cannot_be_opened_at_once_keeps_nobody_from_
             raise StorageFailed("a moment's trouble")
         return await open_session(journals, catalog, session)
 
-    monkeypatch.setattr("gateway.conversations.switchboard.open_session", fail_once)
+    monkeypatch.setattr("gateway.conversations.routing.switchboard.open_session", fail_once)
     async with gateway(home) as running:
         client = await running.connect()
         assert await client.chat("still there?")

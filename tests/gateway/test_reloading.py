@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from gateway import logs
-from gateway.configuration import reloading
-from plugins.chat.scripted import Scripted
-from plugins.conformance.openai_server import KEY, OpenAIServer
+from gateway.config import reloading
+from gateway.support import logs
+from plugins.providers.scripted import Scripted
+from plugins.testing.servers.openai_server import KEY, OpenAIServer
 from tests.gateway.gateways import TOKEN, Client, Gateway, gateway
 from tests.waiting import deadline, until
 

@@ -8,20 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from gateway.conversations import recalling
-from gateway.conversations.appending import NoteNotWritten
-from gateway.conversations.day_notes import DayNotes, digest_of
-from gateway.conversations.remembering import LONGEST, Remembering
-from plugins.conformance.clock import NOON
+from gateway.conversations.notes.appending import NoteNotWritten
+from gateway.conversations.notes.day_notes import DayNotes, digest_of
+from gateway.conversations.notes.memory_writer import LONGEST, MemoryWriter
+from gateway.conversations.turn import recalling
+from plugins.api.memory.scope import EVERYTHING
+from plugins.api.memory_settings import EmbeddingKeys, MemoryKeys
 from plugins.memory.memory import Memory
-from plugins.memory.notes import Notes
-from plugins.memory.scope import EVERYTHING
-from plugins.memory.settings import EmbeddingKeys, MemoryKeys
+from plugins.memory.sources.notes import Notes
+from plugins.testing.contexts import NOON
 from plugins.tools.edit import Edit
-from plugins.tools.file_place import FilePlace
-from sessions.events import MemoryRecalled, NoteAppended, PluginFailed
+from plugins.tools.file_target import FileTarget
+from sessions.events.events import MemoryRecalled, NoteAppended, PluginFailed
 from tests.gateway.stage import Instrument, Model, Stage, says
-from tests.plugins.workspaces import call, house
+from tests.plugins.workspaces import call, context
 
 
 @pytest.fixture
@@ -47,12 +47,12 @@ def workspace(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def remembering(memory: Memory, workspace: Path) -> Remembering:
-    return Remembering(workspace, memory, lambda: NOON)
+def remembering(memory: Memory, workspace: Path) -> MemoryWriter:
+    return MemoryWriter(workspace, memory, lambda: NOON)
 
 
 async def test_it_stands_at_the_end_of_memory_and_is_found_at_once(
-    remembering: Remembering, memory: Memory, workspace: Path
+    remembering: MemoryWriter, memory: Memory, workspace: Path
 ) -> None:
     (workspace / "MEMORY.md").write_text("# About Ada\n\nShe is left-handed.")
     assert await remembering.remember("I prefer\n  Rust.", "owner", group=False) == "MEMORY.md#L5-L5"
@@ -64,7 +64,7 @@ async def test_it_stands_at_the_end_of_memory_and_is_found_at_once(
     assert [hit.chunk.path for hit in found.hits] == ["MEMORY.md"]
 
 
-async def test_what_stands_there_is_not_written_again(remembering: Remembering, workspace: Path) -> None:
+async def test_what_stands_there_is_not_written_again(remembering: MemoryWriter, workspace: Path) -> None:
     """A command that a crash cut off is run again at the restart."""
     first = await remembering.remember("I prefer Rust.", "owner", group=False)
     before = (workspace / "MEMORY.md").read_bytes()
@@ -72,19 +72,19 @@ async def test_what_stands_there_is_not_written_again(remembering: Remembering, 
     assert (workspace / "MEMORY.md").read_bytes() == before
 
 
-async def test_in_a_group_it_stands_in_the_days_note(remembering: Remembering, workspace: Path) -> None:
+async def test_in_a_group_it_stands_in_the_days_note(remembering: MemoryWriter, workspace: Path) -> None:
     assert await remembering.remember("We meet on Friday.", "owner", group=True) == "memory/2026-11-21.md#L1-L1"
     assert not (workspace / "MEMORY.md").exists()
 
 
 @pytest.mark.parametrize(("text", "why"), [(" \n", "nothing"), ("x" * (LONGEST + 1), "longer")])
-async def test_nothing_and_too_much_are_refused(remembering: Remembering, text: str, why: str) -> None:
+async def test_nothing_and_too_much_are_refused(remembering: MemoryWriter, text: str, why: str) -> None:
     with pytest.raises(NoteNotWritten, match=why):
         await remembering.remember(text, "owner", group=False)
 
 
 async def test_a_memory_that_leads_elsewhere_is_not_followed(
-    remembering: Remembering, workspace: Path, tmp_path: Path
+    remembering: MemoryWriter, workspace: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "elsewhere.md").write_text("mine")
     (workspace / "MEMORY.md").symlink_to(tmp_path / "elsewhere.md")
@@ -94,27 +94,27 @@ async def test_a_memory_that_leads_elsewhere_is_not_followed(
 
 
 async def test_an_edit_in_the_same_moment_is_not_lost(
-    remembering: Remembering, workspace: Path, monkeypatch: pytest.MonkeyPatch
+    remembering: MemoryWriter, workspace: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Failure 9: a concurrent append is lost. The person saves between the look at the file and the write."""
     note = workspace / "MEMORY.md"
     note.write_text("- One.\n")
-    content = FilePlace.content
+    content = FileTarget.content
     edits = iter(["- One.\n- Two, by hand.\n", "- One.\n- Two, by hand.\n- Three.\n"])
 
-    def looked(self: FilePlace) -> bytes | None:
+    def looked(self: FileTarget) -> bytes | None:
         before = content(self)
         if (edit := next(edits, None)) is not None:
             note.write_text(edit)
         return before
 
-    monkeypatch.setattr(FilePlace, "content", looked)
+    monkeypatch.setattr(FileTarget, "content", looked)
     assert await remembering.remember("Four.", "owner", group=False) == "MEMORY.md#L4-L4"
     assert note.read_text() == "- One.\n- Two, by hand.\n- Three.\n- Four. (owner, 2026-11-21)\n"
 
 
-async def test_many_who_remember_flush_and_edit_at_once_lose_nothing(remembering: Remembering, workspace: Path) -> None:
-    flushes, edit = DayNotes(workspace), Edit(house(workspace))
+async def test_many_who_remember_flush_and_edit_at_once_lose_nothing(remembering: MemoryWriter, workspace: Path) -> None:
+    flushes, edit = DayNotes(workspace), Edit(context(workspace))
     (workspace / "memory").mkdir()
     (workspace / "memory/2026-11-21.md").write_text("".join(f"- plan {number}.\n" for number in range(8)))
 
@@ -190,7 +190,7 @@ WHOLE = "- I prefer grüne Äpfel. (owner, 2026-11-21)\n"
 @pytest.mark.parametrize("length", [1, 2, 3, 11, 14, 24, 26, 30, len(WHOLE.encode()) - 1, len(WHOLE.encode())])
 @pytest.mark.parametrize("before", ["", "- Tea.\n", "# About Ada\n\nShe is left-handed.\n\n"])
 async def test_the_beginning_of_a_line_that_a_power_cut_left_is_completed(
-    length: int, before: str, remembering: Remembering, workspace: Path
+    length: int, before: str, remembering: MemoryWriter, workspace: Path
 ) -> None:
     (workspace / "MEMORY.md").write_bytes(before.encode() + WHOLE.encode()[:length])
     line = before.count("\n") + 1
@@ -199,7 +199,7 @@ async def test_the_beginning_of_a_line_that_a_power_cut_left_is_completed(
     assert (workspace / "MEMORY.md").read_text() == before + WHOLE
 
 
-async def test_a_memory_that_is_full_is_refused_with_what_to_do(remembering: Remembering, workspace: Path) -> None:
+async def test_a_memory_that_is_full_is_refused_with_what_to_do(remembering: MemoryWriter, workspace: Path) -> None:
     full = "- Something.\n" * 80_659  # 9 bytes below 1 MiB
     (workspace / "MEMORY.md").write_text(full)
     with pytest.raises(NoteNotWritten, match=r"^MEMORY\.md has no room .* 1 MiB; shorten it"):
@@ -208,7 +208,7 @@ async def test_a_memory_that_is_full_is_refused_with_what_to_do(remembering: Rem
 
 
 async def test_in_a_group_a_days_note_that_is_full_goes_on_in_a_second_file(
-    remembering: Remembering, workspace: Path
+    remembering: MemoryWriter, workspace: Path
 ) -> None:
     (workspace / "memory").mkdir()
     (workspace / "memory/2026-11-21.md").write_text("- Something.\n" * 81_000)
@@ -234,7 +234,7 @@ async def test_in_a_group_a_days_note_that_is_full_goes_on_in_a_second_file(
     ],
 )
 async def test_no_spelling_of_a_path_takes_lines_out_of_what_is_private_or_lies_elsewhere(
-    path: str, remembering: Remembering, workspace: Path, tmp_path: Path
+    path: str, remembering: MemoryWriter, workspace: Path, tmp_path: Path
 ) -> None:
     (workspace / "memory").mkdir()
     files = [workspace / "MEMORY.md", tmp_path / "outside.md", workspace / "memory/.hidden.md"]

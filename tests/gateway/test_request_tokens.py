@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from plugins.conformance.faults import Json
-from plugins.conformance.openai_server import KEY, OpenAIServer, Says
-from plugins.contracts import CallDraft, ChatRequest, Delta, Reply
-from sessions.context import canonical
-from sessions.events import RequestSent
-from sessions.folding import project
-from sessions.messages import Usage
-from sessions.transcript import from_checkpoint, to_checkpoint
+from plugins.api.chat import CallDraft, ChatRequest, Delta, Reply
+from plugins.testing.servers.faulty_server import Json
+from plugins.testing.servers.openai_server import KEY, OpenAIServer, ScriptedResponse
+from sessions.events.events import RequestSent
+from sessions.events.messages import Usage
+from sessions.state.context import canonical
+from sessions.state.reducer import project
+from sessions.state.transcript import from_checkpoint, to_checkpoint
 from tests.gateway.gateways import gateway
 from tests.gateway.stage import Answer, Model, Stage
 from tests.stories import lines_of, opened
@@ -53,9 +53,9 @@ async def test_each_estimate_starts_from_the_last_count_and_a_replay_knows_the_s
 
 
 async def test_what_was_learnt_of_a_model_is_known_after_new_from_the_log_alone(tmp_path: Path) -> None:
-    def say(body: Json) -> Says:
+    def say(body: Json) -> ScriptedResponse:
         """A server whose tokens are twice as many as anybody would think."""
-        return Says("So it is.", counts=len(json.dumps(body["messages"])) // 2)
+        return ScriptedResponse("So it is.", counts=len(json.dumps(body["messages"])) // 2)
 
     text = "The crab sheds its shell in spring, and nobody sees it. "
     async with OpenAIServer(respond=say).serving() as server:

@@ -8,13 +8,13 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.commands.sentences import call_line
-from gateway.terminal.frames import Delta, Refusal, Settings, Welcome
-from gateway.terminal.paper import PROMPT, PlainPaper
-from gateway.terminal.printable import one_line, printable
+from gateway.protocol.client_frames import Delta, Refusal, Settings, Welcome
+from gateway.support.printable import one_line, printable
+from gateway.support.sentences import call_line
+from gateway.terminal.client.signals import Connected, Disconnected, Happened, Signal
+from gateway.terminal.renderer import PROMPT, PlainRenderer
 from gateway.terminal.screen import CLIENT, Page, Screen
-from gateway.terminal.signals import Connected, Disconnected, Happened, Signal
-from sessions.events import (
+from sessions.events.events import (
     CallRef,
     CommandAnswered,
     CompactionBegan,
@@ -31,7 +31,7 @@ from sessions.events import (
     Trigger,
     TurnEnded,
 )
-from sessions.messages import Usage
+from sessions.events.messages import Usage
 
 AGAIN = "(starting again)\n"
 
@@ -51,7 +51,7 @@ def replied(text: str, *calls: RequestedCall, reply: int = 1) -> Happened:
 def shown(*signals: Signal, ours: bool = True) -> str:
     """What a terminal without styles shows of these signals."""
     out = io.StringIO()
-    screen = Screen(PlainPaper(out, styled=False), address="ws://127.0.0.1:7117/ws", session="main")
+    screen = Screen(PlainRenderer(out, styled=False), address="ws://127.0.0.1:7117/ws", session="main")
     for signal in signals:
         screen.show(signal, ours=ours)
     return out.getvalue()
@@ -172,7 +172,7 @@ def test_the_first_line_names_the_model_and_how_to_get_help() -> None:
 
 def test_a_prompt_gives_way_to_what_comes() -> None:
     out = io.StringIO()
-    screen = Screen(PlainPaper(out, styled=False), address="a", session="main")
+    screen = Screen(PlainRenderer(out, styled=False), address="a", session="main")
     screen.prompt()
     screen.prompt()
     screen.show(replied("hello"), ours=False)

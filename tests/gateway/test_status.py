@@ -17,23 +17,24 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gateway import whereabouts
-from gateway.commands.status import SessionStatus, context_used, describe, span
-from gateway.errors import ConfigRefused, GatewayError
-from gateway.home import Home
-from gateway.measuring import own_process, status_command
-from gateway.measuring.figures import Figures
-from gateway.measuring.loop_lag import LoopLag
-from gateway.measuring.overview import Overview, Storage, describe_overview, is_well
-from gateway.measuring.troubles import Troubles
+from gateway.cli import status as status_command
+from gateway.metrics import process
+from gateway.metrics.counters import Counters
+from gateway.metrics.loop_lag import LoopLag
 from gateway.models.breaker import BreakerView
-from gateway.terminal import front_door
-from gateway.terminal.front_door import TokenMissing
-from gateway.terminal.gateway_request import NotAsked
-from plugins.conformance.clock import SetClock
-from sessions.catalog import Catalog
-from sessions.events import Failure
-from sessions.messages import Usage
+from gateway.status.overview import Overview, Storage, describe_overview, is_well
+from gateway.status.problems import Problems
+from gateway.support import instance_address
+from gateway.support.errors import ConfigRefused, GatewayError
+from gateway.support.home import Home
+from gateway.support.session_status import SessionStatus, context_used, describe, span
+from gateway.terminal.client import discovery
+from gateway.terminal.client.discovery import TokenMissing
+from gateway.terminal.client.gateway_request import RequestFailed
+from plugins.testing.contexts import ManualClock
+from sessions.catalog.catalog import Catalog
+from sessions.events.events import Failure
+from sessions.events.messages import Usage
 from tests.gateway.gateways import TOKEN, gateway
 
 ROOT = Path(__file__).parents[2]
@@ -177,12 +178,12 @@ class Patient:
     """What troubles are read from."""
 
     def __init__(self, folder: Path) -> None:
-        self.clock = SetClock()
-        self.figures = Figures()
+        self.clock = ManualClock()
+        self.figures = Counters()
         self.catalog = Catalog(folder / "catalog.sqlite", folder)
         self.lag = LoopLag(self.figures.lag_seconds)
         self.breakers: dict[str, BreakerView] = {}
-        self.troubles = Troubles(self.catalog, self.figures, self.lag, lambda: self.breakers, clock=self.clock.monotonic)
+        self.troubles = Problems(self.catalog, self.figures, self.lag, lambda: self.breakers, clock=self.clock.monotonic)
 
 
 def test_a_healthy_gateway_has_no_troubles(tmp_path: Path) -> None:
@@ -251,16 +252,16 @@ def test_turns_that_failed_lately_are_told_and_the_last_one_until_a_turn_goes_we
 
 
 def test_a_crowd_of_descriptors_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own_process, "most_descriptors", lambda: 4)
+    monkeypatch.setattr(process, "most_descriptors", lambda: 4)
     [sentence] = Patient(tmp_path).troubles.sentences()
     assert " of 4 file descriptors are open; raise the limit" in sentence
 
 
 def test_where_the_system_tells_nothing_nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own_process, "_DESCRIPTORS", (Path("/no/such/folder"),))
-    monkeypatch.setattr(own_process, "_STATM", Path("/no/such/file"))
-    assert own_process.descriptors() is None
-    assert own_process.memory() > 10_000_000
+    monkeypatch.setattr(process, "_DESCRIPTORS", (Path("/no/such/folder"),))
+    monkeypatch.setattr(process, "_STATM", Path("/no/such/file"))
+    assert process.descriptors() is None
+    assert process.memory() > 10_000_000
 
 
 # --- exuvia status ----------------------------------------------------------------------------------------------------
@@ -377,7 +378,7 @@ async def test_all_is_not_well_after_a_turn_that_failed(tmp_path: Path) -> None:
 
 async def test_a_wrong_token_is_refused_in_the_gateways_words(tmp_path: Path) -> None:
     async with gateway(tmp_path / "home") as on:
-        with pytest.raises(NotAsked, match=r"refuses: .*token"):
+        with pytest.raises(RequestFailed, match=r"refuses: .*token"):
             await asked(tmp_path / "home", on.url, token="not-this-one-but-long-enough")
 
 
@@ -475,7 +476,7 @@ async def test_a_gateway_on_another_port_is_found_by_itself(tmp_path: Path) -> N
 )
 def test_a_note_that_a_killed_gateway_left_is_not_believed(tmp_path: Path, left: str) -> None:
     (tmp_path / "address").write_text(left)
-    door = front_door.find(Home(tmp_path), {"EXUVIA_PORT": "7200"}, url=None, token=TOKEN)
+    door = discovery.find(Home(tmp_path), {"EXUVIA_PORT": "7200"}, url=None, token=TOKEN)
     assert door.url == "ws://127.0.0.1:7200/ws"
 
 
@@ -518,29 +519,29 @@ async def test_a_gateway_that_runs_is_found_whatever_is_in_its_configuration(fau
 
 def test_a_token_is_taken_from_a_configuration_with_faults_elsewhere(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text(f'[gateway]\ntoken = "{TOKEN}"\nport = "many"\n[agent]\nmodle = 3\n')
-    with whereabouts.noted(tmp_path / "address", "127.0.0.1", 7201):
-        door = front_door.find(Home(tmp_path), {}, url=None, token=None)
+    with instance_address.noted(tmp_path / "address", "127.0.0.1", 7201):
+        door = discovery.find(Home(tmp_path), {}, url=None, token=None)
     assert (door.url, door.token) == ("ws://127.0.0.1:7201/ws", TOKEN)
     with pytest.raises(ConfigRefused, match=r"gateway\.port"):
-        front_door.find(Home(tmp_path), {}, url=None, token=None)
+        discovery.find(Home(tmp_path), {}, url=None, token=None)
 
 
 def test_where_none_runs_a_configuration_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text("x = [\n")
     with pytest.raises(ConfigRefused, match="line 2"):
-        front_door.find(Home(tmp_path), {}, url=None, token=TOKEN)
+        discovery.find(Home(tmp_path), {}, url=None, token=TOKEN)
     with pytest.raises(TokenMissing, match=r"line 2, .* And there is no token in "):
-        front_door.find(Home(tmp_path), {}, url="127.0.0.1:7200", token=None)
+        discovery.find(Home(tmp_path), {}, url="127.0.0.1:7200", token=None)
 
 
 def test_a_note_of_a_gateway_on_all_addresses_leads_to_this_machine(tmp_path: Path) -> None:
     for host, url in (("0.0.0.0", "ws://127.0.0.1:7201/ws"), ("::", "ws://[::1]:7201/ws"), ("::1", "ws://[::1]:7201/ws")):
-        with whereabouts.noted(tmp_path / "address", host, 7201):
-            assert front_door.find(Home(tmp_path), {"EXUVIA_PORT": "7200"}, url=None, token=TOKEN).url == url
+        with instance_address.noted(tmp_path / "address", host, 7201):
+            assert discovery.find(Home(tmp_path), {"EXUVIA_PORT": "7200"}, url=None, token=TOKEN).url == url
 
 
 def test_a_note_that_cannot_be_written_keeps_no_gateway_from_serving(tmp_path: Path) -> None:
     (tmp_path / "address").mkdir()
     (tmp_path / "address" / "somebody's").touch()
-    with whereabouts.noted(tmp_path / "address", "127.0.0.1", 7201):
-        assert whereabouts.found(tmp_path / "address") is None
+    with instance_address.noted(tmp_path / "address", "127.0.0.1", 7201):
+        assert instance_address.found(tmp_path / "address") is None

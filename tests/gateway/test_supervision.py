@@ -17,8 +17,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from gateway.errors import StartRefused
-from gateway.supervision import Supervisor, before_watchdog, passed_socket
+from gateway.support.errors import StartRefused
+from gateway.wiring.systemd import Supervisor, before_watchdog, passed_socket
 from tests.gateway.gateways import TOKEN, gateway
 from tests.waiting import VirtualTime, deadline
 
@@ -152,16 +152,16 @@ async def test_a_blocked_loop_does_not_feed_the_watchdog(manager: Manager) -> No
 
 _BLOCKING = """
 import time
-from plugins.contracts import ToolOutput
-from plugins.hookspecs import hookimpl
-from sessions.messages import ToolDefinition
+from plugins.api.tool import ToolOutput
+from plugins.api.hookspecs import hookimpl
+from sessions.events.messages import ToolDefinition
 
 
 class Freeze:
     definition = ToolDefinition(name="freeze", description="Holds everything up.", parameters={"type": "object"})
     repeatable = False
 
-    def __init__(self, house):
+    def __init__(self, context):
         pass
 
     async def run(self, arguments, call):

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from wcwidth import wcswidth
 
+from gateway.support.printable import printable
 from gateway.terminal.answer import Answer
 from gateway.terminal.blocks import split
-from gateway.terminal.printable import printable
-from gateway.terminal.rendering import code_lines, rendered
+from gateway.terminal.markdown_rendering import code_lines, rendered
 
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 

@@ -12,14 +12,14 @@ import pytest
 from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 
+from gateway.protocol.client_frames import CommandLine, Delta, Paused, Welcome
 from gateway.terminal.activity import Activity
-from gateway.terminal.completion import Completions
-from gateway.terminal.frames import CommandLine, Delta, Paused, Welcome
-from gateway.terminal.history import KEPT, LARGEST, LONGEST, TypedBefore, history_file
+from gateway.terminal.chat_client import Completions
+from gateway.terminal.client.signals import Connected, Disconnected, Happened
+from gateway.terminal.input_history import KEPT, LARGEST, LONGEST, InputHistory, history_file
 from gateway.terminal.keyboard import Keyboard
-from gateway.terminal.own_commands import own_hint
-from gateway.terminal.signals import Connected, Disconnected, Happened
-from sessions.events import (
+from gateway.terminal.local_commands import own_hint
+from sessions.events.events import (
     CallRef,
     Event,
     ModelReplied,
@@ -64,10 +64,10 @@ async def test_what_was_typed_ahead_of_a_switch_is_read_after_it_by_the_one_read
 
 def test_the_history_gives_back_what_an_earlier_run_kept_newest_first(tmp_path: Path) -> None:
     file = tmp_path / "state" / "history"
-    first = TypedBefore(file)
+    first = InputHistory(file)
     for entry in ("one", "two\nlines", " a secret", "two\nlines", "\n", "x" * (LONGEST + 1), "你好"):
         first.append_string(entry)
-    assert list(TypedBefore(file).load_history_strings()) == ["你好", "two\nlines", "one"]
+    assert list(InputHistory(file).load_history_strings()) == ["你好", "two\nlines", "one"]
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert b"secret" not in file.read_bytes()
 
@@ -75,8 +75,8 @@ def test_the_history_gives_back_what_an_earlier_run_kept_newest_first(tmp_path: 
 def test_the_history_is_bounded_and_survives_what_is_no_entry(tmp_path: Path) -> None:
     file = tmp_path / "history"
     file.write_bytes(b"not json\n\xff\n42\n" + b'"entry"\n' * (KEPT + 10))
-    assert list(TypedBefore(file).load_history_strings()) == ["entry"] * KEPT
-    history = TypedBefore(file)
+    assert list(InputHistory(file).load_history_strings()) == ["entry"] * KEPT
+    history = InputHistory(file)
     for number in range(LARGEST // 5000):
         history.append_string(f"{number} " + "y" * 9000)
     assert file.stat().st_size <= LARGEST + LONGEST
@@ -86,7 +86,7 @@ def test_the_history_is_bounded_and_survives_what_is_no_entry(tmp_path: Path) ->
 
 def test_without_a_place_for_the_history_one_can_type_all_the_same(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    history = TypedBefore(tmp_path / "file" / "history")
+    history = InputHistory(tmp_path / "file" / "history")
     history.append_string("one")
     assert history.get_strings() == ["one"]
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from gateway.configuration.keys import load_config
-from gateway.door.token import gateway_token, is_loopback, rotate_token, token_weakness
-from gateway.errors import StartRefused
-from gateway.home import Home
-from plugins.secrets import Secret
+from gateway.auth.token import gateway_token, is_loopback, rotate_token, token_weakness
+from gateway.config.keys import load_config
+from gateway.support.errors import StartRefused
+from gateway.support.home import Home
+from plugins.support.secrets import Secret
 
 GOOD = "kT3-mPz9_wQx7LrB2vNcYh5d"
 

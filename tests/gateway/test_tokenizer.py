@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.tokenizer import counting
-from gateway.tokenizer.counting import o200k
+from gateway.models.tokenizer import counting
+from gateway.models.tokenizer.counting import o200k
 
 
 def test_it_counts_as_the_published_vocabulary_does_without_a_network(monkeypatch: pytest.MonkeyPatch) -> None:

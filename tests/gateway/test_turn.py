@@ -12,11 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.conversations.conversation import ResumeRules
-from plugins.contracts import ChatRequest, Delta, Reply
-from plugins.errors import ContextOverflow, StreamCut, ToolFailed
-from sessions.context import is_paired
-from sessions.events import (
+from gateway.conversations.routing.conversation import ResumeRules
+from plugins.api.chat import ChatRequest, Delta, Reply
+from plugins.support.errors import ContextOverflow, StreamCut, ToolFailed
+from sessions.events.events import (
     CallRef,
     CommandAnswered,
     Event,
@@ -32,7 +31,8 @@ from sessions.events import (
     TurnResumed,
     TurnStarted,
 )
-from sessions.folding import project
+from sessions.state.context import is_paired
+from sessions.state.reducer import project
 from tests.gateway.stage import Answer, Instrument, Model, Stage, breaks, hangs_after, says
 from tests.stories import lines_of, opened, received
 

@@ -16,8 +16,8 @@ from types import ModuleType
 import msgspec
 import pytest
 
-from gateway.provided import watchdog as module
-from gateway.provided.watchdog import HeldUp, Watchdog, last_held_up
+from gateway.plugin_runtime import watchdog as module
+from gateway.plugin_runtime.watchdog import LoopBlocked, Watchdog, last_held_up
 from tests.gateway.gateways import TOKEN, gateway
 from tests.shelf import Shelf
 
@@ -107,7 +107,7 @@ async def test_the_start_after_it_leaves_the_plugin_out_and_says_so(tmp_path: Pa
     shelf, home = Shelf(tmp_path / "shelf", monkeypatch), tmp_path / "home"
     shelf.install("exuvia_stalls", "stalls", "raise SystemExit('imported')")
     home.mkdir(mode=0o700)
-    held = HeldUp(plugin="stalls", seconds=60.2, where="stalls.py, line 3 (run)")
+    held = LoopBlocked(plugin="stalls", seconds=60.2, where="stalls.py, line 3 (run)")
     (home / "held_up.json").write_bytes(msgspec.json.encode(held))
 
     async with gateway(home, settings={"plugins.allow": ["stalls"]}) as g:
@@ -124,7 +124,7 @@ import time
 from exuvia import hookimpl
 
 @hookimpl
-async def gateway_started(house):
+async def gateway_started(context):
     {act}
 """
 

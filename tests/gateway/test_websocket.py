@@ -13,11 +13,11 @@ from typing import Any
 import aiohttp
 import pytest
 
-from gateway.door.frames import GREETING_LIMIT, PROTOCOL
-from gateway.door.outbox import Outbox
-from gateway.door.subscribers import Cursor, Outgoing
-from sessions.errors import StorageFailed
-from sessions.receipt_batches import Collected
+from gateway.http.outbox import Outbox
+from gateway.http.subscribers import Cursor, Outgoing
+from gateway.protocol.frames import GREETING_LIMIT, PROTOCOL
+from sessions.catalog.receipt_batches import CollectedReceipts
+from sessions.events.errors import StorageFailed
 from tests.gateway.gateways import TOKEN, Client, gateway
 from tests.waiting import deadline
 
@@ -191,13 +191,13 @@ async def test_while_the_ids_of_a_journal_cannot_be_read_a_message_that_is_sent_
         await client.until_event("turn_ended")
     before = g.journals()
 
-    def fail(*_: object) -> Collected:
+    def fail(*_: object) -> CollectedReceipts:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     async with gateway(tmp_path) as g:
         client = await g.connect()
         with monkeypatch.context() as broken:
-            broken.setattr("sessions.catalog.collect", fail)
+            broken.setattr("sessions.catalog.catalog.collect", fail)
             await client.send("hi", id_="one")
             refused = await client.until_answered("one")
         assert (refused["type"], refused["code"]) == ("error", "storage_failed")

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from gateway.errors import StartRefused
-from gateway.home import Home
+from gateway.support.errors import StartRefused
+from gateway.support.home import Home
 from tests.gateway.gateways import Client, Gateway, gateway
 from tests.waiting import until
 

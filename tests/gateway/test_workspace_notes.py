@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from gateway.conversations.instructions import standing_instructions
-from gateway.conversations.workspace_notes import MOST_TOKENS, SHARE, TOKEN_BYTES, WorkspaceNotes
-from plugins.languages.language import language
-from sessions.events import InstructionsSet
+from gateway.conversations.context.instructions import standing_instructions
+from gateway.conversations.context.workspace_notes import MOST_TOKENS, SHARE, TOKEN_BYTES, WorkspaceNotes
+from plugins.languages.prompts import language
+from sessions.events.events import InstructionsSet
 from tests.gateway.stage import Model, Stage, says
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gateway.configuration.keys import load_config
-from gateway.errors import ConfigRefused
-from plugins.languages import language as module
-from plugins.languages.language import CODES, language
+from gateway.config.keys import load_config
+from gateway.support.errors import ConfigRefused
+from plugins.languages import prompts as module
+from plugins.languages.prompts import CODES, language
 
 PLACE = re.compile(r"\{[a-z]+\}|YYYY-MM-DD|NO_REPLY|\"[a-z]+\":")
 

@@ -11,12 +11,12 @@ from typing import ClassVar, Self, TypeAlias
 
 import msgspec
 
-from exuvia import ContextOverflow, House, Purpose, Unreachable
+from exuvia import ContextOverflow, PluginContext, Purpose, Unreachable
+from plugins.api.memory.scope import EVERYTHING
+from plugins.api.memory.source import Source
+from plugins.api.memory_settings import EmbeddingKeys, MemoryKeys, SearchKeys
 from plugins.memory.memory import Memory
-from plugins.memory.notes import Notes
-from plugins.memory.scope import EVERYTHING
-from plugins.memory.settings import EmbeddingKeys, MemoryKeys, SearchKeys
-from plugins.memory.sources import Source
+from plugins.memory.sources.notes import Notes
 
 TODAY = date(2026, 11, 21)
 
@@ -32,7 +32,7 @@ class Counted:
 
     name: ClassVar[str] = "counted"
 
-    def __init__(self, house: House | None = None) -> None:
+    def __init__(self, context: PluginContext | None = None) -> None:
         self.texts: list[str] = []
         self.fails = False
         self.letters = 1
@@ -50,7 +50,7 @@ class Counted:
     def model(self) -> str | None:
         return self.named
 
-    def why(self) -> str:
+    def explain_default(self) -> str:
         return "it is always there"
 
     def dimensions(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from plugins.memory.asked_to_remember import to_remember
+from plugins.memory.remember_requests import to_remember
 
 
 @pytest.mark.parametrize(

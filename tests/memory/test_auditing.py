@@ -13,15 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.home import Home
-from gateway.memory_audit import audit_notes
-from plugins.conformance.clock import NOON
-from plugins.memory.auditing import ALIKE, WORDS, Finding, findings
-from plugins.memory.chunks import Chunk, chunks_of
-from plugins.memory.recalls import used
-from plugins.memory.secret_patterns import likely_secrets
-from plugins.memory.words import word_set
-from sessions.events import (
+from gateway.cli.memory.audit import audit_notes
+from gateway.support.home import Home
+from plugins.api.memory.chunks import Chunk, chunks_of
+from plugins.memory.note_audit import ALIKE, WORDS, Finding, findings, likely_secrets
+from plugins.memory.recall_usage import used
+from plugins.support.text.words import word_set
+from plugins.testing.contexts import NOON
+from sessions.events.events import (
     CallRef,
     Event,
     MemoryRecalled,
@@ -32,7 +31,7 @@ from sessions.events import (
     ToolReturned,
     TurnEnded,
 )
-from sessions.recalled import recalled_message
+from sessions.state.recall_message import recalled_message
 from tests.stories import lines_of
 
 LATE = NOON + timedelta(days=30)

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from plugins.conformance.memory_backend import MemoryBackendConformance, document
 from plugins.memory.backends.chroma import ChromaBackend
 from plugins.memory.backends.local import LocalBackend
-from plugins.memory.index import MemoryIndex
-from plugins.memory.words import sought
+from plugins.memory.index.sqlite_backend import MemoryIndex
+from plugins.support.text.words import sought
+from plugins.testing.memory_backend_checks import MemoryBackendConformance, document
 from tests.memory.languages.notes import read_notes
 
 

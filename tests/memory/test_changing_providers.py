@@ -12,20 +12,20 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.clock import SystemClock
-from gateway.configuration.keys import load_config
-from gateway.configuration.settings import Settings
-from gateway.home import Home
-from gateway.memory import open_memory
-from gateway.models.open_providers import open_embeddings
-from plugins.conformance.embedding_server import EmbeddingServer, Embeds, vector_of
-from plugins.contracts import House
-from plugins.errors import BadAnswer
-from plugins.loading import load_plugins
+from gateway.config.keys import load_config
+from gateway.config.settings import Settings
+from gateway.conversations.notes.workspace_memory import open_memory
+from gateway.models.providers import open_embeddings
+from gateway.support.clock import SystemClock
+from gateway.support.home import Home
+from plugins.api.context import PluginContext
+from plugins.api.memory.scope import EVERYTHING
+from plugins.host.loading import load_plugins
+from plugins.http.client import Transport
 from plugins.memory.memory import Memory
-from plugins.memory.scope import EVERYTHING
-from plugins.transport import Transport
-from tests.plugins.workspaces import house as plain_house
+from plugins.support.errors import BadAnswer
+from plugins.testing.servers.embedding_server import EmbeddingBehavior, EmbeddingServer, vector_of
+from tests.plugins.workspaces import context as plain_house
 from tests.servers.embedding_vendors import MistralEmbeddingServer, OllamaEmbeddingServer, OpenAIEmbeddingServer
 
 
@@ -74,14 +74,14 @@ async def running(folder: Path, *notes: str, **embedding: Any) -> AsyncIterator[
     settings = Settings(config(**embedding))
     async with Transport() as transport:
 
-        def house(name: str, known: Any) -> House:
+        def context(name: str, known: Any) -> PluginContext:
             return msgspec.structs.replace(
                 plain_house(folder), settings=known, environment={}, transport=transport, clock=SystemClock()
             )
 
         hooks, clock = load_plugins(()), SystemClock()
         async with (
-            open_embeddings(hooks.embedding_providers(), house) as providers,
+            open_embeddings(hooks.embedding_providers(), context) as providers,
             open_memory(home, settings, providers, hooks.memory_backends, clock) as memory,
         ):
 
@@ -118,7 +118,7 @@ async def test_vectors_of_two_providers_stand_side_by_side_and_are_never_compare
 
 
 async def test_what_is_on_its_way_when_the_provider_changes_is_kept_as_the_former_ones(tmp_path: Path) -> None:
-    slowly = Embeds()
+    slowly = EmbeddingBehavior()
     slowly.delay = 0.1
     async with (
         OpenAIEmbeddingServer(slowly).serving() as one,
@@ -157,7 +157,7 @@ async def test_a_text_of_which_no_vector_can_be_made_keeps_no_other_from_having_
 
 async def test_a_provider_that_makes_no_vector_of_anything_ends_the_update(tmp_path: Path) -> None:
     notes = [f"note number {number}" for number in range(20)]
-    zeros = Embeds(lambda vectors: [[0.0] * 8 for _ in vectors])
+    zeros = EmbeddingBehavior(lambda vectors: [[0.0] * 8 for _ in vectors])
     async with (
         OpenAIEmbeddingServer(zeros).serving() as server,
         running(tmp_path, *notes, **account("openai", server)) as place,

@@ -7,8 +7,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plugins.memory.chunks import Chunk, chunks_of, day_of
-from sessions.tokens import estimate
+from plugins.api.memory.chunks import Chunk, chunks_of, day_of
+from sessions.events.tokens import estimate
 
 NOTE = """# Facts
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from plugins.memory import keywords
-from plugins.memory.changes import refresh
-from plugins.memory.index import MemoryIndex
-from plugins.memory.notes import Notes
-from plugins.memory.scope import Scope
+from plugins.api.memory.scope import Scope
+from plugins.memory.index import keywords
+from plugins.memory.index.source_changes import refresh
+from plugins.memory.index.sqlite_backend import MemoryIndex
+from plugins.memory.sources.notes import Notes
 
 
 @pytest.fixture

@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from plugins.conformance.memory_backend import document
-from plugins.memory.backend import Identity
-from plugins.memory.index import MemoryIndex
-from plugins.memory.searching import MOST_CANDIDATES, Hit, Question, found_for, rules_of, search
-from plugins.memory.settings import Fusion, SearchKeys
+from plugins.api.memory.memory_backend import Identity
+from plugins.api.memory_settings import Fusion, SearchKeys
+from plugins.memory.index.sqlite_backend import MemoryIndex
+from plugins.memory.search.search import MOST_CANDIDATES, Hit, Question, found_for, rules_of, search
+from plugins.testing.memory_backend_checks import document
 from tests.memory.places import TODAY
 
 MODEL = Identity(provider="p", model="m", dimensions=2)

@@ -16,12 +16,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from plugins.conformance.memory_backend import document
-from plugins.memory.errors import IndexRenewed
-from plugins.memory.index import MemoryIndex
-from plugins.memory.index_file import IndexFile
+from plugins.api.memory.scope import EVERYTHING
+from plugins.memory.index.index_file import IndexFile
+from plugins.memory.index.sqlite_backend import MemoryIndex
+from plugins.memory.index_errors import IndexRebuilt
 from plugins.memory.memory import Memory
-from plugins.memory.scope import EVERYTHING
+from plugins.testing.memory_backend_checks import document
 from tests.memory.places import Place
 
 NOTES = {
@@ -186,7 +186,7 @@ async def test_an_index_that_was_closed_in_order_is_believed_without_looking_it_
         looked.append(None)
         return True
 
-    monkeypatch.setattr("plugins.memory.index.is_sound", look)
+    monkeypatch.setattr("plugins.memory.index.sqlite_backend.is_sound", look)
     async with place.memory() as memory:
         assert (await memory.search("door", EVERYTHING)).hits
     assert not looked
@@ -203,9 +203,9 @@ async def test_a_file_that_is_deleted_while_it_is_written_is_missed(tmp_path: Pa
     file = IndexFile(path)
     await file.write(lambda index: index.take([document("memory/a.md", "We fly to Lisbon.")]))
     await file.write(lambda _: path.with_name(path.name + gone).unlink())
-    with pytest.raises(IndexRenewed):
+    with pytest.raises(IndexRebuilt):
         await file.read(lambda index: index.size())
-    with pytest.raises(IndexRenewed):
+    with pytest.raises(IndexRebuilt):
         await file.write(lambda index: index.size())
     assert path.exists()
     assert await file.write(lambda index: index.size()) == await file.read(lambda index: index.size())
@@ -227,7 +227,7 @@ async def test_a_file_that_is_deleted_while_it_is_opened_is_missed(
         return index
 
     monkeypatch.setattr(MemoryIndex, "__enter__", enter_and_delete)
-    with pytest.raises(IndexRenewed):
+    with pytest.raises(IndexRebuilt):
         await file.write(lambda index: index.size())
     await file.write(lambda index: index.take([document("memory/a.md", "We fly to Lisbon.")]))
     assert await file.read(lambda index: index.size()) == (1, 1)
@@ -256,9 +256,9 @@ async def test_two_processes_may_write_to_one_index(tmp_path: Path) -> None:
 CUT = """
 import asyncio, os, sys
 from pathlib import Path
-from plugins.conformance.memory_backend import document
-from plugins.memory.errors import IndexRenewed
-from plugins.memory.index_file import IndexFile
+from plugins.testing.memory_backend_checks import document
+from plugins.memory.index_errors import IndexRenewed
+from plugins.memory.index.index_file import IndexFile
 
 async def asked(file):
     for _ in range(3):

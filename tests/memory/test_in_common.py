@@ -8,14 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from plugins.conformance.memory_backend import document
-from plugins.embeddings.local import installed_weights
-from plugins.memory.backend import Document, Identity
-from plugins.memory.chunks import Chunk
-from plugins.memory.index import MemoryIndex
-from plugins.memory.searching import Question, rules_of, search
-from plugins.memory.settings import Fusion, SearchKeys
-from plugins.memory.sources import Reading
+from plugins.api.memory.chunks import Chunk
+from plugins.api.memory.memory_backend import Document, Identity
+from plugins.api.memory.source import Reading
+from plugins.api.memory_settings import Fusion, SearchKeys
+from plugins.memory.index.sqlite_backend import MemoryIndex
+from plugins.memory.search.search import Question, rules_of, search
+from plugins.providers.local.embeddings import installed_weights
+from plugins.testing.memory_backend_checks import document
 from tests.memory.places import TODAY
 
 BUNDLED = Identity(provider="local", model="all-minilm-l6-v2-int8", dimensions=2)
@@ -102,7 +102,7 @@ def test_the_question_itself_is_no_answer_to_it(fusion: Fusion, tmp_path: Path) 
 
 @pytest.mark.skipif(installed_weights() is None, reason="the bundled model, an extra, is not installed")
 def test_what_a_made_up_word_is_near_to_is_little_and_the_seeds_examples_are_found(tmp_path: Path) -> None:
-    from plugins.embeddings.minilm_model import MiniLM
+    from plugins.providers.local.minilm_model import MiniLM
 
     weights = installed_weights()
     assert weights

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plugins.memory.judging import judge, mean
+from plugins.memory.search.eval_metrics import judge, mean
 
 
 def test_figures_worked_out_by_hand() -> None:

@@ -10,20 +10,20 @@ import msgspec
 import pytest
 
 from exuvia import ToolFailed
-from gateway.measuring.figures import Figures
-from plugins.memory.backend import Identity
-from plugins.memory.changes import refresh
-from plugins.memory.index import MemoryIndex
-from plugins.memory.markdown_files import LARGEST, stamp_of
+from gateway.metrics.counters import Counters
+from plugins.api.memory.memory_backend import Identity
+from plugins.api.memory.scope import EVERYTHING, Scope
+from plugins.api.memory.source import Listing, Reading
+from plugins.api.memory_settings import EmbeddingKeys, MemoryKeys
+from plugins.memory.index.source_changes import refresh
+from plugins.memory.index.sqlite_backend import MemoryIndex
 from plugins.memory.memory import Memory
-from plugins.memory.notes import Notes
-from plugins.memory.scope import EVERYTHING, Scope
-from plugins.memory.settings import EmbeddingKeys, MemoryKeys
-from plugins.memory.sources import Listing, Reading
-from plugins.memory.tools import MemoryGet, MemorySearch
-from sessions.sqlite import in_memory, load_vectors, reading
+from plugins.memory.memory_tools import MemoryGet, MemorySearch
+from plugins.memory.sources.markdown_files import LARGEST, stamp_of
+from plugins.memory.sources.notes import Notes
+from sessions.catalog.sqlite import in_memory, load_vectors, reading
 from tests.memory.places import TODAY, Place, citations
-from tests.plugins.workspaces import call, house
+from tests.plugins.workspaces import call, context
 from tests.waiting import until
 
 EXACT = [
@@ -109,7 +109,7 @@ async def test_of_vectors_that_no_note_needs_the_last_are_kept_and_no_more(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seconds = iter(range(1_000_000))
-    monkeypatch.setattr("plugins.memory.index.time.time", lambda: next(seconds))
+    monkeypatch.setattr("plugins.memory.index.sqlite_backend.time.time", lambda: next(seconds))
 
     async def write(*texts: str) -> list[str]:
         """What is embedded when a note says one thing after the other."""
@@ -129,7 +129,7 @@ async def test_of_vectors_that_no_note_needs_the_last_are_kept_and_no_more(
 
 
 async def test_what_vectors_are_made_of_is_counted_by_what_it_is_for(place: Place) -> None:
-    figures = Figures()
+    figures = Counters()
     place.put("memory/a.md", "the door code is 4711\n")
     async with place.memory("counted", counted=figures.embed) as memory:
         await memory.update(lambda _: None)
@@ -197,7 +197,7 @@ def test_vectors_of_two_models_stand_side_by_side_and_never_meet(place: Place) -
 async def test_the_model_finds_a_note_and_reads_around_it(place: Place) -> None:
     place.put("memory/2026-11-20.md", "# Ana\n\nLikes tea.\nLikes rain.\n")
     async with place.memory() as memory:
-        rules = msgspec.structs.replace(house(place.workspace), memory=memory)
+        rules = msgspec.structs.replace(context(place.workspace), memory=memory)
         answer = msgspec.json.decode((await MemorySearch(rules).run({"query": "tea"}, call())).text)
         assert [(each["citation"], each["headings"]) for each in answer["results"]] == [
             ("memory/2026-11-20.md#L3-L4", ["Ana"])
@@ -209,7 +209,7 @@ async def test_the_model_finds_a_note_and_reads_around_it(place: Place) -> None:
 
 async def test_a_missing_note_is_empty_and_an_invalid_path_is_enoent(place: Place) -> None:
     async with place.memory() as memory:
-        get = MemoryGet(msgspec.structs.replace(house(place.workspace), memory=memory))
+        get = MemoryGet(msgspec.structs.replace(context(place.workspace), memory=memory))
         missing = await get.run({"path": "memory/2026-01-01.md"}, call())
         assert msgspec.json.decode(missing.text) == {"text": "", "path": "memory/2026-01-01.md"}
         for path in ("../secret.md", "/etc/passwd", "memory/../../x.md", "AGENTS.md", "memory/x.txt", "memory/a\0.md"):
@@ -218,7 +218,7 @@ async def test_a_missing_note_is_empty_and_an_invalid_path_is_enoent(place: Plac
 
 
 async def test_the_tools_are_offered_no_memory_where_there_is_none(place: Place) -> None:
-    rules = house(place.workspace)
+    rules = context(place.workspace)
     for tool, arguments in ((MemorySearch(rules), {"query": "x"}), (MemoryGet(rules), {"path": "MEMORY.md"})):
         with pytest.raises(ToolFailed, match="no memory"):
             await tool.run(arguments, call())

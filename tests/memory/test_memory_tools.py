@@ -9,16 +9,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from exuvia import House, ToolFailed
-from plugins.conformance.clock import NOON
-from plugins.memory.chunks import Chunk
+from exuvia import PluginContext, ToolFailed
+from plugins.api.memory.chunks import Chunk
+from plugins.api.memory.scope import Scope
+from plugins.api.memory.source import Listing, Reading, WatchedFolders
+from plugins.api.memory_settings import EmbeddingKeys, MemoryKeys
 from plugins.memory.memory import Memory
-from plugins.memory.notes import Notes
-from plugins.memory.scope import Scope
-from plugins.memory.settings import EmbeddingKeys, MemoryKeys
-from plugins.memory.sources import Listing, Places, Reading
-from plugins.memory.tools import MemoryGet, MemorySearch
-from tests.plugins.workspaces import call, house
+from plugins.memory.memory_tools import MemoryGet, MemorySearch
+from plugins.memory.sources.notes import Notes
+from plugins.testing.contexts import NOON
+from tests.plugins.workspaces import call, context
 
 SAID = "sessions/20261101-120000-aaaaaa.jsonl"
 
@@ -40,12 +40,12 @@ class Sessions:
     def excerpt(self, path: str, first: int, lines: int, scope: Scope) -> str | None:
         return None
 
-    def watched(self) -> Places:
-        return Places()
+    def watched(self) -> WatchedFolders:
+        return WatchedFolders()
 
 
 @pytest.fixture
-async def rules(tmp_path: Path) -> AsyncIterator[House]:
+async def rules(tmp_path: Path) -> AsyncIterator[PluginContext]:
     (tmp_path / "memory").mkdir()
     (tmp_path / "MEMORY.md").write_text("The tea is in the kitchen.\n")
     (tmp_path / "memory/2026-10-01.md").write_text("Black tea today.\n")
@@ -53,10 +53,10 @@ async def rules(tmp_path: Path) -> AsyncIterator[House]:
     keys = MemoryKeys(embedding=EmbeddingKeys(provider="none"))
     sources: list[Any] = [Notes(tmp_path), Sessions()]
     async with Memory(tmp_path / "m.sqlite", sources, keys=lambda: keys, providers={}, today=NOON.date) as memory:
-        yield msgspec.structs.replace(house(tmp_path), memory=memory)
+        yield msgspec.structs.replace(context(tmp_path), memory=memory)
 
 
-async def found(rules: House, *, group: bool = False, **arguments: object) -> set[str]:
+async def found(rules: PluginContext, *, group: bool = False, **arguments: object) -> set[str]:
     context = msgspec.structs.replace(call(), group=group)
     answer = msgspec.json.decode((await MemorySearch(rules).run({"query": "tea", **arguments}, context)).text)
     return {each["citation"].partition("#")[0].rpartition("/")[2] for each in answer["results"]}
@@ -79,18 +79,18 @@ DAYS = {"2026-10-01.md", "2026-11-20.md"}
     ],
     ids=lambda value: str(value) if isinstance(value, dict) else "",  # a set has another order in each process
 )
-async def test_a_search_is_narrowed_by_day_sender_and_source(rules: House, arguments: Any, names: set[str]) -> None:
+async def test_a_search_is_narrowed_by_day_sender_and_source(rules: PluginContext, arguments: Any, names: set[str]) -> None:
     assert await found(rules, **arguments) == names
 
 
-async def test_in_a_group_neither_tool_shows_what_is_private(rules: House) -> None:
+async def test_in_a_group_neither_tool_shows_what_is_private(rules: PluginContext) -> None:
     assert await found(rules, group=True, source="notes") == DAYS
     group = msgspec.structs.replace(call(), group=True)
     assert msgspec.json.decode((await MemoryGet(rules).run({"path": "MEMORY.md"}, group)).text)["text"] == ""
     assert msgspec.json.decode((await MemoryGet(rules).run({"path": "MEMORY.md"}, call())).text)["text"] != ""
 
 
-async def test_a_note_is_read_by_the_name_that_its_person_knows_it_by(rules: House) -> None:
+async def test_a_note_is_read_by_the_name_that_its_person_knows_it_by(rules: PluginContext) -> None:
     (rules.workspace / "people" / "bo" / "memory").mkdir(parents=True)
     (rules.workspace / "people/bo/MEMORY.md").write_text("White tea.\n")
     (rules.workspace / "people/bo/memory/tea.md").write_text("Mint tea.\n")
@@ -105,6 +105,6 @@ async def test_a_note_is_read_by_the_name_that_its_person_knows_it_by(rules: Hou
 
 
 @pytest.mark.parametrize("arguments", [{"from": "yesterday"}, {"source": "dreams"}, {"query": ""}, {"to": 7}], ids=str)
-async def test_what_cannot_be_meant_is_refused_with_a_reason(rules: House, arguments: dict[str, object]) -> None:
+async def test_what_cannot_be_meant_is_refused_with_a_reason(rules: PluginContext, arguments: dict[str, object]) -> None:
     with pytest.raises(ToolFailed, match="cannot be used"):
         await MemorySearch(rules).run({"query": "tea", **arguments}, call())

@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from plugins.memory.tables import open_tables
-from sessions.sqlite import Error
+from plugins.memory.index.tables import open_tables
+from sessions.catalog.sqlite import Error
 
 SEARCH = """
 import asyncio, sys, threading
 from datetime import date
 from pathlib import Path
 from plugins.memory.memory import Memory
-from plugins.memory.notes import Notes
-from plugins.memory.scope import EVERYTHING
-from plugins.memory.settings import EmbeddingKeys, MemoryKeys
+from plugins.memory.sources.notes import Notes
+from plugins.api.memory.scope import EVERYTHING
+from plugins.api.memory_settings import EmbeddingKeys, MemoryKeys
 
 on_the_loop = []
 

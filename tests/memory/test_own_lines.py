@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plugins.context.fencing import Entry, fenced, quoted
-from plugins.memory.chunks import chunks_of
-from plugins.memory.own_lines import own_lines
-from sessions.events import MemoryRecalled, RecalledHit
-from sessions.recalled import recalled_message
+from plugins.api.memory.chunks import chunks_of
+from plugins.api.memory.own_lines import own_lines
+from plugins.support.fencing import FencedEntry, fenced, quoted
+from sessions.events.events import MemoryRecalled, RecalledHit
+from sessions.state.recall_message import recalled_message
 
 HITS = tuple(
     RecalledHit(path=path, lines=(3, 4), digest="d", text=text, score=1.0, headings=headings)
@@ -31,7 +31,9 @@ def test_recalled_text_that_was_written_into_a_note_is_not_indexed_and_lines_kee
 
 
 def test_neither_are_notes_and_records_as_they_are_fenced_for_a_model() -> None:
-    record = fenced([Entry(who="the person", text="My tea is green."), Entry(who="the assistant", text="Noted.")])
+    record = fenced(
+        [FencedEntry(who="the person", text="My tea is green."), FencedEntry(who="the assistant", text="Noted.")]
+    )
     shown = quoted("My tea is green.", "MEMORY.md")
     assert [line for _, line in own_lines(f"a\n{record}\nb\n{shown}\nc")] == ["a", "b", "c"]
 

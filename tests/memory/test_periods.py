@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plugins.memory.periods import Period, named_period
+from plugins.memory.search.periods import Period, named_period
 
 TODAY = date(2026, 11, 21)  # a Saturday
 

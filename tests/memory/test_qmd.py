@@ -13,16 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from plugins.conformance.memory_backend import MemoryBackendConformance, document, found
-from plugins.memory.backend import Document, MemoryBackend
+from plugins.api.memory.memory_backend import Document, MemoryBackend
+from plugins.api.memory_settings import EmbeddingKeys, MemoryKeys
 from plugins.memory.backends.local import LocalBackend
 from plugins.memory.backends.postings import Allowed, Postings
 from plugins.memory.backends.qmd import QmdBackend
 from plugins.memory.backends.qmd_process import installed
 from plugins.memory.memory import Memory
-from plugins.memory.notes import Notes
-from plugins.memory.settings import EmbeddingKeys, MemoryKeys
-from plugins.memory.words import sought
+from plugins.memory.sources.notes import Notes
+from plugins.support.text.words import sought
+from plugins.testing.memory_backend_checks import MemoryBackendConformance, document, found
 from tests.memory.languages.notes import read_notes
 from tests.memory.places import TODAY, Place, citations
 

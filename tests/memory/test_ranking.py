@@ -10,12 +10,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from plugins.memory.candidates import Candidate, Part, Rules, ranked
-from plugins.memory.fusions import fuse, phrase_score
-from plugins.memory.measured import WEIGHTS
-from plugins.memory.ranking import decay_of, diverse, rank
-from plugins.memory.searching import rules_of
-from plugins.memory.settings import DecayKeys, Fusion, SearchKeys
+from plugins.api.memory_settings import DecayKeys, Fusion, SearchKeys
+from plugins.memory.search.candidates import Candidate, Part, Rules, ranked
+from plugins.memory.search.fusion import fuse, phrase_score
+from plugins.memory.search.ranking import decay_of, diverse, rank
+from plugins.memory.search.search import rules_of
+from plugins.memory.search.weighted_fusion import WEIGHTS
 
 TODAY = date(2026, 11, 21)
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from plugins.conformance.memory_backend import SMALL, document, found
 from plugins.memory.backends import record_file
 from plugins.memory.backends.local import LocalBackend
 from plugins.memory.backends.record_file import RecordFile
+from plugins.testing.memory_backend_checks import SMALL, document, found
 
 
 def opened(place: Path, *whole: bytes) -> tuple[RecordFile, list[bytes]]:

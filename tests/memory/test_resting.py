@@ -13,15 +13,15 @@ import msgspec
 import pytest
 
 from exuvia import hookimpl
-from plugins.conformance.memory_backend import document
-from plugins.loading import load_plugins
+from plugins.api.memory.scope import EVERYTHING, Scope
+from plugins.api.memory_settings import EmbeddingKeys, MemoryKeys, SearchKeys
+from plugins.host.loading import load_plugins
 from plugins.memory.backends.local import LocalBackend
-from plugins.memory.errors import IndexRenewed
+from plugins.memory.index.backend_lifecycle import SingleThreadBackend
+from plugins.memory.index_errors import IndexRebuilt
 from plugins.memory.memory import Memory
-from plugins.memory.notes import Notes
-from plugins.memory.resting import Alone
-from plugins.memory.scope import EVERYTHING, Scope
-from plugins.memory.settings import EmbeddingKeys, MemoryKeys, SearchKeys
+from plugins.memory.sources.notes import Notes
+from plugins.testing.memory_backend_checks import document
 from tests.memory.places import TODAY, Place, citations
 from tests.memory.without_fts5 import refuse_fts5
 
@@ -241,11 +241,11 @@ async def test_the_index_moves_while_it_is_used_and_a_fault_is_forgotten_with_it
 
 
 async def test_who_asks_a_backend_whose_place_was_taken_away_hears_that_all_is_lost(tmp_path: Path) -> None:
-    alone = Alone(LocalBackend, tmp_path / "memory.local")
+    alone = SingleThreadBackend(LocalBackend, tmp_path / "memory.local")
     await alone.write(lambda index: index.take([document("memory/a.md", "We fly to Lisbon.")]))
     assert await alone.read(lambda index: index.size()) == (1, 1)
     (tmp_path / "memory.local").unlink()
-    with pytest.raises(IndexRenewed):
+    with pytest.raises(IndexRebuilt):
         await alone.read(lambda index: index.size())
     assert await alone.read(lambda index: index.size()) == (0, 0)
     await alone.close()
@@ -253,7 +253,7 @@ async def test_who_asks_a_backend_whose_place_was_taken_away_hears_that_all_is_l
 
 def test_no_start_pays_for_backends_that_nobody_names() -> None:
     script = (
-        "import sys; from plugins.loading import load_plugins; hooks = load_plugins(());"
+        "import sys; from plugins.host.loading import load_plugins; hooks = load_plugins(());"
         " assert 'plugins.memory.backends.local' not in sys.modules; print(*hooks.memory_backends())"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

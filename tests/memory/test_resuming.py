@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from plugins.memory.scope import EVERYTHING
+from plugins.api.memory.scope import EVERYTHING
 from tests.memory.places import Place
 
 NOTES = 400

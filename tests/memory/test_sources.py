@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from plugins.memory.backend import Identity
-from plugins.memory.changes import refresh
-from plugins.memory.chunks import Chunk
-from plugins.memory.extra_notes import ExtraNotes
-from plugins.memory.index import MemoryIndex
-from plugins.memory.notes import Notes
-from plugins.memory.scope import EVERYTHING, Scope
-from plugins.memory.sources import Listing, Places, Reading
+from plugins.api.memory.chunks import Chunk
+from plugins.api.memory.memory_backend import Identity
+from plugins.api.memory.scope import EVERYTHING, Scope
+from plugins.api.memory.source import Listing, Reading, WatchedFolders
+from plugins.memory.index.source_changes import refresh
+from plugins.memory.index.sqlite_backend import MemoryIndex
+from plugins.memory.sources.extra_notes import ExtraNotes
+from plugins.memory.sources.notes import Notes
 
 ANA = Scope(owners=frozenset({"ana"}), private=True)
 MODEL = Identity(provider="p", model="m", dimensions=8)
@@ -30,8 +30,8 @@ class Spoken:
         self.said = {"sessions/a.jsonl": ["ana", "tea at five", "no milk"], "sessions/b.jsonl": ["bo", "tea at six", "rain"]}
         self.read_from: list[tuple[str, int]] = []
 
-    def watched(self) -> Places:
-        return Places()
+    def watched(self) -> WatchedFolders:
+        return WatchedFolders()
 
     def there(self, known: Mapping[str, str]) -> Listing:
         return Listing(stamps={path: str(len(lines)) for path, lines in self.said.items()})

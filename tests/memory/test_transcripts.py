@@ -13,16 +13,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from plugins.conformance.clock import NOON
-from plugins.memory import transcripts
-from plugins.memory.changes import refresh
-from plugins.memory.chunks import TOKENS, Chunk
-from plugins.memory.dialogue import JOINED
-from plugins.memory.excerpts import LONGEST, LONGEST_TEXT
-from plugins.memory.index import MemoryIndex
-from plugins.memory.scope import EVERYTHING, Scope
-from plugins.memory.transcripts import GROWN, RESTED, SAID, Transcripts
-from sessions.events import (
+from plugins.api.memory.chunks import TOKENS, Chunk
+from plugins.api.memory.scope import EVERYTHING, Scope
+from plugins.memory.index.source_changes import refresh
+from plugins.memory.index.sqlite_backend import MemoryIndex
+from plugins.memory.sources import transcripts
+from plugins.memory.sources.dialogue import JOINED
+from plugins.memory.sources.excerpts import LONGEST, LONGEST_TEXT
+from plugins.memory.sources.transcripts import GROWN, RESTED, SAID, Transcripts
+from plugins.testing.contexts import NOON
+from sessions.events.events import (
     CallRef,
     CommandAnswered,
     ContextCompacted,
@@ -38,8 +38,8 @@ from sessions.events import (
     TurnJoined,
     TurnStarted,
 )
-from sessions.forking import fork
-from sessions.tokens import estimate
+from sessions.events.tokens import estimate
+from sessions.files.fork import fork
 from tests.sessions.journal_files import extend_journal
 from tests.stories import lines_of
 

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from plugins.memory import watching
-from plugins.memory.chunks import Chunk
-from plugins.memory.extra_notes import ExtraNotes
-from plugins.memory.remarks import remarks_on
-from plugins.memory.scope import EVERYTHING, Scope
-from plugins.memory.sources import Listing, Places, Reading
-from plugins.memory.watching import Watching
-from sessions.sqlite import reading
+from plugins.api.memory.chunks import Chunk
+from plugins.api.memory.scope import EVERYTHING, Scope
+from plugins.api.memory.source import Listing, Reading, WatchedFolders
+from plugins.memory.search.diagnostics import remarks_on
+from plugins.memory.sources import watcher
+from plugins.memory.sources.extra_notes import ExtraNotes
+from plugins.memory.sources.watcher import Watcher
+from sessions.catalog.sqlite import reading
 from tests.memory.places import Place, citations
 from tests.waiting import until
 
@@ -31,8 +31,8 @@ class Slow:
         self.stamps = {f"slow/{number:03d}": "1" for number in range(documents)}
         self.may = threading.Event()
 
-    def watched(self) -> Places:
-        return Places()
+    def watched(self) -> WatchedFolders:
+        return WatchedFolders()
 
     def there(self, known: Mapping[str, str]) -> Listing:
         return Listing(stamps=self.stamps)
@@ -159,7 +159,7 @@ async def test_no_provider_is_given_more_or_longer_texts_than_the_configuration_
 
 
 async def test_what_is_written_is_indexed_without_a_search(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "QUIET_SECONDS", 0.05)
+    monkeypatch.setattr(watcher, "QUIET_SECONDS", 0.05)
     (place.workspace / "memory").rmdir()
     async with place.memory("counted") as memory:
         watch = asyncio.create_task(memory.watch())
@@ -190,7 +190,7 @@ async def test_a_search_relies_on_the_watching_only_where_there_are_many_documen
 
 
 async def test_a_watching_that_fails_says_why(tmp_path: Path) -> None:
-    watch = Watching(lambda: Places(flat=frozenset({tmp_path / "nowhere"})), lambda: None)
+    watch = Watcher(lambda: WatchedFolders(flat=frozenset({tmp_path / "nowhere"})), lambda: None)
     running = asyncio.create_task(watch.run())
     await until(lambda: watch.fault.startswith("FileNotFoundError"))
     running.cancel()
@@ -198,9 +198,9 @@ async def test_a_watching_that_fails_says_why(tmp_path: Path) -> None:
 
 
 async def test_much_news_at_once_is_one_piece_of_news(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "QUIET_SECONDS", 0.5)
+    monkeypatch.setattr(watcher, "QUIET_SECONDS", 0.5)
     told: list[None] = []
-    watch = Watching(Places, lambda: told.append(None))
+    watch = Watcher(WatchedFolders, lambda: told.append(None))
     running = asyncio.create_task(watch._pass_on())
     for _ in range(10):
         watch._reported.set()

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from plugins.memory import tables, vectors
-from plugins.memory.backend import Identity
-from plugins.memory.changes import refresh
-from plugins.memory.chunks import Chunk
-from plugins.memory.index import MemoryIndex
-from plugins.memory.scope import EVERYTHING, Scope
-from plugins.memory.sources import Listing, Places, Reading
-from plugins.memory.vectors import VecMatrix, VecTables
+from plugins.api.memory.chunks import Chunk
+from plugins.api.memory.memory_backend import Identity
+from plugins.api.memory.scope import EVERYTHING, Scope
+from plugins.api.memory.source import Listing, Reading, WatchedFolders
+from plugins.memory.index import tables, vectors
+from plugins.memory.index.source_changes import refresh
+from plugins.memory.index.sqlite_backend import MemoryIndex
+from plugins.memory.index.vectors import VecMatrix, VecTables
 from tests.memory.places import Place, citations
 
 MODEL = Identity(provider="p", model="m", dimensions=16)
@@ -35,8 +35,8 @@ class Lines:
     def __init__(self, lines: int) -> None:
         self.lines = [str(number) for number in range(lines)]
 
-    def watched(self) -> Places:
-        return Places()
+    def watched(self) -> WatchedFolders:
+        return WatchedFolders()
 
     def there(self, known: Mapping[str, str]) -> Listing:
         return Listing(stamps={"lines": str(hash(tuple(self.lines)))})

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sessions import sqlite
+from sessions.catalog import sqlite
 
 
 def refuse_fts5(patch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import openai
 
-from plugins.conformance.openai_server import KEY, OpenAIServer
+from plugins.testing.servers.openai_server import KEY, OpenAIServer
 from tests.gateway.gateways import TOKEN, Gateway, gateway
 
 MODEL = "openai:gpt-test"

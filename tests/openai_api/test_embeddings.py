@@ -10,8 +10,8 @@ from typing import Any
 import openai
 import pytest
 
-from plugins.conformance.embedding_server import vector_of
-from plugins.conformance.faults import Fault
+from plugins.testing.servers.embedding_server import vector_of
+from plugins.testing.servers.faulty_server import Fault
 from tests.gateway.gateways import gateway
 from tests.openai_api.asking import client_of
 from tests.servers.embedding_vendors import OpenAIEmbeddingServer

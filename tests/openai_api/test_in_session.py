@@ -12,11 +12,11 @@ import httpx
 import openai
 import pytest
 
-from gateway.door.frames import ATTACHMENTS
-from gateway.openai_api.refusals import Refused
-from gateway.openai_api.telling import Telling
-from plugins.conformance.faults import Fault
-from plugins.conformance.openai_server import Says
+from gateway.http.openai.answer_reducer import AnswerReducer
+from gateway.http.openai.api_errors import ApiError
+from gateway.protocol.frames import ATTACHMENTS
+from plugins.testing.servers.faulty_server import Fault
+from plugins.testing.servers.openai_server import ScriptedResponse
 from tests.gateway.gateways import Gateway, gateway
 from tests.openai_api.asking import TOOLS, client_of, vendor_behind
 from tests.pictures import png
@@ -51,7 +51,7 @@ def of_kind(journal: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
 
 
 async def test_only_the_last_message_is_new_and_the_session_knows_the_rest(tmp_path: Path) -> None:
-    async with vendor_behind(tmp_path, Says("Blue."), Says("Because.")) as (g, server, client):
+    async with vendor_behind(tmp_path, ScriptedResponse("Blue."), ScriptedResponse("Because.")) as (g, server, client):
         await say(client, "Which colour?")
         raw = await client.chat.completions.with_raw_response.create(
             model="exuvia",
@@ -110,7 +110,7 @@ async def test_a_command_is_answered(tmp_path: Path) -> None:
 async def test_a_picture_is_kept_with_the_message(tmp_path: Path) -> None:
     url = f"data:image/png;base64,{b64encode(png(4, 4)).decode()}"
     content: list[Any] = [{"type": "text", "text": "What?"}, {"type": "image_url", "image_url": {"url": url}}]
-    async with vendor_behind(tmp_path, Says("Grey.")) as (g, server, client):
+    async with vendor_behind(tmp_path, ScriptedResponse("Grey.")) as (g, server, client):
         assert (await say(client, content)).choices[0].message.content == "Grey."
         (received,) = of_kind(only_journal(g), "message_received")
     assert [(each["media"], each["width"]) for each in received["attachments"]] == [("image/png", 4)]
@@ -131,7 +131,7 @@ async def test_each_person_has_sessions_of_their_own(tmp_path: Path) -> None:
 
 
 async def test_the_same_message_again_is_answered_from_the_log(tmp_path: Path) -> None:
-    async with vendor_behind(tmp_path, Says("Once.")) as (g, server, client):
+    async with vendor_behind(tmp_path, ScriptedResponse("Once.")) as (g, server, client):
         for header in ("Idempotency_Key", "X_Client_Request_Id"):
             named: dict[str, Any] = {header: f"id-{header}"}
             answers = [await say(client, "Hello", **named) for _ in range(2)]
@@ -146,7 +146,7 @@ async def test_the_same_message_again_is_answered_from_the_log(tmp_path: Path) -
 
 async def test_a_further_attempt_of_openais_client_is_no_new_message(tmp_path: Path) -> None:
     """It makes them by itself, after a timeout as after a lost connection."""
-    async with vendor_behind(tmp_path, Says("Slow", delay=0.1)) as (g, _, _), client_of(g) as client:
+    async with vendor_behind(tmp_path, ScriptedResponse("Slow", delay=0.1)) as (g, _, _), client_of(g) as client:
         patient = client.with_options(timeout=0.25, max_retries=5)
         assert (await say(patient, "Hello")).choices[0].message.content == "Slow"
         assert len(of_kind(only_journal(g), "message_received")) == 1
@@ -269,7 +269,7 @@ def delta(reply: int, offset: int, text: str, turn: int = 1) -> bytes:
 
 
 def told(*frames: bytes, seq: int = 5) -> tuple[str, str | None]:
-    telling = Telling(seq)
+    telling = AnswerReducer(seq)
     return "".join(telling.hear(frame) for frame in frames), telling.stop
 
 
@@ -309,7 +309,7 @@ def test_a_text_that_is_begun_anew_stands_apart() -> None:
 
 
 def test_pieces_that_come_before_the_turn_is_known_to_be_ours_are_said_once_it_is() -> None:
-    telling = Telling(5)
+    telling = AnswerReducer(5)
     frames = delta(1, 0, "Hel"), STARTED, delta(1, 3, "lo"), event("model_replied", turn=1, reply=1, text="Hello"), ENDED
     assert [telling.hear(frame) for frame in frames] == ["", "Hel", "lo", "", ""]
 
@@ -330,7 +330,7 @@ def test_a_message_that_joins_a_turn_is_answered_by_the_rest_of_it() -> None:
 
 
 def test_the_model_that_stepped_in_is_the_one_that_is_named() -> None:
-    telling = Telling(5)
+    telling = AnswerReducer(5)
     for frame in (STARTED, event("model_replied", turn=1, reply=1, text="Hello", provider="second", model="spare"), ENDED):
         telling.hear(frame)
     assert (telling.model, telling.stop) == ("second:spare", "end")
@@ -338,5 +338,5 @@ def test_the_model_that_stepped_in_is_the_one_that_is_named() -> None:
 
 def test_a_turn_that_was_given_up_is_an_error_with_its_sentence() -> None:
     failed = event("turn_ended", turn=1, outcome="abandoned", error={"code": "abandoned", "sentence": "It is over."})
-    with pytest.raises(Refused, match="It is over"):
+    with pytest.raises(ApiError, match="It is over"):
         told(STARTED, failed)

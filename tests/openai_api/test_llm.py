@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from plugins.conformance.openai_server import Says
+from plugins.testing.servers.openai_server import ScriptedResponse
 from tests.gateway.gateways import TOKEN, Gateway
 from tests.openai_api.asking import vendor_behind
 from tests.pictures import png
@@ -54,9 +54,9 @@ async def test_llm_chats_and_goes_on_with_a_picture_and_a_tool(tmp_path: Path) -
     picture = tmp_path / "grey.png"
     picture.write_bytes(png(8, 8))
     answers = (
-        Says("Good morning."),
-        Says("", ("weather", '{"city": "Linz"}')),
-        Says("It rains."),
+        ScriptedResponse("Good morning."),
+        ScriptedResponse("", ("weather", '{"city": "Linz"}')),
+        ScriptedResponse("It rains."),
     )
     async with vendor_behind(tmp_path / "home", *answers) as (g, server, _):
         llm = Program(tmp_path / "llm", g)

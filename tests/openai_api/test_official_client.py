@@ -11,15 +11,15 @@ from typing import Any
 import openai
 import pytest
 
-from plugins.conformance.faults import Fault
-from plugins.conformance.openai_server import Says, refusal
+from plugins.testing.servers.faulty_server import Fault
+from plugins.testing.servers.openai_server import ScriptedResponse, refusal
 from tests.gateway.gateways import gateway
 from tests.openai_api.asking import MODEL, SAID, TOOLS, client_of, vendor_behind
 from tests.pictures import png
 
 
 async def test_it_chats(tmp_path: Path) -> None:
-    async with vendor_behind(tmp_path, Says("Good morning.")) as (g, server, client):
+    async with vendor_behind(tmp_path, ScriptedResponse("Good morning.")) as (g, server, client):
         messages: list[Any] = [
             {"role": "system", "content": "Be brief."},
             {"role": "user", "content": [{"type": "text", "text": "Hello"}, {"type": "text", "text": "you."}]},
@@ -49,7 +49,7 @@ async def test_it_chats(tmp_path: Path) -> None:
 
 
 async def test_it_streams_and_is_told_the_tokens_where_it_asks(tmp_path: Path) -> None:
-    async with vendor_behind(tmp_path, Says("one two three")) as (_, _, client):
+    async with vendor_behind(tmp_path, ScriptedResponse("one two three")) as (_, _, client):
         for options in ({}, {"stream_options": {"include_usage": True}}):
             stream = await client.chat.completions.create(model="exuvia", messages=SAID, stream=True, **options)
             chunks = [chunk async for chunk in stream]
@@ -64,7 +64,11 @@ async def test_it_streams_and_is_told_the_tokens_where_it_asks(tmp_path: Path) -
 
 async def test_it_uses_its_own_tools(tmp_path: Path) -> None:
     calls = [("weather", '{"city": "Linz"}'), ("weather", '{"city": "Graz"}')]
-    async with vendor_behind(tmp_path, Says("I look.", *calls), Says("Rain.")) as (_, server, client):
+    async with vendor_behind(tmp_path, ScriptedResponse("I look.", *calls), ScriptedResponse("Rain.")) as (
+        _,
+        server,
+        client,
+    ):
         messages = list(SAID)
         async with client.chat.completions.stream(model="exuvia", messages=messages, tools=TOOLS) as events:
             choice = (await events.get_final_completion()).choices[0]
@@ -83,7 +87,7 @@ async def test_it_uses_its_own_tools(tmp_path: Path) -> None:
 
 async def test_it_says_which_tool_is_to_be_called(tmp_path: Path) -> None:
     named = {"type": "function", "function": {"name": "weather"}}
-    async with vendor_behind(tmp_path, Says("", ("weather", "{}"), ("weather", "{}"))) as (_, server, client):
+    async with vendor_behind(tmp_path, ScriptedResponse("", ("weather", "{}"), ("weather", "{}"))) as (_, server, client):
         for choice in ("auto", "required", named):
             answer = await client.chat.completions.create(
                 model="exuvia", messages=SAID, tools=TOOLS, tool_choice=choice, parallel_tool_calls=False
@@ -95,7 +99,7 @@ async def test_it_says_which_tool_is_to_be_called(tmp_path: Path) -> None:
 
 
 async def test_tools_that_must_not_be_called_are_not_offered(tmp_path: Path) -> None:
-    async with vendor_behind(tmp_path, Says("No.")) as (_, server, client):
+    async with vendor_behind(tmp_path, ScriptedResponse("No.")) as (_, server, client):
         await client.chat.completions.create(model="exuvia", messages=SAID, tools=TOOLS, tool_choice="none")
     assert "tools" not in server.requests[0]
 
@@ -104,7 +108,7 @@ async def test_it_sends_a_picture(tmp_path: Path) -> None:
     url = f"data:image/png;base64,{b64encode(png(8, 8)).decode()}"
     picture = {"type": "image_url", "image_url": {"url": url, "detail": "low"}}
     content: list[Any] = [{"type": "text", "text": "What?"}, picture]
-    async with vendor_behind(tmp_path, Says("Grey.")) as (_, server, client):
+    async with vendor_behind(tmp_path, ScriptedResponse("Grey.")) as (_, server, client):
         answer = await client.chat.completions.create(model="exuvia", messages=[{"role": "user", "content": content}])
     assert answer.choices[0].message.content == "Grey."
     assert server.requests[0]["messages"][-1]["content"] == [
@@ -116,7 +120,7 @@ async def test_it_sends_a_picture(tmp_path: Path) -> None:
 async def test_it_asks_for_json(tmp_path: Path) -> None:
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}}
     wanted: Any = {"type": "json_schema", "json_schema": {"name": "number", "schema": schema, "strict": True}}
-    async with vendor_behind(tmp_path, Says('{"n": 1}')) as (_, server, client):
+    async with vendor_behind(tmp_path, ScriptedResponse('{"n": 1}')) as (_, server, client):
         await client.chat.completions.create(model="exuvia", messages=SAID, response_format=wanted)
         await client.chat.completions.create(model="exuvia", messages=SAID, response_format={"type": "json_object"})
         await client.chat.completions.create(model="exuvia", messages=SAID, response_format={"type": "text"})
@@ -125,7 +129,7 @@ async def test_it_asks_for_json(tmp_path: Path) -> None:
 
 async def test_it_lists_the_models_and_asks_for_any(tmp_path: Path) -> None:
     settings = {"agent.fallback_models": ["scripted:echo"]}
-    async with vendor_behind(tmp_path, Says("Hi."), settings=settings) as (_, _, client):
+    async with vendor_behind(tmp_path, ScriptedResponse("Hi."), settings=settings) as (_, _, client):
         names = [model.id async for model in client.models.list()]
         assert names[:3] == ["exuvia", MODEL, "scripted:echo"]
         assert names.count(MODEL) == 1
@@ -140,7 +144,7 @@ async def test_it_lists_the_models_and_asks_for_any(tmp_path: Path) -> None:
 
 
 async def test_it_lists_what_the_services_have_and_takes_their_own_names(tmp_path: Path) -> None:
-    async with vendor_behind(tmp_path, Says("Hi.")) as (_, server, client):
+    async with vendor_behind(tmp_path, ScriptedResponse("Hi.")) as (_, server, client):
         server.models = {"gpt-test": {}, "gpt-other": {}, "org/model:free": {}}
         names = [model.id async for model in client.models.list()]
         assert {"openai:gpt-other", "openai:org/model:free"} < set(names)
@@ -152,7 +156,7 @@ async def test_it_lists_what_the_services_have_and_takes_their_own_names(tmp_pat
 
 
 async def test_a_service_that_does_not_say_what_it_has_makes_the_list_only_shorter(tmp_path: Path) -> None:
-    async with vendor_behind(tmp_path, Says("Hi.")) as (_, server, client):
+    async with vendor_behind(tmp_path, ScriptedResponse("Hi.")) as (_, server, client):
         server.instead_of_list = Fault(status=404)
         assert [model.id async for model in client.models.list()][:2] == ["exuvia", MODEL]
         assert (await client.chat.completions.create(model="gpt-test", messages=SAID)).model == MODEL

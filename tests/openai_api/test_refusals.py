@@ -18,12 +18,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from openai.types.chat.completion_create_params import CompletionCreateParamsBase
 
-from gateway.door import bodies
-from gateway.openai_api import api, places
-from gateway.openai_api.asked import asked
-from gateway.openai_api.forms import ChatBody, decode_body
-from gateway.openai_api.in_session import new_message
-from gateway.openai_api.refusals import Refused
+from gateway.http import request_bodies
+from gateway.http.openai import api
+from gateway.http.openai import api as places
+from gateway.http.openai.api_errors import ApiError
+from gateway.http.openai.request_parser import asked
+from gateway.http.openai.schema import ChatBody, decode_body
+from gateway.http.openai.session_mode import new_message
 from tests.gateway.gateways import TOKEN, Gateway, gateway
 from tests.openai_api.asking import SAID, TOOLS
 from tests.pictures import png
@@ -185,7 +186,7 @@ async def test_a_body_that_is_too_large_is_refused_before_it_has_come(g: Gateway
 
 
 async def test_a_body_that_does_not_come_is_not_waited_for(g: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bodies, "PIECE_SECONDS", 0.05)
+    monkeypatch.setattr(request_bodies, "PIECE_SECONDS", 0.05)
 
     async def stands_still() -> AsyncIterator[bytes]:
         yield b"{"
@@ -312,5 +313,5 @@ def test_whatever_stands_anywhere_in_a_body_is_taken_or_refused(number: int, val
     container, key = list(places_in(body))[number]
     container[key] = value
     for read in (asked, new_message):
-        with suppress(Refused):
+        with suppress(ApiError):
             read(decode_body(json.dumps(body).encode(), ChatBody))

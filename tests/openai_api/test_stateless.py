@@ -17,17 +17,16 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.door import listening
-from gateway.models.choosing import Models
-from gateway.openai_api import saying
-from gateway.openai_api.listening import heard
-from gateway.openai_api.stop_words import StopWords
-from plugins.conformance.faults import Fault, Raw
-from plugins.conformance.openai_server import Says, refusal
-from plugins.contracts import ChatRequest, Delta, Reply
-from plugins.errors import BadAnswer, RateLimited, StreamCut
-from sessions.context import Context
-from sessions.messages import UserMessage
+from gateway.http import listener
+from gateway.http.openai import response_writer
+from gateway.http.openai.stateless_mode import StopSequences, heard
+from gateway.models.registry import ModelRegistry
+from plugins.api.chat import ChatRequest, Delta, Reply
+from plugins.support.errors import BadAnswer, RateLimited, StreamCut
+from plugins.testing.servers.faulty_server import Fault, RawResponse
+from plugins.testing.servers.openai_server import ScriptedResponse, refusal
+from sessions.events.messages import UserMessage
+from sessions.state.context import Context
 from tests.gateway.gateways import TOKEN, gateway
 from tests.gateway.stage import Answer, Model, breaks, says
 from tests.openai_api.asking import MODEL, SAID, client_of, vendor_behind
@@ -68,7 +67,7 @@ async def test_no_other_model_goes_on_with_what_a_client_has_heard(tmp_path: Pat
 
 
 async def test_an_answer_in_one_piece_is_asked_for_again_where_it_broke_off(tmp_path: Path) -> None:
-    async with vendor_behind(tmp_path, Fault(end="cut", pieces=3), Says("whole")) as (_, server, client):
+    async with vendor_behind(tmp_path, Fault(end="cut", pieces=3), ScriptedResponse("whole")) as (_, server, client):
         answer = await client.chat.completions.create(model="exuvia", messages=SAID)
     assert (answer.choices[0].message.content, len(server.requests)) == ("whole", 2)
 
@@ -87,7 +86,7 @@ async def test_a_picture_is_sent_to_no_model_that_sees_none(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_an_answer_ends_at_a_stop_word_whatever_the_service_makes_of_it(tmp_path: Path, stream: bool) -> None:
-    says = Says("one two END three four " + "five " * 200, delay=0.02)
+    says = ScriptedResponse("one two END three four " + "five " * 200, delay=0.02)
     async with vendor_behind(tmp_path, says) as (_, server, client):
         answer = await client.chat.completions.create(
             model="exuvia", messages=SAID, stop=["nothing", "two END"], stream=stream
@@ -104,7 +103,7 @@ async def test_an_answer_ends_at_a_stop_word_whatever_the_service_makes_of_it(tm
 
 @given(st.lists(st.text("ab", max_size=4), max_size=6), st.lists(st.text("ab", min_size=1, max_size=4), max_size=3))
 def test_a_stop_word_is_found_however_the_text_is_cut(pieces: list[str], words: list[str]) -> None:
-    stops = StopWords(words)
+    stops = StopSequences(words)
     shown = "".join([*map(stops.feed, pieces), stops.end()])
     text = "".join(pieces)
     found = [(at + len(word), at) for word in words if (at := text.find(word)) >= 0]
@@ -112,7 +111,11 @@ def test_a_stop_word_is_found_however_the_text_is_cut(pieces: list[str], words: 
 
 
 async def test_a_service_that_ends_without_its_end_is_no_whole_answer(tmp_path: Path) -> None:
-    async with vendor_behind(tmp_path, Raw(b'data: {"choices": [{"delta": {"content": "Hal"}}]}\n\n')) as (_, _, client):
+    async with vendor_behind(tmp_path, RawResponse(b'data: {"choices": [{"delta": {"content": "Hal"}}]}\n\n')) as (
+        _,
+        _,
+        client,
+    ):
         with pytest.raises(openai.InternalServerError) as caught:
             await client.chat.completions.create(model="exuvia", messages=SAID)
         assert (caught.value.status_code, caught.value.code) == (502, "stream_cut")
@@ -144,7 +147,7 @@ def says_no_text(_: ChatRequest) -> AsyncIterator[Delta | Reply]:
     ],
 )
 async def test_whatever_a_strangers_provider_does_is_an_error_that_is_known(answer: Answer, known: type[Exception]) -> None:
-    model = Models({"staged": Model(answer)}, configured="auto", window=None).choose()
+    model = ModelRegistry({"staged": Model(answer)}, configured="auto", window=None).choose()
     context = Context(instructions="", tools=(), parameters={}, messages=[UserMessage(text="Hello?")])
     request = ChatRequest(model="model", context=context, purpose="api", session="s")
     with pytest.raises(known):
@@ -172,8 +175,8 @@ async def test_a_client_that_goes_away_ends_the_request_with_the_service(tmp_pat
 async def test_an_answer_is_given_to_its_end_while_the_gateway_stops(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listening, "runner_of", lambda app: web.AppRunner(app, access_log=None, shutdown_timeout=0.01))
-    async with vendor_behind(tmp_path, Says("word " * 30, delay=0.03)) as (g, _, client):
+    monkeypatch.setattr(listener, "runner_of", lambda app: web.AppRunner(app, access_log=None, shutdown_timeout=0.01))
+    async with vendor_behind(tmp_path, ScriptedResponse("word " * 30, delay=0.03)) as (g, _, client):
         stream = await client.chat.completions.create(model="exuvia", messages=SAID, stream=True)
         first = (await anext(stream)).choices[0].delta.content
         g.daemon.stop()
@@ -184,7 +187,7 @@ async def test_an_answer_is_given_to_its_end_while_the_gateway_stops(
 
 async def test_a_token_that_is_taken_back_ends_its_streams(tmp_path: Path) -> None:
     people = '[people.ana]\ntoken = "anas-token-that-is-long-enough"\n'
-    says = Says("word " * 400, delay=0.02)
+    says = ScriptedResponse("word " * 400, delay=0.02)
     async with (
         vendor_behind(tmp_path, says, file=people) as (g, _, _),
         client_of(g, "anas-token-that-is-long-enough") as ana,
@@ -197,7 +200,7 @@ async def test_a_token_that_is_taken_back_ends_its_streams(tmp_path: Path) -> No
 
 
 async def test_a_stream_that_is_silent_says_that_it_lives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(saying, "PATIENCE", 0.05)
+    monkeypatch.setattr(response_writer, "PATIENCE", 0.05)
     script = [{"text": "Late.", "delay_ms": 300}, {"error": "unreachable", "delay_ms": 300, "text": ""}]
     async with gateway(tmp_path, script=script) as g:
         body = {"model": "exuvia", "messages": SAID, "stream": True}
@@ -214,7 +217,7 @@ async def test_a_stream_that_is_silent_says_that_it_lives(tmp_path: Path, monkey
 
 
 async def test_a_stream_that_nobody_reads_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(saying, "UNREAD", 0.2)
+    monkeypatch.setattr(response_writer, "UNREAD", 0.2)
 
     async def wait(*_: object) -> None:
         await asyncio.Event().wait()
@@ -230,7 +233,7 @@ async def test_a_stream_that_nobody_reads_is_ended(tmp_path: Path, monkeypatch: 
 
 
 async def test_what_was_used_is_counted_under_its_purpose(tmp_path: Path) -> None:
-    async with vendor_behind(tmp_path, Says("one two", counts=40)) as (g, _, client):
+    async with vendor_behind(tmp_path, ScriptedResponse("one two", counts=40)) as (g, _, client):
         await client.chat.completions.create(model="exuvia", messages=SAID)
         async with g.http.get(f"{g.url}/metrics", headers={"Authorization": f"Bearer {TOKEN}"}) as response:
             page = await response.text()

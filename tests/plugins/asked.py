@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from plugins.errors import ContextOverflow, ProviderError
-from plugins.services import Answered
-from plugins.summaries import FlushRules, Leaving
-from sessions.messages import AssistantMessage, Message, ToolCall, ToolMessage, Usage, UserMessage
-from sessions.tokens import estimate
+from plugins.api.services import ModelAnswer
+from plugins.api.summarization import CompactionInput, FlushRules
+from plugins.support.errors import ContextOverflow, ProviderError
+from sessions.events.messages import AssistantMessage, Message, ToolCall, ToolMessage, Usage, UserMessage
+from sessions.events.tokens import estimate
 
 Answer = Callable[[str], str | ProviderError]
 
@@ -28,7 +28,7 @@ class AskedModel:
         self.systems: list[str] = []
         self.texts: list[str] = []
 
-    async def __call__(self, *, system: str, text: str, limit: int) -> Answered:
+    async def __call__(self, *, system: str, text: str, limit: int) -> ModelAnswer:
         self.systems.append(system)
         self.texts.append(text)
         if estimate(system) + estimate(text) + limit > self._window:
@@ -37,12 +37,12 @@ class AskedModel:
         said = answer(text) if callable(answer) else answer
         if isinstance(said, ProviderError):
             raise said
-        return Answered(text=said, model="scripted:asked", usage=Usage(input=100, output=10))
+        return ModelAnswer(text=said, model="scripted:asked", usage=Usage(input=100, output=10))
 
 
-def leaving(*messages: Message, window: int = 100_000, summary: str = "", kept: tuple[Message, ...] = ()) -> Leaving:
+def leaving(*messages: Message, window: int = 100_000, summary: str = "", kept: tuple[Message, ...] = ()) -> CompactionInput:
     """What leaves, with everything that a test does not speak of as it mostly is."""
-    return Leaving(
+    return CompactionInput(
         messages=messages,
         kept=kept,
         summary=summary,

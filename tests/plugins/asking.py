@@ -7,11 +7,12 @@ from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from plugins.conformance.clock import SetClock
-from plugins.contracts import ChatProvider, ChatRequest, Delta, House, Reply
-from plugins.transport import Limits, Patience, Transport
-from sessions.context import Context
-from sessions.messages import Message, ToolDefinition, UserMessage
+from plugins.api.chat import ChatProvider, ChatRequest, Delta, Reply
+from plugins.api.context import PluginContext
+from plugins.http.client import Limits, Timeouts, Transport
+from plugins.testing.contexts import ManualClock
+from sessions.events.messages import Message, ToolDefinition, UserMessage
+from sessions.state.context import Context
 
 READ = ToolDefinition(name="read", description="Reads.", parameters={"type": "object", "properties": {}})
 
@@ -51,7 +52,7 @@ async def opened(
     kind: type[ChatProvider],
     *,
     model: str,
-    patience: Patience | None = None,
+    patience: Timeouts | None = None,
     limits: Limits | None = None,
     environment: dict[str, str] | None = None,
     **settings: Any,
@@ -63,13 +64,13 @@ async def opened(
         slept.append(seconds)
 
     async with Transport(sleep=sleep, chance=lambda: 1.0, patience=patience, limits=limits) as transport:
-        house = House(
+        context = PluginContext(
             settings=kind.Settings(**settings),
             folder=Path("unused"),
             workspace=Path("unused"),
-            clock=SetClock(),
+            clock=ManualClock(),
             transport=transport,
             environment=environment or {},
         )
-        async with kind(house) as provider:
+        async with kind(context) as provider:
             yield Asked(provider, slept, model)

@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
-from plugins.chat.openai import OpenAI
-from plugins.contracts import ChatRequest, Reply
-from plugins.secrets import Secret
-from sessions.messages import AssistantMessage, Message, ToolCall, ToolMessage
+from plugins.api.chat import ChatRequest, Reply
+from plugins.providers.openai.chat import OpenAI
+from plugins.support.secrets import Secret
+from sessions.events.messages import AssistantMessage, Message, ToolCall, ToolMessage
 from tests.plugins.asking import READ, Asked, opened, question
 from tests.servers.openai_responses_server import (
     KEYS,

@@ -11,20 +11,20 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from plugins.conformance import openai_server
-from plugins.conformance.clock import SetClock
-from plugins.conformance.embedding_server import EmbeddingServer
-from plugins.contracts import House, ProviderAccount
-from plugins.embeddings.gemini import GeminiEmbeddings
-from plugins.embeddings.hosted import HostedEmbeddings
-from plugins.embeddings.mistral import MistralEmbeddings
-from plugins.embeddings.ollama import OllamaEmbeddings
-from plugins.embeddings.openai import OpenAIEmbeddings
-from plugins.embeddings.voyage import VoyageEmbeddings
-from plugins.memory.settings import EmbeddingKeys
-from plugins.secrets import Secret
-from plugins.services import Purpose
-from plugins.transport import Limits, Patience, Transport
+from plugins.api.context import PluginContext, ProviderAccount
+from plugins.api.memory_settings import EmbeddingKeys
+from plugins.api.services import Purpose
+from plugins.http.client import Limits, Timeouts, Transport
+from plugins.providers.gemini.embeddings import GeminiEmbeddings
+from plugins.providers.hosted.hosted_embeddings import HostedEmbeddings
+from plugins.providers.mistral import MistralEmbeddings
+from plugins.providers.ollama.embeddings import OllamaEmbeddings
+from plugins.providers.openai.embeddings import OpenAIEmbeddings
+from plugins.providers.voyage import VoyageEmbeddings
+from plugins.support.secrets import Secret
+from plugins.testing.contexts import ManualClock
+from plugins.testing.servers import openai_server
+from plugins.testing.servers.embedding_server import EmbeddingServer
 from tests.servers import gemini_server
 from tests.servers.embedding_vendors import (
     GeminiEmbeddingServer,
@@ -38,7 +38,7 @@ from tests.servers.embedding_vendors import (
 class Embedded:
     """A provider on a transport that does not wait; `slept` are the pauses that it would have made, in seconds."""
 
-    def __init__(self, provider: HostedEmbeddings, slept: list[float], clock: SetClock) -> None:
+    def __init__(self, provider: HostedEmbeddings, slept: list[float], clock: ManualClock) -> None:
         self.provider = provider
         self.slept = slept
         self.clock = clock
@@ -68,7 +68,7 @@ class Vendor(NamedTuple):
         self,
         url: str,
         *,
-        patience: Patience | None = None,
+        patience: Timeouts | None = None,
         limits: Limits | None = None,
         environment: dict[str, str] | None = None,
         account: ProviderAccount | None = None,
@@ -82,8 +82,8 @@ class Vendor(NamedTuple):
 
         settings = {"provider": self.name, "base_url": url, "api_key": Secret(self.server.KEY), **settings}
         async with Transport(sleep=sleep, chance=lambda: 1.0, patience=patience, limits=limits) as transport:
-            clock = SetClock()
-            house = House(
+            clock = ManualClock()
+            context = PluginContext(
                 settings=EmbeddingKeys(**settings),
                 folder=Path("unused"),
                 workspace=Path("unused"),
@@ -92,7 +92,7 @@ class Vendor(NamedTuple):
                 environment=environment or {},
                 account=account,
             )
-            async with self.kind(house) as provider:
+            async with self.kind(context) as provider:
                 yield Embedded(provider, slept, clock)
 
     @asynccontextmanager

@@ -13,12 +13,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from plugins.chat.anthropic import Anthropic
-from plugins.chat.anthropic_request import Encoder, turns_of
-from plugins.chat.remembered import Remembered
-from plugins.conformance.faults import Fault, Raw
-from plugins.contracts import Reply
-from plugins.errors import (
+from plugins.api.chat import Reply
+from plugins.providers.anthropic.chat import Anthropic
+from plugins.providers.anthropic.request import Encoder, turns_of
+from plugins.providers.hosted.encoding_cache import EncodingCache
+from plugins.support.errors import (
     BadRequest,
     ContextOverflow,
     CredentialsRefused,
@@ -27,9 +26,10 @@ from plugins.errors import (
     StreamCut,
     Unreachable,
 )
-from plugins.secrets import Secret
-from sessions.context import paired
-from sessions.messages import AssistantMessage, Message, ToolCall, ToolMessage, Usage, UserMessage
+from plugins.support.secrets import Secret
+from plugins.testing.servers.faulty_server import Fault, RawResponse
+from sessions.events.messages import AssistantMessage, Message, ToolCall, ToolMessage, Usage, UserMessage
+from sessions.state.context import paired
 from tests.plugins.asking import READ, Asked, opened, question
 from tests.servers.anthropic_rules import what_is_wrong
 from tests.servers.anthropic_server import KEY, AnthropicServer, Says, event, events_of, refusal
@@ -211,7 +211,7 @@ def spoken(kinds: str) -> list[Message]:
 @example([(0, spoken("aBcaB")), (3, [])])  # so short then that what was settled is marked again
 @example([(0, spoken("aBcadE")), (3, spoken("fG"))])  # what was settled goes on with the same side
 def test_what_is_remembered_says_the_same_as_what_is_encoded_anew(changes: list[tuple[int, list[Message]]]) -> None:
-    remembered = Remembered(2_000)
+    remembered = EncodingCache(2_000)
     encoder = Encoder(remembered)
     messages: list[Message] = []
     for forgotten, more in changes:
@@ -222,7 +222,7 @@ def test_what_is_remembered_says_the_same_as_what_is_encoded_anew(changes: list[
 
 
 def test_a_long_conversation_is_encoded_only_where_it_is_new() -> None:
-    remembered = Remembered()
+    remembered = EncodingCache()
     encoder = Encoder(remembered)
     messages: tuple[Message, ...] = tuple(
         kind(text=f"message {n}") for n in range(500) for kind in (UserMessage, AssistantMessage)
@@ -289,7 +289,7 @@ async def test_a_round_that_another_provider_began_is_ended_without_the_demanded
 
 async def test_thoughts_without_a_signature_are_not_kept() -> None:
     events = events_of({"model": "m", "messages": []}, Says("", ("read", "{}"), thoughts="Look."))
-    async with asked(Raw(b"".join(e for e in events if b"signature_delta" not in e))) as (client, _):
+    async with asked(RawResponse(b"".join(e for e in events if b"signature_delta" not in e))) as (client, _):
         reply = await client.ask()
         assert (len(reply.calls), reply.opaque) == (1, None)
 
@@ -379,7 +379,7 @@ async def test_odd_streams_of_compatible_servers_are_understood() -> None:
     call = event("content_block_start", index=8, content_block=whole)
     unknown = event("content_block_start", index=9, content_block={"type": "new"}) + event("brand_new", index=9)
     end = event("message_delta", delta={"stop_reason": "end_turn"}) + event("message_stop")
-    async with asked(Raw(start + again + unannounced + call + unknown + end)) as (client, _):
+    async with asked(RawResponse(start + again + unannounced + call + unknown + end)) as (client, _):
         reply = await client.ask()
         assert (reply.text, "".join(client.deltas)) == ("ab\ufffdc", "ab\ufffdc")
         assert [c.arguments for c in reply.calls] == ['{"path":"x"}']
@@ -398,22 +398,22 @@ async def test_a_server_that_does_not_stream_is_understood() -> None:
 
 async def test_what_was_read_from_and_written_to_the_cache_is_part_of_the_input() -> None:
     counts = {"input_tokens": 5, "cache_creation_input_tokens": 20, "cache_read_input_tokens": 300, "output_tokens": 1}
-    async with asked(Raw(b"".join(events_of({"model": "m", "messages": []}, Says("a b"), counts)))) as (client, _):
+    async with asked(RawResponse(b"".join(events_of({"model": "m", "messages": []}, Says("a b"), counts)))) as (client, _):
         assert (await client.ask()).usage == Usage(input=325, output=5, cached=300)
 
 
 async def test_counts_that_a_compatible_server_takes_back_at_the_end_stay() -> None:
     start, *_, stop = events_of({"model": "m", "messages": []}, Says("a"), {"input_tokens": 5, "output_tokens": 1})
     end = event("message_delta", delta={"stop_reason": "end_turn"}, usage={"input_tokens": 0, "output_tokens": 7})
-    async with asked(Raw(start + end + stop)) as (client, _):
+    async with asked(RawResponse(start + end + stop)) as (client, _):
         assert (await client.ask()).usage == Usage(input=5, output=7)
 
 
 # --- what goes wrong --------------------------------------------------------------------------------------------------
 
 
-def in_stream(kind: str, message: str = "Sorry") -> Raw:
-    return Raw(
+def in_stream(kind: str, message: str = "Sorry") -> RawResponse:
+    return RawResponse(
         events_of({"model": "m", "messages": []}, Says("a"))[0] + event("error", error={"type": kind, "message": message})
     )
 
@@ -432,8 +432,8 @@ SPENT = refusal("Spend limit", "rate_limit_error", details={"error_code": "enfor
         (Fault(body=refusal("Overloaded", "overloaded_error")), StreamCut, 1),
         (in_stream("api_error"), StreamCut, 1),
         (in_stream("authentication_error"), CredentialsRefused, 1),
-        (Raw(event("error", error="text")), StreamCut, 1),
-        (Raw(event("message_stop")), StreamCut, 1),
+        (RawResponse(event("error", error="text")), StreamCut, 1),
+        (RawResponse(event("message_stop")), StreamCut, 1),
     ],
 )
 async def test_every_failure_is_told_by_its_kind(fault: Any, error: type[ProviderError], requests: int) -> None:
@@ -454,10 +454,10 @@ async def test_it_is_chosen_by_itself_only_with_a_key_or_an_address() -> None:
             await client.ask()
     async with provider("", key="", environment={"ANTHROPIC_API_KEY": KEY}) as client:
         assert client.provider.default_model() == NEW
-        assert client.provider.why() == "ANTHROPIC_API_KEY is set"
+        assert client.provider.explain_default() == "ANTHROPIC_API_KEY is set"
     async with provider("http://127.0.0.1:9/v1/", key="", default_model="llama") as client:
         assert client.provider.default_model() == "llama"
-        assert client.provider.why() == "providers.anthropic.base_url is set"
+        assert client.provider.explain_default() == "providers.anthropic.base_url is set"
         with pytest.raises(Unreachable, match=r"127\.0\.0\.1"):
             await client.ask()
 

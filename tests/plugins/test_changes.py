@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from plugins.changes import changes
+from plugins.support.file_watcher import changes
 from tests.faults.gateway_process import ROOT
 from tests.waiting import DEADLINE, deadline
 
 WITHOUT = """
 import asyncio, contextlib, os, resource, sys
 from pathlib import Path
-from plugins.changes import changes
+from plugins.support.file_watcher import changes
 
 async def watched():
     async with contextlib.aclosing(changes(Path(sys.argv[1]), rust_timeout=20, yield_on_timeout=True)) as watch:

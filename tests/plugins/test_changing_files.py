@@ -18,9 +18,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from exuvia import Tool, ToolFailed
-from plugins.tools import file_place, workspace_files
-from plugins.tools.beneath import NotBeneath
-from plugins.tools.file_place import FilePlace
+from plugins.support.safe_open import OutsideFolder
+from plugins.tools import file_target, read
+from plugins.tools.file_target import FileTarget
 from plugins.tools.seen_files import SeenFiles
 from tests.plugins.test_workspace_files import swapping
 from tests.plugins.workspaces import CANARY, Workspace
@@ -81,7 +81,7 @@ async def test_a_file_is_replaced_only_by_a_session_that_read_it_as_it_is(worksp
 async def test_a_file_that_is_too_large_to_change_does_not_count_as_read(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workspace_files, "LARGEST", 10)
+    monkeypatch.setattr(read, "LARGEST", 10)
     workspace.put("a.md", "x" * 11)
     assert await workspace.do("read", "a.md") == "x" * 11
     assert "read it first" in await workspace.refusal("write", "a.md", content="y", mode="replace")
@@ -179,7 +179,7 @@ async def test_an_appended_note_is_no_leave_to_replace_the_rest(workspace: Works
 
 
 async def test_no_file_grows_beyond_a_mebibyte(workspace: Workspace) -> None:
-    most = file_place.LARGEST
+    most = file_target.LARGEST
     await workspace.do("write", "a", content="x" * most)
     for refused in (
         {"content": "y", "mode": "append"},
@@ -457,9 +457,9 @@ class Held:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.reached, self.go = threading.Event(), threading.Event()
-        plain = FilePlace.replace
+        plain = FileTarget.replace
 
-        def replace(place: FilePlace, content: bytes, go_on: Any) -> None:
+        def replace(place: FileTarget, content: bytes, go_on: Any) -> None:
             def wait() -> None:
                 self.reached.set()
                 self.go.wait(10)
@@ -467,7 +467,7 @@ class Held:
 
             plain(place, content, wait)
 
-        monkeypatch.setattr(FilePlace, "replace", replace)
+        monkeypatch.setattr(FileTarget, "replace", replace)
 
 
 async def test_a_cancelled_change_is_undone_and_leaves_nothing_behind(
@@ -546,7 +546,7 @@ def test_a_place_above_the_workspace_is_none(tmp_path: Path) -> None:
     (tmp_path / "secret.md").write_text("secret")
     for parts in (("..", "secret.md"), ("memory", "..", "..", "secret.md"), ("memory", "..")):
         with (
-            pytest.raises(NotBeneath, match=r"with \.\. is not followed"),
-            file_place.file_place(tmp_path / "workspace", parts, make=True),
+            pytest.raises(OutsideFolder, match=r"with \.\. is not followed"),
+            file_target.file_place(tmp_path / "workspace", parts, make=True),
         ):
             pass

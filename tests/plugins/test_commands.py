@@ -10,13 +10,10 @@ import msgspec
 import pytest
 
 from exuvia import Command, CommandFailed, CommandHelp, HistoryEntry
-from plugins.command_contract import (
-    ContextItem,
-    PrunedReport,
-)
+from plugins.api.command import ContextItem, PrunedReport
 from plugins.commands.compact import Compact, Compactions, Revert
-from plugins.commands.context import Context
-from plugins.commands.facts import Clear, Distill, Forget, Pin, Unpin, Why
+from plugins.commands.context_command import Context
+from plugins.commands.facts_commands import Clear, Distill, Forget, Pin, Unpin, Why
 from plugins.commands.help import Help
 from plugins.commands.history import History
 from plugins.commands.model import Model
@@ -27,8 +24,8 @@ from plugins.commands.status import Status, Whoami
 from plugins.commands.stop import Stop
 from plugins.commands.usage import Usage
 from plugins.commands.verbose import Verbose
-from plugins.conformance.conversation import COMPACTED, StillConversation
-from sessions.messages import Usage as Tokens
+from plugins.testing.static_conversation import COMPACTED, StaticConversation
+from sessions.events.messages import Usage as Tokens
 
 ALL: list[Command] = [
     Compact(),
@@ -57,7 +54,7 @@ ALL: list[Command] = [
 ]
 
 
-class Conversation(StillConversation):
+class Conversation(StaticConversation):
     """One whose people live in Shanghai, with all commands."""
 
     def commands(self) -> Sequence[CommandHelp]:

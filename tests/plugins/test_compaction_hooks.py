@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from exuvia import AfterCompaction, BeforeCompaction, CompactionBudget, CompactionContext, UserMessage, hookimpl
-from plugins import hookspecs
-from plugins.hooks import Hooks, Planned
-from plugins.validation import NOTICES
-from sessions.events import PluginFailed
+from plugins.api import hookspecs
+from plugins.host.hooks import CompactionProposal, Hooks
+from plugins.host.validation import NOTICES
+from sessions.events.events import PluginFailed
 
 CONTEXT = CompactionContext(
     messages=(UserMessage(text="a"), UserMessage(text="b"), UserMessage(text="c")),
@@ -65,7 +65,7 @@ def hearing(*acts: Callable[[BeforeCompaction], Awaitable[object]], seconds: flo
     return hooks
 
 
-async def ask(hooks: Hooks) -> Planned:
+async def ask(hooks: Hooks) -> CompactionProposal:
     return await hooks.plan_compaction(CONTEXT, BUDGET, "budget")
 
 
@@ -84,12 +84,12 @@ async def test_the_first_answer_counts_and_nobody_behind_it_is_asked() -> None:
         return 5
 
     hooks = planning(lambda _: None, lambda context: context.cuts[-1], third)
-    assert await ask(hooks) == Planned(keep_from=7, failures=())
+    assert await ask(hooks) == CompactionProposal(keep_from=7, failures=())
     assert asked == []
 
 
 async def test_without_an_answer_there_is_no_plan() -> None:
-    nothing = Planned(keep_from=None, failures=())
+    nothing = CompactionProposal(keep_from=None, failures=())
     assert await ask(Hooks()) == nothing
     assert await ask(planning(lambda _: None)) == nothing
 
@@ -120,7 +120,7 @@ async def test_a_nonsense_answer_is_named_and_the_next_one_is_asked(
     act: Callable[[CompactionContext], Any], sentence: str
 ) -> None:
     failure = PluginFailed(plugin="plugin0", hook="plan_compaction", sentence=sentence)
-    assert await ask(planning(act, lambda _: 5)) == Planned(keep_from=5, failures=(failure,))
+    assert await ask(planning(act, lambda _: 5)) == CompactionProposal(keep_from=5, failures=(failure,))
 
 
 async def test_a_number_with_too_many_digits_to_be_written_is_refused_too() -> None:

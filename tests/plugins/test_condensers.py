@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from plugins.errors import Unreachable
-from plugins.loading import load_plugins
-from plugins.services import Answered
-from plugins.summaries import FlushRules, Leaving
-from sessions.messages import AssistantMessage, UserMessage
+from plugins.api.services import ModelAnswer
+from plugins.api.summarization import CompactionInput, FlushRules
+from plugins.host.loading import load_plugins
+from plugins.support.errors import Unreachable
+from sessions.events.messages import AssistantMessage, UserMessage
 
-LEAVING = Leaving(
+LEAVING = CompactionInput(
     messages=(UserMessage(text="The ticket is ABC-12."), AssistantMessage(text="I noted ABC-12.")),
     kept=(UserMessage(text="And now?"),),
     summary="",
@@ -22,11 +22,11 @@ LEAVING = Leaving(
 )
 
 
-async def silent(*, system: str, text: str, limit: int) -> Answered:
-    return Answered(text="NO_REPLY", model="a:b")
+async def silent(*, system: str, text: str, limit: int) -> ModelAnswer:
+    return ModelAnswer(text="NO_REPLY", model="a:b")
 
 
-async def gone(*, system: str, text: str, limit: int) -> Answered:
+async def gone(*, system: str, text: str, limit: int) -> ModelAnswer:
     raise Unreachable("No connection.")
 
 

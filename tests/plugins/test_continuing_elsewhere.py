@@ -18,11 +18,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plugins.chat.local_prompt import chat_messages
-from plugins.conformance.faults import FaultyServer
-from plugins.contracts import ChatRequest, Reply
-from sessions.context import assemble
-from sessions.events import (
+from plugins.api.chat import ChatRequest, Reply
+from plugins.providers.local.prompt import chat_messages
+from plugins.testing.servers.faulty_server import FaultyServer
+from sessions.events.events import (
     CallRef,
     Event,
     InstructionsSet,
@@ -35,8 +34,9 @@ from sessions.events import (
     TurnEnded,
     TurnStarted,
 )
-from sessions.folding import project
-from sessions.messages import Attachment
+from sessions.events.messages import Attachment
+from sessions.state.context import assemble
+from sessions.state.reducer import project
 from tests.plugins.asking import READ, Asked
 from tests.plugins.vendors import VENDORS, Vendor
 from tests.stories import lines_of, opened, received

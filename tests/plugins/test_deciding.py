@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 
 from exuvia import Clear, PruningBudget, PruningContext, PruningRules, Trim, hookimpl
-from plugins.conformance.clock import NOON
-from plugins.deciding import SECONDS
-from plugins.hooks import Hooks, Proposed
-from plugins.implementations import IN_A_ROW
-from plugins.strangers import StrangerFailed
-from sessions.events import PluginFailed
-from sessions.messages import AssistantMessage, ToolMessage, UserMessage
-from sessions.pruning import Edited
-from sessions.tally import Tally
-from sessions.view import View
+from plugins.host.decision_hooks import SECONDS
+from plugins.host.hooks import Hooks, PruningProposal
+from plugins.host.implementations import IN_A_ROW
+from plugins.support.untrusted import PluginCallFailed
+from plugins.testing.contexts import NOON
+from sessions.events.events import PluginFailed
+from sessions.events.messages import AssistantMessage, ToolMessage, UserMessage
+from sessions.events.pruning import Edited
+from sessions.state.view import View
+from sessions.state.view_size import CharacterCount
 
 VIEW = (
     View()
@@ -29,11 +29,11 @@ VIEW = (
 )
 BUDGET = PruningBudget(window=1000, reserve=0, rules=PruningRules())
 CLEARED = Clear(of=5, note="gone", by="sharp", saved=95)
-NOTHING = Proposed(edits=(), failures=())
+NOTHING = PruningProposal(edits=(), failures=())
 
 
 def context() -> PruningContext:
-    tally = Tally()
+    tally = CharacterCount()
     tally.follow(tuple(VIEW.messages))
     return PruningContext(
         messages=tally.messages, sources=tuple(VIEW.sources), sizes=tuple(tally.sizes), characters=tally.characters
@@ -67,11 +67,11 @@ def hooks_with(plugins: Mapping[str, object], seconds: float = SECONDS) -> Hooks
     return hooks
 
 
-async def ask(hooks: Hooks) -> Proposed:
+async def ask(hooks: Hooks) -> PruningProposal:
     return await hooks.propose_prunes(VIEW, context(), BUDGET, NOON)
 
 
-class Mute(StrangerFailed):
+class Mute(PluginCallFailed):
     """An error that fails to say what it is."""
 
     def __str__(self) -> str:
@@ -93,7 +93,7 @@ def alters(context: PruningContext) -> Any:
 
 
 async def test_a_plugin_proposes_and_who_and_how_much_are_ours_to_say() -> None:
-    assert await ask(hooks_with({"sharp": Sharp()})) == Proposed(edits=(CLEARED,), failures=())
+    assert await ask(hooks_with({"sharp": Sharp()})) == PruningProposal(edits=(CLEARED,), failures=())
 
 
 async def test_nobody_who_is_asked_is_nothing_proposed() -> None:
@@ -125,7 +125,7 @@ async def test_what_fails_is_named_and_the_others_are_heard(
     plugins = {"odd": Does(act), "sharp": Sharp()}
     hooks = hooks_with(dict(sorted(plugins.items(), reverse=first)))
     failure = PluginFailed(plugin="odd", hook="propose_prunes", sentence=sentence)
-    assert await ask(hooks) == Proposed(edits=(CLEARED,), failures=(failure,))
+    assert await ask(hooks) == PruningProposal(edits=(CLEARED,), failures=(failure,))
 
 
 async def test_what_can_be_done_of_a_proposal_is_done_and_the_rest_is_named_in_part() -> None:
@@ -170,8 +170,8 @@ async def test_one_that_does_not_return_is_lost_at_once_and_holds_nobody_up() ->
     hooks = hooks_with({"slow": Does(lambda _: hang.wait() and []), "sharp": Sharp()}, 0.05)
     proposed = await ask(hooks)
     failure = PluginFailed(plugin="slow", hook="propose_prunes", sentence="it did not return within 0.05 seconds", off=True)
-    assert proposed == Proposed(edits=(CLEARED,), failures=(failure,))
-    assert await ask(hooks) == Proposed(edits=(CLEARED,), failures=())
+    assert proposed == PruningProposal(edits=(CLEARED,), failures=(failure,))
+    assert await ask(hooks) == PruningProposal(edits=(CLEARED,), failures=())
     assert len(hooks.refused) == 1
     hang.set()
     await asyncio.sleep(0.05)  # its late answer meets nobody

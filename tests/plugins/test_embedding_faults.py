@@ -14,9 +14,8 @@ from typing import Any
 
 import pytest
 
-from plugins.conformance.embedding_server import EmbeddingServer, Embeds, vector_of
-from plugins.conformance.faults import Fault, Raw
-from plugins.errors import (
+from plugins.http.client import Limits, Timeouts
+from plugins.support.errors import (
     BadAnswer,
     BadRequest,
     CredentialsRefused,
@@ -26,8 +25,9 @@ from plugins.errors import (
     StreamCut,
     Unreachable,
 )
-from plugins.secrets import Secret
-from plugins.transport import Limits, Patience
+from plugins.support.secrets import Secret
+from plugins.testing.servers.embedding_server import EmbeddingBehavior, EmbeddingServer, vector_of
+from plugins.testing.servers.faulty_server import Fault, RawResponse
 from tests.plugins.embedding_vendors import VENDORS, Embedded, Vendor
 from tests.waiting import deadline
 
@@ -42,7 +42,7 @@ async def wall(vendor: Vendor, *answers: Any, **options: Any) -> AsyncIterator[t
     before = asyncio.all_tasks()
     async with deadline(), vendor.serving(*answers, **options) as (client, server):
         yield client, server
-        server.now_says(Embeds())
+        server.now_says(EmbeddingBehavior())
         assert len(await client.embed()) == 3
         assert server.open_connections <= 1
     assert asyncio.all_tasks() == before
@@ -80,13 +80,13 @@ CHANGES: dict[str, tuple[Callable[[list[Any]], list[Any]], str]] = {
 @pytest.mark.parametrize("fault", CHANGES)
 async def test_vectors_that_are_none_are_refused_as_a_whole(vendor: Vendor, fault: str) -> None:
     change, words = CHANGES[fault]
-    async with wall(vendor, Embeds(change)) as (client, server):
+    async with wall(vendor, EmbeddingBehavior(change)) as (client, server):
         assert words in await fails(client, BadAnswer)
         assert len(server.requests) == 2, "notes are asked for once more, and not for ever"
 
 
 async def test_vectors_that_are_none_once_are_asked_for_again(vendor: Vendor) -> None:
-    async with wall(vendor, Embeds(lambda vectors: vectors[:-1]), Embeds()) as (client, _):
+    async with wall(vendor, EmbeddingBehavior(lambda vectors: vectors[:-1]), EmbeddingBehavior()) as (client, _):
         assert len(await client.embed()) == 3
 
 
@@ -114,12 +114,12 @@ async def test_a_cut_answer_is_never_a_short_one(vendor: Vendor, end: str, piece
     async with wall(vendor, Fault(end=end, pieces=pieces)) as (client, server):
         with pytest.raises((StreamCut, BadAnswer)):
             await client.embed()
-        server.now_says(Fault(end=end, pieces=pieces), Embeds())
+        server.now_says(Fault(end=end, pieces=pieces), EmbeddingBehavior())
         assert len(await client.embed()) == 3
 
 
 async def test_an_answer_without_end_is_given_up(vendor: Vendor) -> None:
-    async with wall(vendor, Raw(b"0.1," * 4096, times=300), limits=Limits(body=1024 * 1024)) as (client, _):
+    async with wall(vendor, RawResponse(b"0.1," * 4096, times=300), limits=Limits(body=1024 * 1024)) as (client, _):
         assert "more than" in await fails(client, BadAnswer)
 
 
@@ -130,13 +130,13 @@ async def test_a_compressed_answer_is_never_unfolded(vendor: Vendor) -> None:
 
 
 async def test_a_server_that_says_nothing_is_unreachable(vendor: Vendor) -> None:
-    async with wall(vendor, Fault(end="silence"), patience=Patience(first=0.2, attempts=2)) as (client, server):
+    async with wall(vendor, Fault(end="silence"), patience=Timeouts(first=0.2, attempts=2)) as (client, server):
         await fails(client, Unreachable)
         assert len(server.requests) == 2
 
 
 async def test_an_answer_that_hangs_is_given_up(vendor: Vendor) -> None:
-    async with wall(vendor, Fault(end="hang"), patience=Patience(first=0.2, between=0.2)) as (client, _):
+    async with wall(vendor, Fault(end="hang"), patience=Timeouts(first=0.2, between=0.2)) as (client, _):
         assert "nothing came" in await fails(client, StreamCut)
 
 
@@ -152,7 +152,7 @@ async def test_vectors_that_change_their_length_are_refused_and_then_they_are_an
     async with vendor.serving() as (client, server):
         lengths = {len(vector) for vector in await client.embed()}
         assert lengths == {client.provider.dimensions()}
-        server.now_says(Embeds(lambda vectors: [[1.0, 2.0, 3.0] for _ in vectors]))
+        server.now_says(EmbeddingBehavior(lambda vectors: [[1.0, 2.0, 3.0] for _ in vectors]))
         assert "vectors of 3 numbers, where it gave" in await fails(client, BadAnswer)
         assert client.provider.dimensions() in lengths
         assert {len(vector) for vector in await client.embed()} == {3}
@@ -161,15 +161,15 @@ async def test_vectors_that_change_their_length_are_refused_and_then_they_are_an
 
 async def test_a_server_that_gives_another_length_than_was_asked_for_is_refused(vendor: Vendor) -> None:
     model = "codestral-embed" if vendor.name == "mistral" else vendor.server.MODEL
-    shorter = Embeds(lambda vectors: [vector[:7] for vector in vectors])
+    shorter = EmbeddingBehavior(lambda vectors: [vector[:7] for vector in vectors])
     async with vendor.serving(shorter, dimensions=512, model=model) as (client, _):
         assert "memory.embedding.dimensions says 512" in await fails(client, BadAnswer)
         assert client.provider.dimensions() == 512
 
 
 async def test_a_change_of_length_between_two_requests_of_one_text_list_mixes_nothing(vendor: Vendor) -> None:
-    shorter = Embeds(lambda vectors: [vector[:4] for vector in vectors])
-    async with wall(vendor, Embeds(), shorter, batch_size=2) as (client, _):
+    shorter = EmbeddingBehavior(lambda vectors: [vector[:4] for vector in vectors])
+    async with wall(vendor, EmbeddingBehavior(), shorter, batch_size=2) as (client, _):
         await fails(client, BadAnswer)
 
 
@@ -239,7 +239,7 @@ async def test_a_redirect_is_a_refusal_and_carries_no_key_away(vendor: Vendor) -
 @pytest.mark.parametrize(("headers", "pause"), [({"Retry-After": "2"}, 2.0), ({"Retry-After": "0.5"}, 0.5), ({}, 1.0)])
 async def test_the_pause_that_a_server_asks_for_is_made(vendor: Vendor, headers: dict[str, str], pause: float) -> None:
     busy = Fault(status=429, body=vendor.refusal(429, "Too many."), headers=headers)
-    async with wall(vendor, busy, Embeds()) as (client, _):
+    async with wall(vendor, busy, EmbeddingBehavior()) as (client, _):
         assert len(await client.embed()) == 3
         assert client.slept == [pause]
 
@@ -256,7 +256,7 @@ async def test_a_long_pause_is_told_and_kept_to_without_asking(vendor: Vendor) -
 
 
 async def test_a_server_that_is_away_is_let_be_for_half_a_minute(vendor: Vendor) -> None:
-    async with wall(vendor, Fault(status=503), Embeds(), patience=Patience(attempts=1)) as (client, server):
+    async with wall(vendor, Fault(status=503), EmbeddingBehavior(), patience=Timeouts(attempts=1)) as (client, server):
         await fails(client, Unreachable)
         client.clock.move(29)
         with pytest.raises(Unreachable):

@@ -12,20 +12,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plugins.conformance.clock import SetClock
-from plugins.conformance.embedding_server import Embeds, vector_of
-from plugins.contracts import House, ProviderAccount
-from plugins.embeddings.known_models import known_model
-from plugins.embeddings.pieces import FEWEST, batches, pieces, together
-from plugins.embeddings.portions import Portions
-from plugins.embeddings.vectors import Vector, checked, in_order
-from plugins.errors import BadAnswer, BadRequest, ContextOverflow, CredentialsRefused
-from plugins.loading import load_plugins
+from plugins.api.context import PluginContext, ProviderAccount
+from plugins.api.memory_settings import EmbeddingKeys, MemoryKeys
+from plugins.host.loading import load_plugins
 from plugins.memory.memory import Memory
-from plugins.memory.settings import EmbeddingKeys, MemoryKeys
-from plugins.refusals import StatusRefused
-from plugins.secrets import Secret
-from sessions.tokens import estimate
+from plugins.providers.hosted.batch_limits import BatchLimits
+from plugins.providers.hosted.known_models import known_model
+from plugins.support.embedding.text_splitting import FEWEST, batches, pieces, together
+from plugins.support.embedding.vector_checks import Vector, checked, in_order
+from plugins.support.errors import BadAnswer, BadRequest, ContextOverflow, CredentialsRefused
+from plugins.support.http_errors import StatusRefused
+from plugins.support.secrets import Secret
+from plugins.testing.contexts import ManualClock
+from plugins.testing.servers.embedding_server import EmbeddingBehavior, vector_of
+from sessions.events.tokens import estimate
 from tests.plugins.embedding_vendors import GEMINI, MISTRAL, OLLAMA, OPENAI, VENDORS, VOYAGE, Vendor
 
 VARIABLES = {
@@ -38,13 +38,13 @@ VARIABLES = {
 ALL_KEYS = {variable: f"key-of-{name}" for name, variable in VARIABLES.items()}
 
 
-def house(settings: EmbeddingKeys, environment: dict[str, str], account: ProviderAccount | None = None) -> House:
-    return House(
+def context(settings: EmbeddingKeys, environment: dict[str, str], account: ProviderAccount | None = None) -> PluginContext:
+    return PluginContext(
         account=account,
         settings=settings,
         folder=Path("unused"),
         workspace=Path("unused"),
-        clock=SetClock(),
+        clock=ManualClock(),
         transport=cast(Any, None),
         environment=environment,
     )
@@ -54,7 +54,7 @@ def chosen(environment: dict[str, str], *, installed: bool = False, **settings: 
     """Who makes the vectors, as `provider:model`."""
     keys = EmbeddingKeys(**settings)
     kinds = load_plugins(()).embedding_providers()
-    providers = {name: kind(house(keys.meant_for(name), environment)) for name, kind in kinds.items()}
+    providers = {name: kind(context(keys.meant_for(name), environment)) for name, kind in kinds.items()}
     if not installed:
         del providers["local"]
     memory = Memory(
@@ -107,9 +107,9 @@ def test_an_account_without_a_name_is_one_of_a_service_like_openais() -> None:
 def test_why_says_where_the_key_is_or_what_is_missing() -> None:
     kinds = load_plugins(()).embedding_providers()
     for name, variable in VARIABLES.items():
-        assert kinds[name](house(EmbeddingKeys(), ALL_KEYS)).why() == f"{variable} is set"
+        assert kinds[name](context(EmbeddingKeys(), ALL_KEYS)).explain_default() == f"{variable} is set"
         if name != "ollama":
-            missing = kinds[name](house(EmbeddingKeys(provider=name), {})).why()
+            missing = kinds[name](context(EmbeddingKeys(provider=name), {})).explain_default()
             assert missing == f"neither {variable} nor memory.embedding.api_key is set"
 
 
@@ -138,7 +138,7 @@ async def test_the_account_of_a_chat_provider_is_used_at_its_own_address_alone()
     async with OPENAI.server().serving() as server, OPENAI.server().serving() as another:
         account = ProviderAccount(api_key=(Secret(server.KEY), Secret("second")), base_url=f"{server.url}/")
         async with OPENAI.asking("", base_url=None, api_key=None, account=account) as client:
-            assert client.provider.why() == "providers.openai.api_key is set"
+            assert client.provider.explain_default() == "providers.openai.api_key is set"
             assert len(await client.embed()) == 3
         async with OPENAI.asking(another.url, api_key=None, account=account) as client:
             with pytest.raises(CredentialsRefused, match="A request without a key"):
@@ -148,8 +148,8 @@ async def test_the_account_of_a_chat_provider_is_used_at_its_own_address_alone()
 
 def test_the_key_of_the_vendor_itself_does_not_follow_a_chat_provider_to_another_address() -> None:
     elsewhere = ProviderAccount(base_url="https://openai.example.org/v1")
-    provider = OPENAI.kind(house(EmbeddingKeys(), ALL_KEYS, elsewhere))
-    assert (provider.model(), provider.why()) == (None, "memory.embedding.api_key is not set")
+    provider = OPENAI.kind(context(EmbeddingKeys(), ALL_KEYS, elsewhere))
+    assert (provider.model(), provider.explain_default()) == (None, "memory.embedding.api_key is not set")
 
 
 async def test_a_provider_at_its_vendor_without_a_key_asks_nobody() -> None:
@@ -205,7 +205,7 @@ async def test_geminis_texts_are_short_enough_that_it_cuts_none_off() -> None:
 
 @pytest.mark.parametrize("vendor", [OPENAI, VOYAGE, MISTRAL], ids=lambda vendor: vendor.name)
 async def test_vectors_out_of_order_are_put_in_order_by_their_places(vendor: Vendor) -> None:
-    turned = Embeds(wrap=lambda answer: {**answer, "data": answer["data"][::-1]})
+    turned = EmbeddingBehavior(wrap=lambda answer: {**answer, "data": answer["data"][::-1]})
     async with vendor.serving(turned) as (client, _):
         assert list(await client.embed()) == [pytest.approx(vector_of(text, 8)) for text in ("one", "two", "three")]
 
@@ -215,13 +215,13 @@ async def test_places_that_are_wrong_are_refused(places: list[int | None]) -> No
     def moved(answer: dict[str, Any]) -> Any:
         return {"data": [{**entry, "index": place} for entry, place in zip(answer["data"], places, strict=True)]}
 
-    async with OPENAI.serving(Embeds(wrap=moved)) as (client, _):
+    async with OPENAI.serving(EmbeddingBehavior(wrap=moved)) as (client, _):
         with pytest.raises(BadAnswer, match="which is whose"):
             await client.embed()
 
 
 async def test_a_compatible_server_that_tells_no_places_is_taken_at_its_order() -> None:
-    plain = Embeds(wrap=lambda answer: {"data": [{"embedding": entry["embedding"]} for entry in answer["data"]]})
+    plain = EmbeddingBehavior(wrap=lambda answer: {"data": [{"embedding": entry["embedding"]} for entry in answer["data"]]})
     async with OPENAI.serving(plain) as (client, _):
         assert list(await client.embed()) == [pytest.approx(vector_of(text, 8)) for text in ("one", "two", "three")]
 
@@ -240,9 +240,9 @@ async def test_a_server_whose_model_changes_under_two_questions_at_once_mixes_no
     def shorter(vectors: list[Any]) -> list[Any]:
         return [vector[:3] for vector in vectors]
 
-    slowly = Embeds(shorter)
+    slowly = EmbeddingBehavior(shorter)
     slowly.delay = 0.1
-    async with OPENAI.serving(Embeds(), slowly, Embeds(shorter), batch_size=1) as (client, server):
+    async with OPENAI.serving(EmbeddingBehavior(), slowly, EmbeddingBehavior(shorter), batch_size=1) as (client, server):
         notes = asyncio.create_task(client.embed("one", "two"))
         while len(server.requests) < 2:
             await asyncio.sleep(0.01)
@@ -295,7 +295,7 @@ async def test_whatever_a_server_takes_every_text_gets_the_vector_of_all_its_wor
         seen.extend(asked)
         return [[1.0, float(len(text))] for text in asked]
 
-    vectors = await Portions(most=64).embedded(texts, ask)
+    vectors = await BatchLimits(most=64).embedded(texts, ask)
     assert len(vectors) == len(texts)
     assert "".join(seen) == "".join(texts)
 

@@ -10,19 +10,29 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from plugins.context.extract import Extract, extracted
-from plugins.context.identifiers import identifiers, is_named
-from plugins.context.mentions import Mention, given
-from plugins.context.page import Page
-from plugins.context.sections import CONSTRAINTS, CONTEXT, DECISIONS, GOALS, IDENTIFIERS, NEXT, PROGRESS, TURN, parsed
-from plugins.errors import Unreachable
-from plugins.summaries import Leaving
-from sessions.messages import Message, ToolCall, ToolMessage
-from sessions.tokens import estimate
+from plugins.api.summarization import CompactionInput
+from plugins.policies.budgeted_page import Page
+from plugins.policies.extract import Extract, extracted
+from plugins.policies.identifier_ranking import IdentifierMention, given
+from plugins.policies.identifiers import identifiers, is_named
+from plugins.policies.summary_sections import (
+    CONSTRAINTS,
+    CONTEXT,
+    DECISIONS,
+    GOALS,
+    IDENTIFIERS,
+    NEXT,
+    PROGRESS,
+    TURN,
+    parsed,
+)
+from plugins.support.errors import Unreachable
+from sessions.events.messages import Message, ToolCall, ToolMessage
+from sessions.events.tokens import estimate
 from tests.plugins.asked import AskedModel, assistant, called, leaving, person, returned
 
 
-def limited(gone: Leaving, limit: int) -> Leaving:
+def limited(gone: CompactionInput, limit: int) -> CompactionInput:
     return msgspec.structs.replace(gone, limit=limit)
 
 
@@ -175,7 +185,7 @@ def test_a_correction_that_does_not_name_the_old_value_means_what_is_most_like_i
 
 def test_a_name_for_whose_sentence_there_is_no_room_stands_alone() -> None:
     page = Page(30)
-    page.name([Mention(name="OPS-1", score=1, sentence="It is a very long story indeed. " * 6 + "OPS-1")], (), 0)
+    page.name([IdentifierMention(name="OPS-1", score=1, sentence="It is a very long story indeed. " * 6 + "OPS-1")], (), 0)
     assert "- Also: OPS-1" in page.text()
     assert estimate(page.text()) <= 30
 

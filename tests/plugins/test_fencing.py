@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plugins.context import fencing
-from plugins.context.fencing import MOST_PIECES, Entry, divided, entries, fenced, harmless, mark_for, quoted
-from sessions.messages import Attachment, Message, UserMessage
-from sessions.tokens import estimate
+from plugins.support import fencing
+from plugins.support.fencing import MOST_PIECES, FencedEntry, divided, entries, fenced, harmless, mark_for, quoted
+from sessions.events.messages import Attachment, Message, UserMessage
+from sessions.events.tokens import estimate
 from tests.plugins.asked import assistant, called, person, returned
 
 _TEXTS = st.text(alphabet=st.sampled_from([*"ab \n", "é", "漢", "🦀"]), max_size=400)
@@ -109,7 +109,7 @@ def test_pieces_fit_and_joined_are_everything(messages: list[Message], room: int
 
 def test_a_single_giant_message_goes_on_in_the_next_piece_and_no_word_is_torn() -> None:
     text = " ".join(f"word{n}" for n in range(400))
-    pieces = divided([Entry(who="the person", text=text)], 200)
+    pieces = divided([FencedEntry(who="the person", text=text)], 200)
     assert len(pieces) > 2
     assert [piece[0].who for piece in pieces] == ["the person"] + ["the person (goes on)"] * (len(pieces) - 1)
     words = [word for piece in pieces for entry in piece for word in entry.text.split()]
@@ -136,5 +136,5 @@ def test_of_what_is_far_too_long_the_first_and_the_latest_stay() -> None:
 
 
 def test_ten_million_characters_are_divided_at_once() -> None:
-    pieces = divided([Entry(who="the person", text="x " * 5_000_000)], 2_000)
+    pieces = divided([FencedEntry(who="the person", text="x " * 5_000_000)], 2_000)
     assert 1 <= len(pieces) <= MOST_PIECES

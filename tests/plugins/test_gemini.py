@@ -13,22 +13,16 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from plugins.chat.gemini import Gemini
-from plugins.chat.gemini_request import BEGAN, GO_ON, NO_TEXT, UNSIGNED, Encoder
-from plugins.chat.pictures import gemini_sight
-from plugins.conformance.faults import Fault, Raw
-from plugins.contracts import ModelLimits, Reply
-from plugins.errors import (
-    BadAnswer,
-    BadRequest,
-    CredentialsRefused,
-    ProviderError,
-    RateLimited,
-    StreamCut,
-)
-from plugins.secrets import Secret
-from sessions.context import paired
-from sessions.messages import AssistantMessage, Message, ToolCall, ToolMessage, Usage, UserMessage
+from plugins.api.chat import Reply
+from plugins.api.models import ModelLimits
+from plugins.providers.gemini.chat import Gemini
+from plugins.providers.gemini.request import BEGAN, GO_ON, NO_TEXT, UNSIGNED, Encoder
+from plugins.providers.hosted.images import gemini_sight
+from plugins.support.errors import BadAnswer, BadRequest, CredentialsRefused, ProviderError, RateLimited, StreamCut
+from plugins.support.secrets import Secret
+from plugins.testing.servers.faulty_server import Fault, RawResponse
+from sessions.events.messages import AssistantMessage, Message, ToolCall, ToolMessage, Usage, UserMessage
+from sessions.state.context import paired
 from tests.plugins.asking import READ, Asked, opened, question
 from tests.servers.gemini_server import KEY, GeminiServer, Says, quota, refusal, what_is_wrong
 
@@ -287,7 +281,7 @@ END = chunk(finish="STOP")
 )
 @pytest.mark.parametrize("size", [0, 1, 7])
 async def test_streams_of_many_kinds_are_understood_however_they_are_cut(content: bytes, text: str, size: int) -> None:
-    async with asked(Raw(content, chunk=size)) as (client, _):
+    async with asked(RawResponse(content, chunk=size)) as (client, _):
         reply = await client.ask()
         assert reply.text == text == "".join(client.deltas)
         assert reply.stop == "end"
@@ -310,7 +304,7 @@ async def test_a_server_that_does_not_stream_is_understood() -> None:
     ],
 )
 async def test_arguments_are_kept_as_the_model_wrote_them(call: dict[str, Any], arguments: str) -> None:
-    async with asked(Raw(chunk({"functionCall": call}, finish="STOP"))) as (client, _):
+    async with asked(RawResponse(chunk({"functionCall": call}, finish="STOP"))) as (client, _):
         reply = await client.ask()
         assert [(c.id, c.tool, c.arguments) for c in reply.calls] == [("", "read", arguments)]
         assert (reply.stop, reply.opaque) == ("calls", None)
@@ -364,11 +358,11 @@ TOO_LONG = "The input token count (1179782) exceeds the maximum number of tokens
             1,
         ),
         (Fault(status=429, body=quota("5s", "GenerateRequestsPerDayPerProjectPerModel-FreeTier")), RateLimited, 1),
-        (Raw(b"data: [1]\n\n"), BadAnswer, 1),
-        (Raw(b"data: {}\n\n"), StreamCut, 1),
-        (Raw(chunk({"text": "x"}) + b"data: " + b'{"error": {"code": 503, "message": "gone"}}\n\n'), StreamCut, 1),
-        (Raw(b'data: {"error": "text"}\n\n'), StreamCut, 1),
-        (Raw(b'data: {"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}}\n\n'), BadRequest, 1),
+        (RawResponse(b"data: [1]\n\n"), BadAnswer, 1),
+        (RawResponse(b"data: {}\n\n"), StreamCut, 1),
+        (RawResponse(chunk({"text": "x"}) + b"data: " + b'{"error": {"code": 503, "message": "gone"}}\n\n'), StreamCut, 1),
+        (RawResponse(b'data: {"error": "text"}\n\n'), StreamCut, 1),
+        (RawResponse(b'data: {"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}}\n\n'), BadRequest, 1),
         (Says("half", finish="MALFORMED_FUNCTION_CALL"), StreamCut, 1),
         (Says("half", finish="OTHER"), StreamCut, 1),
         (Says("", finish="MISSING_THOUGHT_SIGNATURE"), BadRequest, 1),
@@ -402,10 +396,10 @@ async def test_it_is_chosen_by_itself_only_with_a_key_or_an_address() -> None:
             await client.ask()
     async with provider("", key="", environment={"GEMINI_API_KEY": f" {KEY}\n"}) as client:
         assert client.provider.default_model() == "gemini-3.8-flash"
-        assert client.provider.why() == "GEMINI_API_KEY is set"
+        assert client.provider.explain_default() == "GEMINI_API_KEY is set"
     async with provider("http://127.0.0.1:9/", key="", default_model="gemini-x") as client:
         assert client.provider.default_model() == "gemini-x"
-        assert client.provider.why() == "providers.gemini.base_url is set"
+        assert client.provider.explain_default() == "providers.gemini.base_url is set"
 
 
 TABLE: dict[str, Any] = {"window_from": "table", "output_from": "table"}
@@ -417,9 +411,9 @@ async def test_the_limits_of_googles_models_are_known() -> None:
         assert (
             limits("gemini-3.8-flash")
             == limits("models/gemini-flash-latest")
-            == ModelLimits(window=1_048_576, output=65_536, **TABLE, sight=gemini_sight("gemini-3.8-flash"))
+            == ModelLimits(window=1_048_576, output=65_536, **TABLE, vision=gemini_sight("gemini-3.8-flash"))
         )
         assert limits("gemini-3-pro-image-preview") == ModelLimits(
-            window=65_536, output=32_768, **TABLE, sight=gemini_sight("gemini-3")
+            window=65_536, output=32_768, **TABLE, vision=gemini_sight("gemini-3")
         )
-        assert limits("someone-elses") == ModelLimits(sight=gemini_sight("someone-elses"))
+        assert limits("someone-elses") == ModelLimits(vision=gemini_sight("someone-elses"))

@@ -18,17 +18,17 @@ from exuvia import (
     CommandTime,
     ConversationView,
     Delta,
-    House,
     ModelLimits,
     NoSettings,
+    PluginContext,
     Reply,
     ToolContext,
     ToolDefinition,
     ToolOutput,
     hookimpl,
 )
-from plugins import offers
-from plugins.hooks import Hooks
+from plugins.host import registry
+from plugins.host.hooks import Hooks
 
 
 class Parrot:
@@ -37,7 +37,7 @@ class Parrot:
     name: ClassVar[str] = "parrot"
     Settings: ClassVar[type] = NoSettings
 
-    def __init__(self, house: House) -> None: ...
+    def __init__(self, context: PluginContext) -> None: ...
 
     async def __aenter__(self) -> Parrot:
         return self
@@ -47,7 +47,7 @@ class Parrot:
     def default_model(self) -> str | None:
         return None
 
-    def why(self) -> str:
+    def explain_default(self) -> str:
         return "it is a parrot"
 
     def limits(self, model: str) -> ModelLimits:
@@ -65,7 +65,7 @@ class Dice:
     )
     repeatable: ClassVar[bool] = False
 
-    def __init__(self, house: House) -> None: ...
+    def __init__(self, context: PluginContext) -> None: ...
 
     async def run(self, arguments: dict[str, Any], call: ToolContext) -> ToolOutput:
         return ToolOutput(text="4")
@@ -212,7 +212,7 @@ def test_ctrl_c_while_a_hook_runs_is_the_persons_and_passes() -> None:
 
 
 def test_a_hook_that_never_says_what_it_offers_is_named_and_the_others_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(offers, "SECONDS", 0.05)
+    monkeypatch.setattr(registry, "SECONDS", 0.05)
     hang, hooks = threading.Event(), Hooks()
 
     class Sleeper:

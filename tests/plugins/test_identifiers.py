@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plugins.context.identifiers import LONGEST, identifiers, is_named
+from plugins.policies.identifiers import LONGEST, identifiers, is_named
 
 
 def found(text: str) -> list[str]:

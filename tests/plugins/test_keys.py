@@ -9,13 +9,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from plugins.chat.keys import LIMITED_REST, LONGEST_REST, REFUSED_REST, Keys
-from plugins.conformance.clock import SetClock
-from plugins.conformance.faults import Fault, FaultyServer
-from plugins.contracts import Delta, Reply
-from plugins.errors import CredentialsRefused, NoSuchModel, PluginError, RateLimited, Unreachable
-from plugins.refusals import StatusRefused
-from plugins.secrets import Secret
+from plugins.api.chat import Delta, Reply
+from plugins.providers.hosted.keys import LIMITED_REST, LONGEST_REST, REFUSED_REST, ApiKeys
+from plugins.support.errors import CredentialsRefused, NoSuchModel, PluginError, RateLimited, Unreachable
+from plugins.support.http_errors import StatusRefused
+from plugins.support.secrets import Secret
+from plugins.testing.contexts import ManualClock
+from plugins.testing.servers.faulty_server import Fault, FaultyServer
 from tests.plugins.asking import Asked, question
 from tests.plugins.vendors import VENDORS, Vendor
 
@@ -94,7 +94,7 @@ async def test_with_another_model_ready_a_long_pause_is_not_waited_for(vendor: V
     limited = Fault(status=429, body=vendor.refusal(429, "slow down"), headers={"Retry-After": "20"})
     async with vendor.serving(limited, vendor.says("hello")) as (client, server):
         with pytest.raises(RateLimited):
-            await client.ask(msgspec.structs.replace(question(model=vendor.model), others=True))
+            await client.ask(msgspec.structs.replace(question(model=vendor.model), has_fallback=True))
         assert (await client.ask()).text == "hello"
 
     assert client.slept == []
@@ -108,8 +108,8 @@ class Lock:
     """Keys, and a door that each of them opens or not."""
 
     def __init__(self, *texts: str) -> None:
-        self.clock = SetClock()
-        self.keys = Keys(tuple(map(Secret, texts)), "providers.x.api_key", {}, "X_API_KEY", self.clock.monotonic)
+        self.clock = ManualClock()
+        self.keys = ApiKeys(tuple(map(Secret, texts)), "providers.x.api_key", {}, "X_API_KEY", self.clock.monotonic)
         self.refuses: dict[str, PluginError] = {}
         self.tried: list[str] = []
         self.begins = False
@@ -212,7 +212,7 @@ async def test_a_key_that_was_copied_with_something_else_is_passed_over() -> Non
 
 def test_a_refusal_is_worth_waiting_only_where_there_is_no_shorter_way() -> None:
     limited, short = (StatusRefused(429, b"", retry_after=wait) for wait in (20.0, 1.0))
-    alone, hurried = question(model="m"), msgspec.structs.replace(question(model="m"), others=True)
+    alone, hurried = question(model="m"), msgspec.structs.replace(question(model="m"), has_fallback=True)
 
     def worth(lock: Lock, request: Any, refused: StatusRefused) -> bool:
         return lock.keys.worth(request, lambda _: True)(refused)

@@ -7,14 +7,15 @@ import tomllib
 import msgspec
 import pytest
 
+from plugins.api.chat import ChatProvider
+from plugins.api.models import ModelLimits, ReportedLimits
 from plugins.builtin import register_chat_providers
-from plugins.chat.anthropic import Anthropic
-from plugins.chat.gemini import Gemini
-from plugins.chat.limits import TABLE, bare_address, known_limits, told_limits
-from plugins.chat.ollama import Ollama
-from plugins.chat.openai import OpenAI
-from plugins.contracts import ChatProvider, ModelLimits, ToldLimits
-from plugins.secrets import Secret
+from plugins.providers.anthropic.chat import Anthropic
+from plugins.providers.gemini.chat import Gemini
+from plugins.providers.hosted.model_limits import TABLE, bare_address, known_limits, told_limits
+from plugins.providers.ollama.chat import Ollama
+from plugins.providers.openai.chat import OpenAI
+from plugins.support.secrets import Secret
 from tests.plugins.asking import opened, question
 from tests.servers.ollama_server import MODEL, OllamaServer
 
@@ -39,7 +40,7 @@ def test_of_two_beginnings_that_fit_the_longer_one_counts() -> None:
 def test_the_windows_of_the_seeds_are_in_the_table(vendor: str, model: str, window: int) -> None:
     assert known_limits(vendor, model).window == window
     # The vendor's own answer is stronger; so is the operator's word, see `agent.context_windows`.
-    told = {model: ToldLimits(window=1_000_000)}
+    told = {model: ReportedLimits(window=1_000_000)}
     assert known_limits(vendor, model, told).window == 1_000_000
 
 
@@ -64,7 +65,7 @@ async def test_a_vendors_usual_model_is_in_the_table(kind: type[ChatProvider]) -
 
 
 def test_what_was_told_counts_before_the_table_figure_by_figure() -> None:
-    told = {"claude-opus-4-6": ToldLimits(window=500_000), "claude-new-20270101": ToldLimits(window=300_000)}
+    told = {"claude-opus-4-6": ReportedLimits(window=500_000), "claude-new-20270101": ReportedLimits(window=300_000)}
     assert known_limits("anthropic", "claude-opus-4-6", told) == ModelLimits(
         window=500_000, window_from="vendor", output=128_000, output_from="table"
     )
@@ -74,13 +75,13 @@ def test_what_was_told_counts_before_the_table_figure_by_figure() -> None:
 
 def test_a_name_without_its_version_means_the_newest_and_never_another_model() -> None:
     told = {
-        "claude-opus-4-5-20251101": ToldLimits(window=200_000),
-        "m-2026-01-01": ToldLimits(window=1_000),
-        "m-2026-02-01": ToldLimits(window=2_000),
-        "qwen3:latest": ToldLimits(window=40_960),
-        "qwen3:4b": ToldLimits(window=262_144),
+        "claude-opus-4-5-20251101": ReportedLimits(window=200_000),
+        "m-2026-01-01": ReportedLimits(window=1_000),
+        "m-2026-02-01": ReportedLimits(window=2_000),
+        "qwen3:latest": ReportedLimits(window=40_960),
+        "qwen3:4b": ReportedLimits(window=262_144),
     }
-    assert told_limits(told, "claude-opus-4") == ToldLimits()
+    assert told_limits(told, "claude-opus-4") == ReportedLimits()
     assert told_limits(told, "m").window == 2_000
     assert told_limits(told, "m-2026-01-01").window == 1_000
     assert told_limits(told, "qwen3").window == 40_960

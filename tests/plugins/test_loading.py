@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import plugins
-from plugins import loading
-from plugins.errors import SettingsRefused
-from plugins.loading import load_plugins
+from plugins.host import loading
+from plugins.host.loading import load_plugins
+from plugins.support.errors import SettingsRefused
 from tests.shelf import Shelf
 
 COMMAND = """
@@ -205,7 +205,9 @@ def test_a_plugin_whose_settings_are_no_settings_is_refused(shelf: Shelf, form: 
 
 
 def test_loading_imports_nothing_heavy() -> None:
-    program = "import json, sys, plugins.loading; plugins.loading.load_plugins(()); print(json.dumps(list(sys.modules)))"
+    program = (
+        "import json, sys, plugins.host.loading; plugins.host.loading.load_plugins(()); print(json.dumps(list(sys.modules)))"
+    )
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True)
 
     heavy = {"httpx", "aiohttp", "xllamacpp", "tiktoken", "aiosqlite", "ctypes", "numpy", "importlib.metadata"}

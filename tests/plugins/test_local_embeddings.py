@@ -12,18 +12,18 @@ from typing import Any, cast
 
 import pytest
 
-from plugins.chat.local_model import bundled_model, runtime_installed
-from plugins.conformance.clock import SetClock
-from plugins.contracts import House
-from plugins.embeddings import gguf, local
-from plugins.embeddings.gguf import read_header
-from plugins.embeddings.in_process import ModelInProcess
-from plugins.embeddings.in_thread import ModelInThread
-from plugins.embeddings.local import LocalEmbeddings
-from plugins.embeddings.local_models import BUNDLED, MULTILINGUAL
-from plugins.errors import SettingsRefused, Unreachable
-from plugins.memory.settings import EmbeddingKeys
-from plugins.services import Purpose
+from plugins.api.context import PluginContext
+from plugins.api.memory_settings import EmbeddingKeys
+from plugins.api.services import Purpose
+from plugins.providers.local import embeddings as local
+from plugins.providers.local import gguf
+from plugins.providers.local.bundled_model import bundled_model, runtime_installed
+from plugins.providers.local.embeddings import LocalEmbeddings
+from plugins.providers.local.gguf import read_header
+from plugins.providers.local.in_process import ModelInProcess
+from plugins.providers.local.installable_models import BUNDLED, MULTILINGUAL, ModelInThread
+from plugins.support.errors import SettingsRefused, Unreachable
+from plugins.testing.contexts import ManualClock
 
 needs_bundled = pytest.mark.skipif(BUNDLED.weights() is None, reason="needs the extra [local], which `make test` installs")
 needs_multilingual = pytest.mark.skipif(
@@ -34,12 +34,12 @@ needs_llama = pytest.mark.skipif(
 )
 
 
-def house(**settings: Any) -> House:
-    return House(
+def context(**settings: Any) -> PluginContext:
+    return PluginContext(
         settings=EmbeddingKeys(**settings),
         folder=Path("unused"),
         workspace=Path("unused"),
-        clock=SetClock(),
+        clock=ManualClock(),
         transport=cast(Any, None),
         environment=os.environ,
     )
@@ -71,7 +71,7 @@ def provider_of(model: Slow, monkeypatch: pytest.MonkeyPatch) -> LocalEmbeddings
         return model
 
     monkeypatch.setattr(local, "_engine", lambda _: (ModelInThread("slow", 1, lambda: None, load), ""))
-    return LocalEmbeddings(house())
+    return LocalEmbeddings(context())
 
 
 async def test_a_question_goes_before_the_notes_that_wait(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,7 +117,7 @@ async def test_a_very_long_question_is_asked_by_its_beginning_and_its_end(monkey
 @needs_bundled
 async def test_what_stands_at_the_end_of_a_long_note_is_in_its_vector() -> None:
     filler = "The committee met again and discussed the minutes of the last meeting at length. " * 40
-    async with LocalEmbeddings(house()) as provider:
+    async with LocalEmbeddings(context()) as provider:
         same, with_end = await provider.embed([filler, filler + "The penguins live in Antarctica. " * 40], "note")
         (question,) = await provider.embed(["Where do penguins live?"], "query")
     assert cosine(question, with_end) > cosine(question, same) + 0.2
@@ -127,7 +127,7 @@ async def test_what_stands_at_the_end_of_a_long_note_is_in_its_vector() -> None:
 @needs_bundled
 @pytest.mark.parametrize("text", ["", " ", "\0", "\ud800", "😀" * 600, "a" * 5000])
 async def test_every_text_has_a_vector(text: str) -> None:
-    async with LocalEmbeddings(house()) as provider:
+    async with LocalEmbeddings(context()) as provider:
         ((*vector,),) = await provider.embed([text], "note")
     assert len(vector) == provider.dimensions()
     assert cosine(vector, vector) == pytest.approx(1)
@@ -135,7 +135,7 @@ async def test_every_text_has_a_vector(text: str) -> None:
 
 def test_a_model_that_nobody_knows_is_refused_with_those_that_there_are() -> None:
     with pytest.raises(SettingsRefused, match="'bert'; the local models are all-minilm-l6-v2-int8, multilingual-e5-small"):
-        LocalEmbeddings(house(provider="local", model="bert"))
+        LocalEmbeddings(context(provider="local", model="bert"))
 
 
 # --- the multilingual model -------------------------------------------------------------------------------------------
@@ -143,7 +143,7 @@ def test_a_model_that_nobody_knows_is_refused_with_those_that_there_are() -> Non
 
 @needs_multilingual
 async def test_no_character_breaks_the_multilingual_model() -> None:
-    async with LocalEmbeddings(house(provider="local", model=MULTILINGUAL.name)) as provider:
+    async with LocalEmbeddings(context(provider="local", model=MULTILINGUAL.name)) as provider:
         # U+FDFA becomes eighteen letters: the library, left alone, writes them behind the end of its memory.
         texts = ["", "\0", "\ud800", "\ufdfa" * 100, "\u200b" * 50, "\U000f0000\uffff", "a\0b"]
         vectors = await provider.embed(texts, "note")
@@ -200,7 +200,7 @@ async def test_a_file_of_ones_own_makes_vectors_of_texts_of_any_length(
     model, chat = tmp_path / "Own-Model.gguf", bundled_model()
     assert chat
     pooled(chat, model)
-    async with LocalEmbeddings(house(local_model_path=str(model))) as provider:
+    async with LocalEmbeddings(context(local_model_path=str(model))) as provider:
         assert (provider.model(), provider.dimensions()) == ("own-model", 576)
         texts = ["The cat sleeps.", "The cat is asleep.", "", "long " * 200]
         vectors = await provider.embed(texts, "note")
@@ -215,22 +215,24 @@ async def test_a_file_of_ones_own_makes_vectors_of_texts_of_any_length(
 
 async def test_a_file_that_cannot_be_used_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "text.gguf").write_text("no model")
-    missing = LocalEmbeddings(house(provider="local", local_model_path=str(tmp_path / "none.gguf")))
+    missing = LocalEmbeddings(context(provider="local", local_model_path=str(tmp_path / "none.gguf")))
     assert missing.model() is None
-    assert missing.why() == f"memory.embedding.local_model_path is {tmp_path}/none.gguf, and there is no such file"
-    text = LocalEmbeddings(house(provider="local", local_model_path=str(tmp_path / "text.gguf")))
-    assert text.why().endswith("text.gguf, which is no GGUF file")
+    assert (
+        missing.explain_default() == f"memory.embedding.local_model_path is {tmp_path}/none.gguf, and there is no such file"
+    )
+    text = LocalEmbeddings(context(provider="local", local_model_path=str(tmp_path / "text.gguf")))
+    assert text.explain_default().endswith("text.gguf, which is no GGUF file")
     with pytest.raises(Unreachable, match=r"cannot be used: .*text\.gguf, which is no GGUF file"):
         await text.embed(["x"], "note")
     with pytest.raises(SettingsRefused, match="must begin with `/` or `~`"):
-        LocalEmbeddings(house(local_model_path="models/x.gguf"))
+        LocalEmbeddings(context(local_model_path="models/x.gguf"))
 
 
 @needs_llama
 def test_a_chat_model_is_not_taken_for_an_embedding_model() -> None:
-    provider = LocalEmbeddings(house(provider="local", local_model_path=str(bundled_model())))
+    provider = LocalEmbeddings(context(provider="local", local_model_path=str(bundled_model())))
     assert provider.model() is None
-    assert provider.why().endswith("which is a chat model and makes no vectors of texts")
+    assert provider.explain_default().endswith("which is a chat model and makes no vectors of texts")
 
 
 @pytest.mark.parametrize(

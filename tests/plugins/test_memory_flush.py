@@ -5,13 +5,13 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from plugins.context.memory_flush import MemoryFlush, notes_in
-from plugins.context.silent import NO_REPLY
-from plugins.errors import ContextOverflow, ProviderError, RateLimited
-from plugins.languages.language import language
-from plugins.summaries import Flushed, FlushRules, Leaving
-from sessions.messages import Usage
-from sessions.tokens import estimate
+from plugins.api.summarization import CompactionInput, FlushResult, FlushRules
+from plugins.languages.prompts import language
+from plugins.policies.memory_flush import ModelMemoryFlush, notes_in
+from plugins.policies.silent_reply import NO_REPLY
+from plugins.support.errors import ContextOverflow, ProviderError, RateLimited
+from sessions.events.messages import Usage
+from sessions.events.tokens import estimate
 from tests.plugins.asked import SEEDS, AskedModel, assistant, leaving, person, returned
 
 ASKED = leaving(person("We take Postgres 16."), assistant("Noted."))
@@ -19,18 +19,18 @@ SHIPPED = FlushRules(system_prompt="", prompt="")
 COST = Usage(input=100, output=10)
 
 
-def long(pieces: int, window: int) -> Leaving:
+def long(pieces: int, window: int) -> CompactionInput:
     """What a window of this size needs about so many requests for."""
     return leaving(*(person(f"message {n}: " + "word " * 100) for n in range(pieces * window // 200)), window=window)
 
 
-async def flush(what: Leaving, model: AskedModel, rules: FlushRules = SHIPPED) -> Flushed:
-    return await MemoryFlush().flush(what, model, rules)
+async def flush(what: CompactionInput, model: AskedModel, rules: FlushRules = SHIPPED) -> FlushResult:
+    return await ModelMemoryFlush().flush(what, model, rules)
 
 
 async def test_notes_are_what_is_written() -> None:
     model = AskedModel("- We take Postgres 16.\n")
-    assert await flush(ASKED, model) == Flushed(
+    assert await flush(ASKED, model) == FlushResult(
         outcome="written", text="- We take Postgres 16.", model="scripted:asked", usage=COST
     )
 
@@ -92,7 +92,7 @@ async def test_the_shipped_prompts_are_in_the_persons_language() -> None:
     ],
 )
 async def test_a_silent_answer_stores_nothing(answer: str) -> None:
-    assert await flush(ASKED, AskedModel(answer)) == Flushed(outcome="nothing", model="scripted:asked", usage=COST)
+    assert await flush(ASKED, AskedModel(answer)) == FlushResult(outcome="nothing", model="scripted:asked", usage=COST)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ async def test_a_model_that_cannot_be_asked_is_an_outcome(error: ProviderError) 
 async def test_an_empty_answer_is_a_failure_and_nothing_to_leave_is_none() -> None:
     assert (await flush(ASKED, AskedModel("  "))).reason == "The model answered nothing."
     model = AskedModel("- a")
-    assert await flush(leaving(), model) == Flushed(outcome="nothing")
+    assert await flush(leaving(), model) == FlushResult(outcome="nothing")
     assert model.texts == []
 
 

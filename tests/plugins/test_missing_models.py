@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 
-from plugins.chat import anthropic_errors, gemini_errors, ollama_errors, openai_errors
-from plugins.conformance import openai_server
-from plugins.conformance.faults import Fault
-from plugins.errors import BadRequest, CredentialsRefused, NoSuchModel, ProviderError
+from plugins.providers.anthropic import errors as anthropic_errors
+from plugins.providers.gemini import errors as gemini_errors
+from plugins.providers.hosted import openai_errors
+from plugins.providers.ollama import errors as ollama_errors
+from plugins.support.errors import BadRequest, CredentialsRefused, NoSuchModel, ProviderError
+from plugins.testing.servers import openai_server
+from plugins.testing.servers.faulty_server import Fault
 from tests.plugins.asking import question
 from tests.plugins.vendors import ANTHROPIC, GEMINI, OLLAMA, OPENAI, RESPONSES, VENDORS, Vendor
 from tests.servers import anthropic_server, gemini_server, ollama_server

@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from plugins.context.model_summary import ModelSummary
-from plugins.context.sections import CONTEXT, EMPTY, GOALS, IDENTIFIERS, PROGRESS, SECTIONS, TURN, parsed, written
-from plugins.errors import ContextOverflow, ProviderError, RateLimited, Unreachable
-from plugins.summaries import Leaving, Summary
-from sessions.messages import Usage
-from sessions.tokens import estimate
+from plugins.api.summarization import CompactionInput, Summary
+from plugins.policies.model_summary import ModelSummary
+from plugins.policies.summary_sections import CONTEXT, EMPTY, GOALS, IDENTIFIERS, PROGRESS, SECTIONS, TURN, parsed, written
+from plugins.support.errors import ContextOverflow, ProviderError, RateLimited, Unreachable
+from sessions.events.messages import Usage
+from sessions.events.tokens import estimate
 from tests.plugins.asked import AskedModel, assistant, called, leaving, person, returned
 
 TALK = leaving(
@@ -37,11 +37,11 @@ def with_lines(**sections: str) -> str:
     return written(GOOD | {{"goals": GOALS, "context": CONTEXT}[name]: text for name, text in sections.items()})
 
 
-async def summarize(what: Leaving, model: AskedModel) -> Summary:
+async def summarize(what: CompactionInput, model: AskedModel) -> Summary:
     return await ModelSummary().summarize(what, model)
 
 
-def changed(**fields: Any) -> Leaving:
+def changed(**fields: Any) -> CompactionInput:
     return msgspec.structs.replace(TALK, **fields)
 
 
@@ -110,7 +110,7 @@ async def test_the_beginning_of_a_turn_that_goes_on_is_summarised_under_a_headin
 # --- pieces -----------------------------------------------------------------------------------------------------------
 
 
-def long(messages: int, window: int) -> Leaving:
+def long(messages: int, window: int) -> CompactionInput:
     said = [
         person(f"Note {n}: the tank of crab number {n} is cleaned with vinegar. " + "word " * 60) for n in range(messages)
     ]

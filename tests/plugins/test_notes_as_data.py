@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from gateway.conversations.loaded_notes import fenced_note
-from plugins.chat.local_prompt import chat_messages
-from plugins.context.fencing import harmless, mark_for
-from plugins.contracts import ChatRequest
-from sessions.context import Context, assemble
-from sessions.events import Event, InstructionsSet, LoadedNote, MemoryRecalled, RecalledHit, TurnStarted
-from sessions.folding import project
+from gateway.conversations.context.loaded_notes import fenced_note
+from plugins.api.chat import ChatRequest
+from plugins.providers.local.prompt import chat_messages
+from plugins.support.fencing import harmless, mark_for
+from sessions.events.events import Event, InstructionsSet, LoadedNote, MemoryRecalled, RecalledHit, TurnStarted
+from sessions.state.context import Context, assemble
+from sessions.state.reducer import project
 from tests.plugins.vendors import VENDORS, Vendor
 from tests.stories import lines_of, opened, received
 

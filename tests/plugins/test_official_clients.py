@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from plugins.conformance import openai_server
-from plugins.conformance.faults import Fault
-from plugins.conformance.openai_server import OpenAIServer
+from plugins.testing.servers import openai_server
+from plugins.testing.servers.faulty_server import Fault
+from plugins.testing.servers.openai_server import OpenAIServer
 from tests.servers import anthropic_server, gemini_server, ollama_server
 from tests.servers.anthropic_server import AnthropicServer
 from tests.servers.gemini_server import GeminiServer
@@ -27,7 +27,10 @@ ARGUMENTS = {"path": "a.md"}
 async def test_openais_client_talks_to_the_fake() -> None:
     openai = pytest.importorskip("openai", reason="the client of OpenAI is in the extra `wire`")
     tools = [{"type": "function", "function": {"name": "read", "description": "Reads.", "parameters": SCHEMA}}]
-    answers = (openai_server.Says("I look.", ("read", json.dumps(ARGUMENTS))), openai_server.Says("done"))
+    answers = (
+        openai_server.ScriptedResponse("I look.", ("read", json.dumps(ARGUMENTS))),
+        openai_server.ScriptedResponse("done"),
+    )
     busy = Fault(status=429, body=openai_server.refusal("Slow down.", "rate_limit_exceeded"))
     async with (
         OpenAIServer(*answers, busy).serving() as server,

@@ -10,7 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from plugins.conformance.embedding_server import vector_of
+from plugins.testing.servers.embedding_server import vector_of
 from tests.servers.embedding_vendors import (
     GeminiEmbeddingServer,
     MistralEmbeddingServer,

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plugins.chat.ollama import LOCAL_WINDOW, Ollama
-from plugins.chat.ollama_address import server_address
-from plugins.conformance.faults import Fault, Raw
-from plugins.errors import (
+from plugins.http.sse import LineStream, LineTooLong
+from plugins.providers.ollama.address import server_address
+from plugins.providers.ollama.chat import LOCAL_WINDOW, Ollama
+from plugins.support.errors import (
     BadAnswer,
     BadRequest,
     ContextOverflow,
@@ -26,9 +26,9 @@ from plugins.errors import (
     StreamCut,
     Unreachable,
 )
-from plugins.line_stream import LineStream, LineTooLong
-from plugins.secrets import Secret
-from sessions.messages import AssistantMessage, Message, ToolCall, ToolMessage, Usage, UserMessage
+from plugins.support.secrets import Secret
+from plugins.testing.servers.faulty_server import Fault, RawResponse
+from sessions.events.messages import AssistantMessage, Message, ToolCall, ToolMessage, Usage, UserMessage
 from tests.plugins.asking import READ, Asked, opened, question
 from tests.servers.ollama_server import KEY, MODEL, OllamaServer, Says, engine_refusal, lines_of, refusal
 
@@ -161,7 +161,7 @@ DONE = line({"content": ""}, done=True, done_reason="stop")
 )
 @pytest.mark.parametrize("size", [0, 1, 7])
 async def test_streams_of_many_kinds_are_understood_however_they_are_cut(content: bytes, text: str, size: int) -> None:
-    async with asked(Raw(content, chunk=size)) as (client, _):
+    async with asked(RawResponse(content, chunk=size)) as (client, _):
         reply = await client.ask()
         assert reply.text == text == "".join(client.deltas)
         assert reply.usage is None
@@ -172,7 +172,7 @@ async def test_streams_of_many_kinds_are_understood_however_they_are_cut(content
 )
 async def test_arguments_become_text_whatever_the_server_makes_of_them(arguments: Any, text: str) -> None:
     calls = [{"function": {"name": "read", "arguments": arguments}}, {"function": {"arguments": {}}}, {}]
-    async with asked(Raw(line({"tool_calls": calls}) + DONE)) as (client, _):
+    async with asked(RawResponse(line({"tool_calls": calls}) + DONE)) as (client, _):
         assert [(c.id, c.tool, c.arguments) for c in (await client.ask()).calls] == [("", "read", text)]
 
 
@@ -220,10 +220,10 @@ LIMITS = ["8 tokens", "context length", "17 tokens"]
             4,
         ),
         (Fault(status=500, body=refusal("model requires more system memory (9 GiB) than is available")), Unreachable, 1),
-        (Raw(b'{"message": 7}\n'), BadAnswer, 1),
-        (Raw(b'{"error": {"code": 7}}\n'), StreamCut, 1),
-        (Raw(line({"content": "a"}) + DONE[:-1]), StreamCut, 1),
-        (Raw(line({"content": "a"})), StreamCut, 1),
+        (RawResponse(b'{"message": 7}\n'), BadAnswer, 1),
+        (RawResponse(b'{"error": {"code": 7}}\n'), StreamCut, 1),
+        (RawResponse(line({"content": "a"}) + DONE[:-1]), StreamCut, 1),
+        (RawResponse(line({"content": "a"})), StreamCut, 1),
     ],
 )
 async def test_every_failure_is_told_by_its_kind(fault: Any, error: type[ProviderError], requests: int) -> None:
@@ -289,16 +289,16 @@ def test_a_line_that_has_grown_too_long_is_refused() -> None:
 async def test_it_is_chosen_by_itself_only_with_an_address_or_a_model() -> None:
     async with provider("", environment={"OLLAMA_API_KEY": KEY}) as client:
         assert client.provider.default_model() is None
-        assert client.provider.why() == "neither OLLAMA_HOST nor providers.ollama.default_model is set"
+        assert client.provider.explain_default() == "neither OLLAMA_HOST nor providers.ollama.default_model is set"
     async with provider("", environment={"OLLAMA_HOST": "0.0.0.0"}) as client:
         assert client.provider.default_model() == "llama3.2"
-        assert client.provider.why() == "OLLAMA_HOST is set"
+        assert client.provider.explain_default() == "OLLAMA_HOST is set"
     async with provider("gpu", default_model="qwen3", environment={"OLLAMA_HOST": "other"}) as client:
         assert client.provider.default_model() == "qwen3"
-        assert client.provider.why() == "providers.ollama.base_url is set"
+        assert client.provider.explain_default() == "providers.ollama.base_url is set"
     async with provider("", default_model="qwen3") as client:
         assert client.provider.default_model() == "qwen3"
-        assert client.provider.why() == "providers.ollama.default_model is set"
+        assert client.provider.explain_default() == "providers.ollama.default_model is set"
 
 
 async def test_a_model_reads_what_it_is_told_to_and_a_cloud_model_all_that_it_can() -> None:

@@ -11,21 +11,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from plugins.chat.openai import OpenAI
-from plugins.chat.openai_wire import Encoder
-from plugins.chat.remembered import Remembered
-from plugins.conformance.faults import Fault, Raw
-from plugins.conformance.openai_server import KEY, OpenAIServer, Says, events_of, refusal
-from plugins.errors import (
-    BadRequest,
-    ContextOverflow,
-    CredentialsRefused,
-    ProviderError,
-    RateLimited,
-    StreamCut,
-)
-from plugins.secrets import Secret
-from sessions.messages import AssistantMessage, Message, ToolCall, ToolMessage, Usage, UserMessage
+from plugins.providers.hosted.encoding_cache import EncodingCache
+from plugins.providers.openai.chat import OpenAI
+from plugins.providers.openai.chat_completions import Encoder
+from plugins.support.errors import BadRequest, ContextOverflow, CredentialsRefused, ProviderError, RateLimited, StreamCut
+from plugins.support.secrets import Secret
+from plugins.testing.servers.faulty_server import Fault, RawResponse
+from plugins.testing.servers.openai_server import KEY, OpenAIServer, ScriptedResponse, events_of, refusal
+from sessions.events.messages import AssistantMessage, Message, ToolCall, ToolMessage, Usage, UserMessage
 from tests.plugins.asking import READ, Asked, opened, question
 
 request = partial(question, model="gpt-test")
@@ -45,7 +38,7 @@ async def asked(*answers: Any, **options: Any) -> AsyncIterator[tuple[Asked, Ope
 
 
 async def test_text_comes_in_pieces_and_then_whole_with_its_usage() -> None:
-    async with asked(Says("one two three")) as (client, server):
+    async with asked(ScriptedResponse("one two three")) as (client, server):
         reply = await client.ask()
         assert client.deltas == ["one ", "two ", "three"]
         assert (reply.text, reply.stop, reply.model) == ("one two three", "end", "gpt-test-2026-01-01")
@@ -59,7 +52,7 @@ async def test_text_comes_in_pieces_and_then_whole_with_its_usage() -> None:
 
 
 async def test_calls_are_put_together_from_their_fragments() -> None:
-    async with asked(Says("look", ("read", '{"path": "a.md"}'), ("read", "{}"))) as (client, server):
+    async with asked(ScriptedResponse("look", ("read", '{"path": "a.md"}'), ("read", "{}"))) as (client, server):
         reply = await client.ask(request(tools=(READ,), temperature=0.5))
         assert [(c.id, c.tool, c.arguments) for c in reply.calls] == [
             ("call_0", "read", '{"path": "a.md"}'),
@@ -78,7 +71,7 @@ async def test_a_conversation_with_tools_is_sent_as_the_service_demands_it() -> 
         AssistantMessage(text="done"),
         UserMessage(text="thanks"),
     )
-    async with asked(Says("welcome")) as (client, server):
+    async with asked(ScriptedResponse("welcome")) as (client, server):
         assert (await client.ask(request(*messages))).text == "welcome"
         assert [m["role"] for m in server.requests[0]["messages"]] == [
             "system",
@@ -117,14 +110,14 @@ DONE = b"data: [DONE]\n\n"
 )
 @pytest.mark.parametrize("size", [0, 1, 7])
 async def test_streams_of_many_kinds_are_understood_however_they_are_cut(content: bytes, text: str, size: int) -> None:
-    async with asked(Raw(content, chunk=size)) as (client, _):
+    async with asked(RawResponse(content, chunk=size)) as (client, _):
         reply = await client.ask()
         assert reply.text == text == "".join(client.deltas)
 
 
 async def test_calls_without_index_or_id_are_kept_apart() -> None:
     calls = [{"function": {"name": "read", "arguments": "{}"}}, {"function": {"name": "read", "arguments": '{"a":1}'}}]
-    async with asked(Raw(chunk({"tool_calls": calls}, "stop") + DONE)) as (client, _):
+    async with asked(RawResponse(chunk({"tool_calls": calls}, "stop") + DONE)) as (client, _):
         reply = await client.ask()
         assert [(c.tool, c.arguments) for c in reply.calls] == [("read", "{}"), ("read", '{"a":1}')]
         assert reply.stop == "calls"
@@ -135,21 +128,21 @@ async def test_calls_that_share_an_index_and_differ_in_their_id_are_kept_apart()
         chunk({"tool_calls": [{"index": 0, "id": f"c{n}", "function": {"name": "read", "arguments": f'{{"a":{n}}}'}}]})
         for n in range(3)
     )
-    async with asked(Raw(stream + chunk({}, "tool_calls") + DONE)) as (client, _):
+    async with asked(RawResponse(stream + chunk({}, "tool_calls") + DONE)) as (client, _):
         reply = await client.ask()
         assert [(c.id, c.arguments) for c in reply.calls] == [("c0", '{"a":0}'), ("c1", '{"a":1}'), ("c2", '{"a":2}')]
 
 
 async def test_arguments_that_come_as_an_object_become_its_text() -> None:
     call = {"index": 0, "id": "c", "function": {"name": "read", "arguments": {"path": "a.md"}}}
-    async with asked(Raw(chunk({"tool_calls": [call]}, "tool_calls"))) as (client, _):
+    async with asked(RawResponse(chunk({"tool_calls": [call]}, "tool_calls"))) as (client, _):
         assert [c.arguments for c in (await client.ask()).calls] == ['{"path":"a.md"}']
 
 
 async def test_text_in_parts_is_the_text_without_the_thinking() -> None:
     thinking = [{"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]}]
     stream = chunk({"content": thinking}) + chunk({"content": [{"type": "text", "text": "hi"}]}, "stop")
-    async with asked(Raw(stream + DONE)) as (client, _):
+    async with asked(RawResponse(stream + DONE)) as (client, _):
         assert ((await client.ask()).text, client.deltas) == ("hi", ["hi"])
 
 
@@ -164,21 +157,23 @@ async def test_text_in_parts_is_the_text_without_the_thinking() -> None:
     ],
 )
 async def test_a_call_that_was_cut_short_or_withheld_is_not_run(finish: str, arguments: str, stop: str, calls: int) -> None:
-    async with asked(Says("", ("read", "{}"), ("read", arguments), finish=finish)) as (client, _):
+    async with asked(ScriptedResponse("", ("read", "{}"), ("read", arguments), finish=finish)) as (client, _):
         reply = await client.ask()
         assert len(reply.calls) == calls
         assert reply.stop == ("calls" if calls else stop)
 
 
 async def test_a_cut_behind_the_end_of_the_answer_takes_nothing_from_it() -> None:
-    whole = events_of({"model": "m", "messages": []}, Says("one two"))[:-1]  # as it is sent, but for the `[DONE]`
+    whole = events_of({"model": "m", "messages": []}, ScriptedResponse("one two"))[
+        :-1
+    ]  # as it is sent, but for the `[DONE]`
     async with asked(Fault(end="reset", events=whole)) as (client, _):
         assert (await client.ask()).text == "one two"
 
 
 @pytest.mark.parametrize("finish", ["error", "abort", "insufficient_system_resource"])
 async def test_a_server_that_says_it_could_not_finish_has_not(finish: str) -> None:
-    async with asked(Says("half an answer", finish=finish)) as (client, _):
+    async with asked(ScriptedResponse("half an answer", finish=finish)) as (client, _):
         with pytest.raises(StreamCut, match=finish):
             await client.ask()
 
@@ -198,7 +193,7 @@ async def test_a_server_that_does_not_stream_is_understood() -> None:
     ("finish", "stop"), [("length", "length"), ("content_filter", "refused"), ("stop", "end"), ("brand_new", "end")]
 )
 async def test_each_finish_reason_has_its_meaning(finish: str, stop: str) -> None:
-    async with asked(Says("text", finish=finish)) as (client, _):
+    async with asked(ScriptedResponse("text", finish=finish)) as (client, _):
         assert (await client.ask()).stop == stop
 
 
@@ -238,11 +233,11 @@ async def test_each_finish_reason_has_its_meaning(finish: str, stop: str) -> Non
             1,
         ),
         (Fault(status=429, body=refusal("You exceeded your quota", "insufficient_quota")), RateLimited, 1),
-        (Raw(b'data: {"error": {"code": 429, "message": "slow down"}}\n\n'), RateLimited, 1),
-        (Raw(b'data: {"error": {"code": 401, "message": "no"}}\n\n'), CredentialsRefused, 1),
-        (Raw(b'data: {"error": {"code": 502, "message": "gone"}}\n\n'), StreamCut, 1),
-        (Raw(b'data: {"error": "text"}\n\n'), StreamCut, 1),
-        (Raw(DONE), StreamCut, 1),
+        (RawResponse(b'data: {"error": {"code": 429, "message": "slow down"}}\n\n'), RateLimited, 1),
+        (RawResponse(b'data: {"error": {"code": 401, "message": "no"}}\n\n'), CredentialsRefused, 1),
+        (RawResponse(b'data: {"error": {"code": 502, "message": "gone"}}\n\n'), StreamCut, 1),
+        (RawResponse(b'data: {"error": "text"}\n\n'), StreamCut, 1),
+        (RawResponse(DONE), StreamCut, 1),
     ],
 )
 async def test_every_failure_is_told_by_its_kind(fault: Any, error: type[ProviderError], requests: int) -> None:
@@ -263,7 +258,7 @@ async def test_it_is_chosen_by_itself_only_with_a_key_or_an_address() -> None:
             await client.ask()
     async with provider("", key="", environment={"OPENAI_API_KEY": KEY}) as client:
         assert client.provider.default_model() == "gpt-4.1"
-        assert client.provider.why() == "OPENAI_API_KEY is set"
+        assert client.provider.explain_default() == "OPENAI_API_KEY is set"
         assert client.provider.limits("gpt-4.1-mini").window == 1_047_576
     async with provider("http://127.0.0.1:9/v1", key="", default_model="llama") as client:
         assert client.provider.default_model() == "llama"
@@ -280,9 +275,9 @@ async def test_a_request_repeats_its_beginning_byte_for_byte() -> None:
 
 
 async def test_what_is_remembered_of_requests_is_bounded_and_never_mixed_up() -> None:
-    remembered = Remembered(300)
+    remembered = EncodingCache(300)
     encoder = Encoder(remembered)
-    fresh = Encoder(Remembered(0))
+    fresh = Encoder(EncodingCache(0))
     for round_ in range(4):
         for session in ("a", "b", "c"):
             messages = tuple(UserMessage(text=f"{session} {n} {'x' * 40}") for n in range(round_ + 1))

@@ -9,20 +9,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from plugins.chat.openai import OpenAI, OpenAISettings
-from plugins.chat.openai_responses_request import Encoder
-from plugins.chat.remembered import Remembered
-from plugins.conformance.clock import SetClock
-from plugins.conformance.openai_server import OpenAIServer
-from plugins.conformance.openai_server import Says as SaysInChat
-from plugins.contracts import House
-from plugins.errors import (
-    BadRequest,
-    Unreachable,
-)
-from plugins.secrets import Secret
-from plugins.transport import Transport
-from sessions.messages import AssistantMessage, Attachment, Message, ToolCall, ToolMessage, UserMessage
+from plugins.api.context import PluginContext
+from plugins.http.client import Transport
+from plugins.providers.hosted.encoding_cache import EncodingCache
+from plugins.providers.openai.chat import OpenAI, OpenAISettings
+from plugins.providers.openai.responses_request import Encoder
+from plugins.support.errors import BadRequest, Unreachable
+from plugins.support.secrets import Secret
+from plugins.testing.contexts import ManualClock
+from plugins.testing.servers.openai_server import OpenAIServer
+from plugins.testing.servers.openai_server import ScriptedResponse as SaysInChat
+from sessions.events.messages import AssistantMessage, Attachment, Message, ToolCall, ToolMessage, UserMessage
 from tests.plugins.asking import READ
 from tests.plugins.asking_responses import FIRST, as_message, asked, asks, provider, request
 from tests.servers.openai_responses_server import (
@@ -169,7 +166,7 @@ async def test_a_request_repeats_its_beginning_byte_for_byte_so_that_the_service
 
 def test_what_is_remembered_of_requests_is_bounded_and_never_mixed_up() -> None:
     opaque = 'openai.responses:{"model":"a","steps":[{"thought":{"type":"reasoning","id":"rs"}},{"size":2}]}'
-    remembered = Remembered(2000)
+    remembered = EncodingCache(2000)
     encoder, unreadable = Encoder(remembered), refusal("no", "invalid_encrypted_content")
     learned: set[tuple[str, int]] = set()
     for round_ in range(12):
@@ -177,7 +174,7 @@ def test_what_is_remembered_of_requests_is_bounded_and_never_mixed_up() -> None:
             for model in ("a", "b", "gpt-4.1"):
                 exchange = (UserMessage(text=f"{session} {round_}"), AssistantMessage(text="ok", opaque=opaque))
                 asked_ = asks(*(exchange * (round_ + 1)), model=model, session=session)
-                fresh = Encoder(Remembered(0))
+                fresh = Encoder(EncodingCache(0))
                 if learned:
                     fresh.learns(asks(*(exchange * 6), session="s", model="a"), unreadable)
                 assert encoder.body(asked_) == fresh.body(asked_)
@@ -219,15 +216,15 @@ async def test_openai_itself_is_asked_over_responses_and_every_other_server_over
     base: str, api: Any, path: str
 ) -> None:
     async with Noting() as transport:
-        house = House(
+        context = PluginContext(
             settings=OpenAISettings(base_url=base or None, api_key=(Secret(FIRST),), api=api),
             folder=Path("unused"),
             workspace=Path("unused"),
-            clock=SetClock(),
+            clock=ManualClock(),
             transport=transport,
             environment={},
         )
-        async with OpenAI(house) as opened_:
+        async with OpenAI(context) as opened_:
             with pytest.raises(Unreachable):
                 await anext(opened_.stream(request()))
         assert transport.url == path

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from plugins.conformance.faults import Fault, Raw
-from plugins.errors import (
+from plugins.support.errors import (
     BadAnswer,
     BadRequest,
     ContextOverflow,
@@ -19,7 +18,8 @@ from plugins.errors import (
     StreamCut,
     Unreachable,
 )
-from sessions.messages import Usage, UserMessage
+from plugins.testing.servers.faulty_server import Fault, RawResponse
+from sessions.events.messages import Usage, UserMessage
 from tests.plugins.asking_responses import BODY, FIRST, THOUGHT, as_message, asked, asks
 from tests.servers.openai_responses_server import (
     Says,
@@ -84,9 +84,9 @@ async def test_nothing_is_waited_for_behind_the_end_of_the_answer() -> None:
 # --- what goes wrong --------------------------------------------------------------------------------------------------
 
 
-def failed(code: str, message: str = "Sorry") -> Raw:
+def failed(code: str, message: str = "Sorry") -> RawResponse:
     whole = {**response_to(BODY), "status": "failed", "error": {"code": code, "message": message}}
-    return Raw(event("response.created", response=response_to(BODY)) + event("response.failed", response=whole))
+    return RawResponse(event("response.created", response=response_to(BODY)) + event("response.failed", response=whole))
 
 
 TOO_LONG = "Your input exceeds the context window of this model. Please adjust your input and try again."
@@ -107,24 +107,24 @@ TOO_LONG = "Your input exceeds the context window of this model. Please adjust y
         (failed("bio_policy"), BadRequest, 1),
         (failed("image_too_large"), BadRequest, 1),
         (failed("vector_store_timeout"), Unreachable, 1),
-        (Raw(event("response.failed", response={"status": "failed"})), StreamCut, 1),
-        (Raw(event("error", code="server_error", message="Sorry", param=None)), StreamCut, 1),
-        (Raw(event("error", code="context_length_exceeded", message=TOO_LONG)), ContextOverflow, 1),
+        (RawResponse(event("response.failed", response={"status": "failed"})), StreamCut, 1),
+        (RawResponse(event("error", code="server_error", message="Sorry", param=None)), StreamCut, 1),
+        (RawResponse(event("error", code="context_length_exceeded", message=TOO_LONG)), ContextOverflow, 1),
         (
-            Raw(event("error", error={"type": "invalid_request_error", "code": "context_length_exceeded"})),
+            RawResponse(event("error", error={"type": "invalid_request_error", "code": "context_length_exceeded"})),
             ContextOverflow,
             1,
         ),
-        (Raw(event("error", error={"type": "invalid_request_error", "message": TOO_LONG})), ContextOverflow, 1),
-        (Raw(event("error", code="invalid_api_key", message="no")), CredentialsRefused, 1),
-        (Raw(event("error")), StreamCut, 1),
+        (RawResponse(event("error", error={"type": "invalid_request_error", "message": TOO_LONG})), ContextOverflow, 1),
+        (RawResponse(event("error", code="invalid_api_key", message="no")), CredentialsRefused, 1),
+        (RawResponse(event("error")), StreamCut, 1),
         (Fault(body=refusal("Sorry", "server_error")), StreamCut, 1),
         (Fault(body=json.dumps({**response_to(BODY), "status": "cancelled"}).encode()), StreamCut, 1),
         (Fault(body=json.dumps({**response_to(BODY), "status": "queued"}).encode()), StreamCut, 1),
         (Fault(body=b'{"status": 7, "output": 8}'), BadAnswer, 1),
-        (Raw(b"data: {nonsense}\n\n"), BadAnswer, 1),
-        (Raw(b"data: [DONE]\n\n"), BadAnswer, 1),
-        (Raw(event("response.output_item.added", item=[1])), BadAnswer, 1),
+        (RawResponse(b"data: {nonsense}\n\n"), BadAnswer, 1),
+        (RawResponse(b"data: [DONE]\n\n"), BadAnswer, 1),
+        (RawResponse(event("response.output_item.added", item=[1])), BadAnswer, 1),
     ],
 )
 async def test_every_failure_is_told_by_its_kind(fault: Any, error: type[ProviderError], requests: int) -> None:
@@ -144,8 +144,8 @@ def whole_stream(says: Says) -> list[dict[str, Any]]:
     return [json.loads(sent.partition(b"data: ")[2]) for sent in events]
 
 
-def sent(events: list[dict[str, Any]]) -> Raw:
-    return Raw(b"".join(b"data: " + json.dumps(told).encode() + b"\r\n\r\n" for told in events))
+def sent(events: list[dict[str, Any]]) -> RawResponse:
+    return RawResponse(b"".join(b"data: " + json.dumps(told).encode() + b"\r\n\r\n" for told in events))
 
 
 def without(*names: str) -> Any:

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from plugins.chat.openai_responses_request import LEAST
-from plugins.chat.openai_responses_thoughts import COMPACTED, LONGEST
-from plugins.conformance.faults import Fault
-from plugins.errors import BadRequest
-from sessions.messages import AssistantMessage, Message, UserMessage
+from plugins.providers.openai.responses_reasoning import COMPACTED, LONGEST
+from plugins.providers.openai.responses_request import LEAST
+from plugins.support.errors import BadRequest
+from plugins.testing.servers.faulty_server import Fault
+from sessions.events.messages import AssistantMessage, Message, UserMessage
 from tests.plugins.asking_responses import CALL, FIRST, SECOND, THOUGHT, as_message, asked, asks, provider
 from tests.servers.openai_responses_rules import what_is_wrong
 from tests.servers.openai_responses_server import ResponsesServer, Says, refusal

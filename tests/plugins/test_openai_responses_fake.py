@@ -7,10 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from plugins.errors import (
-    BadRequest,
-)
-from sessions.messages import Attachment, UserMessage
+from plugins.support.errors import BadRequest
+from sessions.events.messages import Attachment, UserMessage
 from tests.plugins.asking import READ
 from tests.plugins.asking_responses import BODY, CALL, FIRST, THOUGHT, as_message, asked, asks
 from tests.servers.openai_responses_rules import what_is_wrong

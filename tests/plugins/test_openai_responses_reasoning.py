@@ -7,14 +7,12 @@ from typing import Any
 
 import pytest
 
-from plugins.chat.openai_responses_thoughts import LONGEST
-from plugins.conformance.faults import Raw
-from plugins.conformance.openai_server import OpenAIServer
-from plugins.conformance.openai_server import Says as SaysInChat
-from plugins.errors import (
-    BadRequest,
-)
-from sessions.messages import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
+from plugins.providers.openai.responses_reasoning import LONGEST
+from plugins.support.errors import BadRequest
+from plugins.testing.servers.faulty_server import RawResponse
+from plugins.testing.servers.openai_server import OpenAIServer
+from plugins.testing.servers.openai_server import ScriptedResponse as SaysInChat
+from sessions.events.messages import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
 from tests.plugins.asking_responses import BODY, CALL, SECOND, THOUGHT, as_message, asked, asks, provider
 from tests.servers.openai_responses_server import (
     ResponsesServer,
@@ -150,16 +148,16 @@ async def test_reasoning_that_is_refused_inside_the_stream_is_left_out_too() -> 
     }
     failed = {**response_to(BODY), "status": "failed", "error": broke}
     for end in (event("response.failed", response=failed), event("error", **broke), event("error", error=broke)):
-        async with asked(Says("Hello.", thoughts=True), Raw(end), Says("done")) as (client, server):
+        async with asked(Says("Hello.", thoughts=True), RawResponse(end), Says("done")) as (client, server):
             messages = as_message(await client.ask())
             assert (await client.ask(asks(*messages, UserMessage(text="go")))).text == "done"
             assert ["gAAAA" in json.dumps(sent) for sent in server.requests] == [False, True, False]
         said = event("response.output_text.delta", output_index=0, delta="Hel")
-        async with asked(Says("Hello.", thoughts=True), Raw(said + end), Says("done")) as (client, server):
+        async with asked(Says("Hello.", thoughts=True), RawResponse(said + end), Says("done")) as (client, server):
             messages = as_message(await client.ask())
             with pytest.raises(BadRequest, match="could not be verified"):  # what was said cannot be taken back
                 await client.ask(asks(*messages, UserMessage(text="go")))
-        async with asked(Raw(end)) as (client, server):  # without anything to leave out it is a refusal
+        async with asked(RawResponse(end)) as (client, server):  # without anything to leave out it is a refusal
             with pytest.raises(BadRequest, match="could not be verified"):
                 await client.ask()
             assert len(server.requests) == 1

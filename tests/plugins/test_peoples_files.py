@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from exuvia import ToolContext, ToolFailed, workspace_file
-from plugins.workspace import EVERYBODY, OWNER, belongs_to, is_private, meant, own_note, why_refused
-from tests.plugins.workspaces import Workspace, house
+from plugins.support.workspace import EVERYBODY, OWNER, belongs_to, is_private, meant, own_note, why_refused
+from tests.plugins.workspaces import Workspace, context
 
 OWNERS = {"MEMORY.md": "owner-secret", "memory/2026-11-20.md": "owner-secret", "todo/list.txt": "owner-secret"}
 BENS = {"people/ben/MEMORY.md": "ben-secret", "people/ben/draft.txt": "ben-secret"}
@@ -182,7 +182,7 @@ def test_a_person_whose_id_is_no_name_has_no_files() -> None:
 
 
 async def test_a_plugins_tool_is_given_the_file_that_the_person_means_and_may_read_or_change(place: Workspace) -> None:
-    rules = house(place.folder)
+    rules = context(place.folder)
 
     def given(person: str, path: str, *, writes: bool = False, group: bool = False) -> str:
         call = ToolContext(session="s", person=person, turn=1, call="call_1_0", group=group)

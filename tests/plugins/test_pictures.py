@@ -9,22 +9,20 @@ from typing import Any
 
 import pytest
 
-from plugins.chat import (
-    anthropic_request,
-    gemini_request,
-    ollama_errors,
-    ollama_wire,
-    openai_errors,
-    openai_responses_request,
-    openai_wire,
-)
-from plugins.chat.pictures import anthropic_sight, crops, gemini_sight, open_sight, openai_sight
-from plugins.contracts import ChatRequest
-from plugins.errors import BadRequest
-from plugins.refusals import StatusRefused
-from sessions.context import Context
-from sessions.messages import AssistantMessage, Attachment, Message, UserMessage
-from sessions.sight import Sight
+from plugins.api.chat import ChatRequest
+from plugins.providers.anthropic import request as anthropic_request
+from plugins.providers.gemini import request as gemini_request
+from plugins.providers.hosted import openai_errors
+from plugins.providers.hosted.images import anthropic_sight, crops, gemini_sight, open_sight, openai_sight
+from plugins.providers.ollama import errors as ollama_errors
+from plugins.providers.ollama import protocol as ollama_wire
+from plugins.providers.openai import chat_completions as openai_wire
+from plugins.providers.openai import responses_request as openai_responses_request
+from plugins.support.errors import BadRequest
+from plugins.support.http_errors import StatusRefused
+from sessions.events.messages import AssistantMessage, Attachment, Message, UserMessage
+from sessions.events.vision import VisionSupport
+from sessions.state.context import Context
 from tests.pictures import jpeg, png
 
 CONTENTS = {"a" * 64: png(2, 3), "b" * 64: jpeg(4, 5)}
@@ -134,7 +132,7 @@ def test_a_conversation_with_pictures_that_grows_is_encoded_as_if_it_were_new(ve
 # --- what they cost ---------------------------------------------------------------------------------------------------
 
 
-def cost(sight: Sight | None, width: int, height: int) -> int:
+def cost(sight: VisionSupport | None, width: int, height: int) -> int:
     assert sight is not None
     return sight.tokens(width, height)
 
@@ -172,7 +170,7 @@ def test_a_picture_costs_elsewhere_what_the_pages_say() -> None:
 
 
 @pytest.mark.parametrize("sight", [openai_sight("gpt-4o"), openai_sight("gpt-5-mini"), anthropic_sight("claude-3")])
-def test_no_size_of_a_picture_is_free_or_beyond_the_vendors_bound(sight: Sight) -> None:
+def test_no_size_of_a_picture_is_free_or_beyond_the_vendors_bound(sight: VisionSupport) -> None:
     for width in (1, 31, 33, 767, 2049, 100_000):
         for height in (1, 32, 769, 65_535):
             assert 1 <= sight.tokens(width, height) <= 5000

@@ -22,9 +22,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from plugins.conformance.faults import Fault, FaultyServer, Raw
-from plugins.contracts import Delta, Reply
-from plugins.errors import (
+from plugins.api.chat import Delta, Reply
+from plugins.http.client import Limits, Timeouts
+from plugins.support.errors import (
     BadAnswer,
     BadRequest,
     ContextOverflow,
@@ -35,9 +35,9 @@ from plugins.errors import (
     StreamCut,
     Unreachable,
 )
-from plugins.secrets import Secret
-from plugins.transport import Limits, Patience
-from sessions.messages import MOST, AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
+from plugins.support.secrets import Secret
+from plugins.testing.servers.faulty_server import Fault, FaultyServer, RawResponse
+from sessions.events.messages import MOST, AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
 from tests.plugins.asking import READ, Asked, question
 from tests.plugins.vendors import VENDORS, Vendor
 from tests.waiting import deadline
@@ -87,7 +87,7 @@ def memory(limit: int) -> Iterator[None]:
 
 
 async def test_a_server_that_says_nothing_is_unreachable(vendor: Vendor) -> None:
-    async with wall(vendor, Fault(end="silence"), first_seconds=0.25, patience=Patience(attempts=2)) as (client, server):
+    async with wall(vendor, Fault(end="silence"), first_seconds=0.25, patience=Timeouts(attempts=2)) as (client, server):
         await fails(client, Unreachable)
         assert len(server.requests) == 2
 
@@ -109,12 +109,12 @@ async def test_a_cut_stream_is_never_a_short_answer(vendor: Vendor, end: str, pi
 async def test_an_answer_that_drips_is_heard_to_its_end(vendor: Vendor) -> None:
     async with vendor.serving(vendor.says("one two three")) as (client, server):
         whole = await recorded(client, server)
-    async with wall(vendor, Raw(b"".join(whole), chunk=30, delay=0.003)) as (client, _):
+    async with wall(vendor, RawResponse(b"".join(whole), chunk=30, delay=0.003)) as (client, _):
         assert (await client.ask()).text == "one two three"
 
 
 async def test_a_drip_that_never_becomes_an_answer_is_given_up(vendor: Vendor) -> None:
-    drip = Raw(b"\n" if vendor.lines else b": still here\n\n", delay=0.02, times=1000)
+    drip = RawResponse(b"\n" if vendor.lines else b": still here\n\n", delay=0.02, times=1000)
     async with wall(vendor, drip, reply_seconds=0.4) as (client, _):
         assert "not complete within" in str(await fails(client, StreamCut))
 
@@ -122,7 +122,7 @@ async def test_a_drip_that_never_becomes_an_answer_is_given_up(vendor: Vendor) -
 SOON = {"first_seconds": 0.3, "between_seconds": 0.3}
 
 
-async def given_up(vendor: Vendor, drip: Raw, **options: Any) -> ProviderError:
+async def given_up(vendor: Vendor, drip: RawResponse, **options: Any) -> ProviderError:
     """The error by which an answer that drips ends, well before the drip does."""
     async with deadline(), vendor.serving(drip, **{**SOON, **options}) as (client, server):
         error = await fails(client, StreamCut)
@@ -132,8 +132,8 @@ async def given_up(vendor: Vendor, drip: Raw, **options: Any) -> ProviderError:
 
 
 async def test_a_drip_of_comments_or_of_a_line_without_an_end_says_nothing(vendor: Vendor) -> None:
-    await given_up(vendor, Raw(b"\n" if vendor.lines else b": still here\n\n", delay=0.02, times=5000))
-    await given_up(vendor, Raw(b"x", delay=0.02, times=5000))
+    await given_up(vendor, RawResponse(b"\n" if vendor.lines else b": still here\n\n", delay=0.02, times=5000))
+    await given_up(vendor, RawResponse(b"x", delay=0.02, times=5000))
 
 
 async def test_a_drip_of_empty_pieces_says_nothing_before_the_first_word_or_after_it(vendor: Vendor) -> None:
@@ -141,9 +141,9 @@ async def test_a_drip_of_empty_pieces_says_nothing_before_the_first_word_or_afte
         whole = await recorded(client, server)
     begun = b"".join(whole[: next(n for n, piece in enumerate(whole) if b"two" in piece)])
     for empty in vendor.empty:
-        assert not (await given_up(vendor, Raw(vendor.framed(empty), delay=0.02, times=5000))).retryable
+        assert not (await given_up(vendor, RawResponse(vendor.framed(empty), delay=0.02, times=5000))).retryable
         drip = begun + vendor.framed(empty) * 5000
-        broken_off = await given_up(vendor, Raw(drip, chunk=len(begun) or 64, delay=0.02), first_seconds=5.0)
+        broken_off = await given_up(vendor, RawResponse(drip, chunk=len(begun) or 64, delay=0.02), first_seconds=5.0)
         assert broken_off.retryable, "something was said, so the same request may do better"
 
 
@@ -154,7 +154,7 @@ async def test_an_answer_that_is_still_being_said_after_its_longest_time_is_give
         whole = await recorded(client, server)
     word = next(piece for piece in whole if b"two" in piece)
     begun = b"".join(whole[: whole.index(word)])
-    drip = Raw(begun + word * 5000, chunk=len(word), delay=0.02)
+    drip = RawResponse(begun + word * 5000, chunk=len(word), delay=0.02)
     async with deadline(), vendor.serving(drip, reply_seconds=1.0) as (client, _):
         error = await fails(client, StreamCut)
         assert "not complete within" in str(error)
@@ -169,13 +169,13 @@ async def test_thinking_is_something_that_is_said(vendor: Vendor) -> None:
     at = next(n for n, piece in enumerate(whole) if b"one" in piece)
     thinking = b"".join(vendor.framed(vendor.thinking) for _ in range(60))
     pieces = b"".join(whole[:at]), thinking, b"".join(whole[at:])
-    slow = Raw(b"".join(pieces), chunk=len(vendor.framed(vendor.thinking)), delay=0.04)
+    slow = RawResponse(b"".join(pieces), chunk=len(vendor.framed(vendor.thinking)), delay=0.04)
     async with wall(vendor, slow, first_seconds=2.0, between_seconds=2.0) as (client, _):
         assert (await client.ask()).text == "one two three"
 
 
 async def test_an_empty_body_is_no_answer(vendor: Vendor) -> None:
-    async with wall(vendor, Raw(b"")) as (client, _):
+    async with wall(vendor, RawResponse(b"")) as (client, _):
         await fails(client, StreamCut)
 
 
@@ -274,7 +274,7 @@ async def test_a_pause_that_is_too_long_is_told_and_not_made(vendor: Vendor) -> 
 
 @pytest.mark.parametrize("data", [b"{nonsense}", b"7", b'"text"', b"[" * 100_000, b'{"a": NaN', b"\x00\xff"])
 async def test_garbage_in_the_stream_is_a_bad_answer(vendor: Vendor, data: bytes) -> None:
-    async with wall(vendor, Raw(vendor.framed(data))) as (client, _):
+    async with wall(vendor, RawResponse(vendor.framed(data))) as (client, _):
         await fails(client, BadAnswer)
 
 
@@ -291,7 +291,7 @@ async def test_an_error_in_the_middle_of_the_stream_ends_the_answer_by_its_kind(
         async with vendor.serving(vendor.says("one two three")) as (client, server):
             whole = await recorded(client, server)
         begun = whole[: next(n for n, piece in enumerate(whole) if b"two" in piece)]
-        async with wall(vendor, Raw(b"".join(begun) + vendor.framed(data))) as (client, _):
+        async with wall(vendor, RawResponse(b"".join(begun) + vendor.framed(data))) as (client, _):
             await fails(client, error)
             assert client.deltas == ["one "]
 
@@ -327,7 +327,7 @@ async def test_a_count_that_no_request_can_have_costs_no_answer(vendor: Vendor, 
     async with vendor.serving(vendor.says("one two three")) as (client, server):
         whole = b"".join(await recorded(client, server))
     assert _COUNT.search(whole)
-    async with wall(vendor, Raw(_COUNT.sub(rb"\1: " + count, whole))) as (client, _):
+    async with wall(vendor, RawResponse(_COUNT.sub(rb"\1: " + count, whole))) as (client, _):
         reply = await client.ask()
         assert reply.text == "one two three"
         for usage in (reply.usage,) if reply.usage else ():
@@ -342,7 +342,7 @@ async def test_a_usage_that_is_no_object_costs_no_answer(vendor: Vendor) -> None
     usage = re.compile(rb'"(usage|usageMetadata)": ?\{[^{}]*(\{[^{}]*\}[^{}]*)*\}')
     assert usage.search(whole)
     for nonsense in (b'"much"', b"7", b"[1]"):
-        async with wall(vendor, Raw(usage.sub(rb'"\1": ' + nonsense, whole))) as (client, _):
+        async with wall(vendor, RawResponse(usage.sub(rb'"\1": ' + nonsense, whole))) as (client, _):
             assert (await client.ask()).text == "one two three"
 
 
@@ -350,7 +350,7 @@ async def test_a_usage_that_is_no_object_costs_no_answer(vendor: Vendor) -> None
 
 
 async def test_a_line_of_fifty_megabytes_is_given_up_at_its_fourth(vendor: Vendor) -> None:
-    flood = Raw(b"x" * 65_536, times=800)
+    flood = RawResponse(b"x" * 65_536, times=800)
     async with wall(vendor, flood) as (client, server):
         with memory(32 * MEGABYTE):
             assert "longer than" in str(await fails(client, BadAnswer))
@@ -360,7 +360,7 @@ async def test_a_line_of_fifty_megabytes_is_given_up_at_its_fourth(vendor: Vendo
 async def test_an_answer_without_end_is_given_up(vendor: Vendor) -> None:
     async with vendor.serving(vendor.says("y" * 1000)) as (client, server):
         whole = await recorded(client, server)
-    endless = Raw(next(piece for piece in whole if b"yyyy" in piece), times=3000)
+    endless = RawResponse(next(piece for piece in whole if b"yyyy" in piece), times=3000)
     async with wall(vendor, endless, limits=Limits(body=MEGABYTE)) as (client, _):
         assert "more than" in str(await fails(client, BadAnswer))
 

@@ -9,23 +9,23 @@ from typing import Any, cast
 
 import pytest
 
-from plugins.chat import local_answer
-from plugins.chat.local import LocalProvider
-from plugins.chat.ollama import Ollama
-from plugins.chat.openai import OpenAI
-from plugins.chat.servers_nearby import LlamaServer, LMStudio
-from plugins.conformance import openai_server
-from plugins.conformance.faults import Fault
-from plugins.conformance.openai_server import OpenAIServer
-from plugins.contracts import ChatProvider
-from plugins.errors import ProviderError, StreamCut, Unreachable
-from plugins.secrets import Secret
-from plugins.transport import Patience
+from plugins.api.chat import ChatProvider
+from plugins.http.client import Timeouts
+from plugins.providers.local import stream as local_answer
+from plugins.providers.local.chat import LocalProvider
+from plugins.providers.local_servers import LlamaServer, LMStudio
+from plugins.providers.ollama.chat import Ollama
+from plugins.providers.openai.chat import OpenAI
+from plugins.support.errors import ProviderError, StreamCut, Unreachable
+from plugins.support.secrets import Secret
+from plugins.testing.servers import openai_server
+from plugins.testing.servers.faulty_server import Fault
+from plugins.testing.servers.openai_server import OpenAIServer
 from tests.plugins.asking import opened
 from tests.plugins.embedding_vendors import OPENAI
-from tests.plugins.test_local import house, request
+from tests.plugins.test_local import plugin_context, request
 
-ONCE = Patience(attempts=1)
+ONCE = Timeouts(attempts=1)
 
 
 async def test_openai_is_told_whose_bill_it_is_and_what_a_proxy_wants_to_hear() -> None:
@@ -88,7 +88,7 @@ async def test_a_local_model_answers_on_as_many_threads_as_are_given(
     program = STANDING_IN.format(told=str(told))
     monkeypatch.setattr(local_answer, "COMMAND", (sys.executable, "-c", program))
     settings: dict[str, Any] = {"model_path": str(model), "threads": threads}
-    async with LocalProvider(house(**settings)) as provider:
+    async with LocalProvider(plugin_context(**settings)) as provider:
         with pytest.raises(ProviderError):  # what stands in for the model's process says nothing
             await anext(provider.stream(request("Hello!", model="model")))
     assert json.loads(told.read_text())["threads"] == threads

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from plugins.chat import openai_errors
-from plugins.conformance import openai_server
-from plugins.conformance.faults import Fault, Raw
-from plugins.errors import BadRequest, ContextOverflow, ProviderError
+from plugins.providers.hosted import openai_errors
+from plugins.support.errors import BadRequest, ContextOverflow, ProviderError
+from plugins.testing.servers import openai_server
+from plugins.testing.servers.faulty_server import Fault, RawResponse
 from tests.plugins.vendors import ANTHROPIC, GEMINI, OLLAMA, OPENAI, RESPONSES, VENDORS, Vendor
 from tests.servers import anthropic_server, gemini_server, ollama_server
 
@@ -50,7 +50,7 @@ async def test_a_refusal_whose_code_says_why_is_not_taken_for_what_it_quotes(ven
 @pytest.mark.parametrize("vendor", [OPENAI, RESPONSES, ANTHROPIC, GEMINI], ids=lambda vendor: vendor.name)
 async def test_the_same_holds_inside_a_stream(vendor: Vendor) -> None:
     for body in refusals(vendor, QUOTED):
-        async with vendor.serving(Raw(vendor.framed(body))) as (client, _):
+        async with vendor.serving(RawResponse(vendor.framed(body))) as (client, _):
             with pytest.raises(ProviderError) as raised:
                 await client.ask()
             assert type(raised.value) is not ContextOverflow

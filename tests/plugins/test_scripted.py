@@ -19,9 +19,9 @@ from exuvia import (
     ChatRequest,
     Context,
     Delta,
-    House,
     Message,
     NoSuchModel,
+    PluginContext,
     ProviderError,
     RateLimited,
     Reply,
@@ -32,8 +32,8 @@ from exuvia import (
     Usage,
     UserMessage,
 )
-from plugins.chat.scripted import Scripted, ScriptedSettings
-from plugins.conformance.clock import SetClock
+from plugins.providers.scripted import Scripted, ScriptedSettings
+from plugins.testing.contexts import ManualClock
 
 HI = UserMessage(text="hi")
 
@@ -44,15 +44,15 @@ def opened(tmp_path: Path, *lines: object, delay_ms: float = 0) -> Scripted:
     if lines:
         script = tmp_path / "story.jsonl"
         script.write_text("\n\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines) + "\n")
-    house = House(
+    context = PluginContext(
         settings=ScriptedSettings(script=str(script) if script else None, delay_ms=delay_ms),
         folder=tmp_path,
         workspace=tmp_path,
-        clock=SetClock(),
+        clock=ManualClock(),
         transport=cast(Any, None),
         environment=os.environ,
     )
-    return Scripted(house)
+    return Scripted(context)
 
 
 def asked(*messages: Message, model: str = "script", session: str = "s", purpose: str = "answer") -> ChatRequest:
@@ -88,7 +88,7 @@ async def test_without_a_script_auto_never_takes_it_and_only_echo_answers(tmp_pa
 async def test_it_is_a_chat_provider_that_auto_takes_where_a_script_is_set(tmp_path: Path) -> None:
     async with opened(tmp_path, {"text": "a"}) as provider:
         assert isinstance(provider, ChatProvider)
-        assert (provider.default_model(), provider.why()) == ("script", "providers.scripted.script is set")
+        assert (provider.default_model(), provider.explain_default()) == ("script", "providers.scripted.script is set")
 
 
 async def test_the_story_goes_on_with_each_answer_and_stays_at_its_last_line(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plugins.context.sections import CONSTRAINTS, GOALS, NEXT, PROGRESS, SECTIONS, parsed, written
+from plugins.policies.summary_sections import CONSTRAINTS, GOALS, NEXT, PROGRESS, SECTIONS, parsed, written
 
 _TEXTS = st.lists(st.sampled_from(["- a path: src/a.py", "### Done", "- [x] **bold** at last", "text"]), max_size=4).map(
     "\n".join

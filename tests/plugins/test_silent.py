@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plugins.context.silent import NO_REPLY, SilenceFilter, is_silent
+from plugins.policies.silent_reply import NO_REPLY, SilenceFilter, is_silent
 
 _NEARLY = st.text(alphabet=st.sampled_from([*"NO_REPLY", " ", "\n", "\u2003", "x"]), max_size=12)
 _ANSWERS = st.one_of(

@@ -7,14 +7,14 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from plugins import strays
+from plugins.support import task_leaks
 from tests.waiting import VirtualTime
 
 
 @pytest.fixture(autouse=True)
 async def factory() -> AsyncIterator[None]:
     loop = asyncio.get_running_loop()
-    loop.set_task_factory(strays.made)
+    loop.set_task_factory(task_leaks.made)
     with VirtualTime():
         yield
     loop.set_task_factory(None)
@@ -27,9 +27,9 @@ async def forever() -> None:
 async def test_what_goes_on_after_the_call_and_the_grace_is_cancelled_and_named() -> None:
     told: list[str] = []
 
-    with strays.gathered("leaky", told.append):
+    with task_leaks.gathered("leaky", told.append):
         tasks = [asyncio.create_task(forever()) for _ in range(5)]
-    await asyncio.sleep(3 * strays.GRACE)
+    await asyncio.sleep(3 * task_leaks.GRACE)
 
     assert all(task.cancelled() for task in tasks)
     assert told == ["it left tasks running after its call, which were cancelled: " + "forever, " * 2 + "forever and 2 more"]
@@ -42,9 +42,9 @@ async def test_tasks_of_tasks_are_found_too() -> None:
     async def begins() -> None:
         begun.append(asyncio.create_task(forever()))
 
-    with strays.gathered("leaky", told.append):
+    with task_leaks.gathered("leaky", told.append):
         await asyncio.create_task(begins())
-    await asyncio.sleep(3 * strays.GRACE)
+    await asyncio.sleep(3 * task_leaks.GRACE)
 
     assert [task.cancelled() for task in begun] == [True]
     assert len(told) == 1
@@ -53,9 +53,9 @@ async def test_tasks_of_tasks_are_found_too() -> None:
 async def test_what_ends_within_the_grace_is_no_stray() -> None:
     told: list[str] = []
 
-    with strays.gathered("quick", told.append):
-        task = asyncio.create_task(asyncio.sleep(strays.GRACE / 2))
-    await asyncio.sleep(3 * strays.GRACE)
+    with task_leaks.gathered("quick", told.append):
+        task = asyncio.create_task(asyncio.sleep(task_leaks.GRACE / 2))
+    await asyncio.sleep(3 * task_leaks.GRACE)
 
     assert (told, task.cancelled()) == ([], False)
 
@@ -64,10 +64,10 @@ async def test_what_was_begun_before_or_elsewhere_is_left_alone() -> None:
     told: list[str] = []
     before = asyncio.create_task(forever())
 
-    with strays.gathered("leaky", told.append):
+    with task_leaks.gathered("leaky", told.append):
         pass
     after = asyncio.create_task(forever())
-    await asyncio.sleep(3 * strays.GRACE)
+    await asyncio.sleep(3 * task_leaks.GRACE)
 
     assert (told, before.done(), after.done()) == ([], False, False)
     for task in (before, after):
@@ -76,11 +76,11 @@ async def test_what_was_begun_before_or_elsewhere_is_left_alone() -> None:
 
 async def test_what_the_house_begins_for_a_plugin_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[str] = []
-    monkeypatch.setattr(strays, "_HOUSE", (__file__,))
+    monkeypatch.setattr(task_leaks, "_HOUSE", (__file__,))
 
-    with strays.gathered("caller", told.append):
+    with task_leaks.gathered("caller", told.append):
         task = asyncio.create_task(forever())
-    await asyncio.sleep(3 * strays.GRACE)
+    await asyncio.sleep(3 * task_leaks.GRACE)
 
     assert (told, task.done()) == ([], False)
     task.cancel()

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from plugins.context.memory_flush import MemoryFlush
-from plugins.context.model_summary import ModelSummary
-from plugins.context.sections import GOALS, IDENTIFIERS, SECTIONS, TURN, parsed, written
-from plugins.context.silent import NO_REPLY
-from plugins.errors import ContextOverflow, ProviderError, RateLimited, StreamCut
-from plugins.summaries import Flushed, Leaving, Summary
-from sessions.messages import Message
-from sessions.tokens import estimate
+from plugins.api.summarization import CompactionInput, FlushResult, Summary
+from plugins.policies.memory_flush import ModelMemoryFlush
+from plugins.policies.model_summary import ModelSummary
+from plugins.policies.silent_reply import NO_REPLY
+from plugins.policies.summary_sections import GOALS, IDENTIFIERS, SECTIONS, TURN, parsed, written
+from plugins.support.errors import ContextOverflow, ProviderError, RateLimited, StreamCut
+from sessions.events.messages import Message
+from sessions.events.tokens import estimate
 from tests.plugins.asked import SEEDS, AskedModel, assistant, called, leaving, person, returned
 
 _ODD = st.sampled_from(
@@ -61,7 +61,7 @@ _ANSWERS = st.lists(
 
 
 @st.composite
-def all_that_leaves(draw: st.DrawFn) -> Leaving:
+def all_that_leaves(draw: st.DrawFn) -> CompactionInput:
     what = leaving(
         *draw(_MESSAGES),
         window=draw(st.sampled_from([2_000, 4_000, 32_000])),
@@ -72,7 +72,7 @@ def all_that_leaves(draw: st.DrawFn) -> Leaving:
     return msgspec.structs.replace(what, identifier_policy=policy, began=draw(st.booleans()), focus=draw(_TEXTS))
 
 
-async def summary_or_error(what: Leaving, model: AskedModel) -> Summary | ProviderError:
+async def summary_or_error(what: CompactionInput, model: AskedModel) -> Summary | ProviderError:
     try:
         return await ModelSummary().summarize(what, model)
     except ProviderError as error:
@@ -82,7 +82,7 @@ async def summary_or_error(what: Leaving, model: AskedModel) -> Summary | Provid
 @settings(max_examples=80, deadline=None)
 @given(all_that_leaves(), _ANSWERS)
 async def test_every_story_ends_with_a_summary_or_with_the_model_that_cannot_be_asked(
-    what: Leaving, answers: list[str | ProviderError]
+    what: CompactionInput, answers: list[str | ProviderError]
 ) -> None:
     model = AskedModel(*answers, window=what.window)
     summary = await summary_or_error(what, model)
@@ -103,19 +103,19 @@ async def test_every_story_ends_with_a_summary_or_with_the_model_that_cannot_be_
 @settings(max_examples=80, deadline=None)
 @given(all_that_leaves(), _ANSWERS)
 async def test_every_flush_ends_with_notes_with_nothing_or_with_a_reason(
-    what: Leaving, answers: list[str | ProviderError]
+    what: CompactionInput, answers: list[str | ProviderError]
 ) -> None:
     model = AskedModel(*answers, window=what.window)
-    flushed = await MemoryFlush().flush(what, model, SEEDS)
+    flushed = await ModelMemoryFlush().flush(what, model, SEEDS)
     assert len(model.texts) <= 48
     match flushed:
-        case Flushed(outcome="written"):
+        case FlushResult(outcome="written"):
             assert flushed.text.strip()
             assert flushed.text != NO_REPLY
             assert "<|" not in flushed.text
-        case Flushed(outcome="nothing"):
+        case FlushResult(outcome="nothing"):
             assert (flushed.text, flushed.reason) == ("", "")
-        case Flushed(outcome="failed"):
+        case FlushResult(outcome="failed"):
             assert flushed.text == ""
             assert flushed.reason
 
@@ -128,7 +128,7 @@ async def test_no_estimate_of_a_request_is_above_the_window_in_any_script(window
         messages += [person(f"{number} {letter * (window // 8)}"), assistant(f"{number} {letter * (window // 10)}")]
     model = AskedModel(written({GOALS: "- all of it"}), window=window)
     await ModelSummary().summarize(leaving(*messages, window=window), model)
-    await MemoryFlush().flush(leaving(*messages, window=window), model, SEEDS)
+    await ModelMemoryFlush().flush(leaving(*messages, window=window), model, SEEDS)
     for system, text in zip(model.systems, model.texts, strict=True):
         assert estimate(system) + estimate(text) <= window
 

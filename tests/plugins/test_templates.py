@@ -12,9 +12,8 @@ from types import ModuleType
 import pytest
 from click.testing import CliRunner
 
-from exuvia import EmbeddingKeys, furnished
-from gateway.cli import cli
-from gateway.plugins_cli import KINDS
+from exuvia import EmbeddingKeys, make_context
+from gateway.cli.main import KINDS, cli
 from plugins.templates.packages import KINDS as TEMPLATES
 from plugins.templates.packages import NotWritten, write_package
 
@@ -71,8 +70,8 @@ async def test_the_key_of_a_new_embedding_provider_goes_to_its_own_address_alone
     told = {}
     for address in (None, "http://127.0.0.1:1/v1"):
         keys = EmbeddingKeys(provider="acme_keys", base_url=address)
-        async with furnished(tmp_path, keys, environment=environment) as house, module.AcmeKeys(house) as provider:
-            told[address] = (provider.model(), provider.why())
+        async with make_context(tmp_path, keys, environment=environment) as context, module.AcmeKeys(context) as provider:
+            told[address] = (provider.model(), provider.explain_default())
     assert told == {
         None: ("small", "ACME_KEYS_API_KEY or memory.embedding.api_key is set"),
         "http://127.0.0.1:1/v1": (

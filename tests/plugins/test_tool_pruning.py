@@ -8,15 +8,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from plugins.conformance.clock import NOON
-from plugins.context.tool_pruning import is_prunable, propose_prunes
-from plugins.pruning import HardClear, PrunedTools, PruningBudget, PruningContext, PruningRules, SoftTrim
-from sessions.admitting import admitted, joined
-from sessions.messages import AssistantMessage, Message, ToolMessage, UserMessage
-from sessions.oversize import shortened
-from sessions.pruning import Edit, Trim
-from sessions.tally import Tally
-from sessions.view import View
+from plugins.api.pruning import HardClear, PrunedTools, PruningBudget, PruningContext, PruningRules, SoftTrim
+from plugins.policies.tool_pruning import is_prunable, propose_prunes
+from plugins.testing.contexts import NOON
+from sessions.events.messages import AssistantMessage, Message, ToolMessage, UserMessage
+from sessions.events.pruning import Edit, Trim
+from sessions.state.edit_validation import admitted, joined
+from sessions.state.truncation import shortened
+from sessions.state.view import View
+from sessions.state.view_size import CharacterCount
 
 WINDOW = 10_000
 ALWAYS = PruningRules(mode="always")
@@ -50,7 +50,7 @@ def after(whole: View, edits: list[Edit]) -> View:
 
 
 def context_of(whole: View) -> PruningContext:
-    tally = Tally()
+    tally = CharacterCount()
     tally.follow(tuple(whole.messages))
     return PruningContext(
         messages=tally.messages,

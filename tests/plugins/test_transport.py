@@ -22,11 +22,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plugins.doors import CertificateRefused
-from plugins.errors import BadAnswer, BadRequest, ProviderError, RateLimited, StreamCut, Unreachable
-from plugins.event_stream import EventStream, EventTooLong, ServerSentEvent
-from plugins.refusals import StatusRefused, plain_words, retry_after
-from plugins.transport import Limits, Patience, Transport
+from plugins.http.client import Limits, Timeouts, Transport
+from plugins.http.connection_pools import CertificateError
+from plugins.http.sse import EventStream, EventTooLong, ServerSentEvent
+from plugins.support.errors import BadAnswer, BadRequest, ProviderError, RateLimited, StreamCut, Unreachable
+from plugins.support.http_errors import StatusRefused, plain_words, retry_after
 from tests.waiting import deadline
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
@@ -102,7 +102,7 @@ class Slept(list[float]):
 
 @asynccontextmanager
 async def against(
-    write: Writes, *, patience: Patience | None = None, limits: Limits | None = None, read_bodies: bool = True
+    write: Writes, *, patience: Timeouts | None = None, limits: Limits | None = None, read_bodies: bool = True
 ) -> AsyncIterator[tuple[Transport, RawServer, Slept]]:
     slept = Slept()
     async with (
@@ -151,7 +151,7 @@ async def test_a_body_without_length_ends_where_it_is_cut_which_is_why_protocols
 
 # --- deadlines --------------------------------------------------------------------------------------------------------
 
-SHORT = Patience(first=0.5, between=0.1, attempts=1)
+SHORT = Timeouts(first=0.5, between=0.1, attempts=1)
 
 
 @pytest.mark.parametrize("pieces", [(b"", CHUNKED + chunk(ONE) + LAST_CHUNK), (CHUNKED, chunk(ONE) + LAST_CHUNK)])
@@ -182,7 +182,7 @@ async def test_nonsense_between_two_chunks_which_the_client_swallows_is_a_pause_
 
 async def test_an_answer_that_drips_for_ever_is_given_up() -> None:
     drips = says(CHUNKED, *[chunk(b": still here\n\n")] * 100_000, pause=0.02)
-    patience = Patience(first=5, between=5, whole=0.3)
+    patience = Timeouts(first=5, between=5, whole=0.3)
     async with against(drips, patience=patience) as (transport, server, _), deadline():
         with pytest.raises(StreamCut, match="not complete within"):
             await told(transport, server.url)
@@ -210,7 +210,7 @@ async def test_a_server_that_fails_is_asked_four_times_with_growing_pauses() -> 
 
 async def test_no_attempt_is_begun_after_the_time_for_trying() -> None:
     refuses = says(status(503, "Retry-After: 20"))
-    async with against(refuses, patience=Patience(trying=10)) as (transport, server, slept):
+    async with against(refuses, patience=Timeouts(trying=10)) as (transport, server, slept):
         with pytest.raises(StatusRefused):
             await told(transport, server.url)
         assert (slept, len(server.heads)) == ([], 1)
@@ -383,13 +383,13 @@ async def test_a_server_with_a_certificate_that_the_operator_trusts_is_asked(
     async with behind_tls(certificate) as (transport, server, _):
         assert [await told(transport, server.url) for _ in range(2)] == [[b"one"]] * 2
         assert server.connections == 1
-        with pytest.raises(CertificateRefused, match="localhost"):
+        with pytest.raises(CertificateError, match="localhost"):
             await told(transport, server.url.replace("127.0.0.1", "localhost"))  # it was made out to a number
 
 
 async def test_a_certificate_that_nobody_signed_is_refused_at_once_and_nothing_is_sent(certificate: Path) -> None:
     async with behind_tls(certificate) as (transport, server, slept):
-        with pytest.raises(CertificateRefused, match=r"certificate of 127\.0\.0\.1 does not hold.*unable to get") as raised:
+        with pytest.raises(CertificateError, match=r"certificate of 127\.0\.0\.1 does not hold.*unable to get") as raised:
             await told(transport, server.url, headers={"Authorization": f"Bearer {KEY}"})
         assert not raised.value.retryable
         assert (server.heads, slept) == ([], [])
@@ -400,13 +400,13 @@ async def test_certificates_that_cannot_be_read_are_told_and_not_retried(monkeyp
         monkeypatch.setenv("SSL_CERT_FILE", missing)
         slept = Slept()
         async with Transport(sleep=slept) as transport:
-            with pytest.raises(CertificateRefused, match="SSL_CERT_FILE"):
+            with pytest.raises(CertificateError, match="SSL_CERT_FILE"):
                 await told(transport, "https://127.0.0.1:9/v1")
         assert slept == []
 
 
 async def test_tls_that_is_none_is_unreachable() -> None:
-    async with against(says(b"hello", close=True), patience=Patience(connect=1, attempts=1)) as (transport, server, _):
+    async with against(says(b"hello", close=True), patience=Timeouts(connect=1, attempts=1)) as (transport, server, _):
         with pytest.raises(Unreachable):
             await told(transport, server.url.replace("http://", "https://"))
 
@@ -439,7 +439,7 @@ async def test_a_server_that_hangs_up_without_a_word_is_unreachable() -> None:
 async def test_a_compressed_answer_is_never_unfolded(code: int) -> None:
     bomb = gzip.compress(b"x" * 30_000_000)
     answer = says(status(code, "Content-Encoding: gzip", "Content-Type: text/event-stream", body=bomb), close=True)
-    async with against(answer, patience=Patience(attempts=1)) as (transport, server, _):
+    async with against(answer, patience=Timeouts(attempts=1)) as (transport, server, _):
         with pytest.raises(ProviderError) as raised:
             await told(transport, server.url)
         assert len(str(raised.value)) < 100
@@ -493,7 +493,7 @@ async def test_a_body_that_is_posted_for_is_given_whole() -> None:
 
 
 def test_importing_the_transport_imports_no_http_client() -> None:
-    program = "import sys, plugins.transport; sys.exit(bool({'httpx', 'aiohttp', 'httpx_aiohttp'} & set(sys.modules)))"
+    program = "import sys, plugins.http.client; sys.exit(bool({'httpx', 'aiohttp', 'httpx_aiohttp'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 

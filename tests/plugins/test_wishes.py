@@ -1,4 +1,4 @@
-"""What a request wishes beside its messages, in each service's own words, or refused where it has none."""
+"""What a request request_options beside its messages, in each service's own words, or refused where it has none."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from plugins.contracts import AnswerForm, Wishes
-from plugins.errors import BadRequest
+from plugins.api.chat import RequestOptions, ResponseFormat
+from plugins.support.errors import BadRequest
 from tests.plugins.asking import READ, question
 from tests.plugins.vendors import ANTHROPIC, GEMINI, OLLAMA, OPENAI, RESPONSES, Vendor
 
 SCHEMA: dict[str, Any] = {"type": "object", "properties": {"n": {"type": "integer"}}, "additionalProperties": False}
-FORM = AnswerForm(name="number", schema=SCHEMA, strict=True)
+FORM = ResponseFormat(name="number", schema=SCHEMA, strict=True)
 PARAMETERS: dict[str, Any] = {
     "max_tokens": 50,
     "stop": ["END"],
@@ -23,9 +23,9 @@ PARAMETERS: dict[str, Any] = {
 }
 
 
-async def sent(vendor: Vendor, wishes: Wishes, *names: str, **parameters: Any) -> dict[str, Any]:
+async def sent(vendor: Vendor, request_options: RequestOptions, *names: str, **parameters: Any) -> dict[str, Any]:
     """What the service is sent under these names; it accepts the request."""
-    request = msgspec.structs.replace(question(model=vendor.model, tools=(READ,), **parameters), wishes=wishes)
+    request = msgspec.structs.replace(question(model=vendor.model, tools=(READ,), **parameters), options=request_options)
     async with vendor.serving(vendor.says("done")) as (client, server):
         assert (await client.ask(request)).text == "done"
     (body,) = server.requests
@@ -55,11 +55,11 @@ async def sent(vendor: Vendor, wishes: Wishes, *names: str, **parameters: Any) -
 )
 async def test_each_service_is_sent_the_parameters_that_it_has_by_its_own_names(vendor: Vendor, expected: Any) -> None:
     names = {*expected, *PARAMETERS, "max_output_tokens", "stop_sequences"}
-    assert await sent(vendor, Wishes(), *names, **PARAMETERS) == expected
+    assert await sent(vendor, RequestOptions(), *names, **PARAMETERS) == expected
 
 
 async def test_ollama_is_sent_them_as_options() -> None:
-    options = (await sent(OLLAMA, Wishes(), "options", **PARAMETERS))["options"]
+    options = (await sent(OLLAMA, RequestOptions(), "options", **PARAMETERS))["options"]
     assert {name: options[name] for name in ("num_predict", "stop", "seed")} == {
         "num_predict": 50,
         "stop": ["END"],
@@ -95,9 +95,9 @@ async def test_ollama_is_sent_them_as_options() -> None:
 )
 async def test_each_service_is_told_that_a_tool_must_be_called(vendor: Vendor, some: Any, named: Any) -> None:
     names = ("tool_choice", "parallel_tool_calls", "toolConfig")
-    assert await sent(vendor, Wishes(must_call=True), *names) == some
-    assert await sent(vendor, Wishes(must_call=True, tool="read", one_call=True), *names) == named
-    assert await sent(vendor, Wishes(), *names) == {}
+    assert await sent(vendor, RequestOptions(require_tool=True), *names) == some
+    assert await sent(vendor, RequestOptions(require_tool=True, tool="read", single_tool_call=True), *names) == named
+    assert await sent(vendor, RequestOptions(), *names) == {}
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ async def test_each_service_is_told_that_a_tool_must_be_called(vendor: Vendor, s
     ids=lambda each: getattr(each, "name", ""),
 )
 async def test_each_service_is_given_the_schema_of_an_answer(vendor: Vendor, expected: Any) -> None:
-    assert await sent(vendor, Wishes(form=FORM), *expected) == expected
+    assert await sent(vendor, RequestOptions(response_format=FORM), *expected) == expected
 
 
 @pytest.mark.parametrize(
@@ -134,14 +134,18 @@ async def test_each_service_is_given_the_schema_of_an_answer(vendor: Vendor, exp
     ids=lambda each: getattr(each, "name", ""),
 )
 async def test_each_service_is_asked_for_any_json(vendor: Vendor, expected: Any) -> None:
-    assert await sent(vendor, Wishes(form=AnswerForm()), *expected) == expected
+    assert await sent(vendor, RequestOptions(response_format=ResponseFormat()), *expected) == expected
 
 
 @pytest.mark.parametrize(
-    ("vendor", "wishes"), [(ANTHROPIC, Wishes(form=AnswerForm())), (OLLAMA, Wishes(must_call=True))], ids=["schema", "call"]
+    ("vendor", "request_options"),
+    [(ANTHROPIC, RequestOptions(response_format=ResponseFormat())), (OLLAMA, RequestOptions(require_tool=True))],
+    ids=["schema", "call"],
 )
-async def test_what_a_service_has_no_word_for_is_refused_before_it_is_asked(vendor: Vendor, wishes: Wishes) -> None:
-    request = msgspec.structs.replace(question(model=vendor.model, tools=(READ,)), wishes=wishes)
+async def test_what_a_service_has_no_word_for_is_refused_before_it_is_asked(
+    vendor: Vendor, request_options: RequestOptions
+) -> None:
+    request = msgspec.structs.replace(question(model=vendor.model, tools=(READ,)), options=request_options)
     async with vendor.serving(vendor.says("done")) as (client, server):
         with pytest.raises(BadRequest):
             await client.ask(request)

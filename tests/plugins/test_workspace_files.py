@@ -14,11 +14,12 @@ from typing import Any, cast
 
 import pytest
 
-from exuvia import House, NoSettings, Tool, ToolContext, ToolFailed
-from plugins.conformance.clock import SetClock
-from plugins.tools import beneath, workspace_files
-from plugins.tools.beneath import NotBeneath, Opener, open_at_once, open_beneath, open_step_by_step
-from plugins.tools.workspace_files import Read
+from exuvia import NoSettings, PluginContext, Tool, ToolContext, ToolFailed
+from plugins.support import safe_open
+from plugins.support.safe_open import Opener, OutsideFolder, open_at_once, open_beneath, open_step_by_step
+from plugins.testing.contexts import ManualClock
+from plugins.tools import read as workspace_files
+from plugins.tools.read import Read
 
 SECRET = "the secret outside"
 CALL = ToolContext(session="s", person="owner", turn=1, call="call_1_0")
@@ -46,25 +47,25 @@ class Place:
 
 
 def read_tool(workspace: Path) -> Read:
-    house = House(
+    context = PluginContext(
         settings=NoSettings(),
         folder=workspace,
         workspace=workspace,
-        clock=SetClock(),
+        clock=ManualClock(),
         transport=cast(Any, None),
         environment=os.environ,
     )
-    return Read(house)
+    return Read(context)
 
 
 def openers() -> list[Opener]:
     """Both ways, or only the portable one on a system without the other."""
-    return [open_step_by_step] if beneath.best_opener() is open_step_by_step else [open_step_by_step, open_at_once]
+    return [open_step_by_step] if safe_open.best_opener() is open_step_by_step else [open_step_by_step, open_at_once]
 
 
 @pytest.fixture(params=openers(), ids=lambda opener: opener.__name__)
 def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
-    monkeypatch.setattr(beneath, "best_opener", lambda: request.param)
+    monkeypatch.setattr(safe_open, "best_opener", lambda: request.param)
     return Place(tmp_path)
 
 
@@ -367,7 +368,7 @@ def swapping(shown: Path, aside: Path, link: Path) -> Iterator[None]:
 def seen(folder: Path, name: str, opener: Opener) -> str:
     try:
         opened = open_beneath(folder, name, opener)
-    except (NotBeneath, NotADirectoryError):
+    except (OutsideFolder, NotADirectoryError):
         return "refused"
     except FileNotFoundError:
         return "missing"
@@ -400,5 +401,5 @@ def test_a_system_without_openat2_gets_the_portable_way(monkeypatch: pytest.Monk
     def filtered(root: int, parts: tuple[str, ...]) -> int:
         raise OSError(errno.EPERM, "Operation not permitted")
 
-    monkeypatch.setattr(beneath, "open_at_once", filtered)
-    assert beneath.best_opener.__wrapped__() is open_step_by_step
+    monkeypatch.setattr(safe_open, "open_at_once", filtered)
+    assert safe_open.best_opener.__wrapped__() is open_step_by_step

@@ -10,15 +10,19 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
-from plugins.chat import anthropic_request, gemini_request, ollama_wire, openai_responses_request, openai_wire
-from plugins.chat.anthropic import Anthropic
-from plugins.chat.gemini import Gemini
-from plugins.chat.ollama import Ollama
-from plugins.chat.openai import OpenAI
-from plugins.conformance import openai_server
-from plugins.conformance.faults import Fault, FaultyServer, Json, Raw, Spoken
-from plugins.contracts import ChatProvider, ChatRequest
-from plugins.secrets import Secret
+from plugins.api.chat import ChatProvider, ChatRequest
+from plugins.providers.anthropic import request as anthropic_request
+from plugins.providers.anthropic.chat import Anthropic
+from plugins.providers.gemini import request as gemini_request
+from plugins.providers.gemini.chat import Gemini
+from plugins.providers.ollama import protocol as ollama_wire
+from plugins.providers.ollama.chat import Ollama
+from plugins.providers.openai import chat_completions as openai_wire
+from plugins.providers.openai import responses_request as openai_responses_request
+from plugins.providers.openai.chat import OpenAI
+from plugins.support.secrets import Secret
+from plugins.testing.servers import openai_server
+from plugins.testing.servers.faulty_server import Fault, FaultyServer, Json, RawResponse, ServerResponse
 from tests.plugins.asking import Asked, opened
 from tests.servers import anthropic_rules, anthropic_server, gemini_server, ollama_server
 from tests.servers import openai_responses_rules as responses_rules
@@ -38,9 +42,9 @@ class Vendor(NamedTuple):
     kind: type[ChatProvider]
     key: str
     server: Callable[..., FaultyServer[Any]]
-    says: Callable[..., Spoken]
+    says: Callable[..., ServerResponse]
     refusal: Callable[[int, str], bytes]
-    overflows: tuple[Fault | Raw, ...]
+    overflows: tuple[Fault | RawResponse, ...]
     broken: bytes
     limited: bytes
     refuses: Callable[[ChatRequest], Any]
@@ -76,8 +80,8 @@ def _text(arguments: Any) -> str:
 # --- OpenAI -----------------------------------------------------------------------------------------------------------
 
 
-def _openai_says(text: str = "", *calls: tuple[str, Any], thoughts: str = "") -> Spoken:
-    return openai_server.Says(text, *((tool, _text(arguments)) for tool, arguments in calls))
+def _openai_says(text: str = "", *calls: tuple[str, Any], thoughts: str = "") -> ServerResponse:
+    return openai_server.ScriptedResponse(text, *((tool, _text(arguments)) for tool, arguments in calls))
 
 
 def _openai_refuses(request: ChatRequest) -> Any:
@@ -100,7 +104,7 @@ OPENAI = Vendor(
         Fault(
             status=429, body=openai_server.refusal("Request too large for gpt-test on TPM", "rate_limit_exceeded", "tokens")
         ),
-        Raw(b"data: " + openai_server.refusal("too long", "context_length_exceeded") + b"\n\n"),
+        RawResponse(b"data: " + openai_server.refusal("too long", "context_length_exceeded") + b"\n\n"),
     ),
     broken=openai_server.refusal("The server had an error", None, "server_error"),
     limited=openai_server.refusal("slow down", "rate_limit_exceeded"),
@@ -118,7 +122,7 @@ OPENAI = Vendor(
 # --- OpenAI's responses -----------------------------------------------------------------------------------------------
 
 
-def _responses_says(text: str = "", *calls: tuple[str, Any], thoughts: str = "") -> Spoken:
+def _responses_says(text: str = "", *calls: tuple[str, Any], thoughts: str = "") -> ServerResponse:
     said = ((tool, _text(arguments)) for tool, arguments in calls)
     return responses_server.Says(text, *said, thoughts=bool(thoughts))
 
@@ -139,7 +143,7 @@ RESPONSES = OPENAI._replace(
     says=_responses_says,
     overflows=(
         Fault(status=400, body=openai_server.refusal("Your input exceeds the window.", "context_length_exceeded")),
-        Raw(b"data: " + _responses_error("Your input exceeds the window.", "context_length_exceeded") + b"\n\n"),
+        RawResponse(b"data: " + _responses_error("Your input exceeds the window.", "context_length_exceeded") + b"\n\n"),
     ),
     broken=_responses_error("The server had an error", "server_error"),
     limited=_responses_error("slow down", "rate_limit_exceeded"),
@@ -157,7 +161,7 @@ RESPONSES = OPENAI._replace(
 # --- Anthropic --------------------------------------------------------------------------------------------------------
 
 
-def _anthropic_says(text: str = "", *calls: tuple[str, Any], thoughts: str = "") -> Spoken:
+def _anthropic_says(text: str = "", *calls: tuple[str, Any], thoughts: str = "") -> ServerResponse:
     return anthropic_server.Says(text, *((tool, _text(arguments)) for tool, arguments in calls), thoughts=thoughts)
 
 
@@ -179,7 +183,7 @@ ANTHROPIC = Vendor(
             body=anthropic_server.refusal("input length and `max_tokens` exceed context limit: 198981 + 21333 > 200000"),
         ),
         Fault(status=413, body=anthropic_server.refusal("Request exceeds the maximum size", "request_too_large")),
-        Raw(anthropic_server.event("error", error={"type": "invalid_request_error", "message": _TOO_LONG})),
+        RawResponse(anthropic_server.event("error", error={"type": "invalid_request_error", "message": _TOO_LONG})),
     ),
     broken=anthropic_server.refusal("Overloaded", "overloaded_error"),
     limited=anthropic_server.refusal("Too many requests", "rate_limit_error"),
@@ -196,7 +200,7 @@ ANTHROPIC = Vendor(
 # --- Gemini -----------------------------------------------------------------------------------------------------------
 
 
-def _gemini_says(text: str = "", *calls: tuple[str, Any], thoughts: str = "") -> Spoken:
+def _gemini_says(text: str = "", *calls: tuple[str, Any], thoughts: str = "") -> ServerResponse:
     return gemini_server.Says(text, *calls)
 
 
@@ -228,7 +232,7 @@ GEMINI = Vendor(
     overflows=(
         Fault(status=400, body=_gemini_refusal(400, _TOO_MANY)),
         Fault(status=400, body=_gemini_refusal(400, "Request payload size exceeds the limit: 20971520 bytes.")),
-        Raw(b"data: " + _gemini_refusal(400, _TOO_MANY).replace(b"\n", b"") + b"\n\n"),
+        RawResponse(b"data: " + _gemini_refusal(400, _TOO_MANY).replace(b"\n", b"") + b"\n\n"),
     ),
     broken=_gemini_refusal(503, "The model is overloaded."),
     limited=gemini_server.quota("26s", "GenerateRequestsPerMinutePerProjectPerModel-FreeTier"),
@@ -244,7 +248,7 @@ GEMINI = Vendor(
 # --- Ollama -----------------------------------------------------------------------------------------------------------
 
 
-def _ollama_says(text: str = "", *calls: tuple[str, Any], thoughts: str = "") -> Spoken:
+def _ollama_says(text: str = "", *calls: tuple[str, Any], thoughts: str = "") -> ServerResponse:
     return ollama_server.Says(text, *calls, thinking=thoughts)
 
 
@@ -275,7 +279,7 @@ OLLAMA = Vendor(
     refusal=lambda status, words: ollama_server.refusal(words),
     overflows=(
         *(Fault(status=status, body=body) for status in (400, 500) for body in _OLLAMA_OVERFLOWS),
-        *(Raw(body + b"\n") for body in _OLLAMA_OVERFLOWS),
+        *(RawResponse(body + b"\n") for body in _OLLAMA_OVERFLOWS),
     ),
     broken=ollama_server.refusal("llama runner process has terminated"),
     limited=ollama_server.refusal("you have reached your weekly usage limit"),

@@ -8,21 +8,21 @@ from typing import Any, cast
 
 import pytest
 
-from exuvia import House, NoSettings, Tool, ToolContext, ToolFailed
-from plugins.conformance.clock import SetClock
+from exuvia import NoSettings, PluginContext, Tool, ToolContext, ToolFailed
+from plugins.testing.contexts import ManualClock
 from plugins.tools.edit import Edit
-from plugins.tools.workspace_files import Read
+from plugins.tools.read import Read
 from plugins.tools.write import Write
 
 CANARY = "the secret outside\n"
 
 
-def house(workspace: Path) -> House:
-    return House(
+def context(workspace: Path) -> PluginContext:
+    return PluginContext(
         settings=NoSettings(),
         folder=workspace,
         workspace=workspace,
-        clock=SetClock(),
+        clock=ManualClock(),
         transport=cast(Any, None),
         environment=os.environ,
         protected=lambda: ("AGENTS.md", "memory/sealed.md"),
@@ -43,7 +43,7 @@ class Workspace:
         self.folder.mkdir()
         self.outside.mkdir()
         self.canary.write_text(CANARY)
-        rules = house(self.folder)
+        rules = context(self.folder)
         self.tools: dict[str, Tool] = {"read": Read(rules), "write": Write(rules), "edit": Edit(rules)}
 
     async def do(self, tool: str, path: str, *, session: str = "s", **arguments: object) -> str:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from plugins.conformance.faults import Json, is_picture
+from plugins.testing.servers.faulty_server import Json, is_picture
 
 _FIELDS = frozenset(
     {

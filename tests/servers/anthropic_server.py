@@ -15,7 +15,7 @@ from typing import Any
 
 from aiohttp import web
 
-from plugins.conformance.faults import Fault, FaultyServer, Json, Raw, Spoken, json_response
+from plugins.testing.servers.faulty_server import Fault, FaultyServer, Json, RawResponse, ServerResponse, json_response
 from tests.servers.anthropic_rules import signature, what_is_wrong
 
 KEY = "sk-ant-api03-test-0123456789"
@@ -24,7 +24,7 @@ VERSIONS = ("2023-06-01", "2026-10-21")
 """The one of the documentation, and the one that the vendor's newest client names."""
 
 
-class Says(Spoken):
+class Says(ServerResponse):
     """An ordinary answer: thoughts, text in words, tool calls in fragments. `parts` instead gives the blocks themselves,
     thoughts among them without a signature, which they get here."""
 
@@ -47,7 +47,7 @@ class Says(Spoken):
         self.delay = delay
 
 
-Answer = Fault | Raw | Says
+Answer = Fault | RawResponse | Says
 
 
 def refusal(message: str, kind: str = "invalid_request_error", **more: Any) -> bytes:

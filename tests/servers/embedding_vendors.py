@@ -13,9 +13,9 @@ from typing import Any
 
 from aiohttp import web
 
-from plugins.conformance.embedding_server import EmbeddingServer, no_texts, unknown_fields
-from plugins.conformance.faults import Json, json_response
-from plugins.conformance.openai_server import refusal as openai_refusal
+from plugins.testing.servers.embedding_server import EmbeddingServer, no_texts, unknown_fields
+from plugins.testing.servers.faulty_server import Json, json_response
+from plugins.testing.servers.openai_server import refusal as openai_refusal
 from tests.servers.gemini_server import BAD_KEY
 from tests.servers.gemini_server import KEY as GOOGLES_KEY
 from tests.servers.gemini_server import refusal as google_refusal

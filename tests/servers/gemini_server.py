@@ -14,13 +14,21 @@ from collections.abc import Callable, Iterator
 
 from aiohttp import web
 
-from plugins.conformance.faults import Fault, FaultyServer, Json, Raw, Spoken, is_picture, json_response
+from plugins.testing.servers.faulty_server import (
+    Fault,
+    FaultyServer,
+    Json,
+    RawResponse,
+    ServerResponse,
+    is_picture,
+    json_response,
+)
 
 KEY = "AIzaTest0123456789"
 UNSIGNED = "skip_thought_signature_validator"
 
 
-class Says(Spoken):
+class Says(ServerResponse):
     """An ordinary answer: text in words, whole calls, usage. `signed` says whether the model signs as the third
     generation does: the first call of a reply, else a last part without text."""
 
@@ -34,7 +42,7 @@ class Says(Spoken):
         self.delay = delay
 
 
-Answer = Fault | Raw | Says
+Answer = Fault | RawResponse | Says
 
 
 def refusal(code: int, message: str, status: str, *details: Json) -> bytes:

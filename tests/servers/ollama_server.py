@@ -15,13 +15,21 @@ from typing import Any
 
 from aiohttp import web
 
-from plugins.conformance.faults import Fault, FaultyServer, Json, Raw, Spoken, is_picture, json_response
+from plugins.testing.servers.faulty_server import (
+    Fault,
+    FaultyServer,
+    Json,
+    RawResponse,
+    ServerResponse,
+    is_picture,
+    json_response,
+)
 
 KEY = "0123456789abcdef.test-key"
 MODEL = "model-test:8b"
 
 
-class Says(Spoken):
+class Says(ServerResponse):
     """An ordinary answer: thoughts and text in words, each call whole on a line of its own, and the counts."""
 
     def __init__(
@@ -34,7 +42,7 @@ class Says(Spoken):
         self.delay = delay
 
 
-Answer = Fault | Raw | Says
+Answer = Fault | RawResponse | Says
 
 
 def refusal(message: str) -> bytes:

@@ -15,7 +15,7 @@ from typing import Any
 
 from aiohttp import web
 
-from plugins.conformance.faults import FaultyServer, Json, Spoken, json_response
+from plugins.testing.servers.faulty_server import FaultyServer, Json, ServerResponse, json_response
 from tests.servers.openai_responses_rules import Wrong, sealed, what_is_wrong
 
 KEYS = {"sk-test-0123456789": "org-one", "sk-test-9876543210": "org-two"}
@@ -23,7 +23,7 @@ KEYS = {"sk-test-0123456789": "org-one", "sk-test-9876543210": "org-two"}
 KEY = next(iter(KEYS))
 
 
-class Says(Spoken):
+class Says(ServerResponse):
     """An ordinary answer: reasoning, text in words, tool calls in fragments. `parts` instead gives the items themselves:
     `{"type": "reasoning"}`, a `message` with `text`, `refusal`, `phase`, a `function_call` with `name`, `arguments`.
     `incomplete` is the reason for an early end."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sessions.catalog import SessionRow
-from sessions.events import Event, MessageReceived, Succession, TurnEnded
-from sessions.folding import project
-from sessions.store import Position
-from sessions.transcript import Transcript
-from sessions.wire import decode
+from sessions.catalog.catalog import SessionRow
+from sessions.events.codec import decode
+from sessions.events.events import Event, MessageReceived, Succession, TurnEnded
+from sessions.state.reducer import project
+from sessions.state.transcript import Transcript
+from sessions.store.protocols import Position
 from tests.stories import lines_of, opened, received
 
 

@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from sessions.committer import Committer
-from sessions.errors import StorageFailed
-from sessions.journal import Journal, Journals
-from sessions.store import START, Position
+from sessions.events.errors import StorageFailed
+from sessions.files.committer import Committer
+from sessions.files.journal import Journal, Journals
+from sessions.store.protocols import START, Position
 from tests.stories import lines_of, opened, received
 from tests.waiting import deadline
 
@@ -32,7 +32,7 @@ class Ear:
         self.durable: list[int] = []
         self.failures: list[StorageFailed] = []
         self._changed = asyncio.Event()
-        journal.listen(self._on_durable, self._on_failed)
+        journal.on_commit(self._on_durable, self._on_failed)
 
     async def until(self, offset: int) -> None:
         async with deadline():

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions.admitting import AT_ONCE, NOTE, admitted, joined
-from sessions.context import assemble, is_paired
-from sessions.events import CallRef, ContextPruned, Event, ModelReplied, RequestedCall, ToolReturned, TurnStarted
-from sessions.folding import project
-from sessions.messages import ToolMessage
-from sessions.pruning import Clear, Edit, Trim
-from sessions.tokens import estimate
-from sessions.transcript import Transcript, from_checkpoint, to_checkpoint
-from sessions.view import View
+from sessions.events.events import CallRef, ContextPruned, Event, ModelReplied, RequestedCall, ToolReturned, TurnStarted
+from sessions.events.messages import ToolMessage
+from sessions.events.pruning import Clear, Edit, Trim
+from sessions.events.tokens import estimate
+from sessions.state.context import assemble, is_paired
+from sessions.state.edit_validation import AT_ONCE, NOTE, admitted, joined
+from sessions.state.reducer import project
+from sessions.state.transcript import Transcript, from_checkpoint, to_checkpoint
+from sessions.state.view import View
 from tests.stories import lines_of, opened, received
 
 NOTES = st.text(max_size=12)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from sessions.append_file import AppendFile
-from sessions.errors import StorageFailed
-from sessions.mending import create_to_append
+from sessions.events.errors import StorageFailed
+from sessions.files.append_file import AppendFile
+from sessions.files.repair import create_to_append
 
 
 @pytest.fixture

@@ -13,12 +13,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from sessions.attachments import Attachments, Draft
-from sessions.errors import StorageFailed
-from sessions.events import CallRef, Event, MessageReceived, ToolReturned
-from sessions.messages import Attachment
-from sessions.naming import Named, digests_in, named_in
-from sessions.orphans import remove_orphans
+from sessions.attachments.attachment_refs import AttachmentReference, digests_in, named_in
+from sessions.attachments.gc import remove_orphans
+from sessions.attachments.store import Attachments, Draft
+from sessions.events.errors import StorageFailed
+from sessions.events.events import CallRef, Event, MessageReceived, ToolReturned
+from sessions.events.messages import Attachment
 from tests.pictures import png
 from tests.sessions.journal_files import messages, write_journal
 from tests.stories import received
@@ -155,7 +155,7 @@ async def test_a_journal_is_asked_for_what_it_names(tmp_path: Path) -> None:
     events: list[Event] = [*messages(1, 2), naming(one, two), whole, lying]
     path, _, _ = write_journal(tmp_path, 1, *events)
     output = Attachment(sha256="c" * 64, media="text/plain", bytes=9)
-    assert list(named_in(path)) == [Named(4, one), Named(4, two), Named(5, output)]
+    assert list(named_in(path)) == [AttachmentReference(4, one), AttachmentReference(4, two), AttachmentReference(5, output)]
     assert digests_in(path) == {letter * 64 for letter in "abc"}
 
 

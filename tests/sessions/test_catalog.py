@@ -17,17 +17,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from sessions import catalog as catalogs
-from sessions.acknowledged import acknowledged, forget
-from sessions.catalog import Catalog, SessionRow
-from sessions.catalog_file import CatalogFile
-from sessions.errors import StorageFailed
-from sessions.events import SessionClosed, Succession
-from sessions.receipt_batches import Collected
-from sessions.sqlite import Unavailable, connect
-from sessions.store import START
-from sessions.survey import survey
-from sessions.transcript import FOLD
+from sessions.catalog import catalog as catalogs
+from sessions.catalog.catalog import Catalog, SessionRow
+from sessions.catalog.catalog_file import CatalogFile
+from sessions.catalog.durability_check import acknowledged, forget
+from sessions.catalog.receipt_batches import CollectedReceipts
+from sessions.catalog.scan import survey
+from sessions.catalog.sqlite import Unavailable, connect
+from sessions.events.errors import StorageFailed
+from sessions.events.events import SessionClosed, Succession
+from sessions.state.transcript import FOLD
+from sessions.store.protocols import START
 from tests.sessions.journal_files import (
     end_of,
     ended,
@@ -284,7 +284,7 @@ async def test_while_a_journal_cannot_be_read_none_of_its_message_ids_is_taken_f
 ) -> None:
     await filled(file, folder)
 
-    def fail(*_: object) -> Collected:
+    def fail(*_: object) -> CollectedReceipts:
         raise OSError(error, os.strerror(error))
 
     async with Catalog(file, folder) as catalog:
@@ -513,7 +513,7 @@ async def until(true: Callable[[], bool]) -> None:
 async def test_a_full_disk_is_told_and_what_was_put_is_written_later(
     file: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sessions.catalog.PAUSE", 0.01)
+    monkeypatch.setattr("sessions.catalog.catalog.PAUSE", 0.01)
     path, transcript, _ = write_journal(folder, 1)
     async with Catalog(file, folder) as catalog:
         async with connect(file, patience=1) as other:
@@ -575,7 +575,7 @@ async def test_a_checkpoint_of_another_session_or_another_fold_is_refused(
         assert await catalog.checkpoint(session_id(1)) is None
         await catalog._file._db.execute("UPDATE checkpoints SET session = ?", (session_id(2),))
         assert await catalog.checkpoint(session_id(2)) is not None
-        monkeypatch.setattr("sessions.checkpoints.FOLD", FOLD + 1)
+        monkeypatch.setattr("sessions.catalog.catalog.FOLD", FOLD + 1)
         assert await catalog.checkpoint(session_id(2)) is None
 
 

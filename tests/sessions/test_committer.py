@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from sessions.committer import THREADS, UNSYNCED, Committer
-from sessions.errors import StorageFailed
-from sessions.journal import Journals
+from sessions.events.errors import StorageFailed
+from sessions.files.committer import THREADS, UNSYNCED, Committer
+from sessions.files.journal import Journals
 from tests.sessions.journal_stories import Ear, journals_in, some_lines
 from tests.waiting import deadline
 
@@ -159,7 +159,7 @@ async def test_a_listener_that_fails_keeps_nobody_from_a_report(tmp_path: Path) 
         (tmp_path / "sessions").mkdir(exist_ok=True)
         journals = Journals(tmp_path / "sessions", tmp_path / "quarantine", committer)
         for name in ("one", "two", "three"):
-            (await journals.create(name)).listen(fail, fail)
+            (await journals.create(name)).on_commit(fail, fail)
         ear = Ear(await journals.create("four"))
         committer.fail(StorageFailed("the disk is gone", fatal=True))
         assert len(ear.failures) == 1

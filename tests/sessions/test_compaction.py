@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions.compaction import FRAME, SMALLEST_SUMMARY, Rules, Sizes, boundaries, budget, due, leaving, plan
-from sessions.context import is_paired
-from sessions.messages import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
-from sessions.view import View
+from sessions.events.messages import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
+from sessions.state.compaction import FRAME, SMALLEST_SUMMARY, Rules, Sizes, boundaries, budget, due, leaving, plan
+from sessions.state.context import is_paired
+from sessions.state.view import View
 from tests.stories import view_of
 
 RULES = Rules()

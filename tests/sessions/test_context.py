@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions import units
-from sessions.context import LOST_RESULT, MARKED, Context, Gauge, assemble, is_paired, paired
-from sessions.events import InstructionsSet
-from sessions.growing import Growing
-from sessions.messages import AssistantMessage, Message, ToolCall, ToolDefinition, ToolMessage, UserMessage
-from sessions.transcript import Transcript
-from sessions.units import Units
+from sessions.events import token_features
+from sessions.events.events import InstructionsSet
+from sessions.events.messages import AssistantMessage, Message, ToolCall, ToolDefinition, ToolMessage, UserMessage
+from sessions.events.token_features import TokenFeatures
+from sessions.state.context import LOST_RESULT, MARKED, Context, Gauge, assemble, is_paired, paired
+from sessions.state.persistent_list import PersistentList
+from sessions.state.transcript import Transcript
 from tests.stories import view_of
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -68,7 +68,7 @@ def test_whatever_the_view_holds_each_call_gets_one_result_and_no_text_is_lost(m
 # Failure 8: the guard is the repair in `assemble`.
 @given(st.lists(MESSAGES, max_size=4))
 def test_assembling_on_what_was_assembled_before_gives_what_assembling_anew_does(steps: list[list[Message]]) -> None:
-    view, before = Growing[Message](), None
+    view, before = PersistentList[Message](), None
     for step in steps:
         for message in step:
             view = view.grown(message)
@@ -79,7 +79,9 @@ def test_assembling_on_what_was_assembled_before_gives_what_assembling_anew_does
 
 
 def test_a_lost_result_is_said_to_be_lost() -> None:
-    view: Growing[Message] = Growing([AssistantMessage(text="", calls=(call("call_1_0"),)), UserMessage(text="and?")])
+    view: PersistentList[Message] = PersistentList(
+        [AssistantMessage(text="", calls=(call("call_1_0"),)), UserMessage(text="and?")]
+    )
     context = assemble(Transcript(view=view_of(view)))
     assert context.messages[1] == ToolMessage(id="call_1_0", tool="read", text=LOST_RESULT, failed=True)
 
@@ -103,7 +105,7 @@ def test_the_hash_is_that_of_the_documented_canonical_json(messages: list[Messag
 
 @given(st.lists(MESSAGES, max_size=4))
 def test_measuring_step_by_step_gives_what_measuring_at_once_does(steps: list[list[Message]]) -> None:
-    gauge, view = Gauge(), Growing[Message]()
+    gauge, view = Gauge(), PersistentList[Message]()
     for step in steps:
         for message in step:
             view = view.grown(message)
@@ -148,11 +150,11 @@ def test_a_gauge_that_follows_edits_and_cuts_measures_what_one_that_begins_anew_
 def test_a_message_is_counted_once_however_often_the_conversation_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     counted: list[Message] = []
 
-    def of_message(message: Message) -> Units:
+    def of_message(message: Message) -> TokenFeatures:
         counted.append(message)
-        return units.of_message(message)
+        return token_features.of_message(message)
 
-    monkeypatch.setattr("sessions.context.of_message", of_message)
+    monkeypatch.setattr("sessions.state.context.of_message", of_message)
     gauge, messages = Gauge(), list[Message]()
     for number in range(100):
         messages.append(UserMessage(text=f"{number}"))

@@ -3,75 +3,84 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions.calibration import Calibration
-from sessions.counts import MODELS, Counts
-from sessions.messages import Usage
-from sessions.units import Units
+from sessions.events.messages import Usage
+from sessions.events.token_features import TokenFeatures
+from sessions.state.calibration import Calibration
+from sessions.state.request_sizes import MODELS, RequestSizes
 
 NUMBER = st.integers(0, 100_000)
 UNITS = st.builds(
-    Units, head=NUMBER, words=NUMBER, marks=NUMBER, unspaced=NUMBER, scripts=NUMBER, frames=NUMBER, pictures=NUMBER
+    TokenFeatures, head=NUMBER, words=NUMBER, marks=NUMBER, unspaced=NUMBER, scripts=NUMBER, frames=NUMBER, pictures=NUMBER
 )
 USAGES = st.none() | st.builds(Usage, input=st.integers(0, 10**9) | NUMBER, output=st.integers(0, 10**9))
 REPLIES = st.lists(st.tuples(UNITS, st.sampled_from(["a:x", "b:y"]), UNITS, USAGES, st.booleans()), max_size=12)
 
 
-def after(*steps: tuple[Units, str, Units, Usage | None, bool]) -> Counts:
-    counts = Counts()
+def after(*steps: tuple[TokenFeatures, str, TokenFeatures, Usage | None, bool]) -> RequestSizes:
+    counts = RequestSizes()
     for units, model, said, usage, opaque in steps:
         counts = counts.after_asking(units, model).after_reply(said, usage, opaque=opaque)
     return counts
 
 
 @given(REPLIES, UNITS)
-def test_whatever_a_provider_counts_the_estimate_is_bounded_and_a_checkpoint_keeps_it(steps: list, units: Units) -> None:  # type: ignore[type-arg]
+def test_whatever_a_provider_counts_the_estimate_is_bounded_and_a_checkpoint_keeps_it(
+    steps: list[Any], units: TokenFeatures
+) -> None:
     counts = after(*steps)
     for model in ("a:x", "b:y", "c:z"):
         # A count that is believed may be eight times what we make of that request; what is added is within the bounds.
         assert 0 <= counts.estimate(units, model) <= 12 * (units.total + 9 * 700_000) + 200_000
-    assert msgspec.msgpack.decode(msgspec.msgpack.encode(counts), type=Counts) == counts
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(counts), type=RequestSizes) == counts
 
 
 @given(REPLIES, UNITS, UNITS)
-def test_more_text_is_never_estimated_as_less(steps: list, units: Units, more: Units) -> None:  # type: ignore[type-arg]
+def test_more_text_is_never_estimated_as_less(steps: list, units: TokenFeatures, more: TokenFeatures) -> None:  # type: ignore[type-arg]
     counts = after(*steps)
-    units += counts.last.units if counts.last else Units()  # nothing has left since
+    units += counts.last.units if counts.last else TokenFeatures()  # nothing has left since
     assert counts.estimate(units, "a:x") <= counts.estimate(units + more, "a:x")
 
 
 def test_what_a_provider_counted_holds_to_the_token_while_nothing_changes() -> None:
-    asked, said = Units(head=500, words=1000, frames=40), Units(words=50, frames=4)
+    asked, said = TokenFeatures(head=500, words=1000, frames=40), TokenFeatures(words=50, frames=4)
     counts = after((asked, "a:x", said, Usage(input=2345, output=61), False))
     assert counts.estimate(asked + said, "a:x") == 2345 + 61
 
 
 def test_what_left_is_taken_off_and_where_most_left_all_is_estimated() -> None:
-    counts = after((Units(words=100_000), "a:x", Units(), Usage(input=160_000), False))
+    counts = after((TokenFeatures(words=100_000), "a:x", TokenFeatures(), Usage(input=160_000), False))
     calibration = counts.calibration("a:x")
-    assert counts.estimate(Units(words=90_000), "a:x") == round(160_000 - calibration.tokens(Units(words=10_000)))
-    assert counts.estimate(Units(words=9_000), "a:x") == round(calibration.tokens(Units(words=9_000), whole=True))
+    assert counts.estimate(TokenFeatures(words=90_000), "a:x") == round(
+        160_000 - calibration.tokens(TokenFeatures(words=10_000))
+    )
+    assert counts.estimate(TokenFeatures(words=9_000), "a:x") == round(
+        calibration.tokens(TokenFeatures(words=9_000), whole=True)
+    )
 
 
 def test_another_model_is_estimated_by_what_is_known_of_it() -> None:
-    counts = after((Units(words=1000), "a:x", Units(), Usage(input=1200), False))
-    assert counts.estimate(Units(words=1000), "b:y") == 1000
+    counts = after((TokenFeatures(words=1000), "a:x", TokenFeatures(), Usage(input=1200), False))
+    assert counts.estimate(TokenFeatures(words=1000), "b:y") == 1000
 
 
 @pytest.mark.parametrize("counted", [0, 1, 10, 10**9])
 def test_a_count_that_cannot_be_one_of_this_request_is_passed_over(counted: int) -> None:
-    known = after((Units(words=8000), "a:x", Units(), Usage(input=8100), False))
-    fooled = known.after_asking(Units(words=9000), "a:x").after_reply(Units(), Usage(input=counted), opaque=False)
+    known = after((TokenFeatures(words=8000), "a:x", TokenFeatures(), Usage(input=8100), False))
+    fooled = known.after_asking(TokenFeatures(words=9000), "a:x").after_reply(
+        TokenFeatures(), Usage(input=counted), opaque=False
+    )
     assert fooled == known
 
 
 def test_reasoning_that_nothing_shows_counts_only_while_it_comes_back() -> None:
-    units, said = Units(words=1000), Units(words=10)
+    units, said = TokenFeatures(words=1000), TokenFeatures(words=10)
     kept = after((units, "a:x", said, Usage(input=1000, output=5000), False))
     assert kept.estimate(units + said, "a:x") < 1100
     signed = after((units, "a:x", said, Usage(input=1000, output=5000), True))
@@ -83,8 +92,8 @@ def test_reasoning_that_nothing_shows_counts_only_while_it_comes_back() -> None:
 
 
 def test_a_provider_that_counts_no_output_is_not_believed_that_it_said_nothing() -> None:
-    counts = after((Units(words=1000), "a:x", Units(words=400), Usage(input=1000, output=0), False))
-    assert counts.estimate(Units(words=1400), "a:x") == pytest.approx(1400, rel=0.02)
+    counts = after((TokenFeatures(words=1000), "a:x", TokenFeatures(words=400), Usage(input=1000, output=0), False))
+    assert counts.estimate(TokenFeatures(words=1400), "a:x") == pytest.approx(1400, rel=0.02)
 
 
 @pytest.mark.parametrize(
@@ -96,31 +105,31 @@ def test_a_provider_that_counts_no_output_is_not_believed_that_it_said_nothing()
     ],
 )
 def test_another_tokenizer_is_learnt_in_a_few_dozen_replies(factors: dict[str, float]) -> None:
-    chance, counts, units = random.Random(3), Counts(), Units(head=3000)
+    chance, counts, units = random.Random(3), RequestSizes(), TokenFeatures(head=3000)
 
-    def counted(units: Units) -> int:  # of the head it makes little, and the vendor adds 700 tokens to all
+    def counted(units: TokenFeatures) -> int:  # of the head it makes little, and the vendor adds 700 tokens to all
         return round(700 + units.head / 2 + sum(int(getattr(units, name)) * factor for name, factor in factors.items()))
 
     for _ in range(60):
         kind = chance.choice(list(factors))
-        units += Units(frames=chance.randint(4, 30)) + Units(**{kind: chance.randint(50, 4000)})
+        units += TokenFeatures(frames=chance.randint(4, 30)) + TokenFeatures(**{kind: chance.randint(50, 4000)})
         usage = Usage(input=counted(units))
-        counts = counts.after_asking(units, "a:x").after_reply(Units(), usage, opaque=False)
+        counts = counts.after_asking(units, "a:x").after_reply(TokenFeatures(), usage, opaque=False)
     calibration = counts.calibration("a:x")
     for name, factor in factors.items():
         if name != "frames":
-            assert calibration.tokens(Units(**{name: 10_000})) == pytest.approx(10_000 * factor, rel=0.1), name
+            assert calibration.tokens(TokenFeatures(**{name: 10_000})) == pytest.approx(10_000 * factor, rel=0.1), name
     assert calibration.tokens(units, whole=True) == pytest.approx(counted(units), rel=0.05)
 
 
 def test_only_so_many_models_are_remembered_those_that_replied_last() -> None:
     names = [f"a:{number}" for number in range(MODELS + 3)]
-    counts = after(*((Units(words=1000), name, Units(), Usage(input=1000), False) for name in names))
+    counts = after(*((TokenFeatures(words=1000), name, TokenFeatures(), Usage(input=1000), False) for name in names))
     assert list(counts.models) == names[-MODELS:]
 
 
 @given(st.lists(st.tuples(UNITS, st.integers(-(10**12), 10**12), st.booleans()), max_size=30))
-def test_no_history_of_counts_drives_a_factor_out_of_its_bounds(seen: list[tuple[Units, int, bool]]) -> None:
+def test_no_history_of_counts_drives_a_factor_out_of_its_bounds(seen: list[tuple[TokenFeatures, int, bool]]) -> None:
     calibration = Calibration()
     for units, counted, whole in seen:
         calibration = calibration.learnt(units, counted, whole=whole)
@@ -129,13 +138,13 @@ def test_no_history_of_counts_drives_a_factor_out_of_its_bounds(seen: list[tuple
 
 
 def test_a_count_of_less_than_was_asked_is_what_the_next_request_grows_from_and_teaches_nothing() -> None:
-    whole = Units(words=40_000)
-    fewer = Units(words=30_000)
-    before = Counts().after_asking(fewer, "a:x").after_reply(Units(), Usage(input=30_000), opaque=False)
-    after = before.after_asking(whole, "a:x").after_reply(Units(), Usage(input=900), opaque=False, compacted=True)
+    whole = TokenFeatures(words=40_000)
+    fewer = TokenFeatures(words=30_000)
+    before = RequestSizes().after_asking(fewer, "a:x").after_reply(TokenFeatures(), Usage(input=30_000), opaque=False)
+    after = before.after_asking(whole, "a:x").after_reply(TokenFeatures(), Usage(input=900), opaque=False, compacted=True)
     assert after.models == before.models
     assert after.estimate(whole, "a:x") == 900
-    assert 900 < after.estimate(whole + Units(words=100), "a:x") < 1200
+    assert 900 < after.estimate(whole + TokenFeatures(words=100), "a:x") < 1200
     assert after.estimate(whole, "a:other") == before.estimate(whole, "a:other") > 30_000
-    without = before.after_asking(whole, "a:x").after_reply(Units(), Usage(input=900), opaque=False)
+    without = before.after_asking(whole, "a:x").after_reply(TokenFeatures(), Usage(input=900), opaque=False)
     assert without.estimate(whole, "a:x") > 35_000

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sessions.deliveries import Address, Owed
-from sessions.events import (
+from sessions.events.events import (
     CommandAnswered,
     Event,
     Failure,
@@ -18,8 +17,9 @@ from sessions.events import (
     TurnOutcome,
     TurnStarted,
 )
-from sessions.folding import evolve
-from sessions.transcript import Transcript, from_checkpoint, to_checkpoint
+from sessions.state.pending_deliveries import Address, PendingDelivery
+from sessions.state.reducer import evolve
+from sessions.state.transcript import Transcript, from_checkpoint, to_checkpoint
 
 KITCHEN = Address(channel="irc", chat="#kitchen")
 
@@ -55,7 +55,7 @@ def test_the_last_answer_of_a_turn_is_owed_to_where_its_message_came_from_until_
     owing = told(*turn)
     paid = told(*turn, ReplyDelivered(of=3, channel="irc"))
 
-    assert owing.owed == (Owed(of=3, to=KITCHEN),)
+    assert owing.owed == (PendingDelivery(of=3, to=KITCHEN),)
     assert not owing.finished, "the next start has something to do here"
     assert from_checkpoint(to_checkpoint(owing)).owed == owing.owed
     assert (paid.owed, paid.finished) == ((), True)
@@ -64,7 +64,7 @@ def test_the_last_answer_of_a_turn_is_owed_to_where_its_message_came_from_until_
 def test_of_a_turn_that_failed_the_reason_is_owed() -> None:
     failed = told(message(), started(1), ended("failed", Failure(code="unreachable", sentence="Nobody there.")))
 
-    assert failed.owed == (Owed(of=3, to=KITCHEN),)
+    assert failed.owed == (PendingDelivery(of=3, to=KITCHEN),)
 
 
 @pytest.mark.parametrize("outcome", ["silent", "cancelled"])
@@ -79,7 +79,7 @@ def test_a_message_of_a_client_that_reads_the_log_is_owed_nothing() -> None:
 def test_the_answer_to_a_command_is_owed() -> None:
     answered = told(message("/whoami"), CommandAnswered(answers=1, answer="You are owner.", failed=False))
 
-    assert answered.owed == (Owed(of=2, to=KITCHEN),)
+    assert answered.owed == (PendingDelivery(of=2, to=KITCHEN),)
 
 
 def test_a_fork_owes_nothing_of_what_its_parent_owes() -> None:

@@ -11,11 +11,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from sessions.attachments import Attachments
-from sessions.beginnings import Beginning, beginning
-from sessions.catalog import Catalog
-from sessions.errors import JournalDamaged, StorageFailed, UnknownSession
-from sessions.events import (
+from sessions.attachments.gc import remove_orphans
+from sessions.attachments.store import Attachments
+from sessions.catalog.catalog import Catalog
+from sessions.catalog.scan import survey
+from sessions.events.codec import InvalidLine, decode
+from sessions.events.errors import JournalDamaged, StorageFailed, UnknownSession
+from sessions.events.events import (
     CompactionBegan,
     MemoryFlushed,
     MessageReceived,
@@ -26,13 +28,11 @@ from sessions.events import (
     TurnEnded,
     TurnStarted,
 )
-from sessions.folding import project
-from sessions.forking import CannotFork, Fork, fork
-from sessions.messages import Attachment, Usage, UserMessage
-from sessions.orphans import remove_orphans
-from sessions.survey import survey
-from sessions.verifying import verify_journal
-from sessions.wire import InvalidLine, decode
+from sessions.events.messages import Attachment, Usage, UserMessage
+from sessions.files.fork import Fork, ForkRefused, fork
+from sessions.files.header import JournalHeader, beginning
+from sessions.files.verify import verify_journal
+from sessions.state.reducer import project
 from tests.sessions.journal_files import extend_journal, session_id, write_journal
 from tests.stories import lines_of, received
 
@@ -61,7 +61,7 @@ def lines(path: Path) -> list[bytes]:
     return path.read_bytes().splitlines(keepends=True)
 
 
-def born(path: Path) -> Beginning:
+def born(path: Path) -> JournalHeader:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         return beginning(descriptor, path.stem)
@@ -121,7 +121,7 @@ def test_what_the_parent_cost_is_not_counted_again_and_told_apart_also_by_a_fork
     ],
 )
 def test_inside_a_turn_or_behind_the_end_it_is_refused_with_the_place_before(parent: Path, at: int, sentence: str) -> None:
-    with pytest.raises(CannotFork, match=sentence):
+    with pytest.raises(ForkRefused, match=sentence):
         fork(parent, NEW, "main-fork", NOW, at=at)
     assert list(parent.parent.iterdir()) == [parent]
 
@@ -164,7 +164,7 @@ def test_a_message_that_waited_during_a_turn_stays_with_the_parent_and_the_turn_
 
 def test_a_message_that_waits_for_its_first_turn_is_not_even_copied(tmp_path: Path) -> None:
     parent = queued(tmp_path / "sessions")
-    with pytest.raises(CannotFork, match="the last place before is 4"):
+    with pytest.raises(ForkRefused, match="the last place before is 4"):
         fork(parent, NEW, "main-fork", NOW, at=5)
     assert fork(parent, NEW, "main-fork", NOW, at=5, exactly=False).parent_seq == 4
 
@@ -246,7 +246,7 @@ def test_without_a_journal_there_is_no_fork(tmp_path: Path) -> None:
     with pytest.raises(UnknownSession):
         fork(tmp_path / f"{session_id(1)}.jsonl", NEW, "main-fork", NOW)
     (tmp_path / f"{session_id(2)}.jsonl").touch()
-    with pytest.raises(CannotFork, match="nothing that could be forked"):
+    with pytest.raises(ForkRefused, match="nothing that could be forked"):
         fork(tmp_path / f"{session_id(2)}.jsonl", NEW, "main-fork", NOW)
 
 
@@ -267,8 +267,8 @@ def test_a_fork_says_whose_it_is_and_so_does_a_fork_of_a_fork(parent: Path) -> N
     again = fork(path, second, "other", NOW)
     assert (first.parent_seq, again.parent_seq) == (10, 11)
     at = "2026-11-22T09:30:00.000Z"
-    assert born(path) == Beginning(session=NEW, key="main-fork", person="owner", at=at, parent=parent.stem, seq=11)
-    assert born(parent.with_name(f"{second}.jsonl")) == Beginning(
+    assert born(path) == JournalHeader(session=NEW, key="main-fork", person="owner", at=at, parent=parent.stem, seq=11)
+    assert born(parent.with_name(f"{second}.jsonl")) == JournalHeader(
         session=second, key="other", person="owner", at=at, parent=NEW, seq=12
     )
     assert born(parent).parent == ""
@@ -293,7 +293,7 @@ def test_a_beginning_is_found_wherever_reading_in_blocks_divides_it(tmp_path: Pa
     path = write_journal(tmp_path, 1, *turn(1, 2))[0]
     fork(path, NEW, "main-fork", NOW)
     for block in range(60, 140):
-        monkeypatch.setattr("sessions.beginnings.BLOCK", block)
+        monkeypatch.setattr("sessions.files.header.BLOCK", block)
         assert born(path.with_name(f"{NEW}.jsonl")).key == "main-fork"
 
 

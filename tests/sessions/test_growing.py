@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions.growing import Growing
+from sessions.state.persistent_list import PersistentList
 
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers())))
 def test_every_version_keeps_what_it_held(steps: list[tuple[int, int]]) -> None:
-    versions: list[tuple[Growing[int], list[int]]] = [(Growing(), [])]
+    versions: list[tuple[PersistentList[int], list[int]]] = [(PersistentList(), [])]
     for which, item in steps:
         grown, expected = versions[which % len(versions)]
         versions.append((grown.grown(item), [*expected, item]))
@@ -19,11 +19,11 @@ def test_every_version_keeps_what_it_held(steps: list[tuple[int, int]]) -> None:
         assert list(grown) == expected
         assert len(grown) == len(expected)
         assert grown[-2:] == expected[-2:]
-        assert grown == Growing(expected)
+        assert grown == PersistentList(expected)
 
 
 def test_an_index_beyond_its_own_length_is_refused_though_a_later_version_has_it() -> None:
-    first = Growing([1])
+    first = PersistentList([1])
     first.grown(2)
     assert first[0] == first[-1] == 1
     with pytest.raises(IndexError):

@@ -13,26 +13,26 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from sessions import lines as journal_lines
-from sessions import recorder as recorders
-from sessions.acknowledged import acknowledged
-from sessions.append_file import AppendFile
-from sessions.catalog import Catalog
-from sessions.committer import THREADS, Committer
-from sessions.disk import make_folder, write_new
-from sessions.errors import JournalDamaged, StorageFailed
-from sessions.events import FORMAT, Foreign, Recorded
-from sessions.forking import fork
-from sessions.journal import Journals
-from sessions.mending import create_to_append
-from sessions.opening import open_session
-from sessions.reading import read_lines
-from sessions.recorder import LONGEST_LINE, LineTooLong, Recorder
-from sessions.sqlite import connect
-from sessions.store import START
-from sessions.survey import survey
-from sessions.transcript import Transcript
-from sessions.wire import FIRST, carriable, encode
+from sessions.catalog.catalog import Catalog
+from sessions.catalog.durability_check import acknowledged
+from sessions.catalog.opening import open_session
+from sessions.catalog.scan import survey
+from sessions.catalog.sqlite import connect
+from sessions.events.codec import FIRST, carriable, encode
+from sessions.events.errors import JournalDamaged, StorageFailed
+from sessions.events.events import FORMAT, Recorded, UnknownEvent
+from sessions.files import line_reader as journal_lines
+from sessions.files.append_file import AppendFile
+from sessions.files.committer import THREADS, Committer
+from sessions.files.fork import fork
+from sessions.files.fsync import make_folder, write_new
+from sessions.files.journal import Journals
+from sessions.files.reader import read_lines
+from sessions.files.repair import create_to_append
+from sessions.state.transcript import Transcript
+from sessions.store import recorder as recorders
+from sessions.store.protocols import START
+from sessions.store.recorder import LONGEST_LINE, LineTooLong, Recorder
 from tests.sessions.journal_files import messages, row_of, write_journal
 from tests.sessions.journal_stories import SESSION, Ear, end_of, journals_in, lay, reopened, some_lines
 from tests.sessions.test_committer import Slow, _lose_pages, _syncing, quick
@@ -258,10 +258,10 @@ async def test_a_recorder_takes_no_line_that_no_journal_could_be_read_with(tmp_p
     async with journals_in(tmp_path) as journals:
         journal = await journals.create(SESSION)
         recorder = Recorder(journal, START, Transcript(), lambda: NOW)
-        await recorder.record(opened(SESSION))
+        await recorder.append_durable(opened(SESSION))
         with pytest.raises(LineTooLong):
-            recorder.note(received("x" * LONGEST_LINE))
-        assert await recorder.record(received("y")) == 2
+            recorder.append(received("x" * LONGEST_LINE))
+        assert await recorder.append_durable(received("y")) == 2
         await recorder.close()
 
 
@@ -272,7 +272,7 @@ async def test_a_recorder_keeps_a_bounded_part_of_the_durable_lines_in_memory(
     async with journals_in(tmp_path) as journals:
         recorder = Recorder(await journals.create(SESSION), START, Transcript(), lambda: NOW)
         for number in range(10):
-            await recorder.record(received("x" * 500, f"m{number}"))
+            await recorder.append_durable(received("x" * 500, f"m{number}"))
         assert recorder.recent(0) is None
         assert len(recorder.recent(9) or ()) == 1
         await recorder.close()
@@ -286,12 +286,12 @@ async def test_an_event_that_cannot_be_folded_is_not_in_the_log_either(
 
     async with journals_in(tmp_path) as journals:
         recorder = Recorder(await journals.create(SESSION), START, Transcript(), lambda: NOW)
-        await recorder.record(opened(SESSION))
+        await recorder.append_durable(opened(SESSION))
         with monkeypatch.context() as patched:
             patched.setattr(recorders, "evolve", refuse)
             with pytest.raises(OverflowError):
-                recorder.note(received("x"))
-        assert await recorder.record(received("y")) == 2
+                recorder.append(received("x"))
+        assert await recorder.append_durable(received("y")) == 2
         assert recorder.transcript.head == recorder.durable == 2
         assert [b'"text":"y"' in line for line in await recorder.log.lines(1, limit=10**6)] == [False, True]
         await recorder.close()
@@ -302,7 +302,7 @@ async def test_whoever_waits_for_a_line_is_told_that_the_storage_failed(tmp_path
         (tmp_path / "sessions").mkdir()
         journals = Journals(tmp_path / "sessions", tmp_path / "quarantine", committer)
         recorder = Recorder(await journals.create(SESSION), START, Transcript(), lambda: NOW)
-        waiting = asyncio.create_task(recorder.until_durable(recorder.note(received("x"))))
+        waiting = asyncio.create_task(recorder.until_durable(recorder.append(received("x"))))
         await asyncio.sleep(0)
         failure = StorageFailed("the disk is gone", fatal=True)
         committer.fail(failure)
@@ -349,7 +349,7 @@ def test_a_head_that_nobody_has_verified_is_not_taken_for_acknowledged(tmp_path:
 
 def test_an_event_of_an_unknown_kind_is_never_encoded_again() -> None:
     with pytest.raises(TypeError, match="copied as bytes"):
-        encode(Recorded(seq=1, at=AT, turn=None, event=Foreign(kind="unheard_of", line=b"{}")), FIRST)
+        encode(Recorded(seq=1, at=AT, turn=None, event=UnknownEvent(kind="unheard_of", line=b"{}")), FIRST)
 
 
 def test_half_characters_are_replaced_where_a_line_could_not_carry_them() -> None:

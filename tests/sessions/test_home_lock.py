@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from sessions.errors import HomeLocked
-from sessions.home_lock import HomeLock
+from sessions.events.errors import HomeLocked
+from sessions.files.home_lock import HomeLock
 
 HOLD = """
 import sys
 from pathlib import Path
-from sessions.home_lock import HomeLock
+from sessions.files.home_lock import HomeLock
 with HomeLock(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()

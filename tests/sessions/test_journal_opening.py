@@ -14,14 +14,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from sessions.committer import Committer
-from sessions.errors import JournalDamaged, StorageFailed
-from sessions.events import Recorded
-from sessions.journal import Journals, Verified, verify_journal
-from sessions.mending import SUSPECT
-from sessions.reading import read_lines
-from sessions.recorder import LONGEST_LINE
-from sessions.wire import encode
+from sessions.events.codec import encode
+from sessions.events.errors import JournalDamaged, StorageFailed
+from sessions.events.events import Recorded
+from sessions.files.committer import Committer
+from sessions.files.journal import Journals, verify_journal
+from sessions.files.reader import read_lines
+from sessions.files.repair import SUSPECT
+from sessions.files.verify import VerificationResult
+from sessions.store.recorder import LONGEST_LINE
 from tests.sessions.journal_stories import SESSION, Ear, end_of, journals_in, lay, reopened, some_lines
 from tests.stories import AT, lines_of, received
 
@@ -40,7 +41,7 @@ async def _opens_with_the_prefix(journals: Journals, home: Path, lines: list[byt
     path = lay(home, content, session)
     kept = [line for n, line in enumerate(lines) if sum(map(len, lines[: n + 1])) <= cut]
     end = end_of(kept)
-    assert verify_journal(path) == Verified(events=len(kept), bytes=cut, last=end, torn=cut - end.offset)
+    assert verify_journal(path) == VerificationResult(events=len(kept), bytes=cut, last=end, torn=cut - end.offset)
     folded: list[bytes] = []
     journal, last = await journals.open(session, fold=folded.append)
     await journal.close()
@@ -235,7 +236,7 @@ async def test_a_sync_that_fails_while_opening_ends_the_storage(tmp_path: Path, 
         journals = Journals(tmp_path / "sessions", tmp_path / "quarantine", committer)
         other = await journals.create("other")
         ear = Ear(other)
-        monkeypatch.setattr("sessions.mending.sync_content", fail)
+        monkeypatch.setattr("sessions.files.repair.sync_content", fail)
         with pytest.raises(StorageFailed) as caught:
             await journals.open(SESSION, fold=lambda _: None)
         assert committer.failure.result() is caught.value is ear.failures[0]

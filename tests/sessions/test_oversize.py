@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions.admitting import joined
-from sessions.messages import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
-from sessions.oversize import RESULT_SHARE, TOGETHER_SHARE, level, oversize
-from sessions.tally import Tally, characters
-from sessions.tokens import estimate
-from sessions.view import View
+from sessions.events.messages import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
+from sessions.events.tokens import estimate
+from sessions.state.edit_validation import joined
+from sessions.state.truncation import RESULT_SHARE, TOGETHER_SHARE, level, oversize
+from sessions.state.view import View
+from sessions.state.view_size import CharacterCount, characters
 
 
 def large(text: str) -> View:
@@ -108,7 +108,7 @@ def test_the_level_cuts_the_largest_and_no_more_than_must_be(sizes: list[int], r
 
 def test_a_tally_that_follows_a_view_says_what_one_that_counts_anew_does() -> None:
     chance = random.Random(3)
-    tally, messages = Tally(), list[Message]()
+    tally, messages = CharacterCount(), list[Message]()
     for step in range(300):
         match chance.randint(0, 9):
             case 0 if messages:  # an edit
@@ -124,7 +124,7 @@ def test_a_tally_that_follows_a_view_says_what_one_that_counts_anew_does() -> No
 
 
 def test_a_tally_counts_only_what_is_new() -> None:
-    tally = Tally()
+    tally = CharacterCount()
     messages: tuple[Message, ...] = tuple(UserMessage(text="x") for _ in range(5))
     assert tally.follow(messages) == 0
     assert tally.follow(messages) == 5

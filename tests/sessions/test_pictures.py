@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions.pictures import PLAIN, UNKNOWN, Picture, is_text, media_of, recognise
+from sessions.events.file_types import PLAIN, UNKNOWN, Picture, is_text, media_of, recognise
 from tests.pictures import gif, jpeg, png, webp
 
 SIZES = st.integers(1, 16_000)

@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions.backwards import lines_backwards
-from sessions.catalog import Catalog
-from sessions.events import Recorded, Succession
-from sessions.folding import project
-from sessions.messages import Attachment
-from sessions.receipts import MOST, REMEMBERED, Receipt, Receipts, digest_of
-from sessions.sqlite import connect
-from sessions.wire import is_whole
+from sessions.catalog.catalog import Catalog
+from sessions.catalog.receipts import MOST, REMEMBERED, Receipt, Receipts, digest_of
+from sessions.catalog.sqlite import connect
+from sessions.events.codec import is_whole
+from sessions.events.events import Recorded, Succession
+from sessions.events.messages import Attachment
+from sessions.files.reverse_reader import lines_backwards
+from sessions.state.reducer import project
 from tests.sessions.journal_files import end_of, ended, extend_journal, messages, row_of, session_id, write_journal
 from tests.stories import AT, received
 
@@ -224,7 +224,7 @@ async def test_a_torn_tail_is_not_taken_for_a_message(file: Path, folder: Path) 
 
 
 async def test_a_long_journal_gives_its_newest_ids_first(file: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sessions.catalog.REMEMBERED", 50)
+    monkeypatch.setattr("sessions.catalog.catalog.REMEMBERED", 50)
     write_journal(folder, 1, *messages(1, 100))
     write_journal(folder, 2, *messages(101, 120), succeeds=Succession(session=session_id(1), seq=101))
     for _ in range(2):
@@ -255,8 +255,8 @@ def test_lines_backwards_are_the_lines_forwards_reversed(pieces: list[bytes], bl
     try:
         os.write(descriptor, content)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("sessions.backwards.SMALLEST_BLOCK", block)
-            patch.setattr("sessions.backwards.LARGEST_BLOCK", block * 2)
+            patch.setattr("sessions.files.reverse_reader.SMALLEST_BLOCK", block)
+            patch.setattr("sessions.files.reverse_reader.LARGEST_BLOCK", block * 2)
             found = list(lines_backwards(descriptor, start, len(content)))
     finally:
         os.close(descriptor)

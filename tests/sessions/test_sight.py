@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions.messages import AssistantMessage, Attachment, Message, UserMessage
-from sessions.sight import JPEG, PNG, TEXT_BYTES, Sight, look, said_of
+from sessions.events.messages import AssistantMessage, Attachment, Message, UserMessage
+from sessions.events.vision import JPEG, PNG, TEXT_BYTES, VisionSupport, look, said_of
 
-SIGHT = Sight(
+SIGHT = VisionSupport(
     tokens=lambda width, height: width * height, media=(PNG, JPEG), count=4, total_bytes=100, picture_bytes=60, side=50
 )
 
@@ -21,7 +21,7 @@ def said(*attachments: Attachment) -> UserMessage:
     return UserMessage(text="Look!", attachments=attachments)
 
 
-def forms(messages: list[Message], sight: Sight | None = SIGHT) -> list[str]:
+def forms(messages: list[Message], sight: VisionSupport | None = SIGHT) -> list[str]:
     return [f"{each.form}: {each.why}" if each.why else each.form for each in look(messages, sight, "m:1")]
 
 

@@ -4,30 +4,30 @@ from __future__ import annotations
 
 import msgspec
 
-from sessions.context import Gauge, assemble
-from sessions.counts import Counts
-from sessions.messages import Attachment, Message, Usage, UserMessage
-from sessions.sight import Sight, look
-from sessions.sizing import Sizing
-from sessions.transcript import Transcript
-from sessions.units import Units, of_files
+from sessions.events.messages import Attachment, Message, Usage, UserMessage
+from sessions.events.token_features import TokenFeatures, of_files
+from sessions.events.vision import VisionSupport, look
+from sessions.state.context import Gauge, assemble
+from sessions.state.request_sizes import RequestSizes
+from sessions.state.transcript import Transcript
+from sessions.state.view_size import ViewSize
 from tests.stories import view_of
 
 PHOTO = Attachment(sha256="a" * 64, media="image/png", bytes=100, width=1000, height=750, name="p.png")
-SIGHT = Sight(tokens=lambda width, height: 85, count=2)
+SIGHT = VisionSupport(tokens=lambda width, height: 85, count=2)
 
 
 def transcript_of(*messages: Message) -> Transcript:
     return Transcript(view=view_of(messages))
 
 
-def sizes(transcript: Transcript, sight: Sight | None) -> tuple[int, ...]:
-    return Sizing().sizes(transcript, assemble(transcript), sight).messages
+def sizes(transcript: Transcript, sight: VisionSupport | None) -> tuple[int, ...]:
+    return ViewSize().sizes(transcript, assemble(transcript), sight).messages
 
 
 def test_a_picture_has_the_tokens_that_the_models_vendor_takes_for_it_and_none_where_it_is_not_seen() -> None:
     talk = transcript_of(UserMessage(text="Look!"), UserMessage(text="Look!", attachments=(PHOTO,)))
-    for sight, tokens in ((SIGHT, 85), (None, 0), (Sight(tokens=lambda width, height: 1000), 1000)):
+    for sight, tokens in ((SIGHT, 85), (None, 0), (VisionSupport(tokens=lambda width, height: 1000), 1000)):
         plain, pictured = sizes(talk, sight)
         assert pictured - plain == tokens
 
@@ -43,6 +43,6 @@ def test_a_view_that_the_provider_counted_has_the_tokens_that_it_counted() -> No
     talk = transcript_of(UserMessage(text="Look! " * 200, attachments=(PHOTO,)))
     context = assemble(talk)
     units = Gauge().measure(context).units + of_files(look(context.messages, SIGHT, ""))
-    counts = Counts().after_asking(units, "a:x").after_reply(Units(), Usage(input=1234), opaque=False)
+    counts = RequestSizes().after_asking(units, "a:x").after_reply(TokenFeatures(), Usage(input=1234), opaque=False)
     talk = msgspec.structs.replace(talk, counts=counts)
-    assert Sizing().sizes(talk, assemble(talk), SIGHT).total == 1234
+    assert ViewSize().sizes(talk, assemble(talk), SIGHT).total == 1234

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sessions.tokens import estimate
+from sessions.events.tokens import estimate
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions.events import (
+from sessions.events.events import (
     CallRef,
     CommandAnswered,
     Event,
@@ -19,9 +19,9 @@ from sessions.events import (
     TurnResumed,
     TurnStarted,
 )
-from sessions.folding import project
-from sessions.messages import AssistantMessage, ToolCall, ToolMessage, Usage, UserMessage
-from sessions.transcript import Transcript, from_checkpoint, to_checkpoint
+from sessions.events.messages import AssistantMessage, ToolCall, ToolMessage, Usage, UserMessage
+from sessions.state.reducer import project
+from sessions.state.transcript import Transcript, from_checkpoint, to_checkpoint
 from tests.stories import lines_of, opened, received
 
 Step = Event | tuple[Event, int]

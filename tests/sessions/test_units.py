@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions.messages import AssistantMessage, ToolCall, ToolMessage, UserMessage
-from sessions.units import BLOCK, CALL, EXACT, MESSAGE, PART, Units, of_head, of_message, of_text
+from sessions.events.messages import AssistantMessage, ToolCall, ToolMessage, UserMessage
+from sessions.events.token_features import BLOCK, CALL, EXACT, MESSAGE, PART, TokenFeatures, of_head, of_message, of_text
 
 TEXT = st.text(max_size=200)
 
@@ -75,6 +75,6 @@ def test_a_message_counts_with_its_calls_and_its_reasoning() -> None:
     said = of_message(AssistantMessage(text="Let me see.", calls=(call,), opaque="signed reasoning"))
     assert said.frames == MESSAGE + CALL
     assert said.words > of_message(AssistantMessage(text="Let me see.", calls=(call,))).words
-    assert of_message(UserMessage(text="")) == Units(frames=MESSAGE)
-    assert of_message(ToolMessage(id="call_1_0", tool="read", text="")) == Units(frames=CALL)
-    assert of_head("Be brief.") == Units(head=of_text("Be brief.").total)
+    assert of_message(UserMessage(text="")) == TokenFeatures(frames=MESSAGE)
+    assert of_message(ToolMessage(id="call_1_0", tool="read", text="")) == TokenFeatures(frames=CALL)
+    assert of_head("Be brief.") == TokenFeatures(head=of_text("Be brief.").total)

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions.context import is_paired
-from sessions.events import (
+from sessions.catalog.opening import unfolded
+from sessions.events.codec import FIRST, decode, encode, public
+from sessions.events.events import (
     CallRef,
     CompactionReverted,
     ContextCompacted,
@@ -26,12 +27,11 @@ from sessions.events import (
     TurnJoined,
     TurnStarted,
 )
-from sessions.folding import evolve
-from sessions.messages import AssistantMessage, ToolMessage, UserMessage
-from sessions.opening import unfolded
-from sessions.pruning import GAP, Clear, Edit, Edited, Trim, applied, meet, shown_size
-from sessions.transcript import FOLD, Transcript, Unfolding, from_checkpoint, to_checkpoint
-from sessions.wire import FIRST, decode, encode, public
+from sessions.events.messages import AssistantMessage, ToolMessage, UserMessage
+from sessions.events.pruning import GAP, Clear, Edit, Edited, Trim, applied, meet, shown_size
+from sessions.state.context import is_paired
+from sessions.state.reducer import evolve
+from sessions.state.transcript import FOLD, Transcript, Unfolding, from_checkpoint, to_checkpoint
 from tests.docs.view import messages_by_the_page
 from tests.stories import AT, opened, received, view_of
 

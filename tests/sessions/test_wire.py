@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions.events import KINDS, Foreign, MessageReceived, Recorded
-from sessions.wire import CLOSING, FIRST, InvalidLine, decode, encode, is_whole, public, verify
+from sessions.events.codec import CLOSING, FIRST, InvalidLine, decode, encode, is_whole, public, verify
+from sessions.events.events import KINDS, MessageReceived, Recorded, UnknownEvent
 from tests.stories import AT, lines_of, opened, received
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
@@ -46,7 +46,7 @@ def test_clients_see_a_line_without_its_sum() -> None:
 
 def test_an_event_of_an_unknown_kind_survives_as_it_is() -> None:
     line = b'{"seq":1,"at":"2026-11-21T12:00:00.000Z","turn":null,"kind":"moon_landed","crew":3,"sum":"0123456789abcdef"}\n'
-    assert decode(line).event == Foreign(kind="moon_landed", line=line)
+    assert decode(line).event == UnknownEvent(kind="moon_landed", line=line)
 
 
 def test_a_field_that_a_later_version_added_is_passed_over() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import aiohttp
 
-from gateway.conversations.inbox import MODES
+from gateway.conversations.turn.inbox import MODES
 from tests.gateway.gateways import TOKEN
 from tests.torture.history import Attempt, Event, History, Stream
 

@@ -1,11 +1,13 @@
-"""Where the index may rest besides SQLite. What each can do is said by `plugins.memory.backend`.
+"""Backends for the index other than SQLite.
 
-local          one file and this process's own memory; nothing else is needed
-record_file    that file: checked records, one after the other
-postings       the words of texts, ranked as SQLite ranks them
-vectors        vectors by what was embedded, compared one by one
-chroma         `local` with its vectors in Chroma
-qmd            `local` with its words searched by qmd
-qmd_words      the words of texts, given to qmd as files and ranked by it
-qmd_process    qmd in a process of its own: where it is, how it is asked (qmd.mjs answers)
+chroma         The backend `chroma`
+local          The backend `local`
+postings       The words of texts by their keys, ranked by bm25 exactly as SQLite's FTS5 does it, with its `porter`
+               stemmer.
+qmd            The backend `qmd`
+qmd_process    qmd in a process of its own
+qmd_words      The words of texts by their keys, ranked by qmd where it knows all of them, and by `Postings` until
+               then.
+record_file    A file of records, one after the other, only ever appended to.
+vector_matrix  Vectors by what was embedded, compared one by one
 """

@@ -16,10 +16,10 @@ from typing import Any, ClassVar, Self
 
 import msgspec
 
-from plugins.memory.backend import Identity
+from plugins.api.memory.memory_backend import Identity
+from plugins.api.memory.scope import EVERYTHING, Scope
 from plugins.memory.backends.local import LocalBackend
 from plugins.memory.backends.postings import best
-from plugins.memory.scope import EVERYTHING, Scope
 
 EFFORT = 400
 """How many vectors Chroma keeps in view while it looks for the nearest (`hnsw:search_ef`): all that are asked for."""

@@ -14,32 +14,32 @@ from typing import ClassVar, Self, TypeAlias
 
 import msgspec
 
-from plugins.memory.backend import Document, Identity
+from plugins.api.memory.chunks import Chunk
+from plugins.api.memory.memory_backend import Document, Identity
+from plugins.api.memory.scope import EVERYTHING, Scope
+from plugins.api.memory.source import Reading
 from plugins.memory.backends.postings import Postings, best, inverse_frequency, saturated
 from plugins.memory.backends.record_file import RecordFile
-from plugins.memory.backends.vectors import Vectors
-from plugins.memory.chunks import Chunk
-from plugins.memory.scope import EVERYTHING, Scope
-from plugins.memory.sources import Reading
+from plugins.memory.backends.vector_matrix import Vectors
 
 PARTS = 3
 """Characters that a part of a word has at least, and by which texts are measured then: as in SQLite's index of trigrams."""
 
 
-class Taken(msgspec.Struct, frozen=True, kw_only=True, tag="taken", omit_defaults=True):
+class StoredDocument(msgspec.Struct, frozen=True, kw_only=True, tag="taken", omit_defaults=True):
     """A document, as `take` was given it, and the words of each of its chunks, as `pieces` has them."""
 
     document: Document
     words: tuple[str, ...]
 
 
-class Forgotten(msgspec.Struct, frozen=True, kw_only=True, tag="forgotten"):
+class DeletedDocument(msgspec.Struct, frozen=True, kw_only=True, tag="forgotten"):
     """A document that is gone."""
 
     path: str
 
 
-class Embedded(msgspec.Struct, frozen=True, kw_only=True, tag="embedded"):
+class StoredVectors(msgspec.Struct, frozen=True, kw_only=True, tag="embedded"):
     """Vectors of one identity: those of all the digests, one after the other, as 32-bit floats."""
 
     identity: Identity
@@ -47,7 +47,7 @@ class Embedded(msgspec.Struct, frozen=True, kw_only=True, tag="embedded"):
     vectors: bytes
 
 
-Record: TypeAlias = Taken | Forgotten | Embedded
+Record: TypeAlias = StoredDocument | DeletedDocument | StoredVectors
 
 
 class LocalBackend:
@@ -93,15 +93,15 @@ class LocalBackend:
 
     def _apply(self, record: Record, size: int) -> None:
         match record:
-            case Taken(document=document, words=words):
+            case StoredDocument(document=document, words=words):
                 self._take(document, words)
                 counted = self._counting.get(document.path, 0) if document.reading.since > 1 else 0
                 self._counting[document.path] = counted + size
-            case Forgotten(path=path):
+            case DeletedDocument(path=path):
                 self._drop(path, 0)
                 self._documents.pop(path, None)
                 self._counting.pop(path, None)
-            case Embedded(identity=identity, digests=digests, vectors=vectors):
+            case StoredVectors(identity=identity, digests=digests, vectors=vectors):
                 self._embed(identity, digests, vectors)
 
     def _whole(self) -> Iterator[bytes]:
@@ -109,7 +109,7 @@ class LocalBackend:
         for path, (document, keys) in self._documents.items():
             reading = Reading(chunks=[self._chunks[key] for key in keys], state=document.reading.state)
             whole = msgspec.structs.replace(document, reading=reading)
-            encoded = msgspec.msgpack.encode(Taken(document=whole, words=tuple(self._pieces[key] for key in keys)))
+            encoded = msgspec.msgpack.encode(StoredDocument(document=whole, words=tuple(self._pieces[key] for key in keys)))
             self._counting[path] = len(encoded)
             yield encoded
         used = set(self._digests.values())
@@ -117,7 +117,7 @@ class LocalBackend:
             kept = self._vectors[identity] = vectors.of(used)
             packed = b"".join(vector.tobytes() for _, vector in kept.items())
             digests = tuple(digest for digest, _ in kept.items())
-            yield msgspec.msgpack.encode(Embedded(identity=identity, digests=digests, vectors=packed))
+            yield msgspec.msgpack.encode(StoredVectors(identity=identity, digests=digests, vectors=packed))
 
     # --- documents ----------------------------------------------------------------------------------------------------
 
@@ -128,12 +128,12 @@ class LocalBackend:
     def take(self, documents: Iterable[Document]) -> None:
         """See `MemoryBackend`."""
         for document in documents:
-            self._note(Taken(document=document, words=tuple(map(_words_of, document.reading.chunks))))
+            self._note(StoredDocument(document=document, words=tuple(map(_words_of, document.reading.chunks))))
 
     def forget(self, paths: Sequence[str]) -> None:
         """See `MemoryBackend`."""
         for path in paths:
-            self._note(Forgotten(path=path))
+            self._note(DeletedDocument(path=path))
 
     def _take(self, document: Document, words: Sequence[str]) -> None:
         keys = self._drop(document.path, document.reading.since)
@@ -239,7 +239,7 @@ class LocalBackend:
         """See `MemoryBackend`."""
         self._check(identity, vectors)
         packed = b"".join(array.array("f", vector).tobytes() for vector in vectors.values())
-        self._note(Embedded(identity=identity, digests=tuple(vectors), vectors=packed))
+        self._note(StoredVectors(identity=identity, digests=tuple(vectors), vectors=packed))
 
     @staticmethod
     def _check(identity: Identity, vectors: Mapping[str, Sequence[float]]) -> None:
@@ -276,6 +276,6 @@ class LocalBackend:
 
 
 def _words_of(chunk: Chunk) -> str:
-    from plugins.memory.words import indexed  # noqa: PLC0415 - not at the start, where this class is only named
+    from plugins.support.text.words import indexed  # noqa: PLC0415 - not at the start, where this class is only named
 
     return f" {indexed(chunk.embedded()).casefold()} "

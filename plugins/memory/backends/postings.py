@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from importlib import import_module
 from typing import Any
 
-from plugins.bounded_cache import bounded_cache
+from plugins.support.bounded_cache import bounded_cache
 
 K1, B = 1.2, 0.75
 """The constants of bm25 in FTS5 (https://www.sqlite.org/fts5.html#the_bm25_function)."""

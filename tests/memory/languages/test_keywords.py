@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from plugins.memory.scope import EVERYTHING
-from plugins.memory.words import indexed, quoted, sought, word_set
-from sessions.sqlite import in_memory
+from plugins.api.memory.scope import EVERYTHING
+from plugins.support.text.words import indexed, quoted, sought, word_set
+from sessions.catalog.sqlite import in_memory
 from tests.memory.languages.notes import read_notes
 from tests.memory.places import Place
 

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from datetime import date
 from pathlib import Path
 
-from plugins.embeddings.local import LocalEmbeddings
-from plugins.embeddings.local_models import BUNDLED, MULTILINGUAL
+from plugins.api.memory.scope import EVERYTHING
+from plugins.api.memory_settings import EmbeddingKeys, MemoryKeys
 from plugins.memory.memory import Memory
-from plugins.memory.notes import Notes
-from plugins.memory.scope import EVERYTHING
-from plugins.memory.settings import EmbeddingKeys, MemoryKeys
+from plugins.memory.sources.notes import Notes
+from plugins.providers.local.embeddings import LocalEmbeddings
+from plugins.providers.local.installable_models import BUNDLED, MULTILINGUAL
 from tests.memory.languages.notes import read_notes
-from tests.plugins.test_local_embeddings import house, needs_bundled, needs_multilingual
+from tests.plugins.test_local_embeddings import context, needs_bundled, needs_multilingual
 
 DISTRACTORS = {
     "memory/cooking.md": "The lasagna needs forty minutes at 180 degrees.\n",
@@ -59,7 +59,7 @@ async def first(memory: Memory, question: str) -> str:
 @needs_bundled
 async def test_the_bundled_model_finds_what_is_meant_in_other_words(tmp_path: Path) -> None:
     notes = {path: note for path, (note, _) in {**MEANT, **WRITTEN}.items()}
-    async with LocalEmbeddings(house()) as provider, memory_of(tmp_path, provider, {**DISTRACTORS, **notes}) as memory:
+    async with LocalEmbeddings(context()) as provider, memory_of(tmp_path, provider, {**DISTRACTORS, **notes}) as memory:
         assert (await memory.update(lambda _: None)).unembedded == 0
         for path, (_, question) in {**MEANT, **WRITTEN}.items():
             assert await first(memory, question) == path, question
@@ -76,7 +76,7 @@ async def test_exact_words_need_no_model(tmp_path: Path) -> None:
 async def test_the_multilingual_model_finds_notes_by_questions_in_another_language(tmp_path: Path) -> None:
     notes = read_notes()
     asked, missed = 0, []
-    settings = house(provider="local", model=MULTILINGUAL.name)
+    settings = context(provider="local", model=MULTILINGUAL.name)
     async with (
         LocalEmbeddings(settings) as provider,
         memory_of(tmp_path, provider, {note.path: note.text + "\n" for note in notes}) as memory,

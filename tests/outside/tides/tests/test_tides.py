@@ -12,7 +12,7 @@ from exuvia_tides import TidesSettings
 from exuvia_tides.command import Tides
 from exuvia_tides.tool import Tide
 
-from exuvia import CommandConformance, Tool, ToolConformance, furnished
+from exuvia import CommandConformance, Tool, ToolConformance, make_context
 
 
 @asynccontextmanager
@@ -43,5 +43,5 @@ class TestTool(ToolConformance):
 
     @asynccontextmanager
     async def opened(self, folder: Path) -> AsyncIterator[Tool]:
-        async with service() as address, furnished(folder, TidesSettings(address=address)) as house:
-            yield Tide(house)
+        async with service() as address, make_context(folder, TidesSettings(address=address)) as context:
+            yield Tide(context)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from exuvia import Command, House, Secret, Tool, hookimpl
+from exuvia import Command, PluginContext, Secret, Tool, hookimpl
 from exuvia_tides.command import Tides
 from exuvia_tides.tool import Tide
 
@@ -35,9 +35,9 @@ class Plugin:
         return [Tides]
 
     @hookimpl
-    async def gateway_started(self, house: House) -> None:
+    async def gateway_started(self, context: PluginContext) -> None:
         """The command says whose sea is meant."""
-        Tides.harbour = house.settings.harbour
+        Tides.harbour = context.settings.harbour
 
 
 plugin = Plugin()

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from exuvia import House, ProviderError, ToolContext, ToolDefinition, ToolFailed, ToolOutput
+from exuvia import PluginContext, ProviderError, ToolContext, ToolDefinition, ToolFailed, ToolOutput
 
 
 class Arguments(msgspec.Struct, frozen=True):
@@ -36,15 +36,15 @@ class Tide:
     )
     repeatable: ClassVar[bool] = True
 
-    def __init__(self, house: House) -> None:
-        self._house = house
+    def __init__(self, context: PluginContext) -> None:
+        self._context = context
 
     async def run(self, arguments: dict[str, Any], call: ToolContext) -> ToolOutput:
         """Ask for today's."""
-        settings = self._house.settings
+        settings = self._context.settings
         try:
             wanted = msgspec.convert(arguments, Arguments)
-            answer = await self._house.transport.post(
+            answer = await self._context.transport.post(
                 f"{settings.address}/today",
                 headers={"X-Key": settings.api_key.reveal() if settings.api_key else ""},
                 body=msgspec.json.encode({"harbour": wanted.harbour or settings.harbour}),

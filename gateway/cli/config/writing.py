@@ -1,0 +1,81 @@
+"""A first configuration: the shipped text, every key with its explanation, and in it what the person set."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from gateway.config.keys import Sections
+from gateway.config.validation import typed_as
+from gateway.doctor.config_check import check
+from gateway.support.errors import ConfigRefused
+from plugins.host.loading import load_plugins
+from sessions.files.fsync import sync_folder, write_new
+
+EXAMPLE = Path(__file__).with_name("config.example.toml")
+
+
+def initial(wishes: Mapping[str, str]) -> str:
+    """The shipped text with these keys set, each wish being a value as one writes it in TOML or as plain text.
+    ConfigRefused for what cannot be set so."""
+    text = EXAMPLE.read_text()
+    for key, value in wishes.items():
+        text = _with_key(text, key, _value(key, value))
+    return text
+
+
+def write(path: Path, text: str, environment: Mapping[str, str], *, force: bool) -> list[str]:
+    """Put a configuration in its place (0600), whole or not at all; returns warnings. ConfigRefused, with every fault, if it
+    could not be used; FileExistsError if there is one and `force` is not given."""
+    if not force and path.exists():
+        raise FileExistsError(f"{path} exists; --force writes over it.")
+    new = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    write_new(new, [text.encode()])
+    try:
+        outside = {name: value for name, value in environment.items() if not name.startswith("EXUVIA_")}
+        checked = check(new, outside)
+        if checked.faults:
+            raise ConfigRefused(" ".join(checked.faults).replace(str(new), str(path)))
+        if force:
+            new.replace(path)
+        else:
+            os.link(new, path)  # unlike a renaming, this fails if one has come meanwhile
+    finally:
+        new.unlink(missing_ok=True)
+    sync_folder(path.parent)
+    return [warning.replace(str(new), str(path)) for warning in checked.warnings]
+
+
+def _value(key: str, text: str) -> Any:
+    section, *names = key.split(".")
+    if section == "providers" and len(names) > 1:
+        kind = load_plugins(()).chat_providers().get(names[0])
+        return text if kind is None else typed_as(text, kind.Settings, names[1:])
+    return typed_as(text, Sections, [section, *names])
+
+
+def _with_key(text: str, key: str, value: Any) -> str:
+    """The text with one key set: in its own line, else at the end of its table, else in a table of its own at the end."""
+    table, _, name = key.rpartition(".")
+    if not table or not re.fullmatch(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*", key) or isinstance(value, dict):
+        raise ConfigRefused(f"{key!r} cannot be set like this; write it into the file.")
+    line = tomli_w.dumps({name: value}).rstrip("\n")
+    lines = text.split("\n")
+    header = f"[{table}]"
+    if header not in lines:
+        return f"{text.rstrip()}\n\n{header}\n{line}\n"
+    first = lines.index(header) + 1
+    end = next((place for place in range(first, len(lines)) if lines[place].startswith("[")), len(lines))
+    at = next((place for place in range(first, end) if re.match(rf"#?{re.escape(name)} = ", lines[place])), None)
+    if at is None:
+        last = max(place for place in range(first - 1, end) if lines[place])
+        lines.insert(last + 1, line)
+    else:
+        lines[at] = line
+    return "\n".join(lines)

@@ -1,0 +1,139 @@
+"""`exuvia doctor`: looks at everything that may be wrong around a gateway, and says of each finding what mends it.
+
+It reads and asks, and changes nothing: a gateway that runs on the home goes on undisturbed. What depends on the environment,
+as keys and models, that gateway is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TextIO, TypeAlias
+
+import msgspec
+
+from gateway.cli.sessions.session_commands import WELL, WRONG, print_json
+from gateway.doctor import home_checks, machine_checks, memory_checks, model_checks, network_checks
+from gateway.doctor.config_check import check
+from gateway.doctor.findings import EXAMINE_SECONDS, DoctorContext, Finding, Report
+from gateway.support import instance_address, logs
+from gateway.support.errors import ConfigRefused, sentence_of
+from gateway.support.home import Home
+from gateway.support.printable import one_line
+from gateway.terminal.client import discovery
+from gateway.terminal.client.discovery import TokenMissing
+from gateway.terminal.client.gateway_request import RequestFailed, address_of, requested
+
+Check: TypeAlias = Callable[[DoctorContext], Iterable[Finding]]
+
+GATEWAY = "gateway"
+"""The check of the gateway that runs, which is made before the others."""
+
+CHECKS: Mapping[str, Check] = {
+    "configuration": home_checks.configuration,
+    "home": home_checks.presence,
+    "permissions": home_checks.permissions,
+    "token": home_checks.token,
+    "journals": home_checks.damage,
+    "quarantine": home_checks.quarantine,
+    "facts": home_checks.facts,
+    "memory index": home_checks.memory_index,
+    "memory backend": memory_checks.backend,
+    "clock": home_checks.clock,
+    "disk": machine_checks.disk,
+    "file system": machine_checks.file_system,
+    "files at once": machine_checks.descriptors,
+    "address space": machine_checks.address_space_limit,
+    "watching": machine_checks.watching,
+    "sqlite": machine_checks.sqlite_extensions,
+    "service": machine_checks.unit,
+    "port": network_checks.port,
+    "models": model_checks.models,
+    "embedding": memory_checks.embedding,
+}
+"""All that is looked at, by name, in the order in which it is told. What a gateway that runs reports about itself takes the
+place of the check of that name."""
+
+OTHERS = "keys, models and plugins were looked at as this terminal's environment has them"
+
+
+def ask_running(patient: DoctorContext) -> Report | Finding:
+    """Have the gateway that runs on the home examine itself; return why it could not, as a note, if that is so."""
+    home = patient.home
+    if instance_address.found(home.address) is None and patient.process() is None:
+        return Finding(
+            level="note",
+            what=f"No gateway runs on {home.root}: {OTHERS}.",
+            mend="`exuvia run` starts one; ask again while it runs to see what it has.",
+        )
+    try:
+        door = discovery.find(home, patient.environment, url=None, token=None)
+        path = f"/api/doctor{'?offline=1' if patient.offline else ''}"
+        body = requested("POST", address_of(door.url), path, door.token, patience=EXAMINE_SECONDS + 10)
+        return msgspec.json.decode(body, type=Report)
+    except (TokenMissing, RequestFailed, ConfigRefused, OSError, msgspec.MsgspecError, UnicodeError) as error:
+        return Finding(
+            level="note",
+            what=f"The gateway that runs on {home.root} could not be asked, so {OTHERS}: {sentence_of(error)}",
+            mend="Ask with its own token, from HOME/token or in EXUVIA_TOKEN; and restart it if it is of an older version.",
+        )
+
+
+class CheckResult(msgspec.Struct, frozen=True):
+    """One check and what it found."""
+
+    check: str
+    findings: tuple[Finding, ...]
+
+
+def doctor(home: Home, config: Path, environment: Mapping[str, str], out: TextIO, *, offline: bool, as_json: bool) -> int:
+    """Run all checks and print what they find. Returns 0 if nothing is wrong, else 1."""
+    logs.configure("error", "auto")
+    patient = DoctorContext(home=home, checked=check(config, environment), environment=environment, offline=offline)
+    report = ask_running(patient)
+    there = _reported(report, config)
+    found = []
+    for name in (GATEWAY, *CHECKS):
+        found.append(CheckResult(name, there[name] if name in there else examined(CHECKS[name], patient)))
+        if not as_json:
+            out.write(_lines(found[-1]))
+            out.flush()  # some take a while
+    wrong = sum(finding.level == "wrong" for each in found for finding in each.findings)
+    if as_json:
+        print_json(found, out)
+    else:
+        count = "Nothing is" if not wrong else "1 thing is" if wrong == 1 else f"{wrong} things are"
+        whose = "" if isinstance(report, Report) else ", as far as this terminal's environment tells"
+        out.write(f"{count} wrong{whose}.\n")
+    return WRONG if wrong else WELL
+
+
+def _reported(report: Report | Finding, config: Path) -> Mapping[str, tuple[Finding, ...]]:
+    """The findings that the running gateway has made, or that there is none that could be asked."""
+    if isinstance(report, Finding):
+        return {GATEWAY: (report,)}
+    if report.config is None or Path(report.config) == config.absolute():
+        return report.findings
+    other = Finding(
+        level="note",
+        what=f"The gateway runs with {report.config}, which was looked at in place of {config}.",
+        mend=f"`exuvia config check {config}` looks at that file.",
+    )
+    return {**report.findings, GATEWAY: (*report.findings[GATEWAY], other)}
+
+
+def examined(look: Check, patient: DoctorContext) -> tuple[Finding, ...]:
+    """What one check finds; that it fails is a finding too, and keeps no other from being made."""
+    try:
+        return tuple(look(patient))
+    except Exception as error:
+        return (Finding.of_failure(error),)
+
+
+def _lines(each: CheckResult) -> str:
+    if not each.findings:
+        return f"well   {each.check}\n"
+    return "".join(
+        f"{finding.level:<6} {each.check}: {one_line(finding.what, 500)}\n       → {one_line(finding.mend, 500)}\n"
+        for finding in each.findings
+    )

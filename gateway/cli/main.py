@@ -1,0 +1,430 @@
+"""The command line: `exuvia run`, `chat` and `sessions …`.
+
+Each command imports what it needs when it runs, so that `exuvia --help` costs click alone.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import io
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gateway.cli.memory.main_memory import memory
+from gateway.cli.options import config_option, end, home_at, home_option, journals_folder, json_option, person_option
+from gateway.support.version import VERSION
+
+if TYPE_CHECKING:
+    from plugins.host.plugin_folder import PluginFolder
+
+_Command = Callable[..., Any]
+
+KINDS = ("provider", "embedding", "tool", "command", "policy")
+"""What `new` writes: those of `plugins.templates.packages`, which is not imported for quick help."""
+
+
+@click.group()
+def plugins() -> None:
+    """Look at the plugins that are installed, try one, begin one."""
+
+
+@plugins.command("list")
+@home_option
+@config_option
+@json_option
+def list_plugins(home: Path | None, file: Path | None, *, as_json: bool) -> None:
+    """Print which plugins are installed, which of them are allowed, and what those provide. One that is not allowed is not
+    imported. Exit code 1 if one that is allowed cannot be used."""
+    from gateway.cli import plugins as commands  # noqa: PLC0415 - for quick help
+
+    end(lambda: commands.list_plugins(file or home_at(home).config, os.environ, sys.stdout, as_json=as_json))
+
+
+@plugins.command("check")
+@click.argument("name")
+@home_option
+@config_option
+@json_option
+def check_plugin(name: str, home: Path | None, file: Path | None, *, as_json: bool) -> None:
+    """Import the plugin NAME, installed or a folder, allowed or not, as the gateway would, and say what it provides, what it
+    may be told in [plugins.NAME], and what is wrong with it. Exit code 1 if something is."""
+    from gateway.cli import plugins as commands  # noqa: PLC0415 - for quick help
+
+    end(lambda: commands.check_plugin(name, file or home_at(home).config, os.environ, sys.stdout, as_json=as_json))
+
+
+@plugins.command("new")
+@click.argument("kind", type=click.Choice(KINDS))
+@click.argument("name")
+@click.option("--into", type=click.Path(path_type=Path, file_okay=False), help="The folder to make [exuvia-NAME].")
+def new_plugin(kind: str, name: str, into: Path | None) -> None:
+    """Write a package that provides NAME, a chat provider, an embedding provider, a tool, a command or a policy: complete,
+    with tests that pass, for you to change."""
+    from gateway.cli import plugins as commands  # noqa: PLC0415 - for quick help
+
+    end(lambda: commands.new_plugin(kind, name, into, sys.stdout))
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(VERSION, prog_name="exuvia", message="%(prog)s %(version)s")
+def cli() -> None:
+    """Exuvia, a chat gateway that never loses what it acknowledged."""
+
+
+cli.add_command(memory)
+
+
+cli.add_command(plugins)
+
+
+def _import_without(extra: str, module: str) -> None:
+    """Import a module as where the library that it would take in addition is not installed. structlog takes rich, which
+    draws tracebacks that `logs` writes itself: a tenth of the start."""
+    if extra in sys.modules or module in sys.modules:
+        return
+    known: dict[str, Any] = sys.modules
+    known[extra] = None  # Python's way to say that there is none
+    try:
+        importlib.import_module(module)
+    finally:
+        del known[extra]
+
+
+@cli.command()
+@home_option
+@click.option("--config", type=click.Path(path_type=Path, dir_okay=False), help="The configuration [HOME/config.toml].")
+@click.option("--host", help="The address to listen on [127.0.0.1].")
+@click.option("--port", type=click.IntRange(0, 65535), help="The port to listen on [7117].")
+@click.option(
+    "--plugin",
+    "plugin_folders",
+    multiple=True,
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    help="Load the plugin in this folder too, again each time it is saved.",
+)
+def run(
+    home: Path | None, config: Path | None, host: str | None, port: int | None, plugin_folders: tuple[Path, ...]
+) -> None:
+    """Run the gateway in the foreground until it is told to stop."""
+    gc.disable()  # a quarter of the start: what is imported is no garbage. The daemon enables it when it is ready
+    _import_without("rich", "structlog")
+    from gateway.wiring import daemon  # noqa: PLC0415 - the whole gateway, which no other command needs
+
+    given = {"host": host, "port": port}
+    overrides = {"gateway": {name: value for name, value in given.items() if value is not None}}
+    sys.exit(daemon.run(home, config, overrides, [_plugin_in(folder) for folder in plugin_folders]))
+
+
+@cli.command()
+@home_option
+@click.option("--url", help="The gateway's address [from HOME, or 127.0.0.1:7117].")
+@click.option("--token", help="The gateway's token [$EXUVIA_TOKEN, or the file HOME/token].")
+@click.option("--session", default="main", show_default=True, help="The name of the conversation.")
+@click.option("--once", is_flag=True, help="Send all of the standard input as one message and print only the answer.")
+def chat(home: Path | None, url: str | None, token: str | None, session: str, once: bool) -> None:
+    """Talk to the gateway: on a terminal, or in a pipe (`echo hi | exuvia chat --once`)."""
+    from gateway.terminal import chat_client as terminal  # noqa: PLC0415 - a websocket client, which no other command needs
+    from gateway.terminal.client import discovery  # noqa: PLC0415
+
+    def talk() -> int:
+        door = discovery.find(home_at(home), os.environ, url=url, token=token)
+        options = terminal.ChatOptions(
+            url=door.url, token=door.token, token_file=door.token_file, session=session, once=once
+        )
+        return terminal.chat(options)
+
+    end(talk)
+
+
+@cli.command()
+@home_option
+@click.option("--url", help="The gateway's address [from HOME, or 127.0.0.1:7117].")
+@click.option("--token", help="The gateway's token [$EXUVIA_TOKEN, or the file HOME/token].")
+@json_option
+def status(home: Path | None, url: str | None, token: str | None, as_json: bool) -> None:
+    """Say whether the gateway runs, and how it is. Exit code 1 if it does not, or something is wrong."""
+    from gateway.cli import status as status_command  # noqa: PLC0415 - for quick help
+
+    end(lambda: status_command.status(home_at(home), os.environ, sys.stdout, url=url, token=token, as_json=as_json))
+
+
+@cli.group()
+def sessions() -> None:
+    """Look at the stored sessions, whether the gateway runs or not; only `fork` and `forget` need it stopped."""
+
+
+@sessions.command("list")
+@home_option
+@json_option
+def list_sessions(home: Path | None, as_json: bool) -> None:
+    """List all sessions, the one that was used last at the end."""
+    from gateway.cli.sessions import session_commands  # noqa: PLC0415 - for quick help
+
+    end(lambda: session_commands.list_sessions(journals_folder(home), sys.stdout, as_json=as_json))
+
+
+@sessions.command("show")
+@click.argument("session")
+@home_option
+@person_option
+@json_option
+@click.option("--limit", type=click.IntRange(min=1), help="Only the last entries.")
+def show_session(session: str, home: Path | None, person: str | None, as_json: bool, limit: int | None) -> None:
+    """Print the transcript of SESSION, an id or a name such as `main`; a name is the owner's, unless --person says whose."""
+    from gateway.cli.sessions import session_commands  # noqa: PLC0415 - for quick help
+
+    end(lambda: session_commands.show_session(*_session(home, session, person), sys.stdout, as_json=as_json, limit=limit))
+
+
+@sessions.command("export")
+@click.argument("session")
+@home_option
+@person_option
+@click.option("--format", "form", type=click.Choice(["jsonl", "markdown"]), default="jsonl", show_default=True)
+def export_session(session: str, home: Path | None, person: str | None, form: str) -> None:
+    """Write SESSION to the standard output: its journal's own bytes, or Markdown."""
+    from gateway.cli.sessions import session_commands  # noqa: PLC0415 - for quick help
+
+    markdown = form == "markdown"
+    end(lambda: session_commands.export_session(*_session(home, session, person), sys.stdout.buffer, markdown=markdown))
+
+
+@sessions.command("verify")
+@click.argument("session", required=False)
+@home_option
+@json_option
+def verify_sessions(session: str | None, home: Path | None, as_json: bool) -> None:
+    """Check every line's number and sum, and the attachments, of SESSION or of all. Exit code 1 if something is wrong."""
+    from gateway.cli.sessions import session_commands  # noqa: PLC0415 - for quick help
+
+    end(lambda: session_commands.verify_sessions(journals_folder(home), session, sys.stdout, as_json=as_json))
+
+
+@sessions.command("forget")
+@click.argument("names", metavar="SESSION...", nargs=-1, required=True)
+@home_option
+@json_option
+def forget_sessions(names: tuple[str, ...], home: Path | None, as_json: bool) -> None:
+    """Let go of what is missing of each SESSION, an id that `verify` names: a journal that is gone, or its lost end. The
+    gateway must be stopped."""
+    from gateway.cli.sessions import session_commands  # noqa: PLC0415 - for quick help
+
+    end(lambda: session_commands.forget_sessions(journals_folder(home), names, sys.stdout, as_json=as_json))
+
+
+@sessions.command("compactions")
+@click.argument("session")
+@home_option
+@person_option
+@json_option
+def list_compactions(session: str, home: Path | None, person: str | None, as_json: bool) -> None:
+    """List what was compacted of SESSION: when, why, by whom, what was kept and lost, and whether it is in force."""
+    from gateway.cli.sessions import compactions  # noqa: PLC0415 - for quick help
+
+    end(lambda: compactions.list_compactions(*_session(home, session, person), sys.stdout, as_json=as_json))
+
+
+@sessions.command("fork")
+@click.argument("session")
+@home_option
+@json_option
+@click.option("--at", type=click.IntRange(min=1), metavar="SEQ", help="Behind which event [the last between turns].")
+@click.option("--key", help="The name of the new conversation [SESSION's name and -fork].")
+def fork_session(session: str, home: Path | None, as_json: bool, at: int | None, key: str | None) -> None:
+    """Begin a session that goes on from a past moment of SESSION, which stays as it is. The gateway must be stopped."""
+    from gateway.cli.sessions import fork  # noqa: PLC0415 - for quick help
+
+    end(lambda: fork.fork_session(journals_folder(home), session, sys.stdout, at=at, key=key, as_json=as_json))
+
+
+@cli.command()
+@click.argument("session")
+@home_option
+@json_option
+@click.option("--turn", type=click.IntRange(min=1), help="Which turn [the last].")
+@click.option("--call", type=click.IntRange(min=1), help="Which of the turn's calls of a model alone.")
+def context(session: str, home: Path | None, as_json: bool, turn: int | None, call: int | None) -> None:
+    """Rebuild what the model was shown in a turn of SESSION, and check that it is what was sent. Exit code 1 if not."""
+    from gateway.cli.sessions import context as context_command  # noqa: PLC0415 - for quick help
+
+    def show() -> int:
+        return context_command.show_context(
+            journals_folder(home), session, sys.stdout, turn=turn, call=call, as_json=as_json
+        )
+
+    end(show)
+
+
+@cli.group()
+def config() -> None:
+    """Write, check and show the configuration."""
+
+
+@config.command("init")
+@home_option
+@click.option("--config", "file", type=click.Path(path_type=Path, dir_okay=False), help="Where to [HOME/config.toml].")
+@click.option("--set", "wishes", multiple=True, metavar="KEY=VALUE", help="Set a key, as in sessions.queue_limit=5.")
+@click.option("--force", is_flag=True, help="Write over the one that is there.")
+def init_config(home: Path | None, file: Path | None, wishes: tuple[str, ...], force: bool) -> None:
+    """Write a configuration with every key, its default and its explanation."""
+    from gateway.cli.config import config_commands  # noqa: PLC0415 - for quick help
+
+    def init() -> int:
+        pairs = [(key.strip(), value) for key, equals, value in (wish.partition("=") for wish in wishes) if equals]
+        if len(pairs) < len(wishes):
+            raise click.ClickException("--set takes KEY=VALUE, as in --set sessions.queue_limit=5.")
+        return config_commands.init_config(file or home_at(home).config, pairs, os.environ, sys.stdout, force=force)
+
+    end(init)
+
+
+@config.command("check")
+@click.argument("file", required=False, type=click.Path(path_type=Path, dir_okay=False, exists=True))
+@home_option
+@json_option
+def check_config(file: Path | None, home: Path | None, as_json: bool) -> None:
+    """Name every fault of FILE [HOME/config.toml] and of the environment. Exit code 1 if there is one."""
+    from gateway.cli.config import config_commands  # noqa: PLC0415 - for quick help
+
+    end(lambda: config_commands.check_config(file or home_at(home).config, os.environ, sys.stdout, as_json=as_json))
+
+
+@config.command("show")
+@home_option
+@click.option("--config", "file", type=click.Path(path_type=Path, dir_okay=False), help="The file [HOME/config.toml].")
+@json_option
+@click.option("--sources", is_flag=True, help="Say where each value comes from.")
+def show_config(home: Path | None, file: Path | None, as_json: bool, sources: bool) -> None:
+    """Print every value that is in force, secrets as what refers to them."""
+    from gateway.cli.config import config_commands  # noqa: PLC0415 - for quick help
+
+    path = file or home_at(home).config
+    end(lambda: config_commands.show_config(path, os.environ, sys.stdout, as_json=as_json, sources=sources))
+
+
+@cli.group()
+def token() -> None:
+    """Change what clients must show."""
+
+
+@token.command("rotate")
+@home_option
+@click.option("--config", "file", type=click.Path(path_type=Path, dir_okay=False), help="The file [HOME/config.toml].")
+def rotate(home: Path | None, file: Path | None) -> None:
+    """Make a new token. A running gateway takes it at once, and closes the connections that the old one opened."""
+    from gateway.auth.token import rotate_token  # noqa: PLC0415
+    from gateway.config.sources import merge_readable  # noqa: PLC0415 - for quick help
+
+    def make() -> int:
+        place = home_at(home)
+        if not place.root.is_dir():
+            raise click.ClickException(f"There is no home at {place.root}; `exuvia run` makes one.")
+        sources, fault = merge_readable(file or place.config, os.environ)
+        if fault is not None and not place.token.exists():
+            raise fault  # then the token stands in what cannot be read
+        rotate_token(place, sources, os.environ)
+        click.echo(f"{place.token} holds a new token; the old one is valid no more.")
+        if fault is not None:
+            click.echo(f"exuvia: {fault} Should gateway.token be set there, that one counts as before.", err=True)
+        return 0
+
+    end(make)
+
+
+@cli.command()
+@home_option
+@click.option("--config", "file", type=click.Path(path_type=Path, dir_okay=False), help="The file [HOME/config.toml].")
+@click.option("--offline", is_flag=True, help="Ask no vendor.")
+@json_option
+def doctor(home: Path | None, file: Path | None, offline: bool, as_json: bool) -> None:
+    """Look for what is wrong around the gateway, and say what mends it. Exit code 1 if something is."""
+    from gateway.cli.doctor import doctor as look  # noqa: PLC0415 - for quick help
+
+    place = home_at(home)
+    end(lambda: look(place, file or place.config, os.environ, sys.stdout, offline=offline, as_json=as_json))
+
+
+@cli.command()
+@click.argument("action", type=click.Choice(["list", "refresh"]), default="list")
+@home_option
+@click.option("--config", "file", type=click.Path(path_type=Path, dir_okay=False), help="The file [HOME/config.toml].")
+@click.option("--offline", is_flag=True, help="Ask no vendor.")
+@json_option
+def models(action: str, home: Path | None, file: Path | None, offline: bool, as_json: bool) -> None:
+    """Print which models there are and how much each takes in; or ask the vendors for that, and keep it in HOME/models.json.
+    Exit code 1 if one could not be asked."""
+    from gateway.cli import models as models_command  # noqa: PLC0415 - for quick help
+
+    def act() -> int:
+        place = home_at(home)
+        config_file = file or place.config
+        if action == "list":
+            return models_command.list_models(place, config_file, os.environ, sys.stdout, offline=offline, as_json=as_json)
+        if offline:
+            raise click.ClickException("To refresh is to ask the vendors; leave --offline out.")
+        return models_command.refresh_models(place, config_file, os.environ, sys.stdout, as_json=as_json)
+
+    end(act)
+
+
+@cli.group()
+def service() -> None:
+    """Let systemd run the gateway."""
+
+
+scope_option = click.option(
+    "--user/--system", "for_user", default=True, show_default=True, help="A service of yours, or of the system."
+)
+
+
+@service.command("install")
+@scope_option
+@home_option
+@click.option("--print", "only_print", is_flag=True, help="Print the unit and write nothing.")
+def install_service(for_user: bool, home: Path | None, only_print: bool) -> None:
+    """Write the unit that runs this installation, and say how to start it."""
+    from gateway.support import service_unit as units  # noqa: PLC0415 - for quick help
+
+    scope: units.Scope = "user" if for_user else "system"
+    end(lambda: units.install(scope, Path(sys.executable), home, os.environ, sys.stdout, only_print=only_print))
+
+
+@service.command("uninstall")
+@scope_option
+def uninstall_service(for_user: bool) -> None:
+    """Remove the unit; the home and everything in it stay."""
+    from gateway.support import service_unit as units  # noqa: PLC0415 - for quick help
+
+    end(lambda: units.uninstall("user" if for_user else "system", os.environ, sys.stdout))
+
+
+def main() -> None:
+    """Run the command line and end the process with its exit code."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A terminal that cannot show a character shows another one; that is no reason to fail.
+        sys.stdout.reconfigure(errors="replace")
+    cli(prog_name="exuvia")
+
+
+def _plugin_in(folder: Path) -> PluginFolder:
+    """The plugin that a folder holds."""
+    from plugins.host.plugin_folder import NoPlugin, PluginFolder  # noqa: PLC0415 - for quick help
+
+    try:
+        return PluginFolder(folder)
+    except NoPlugin as error:
+        raise click.UsageError(f"{error}.") from error
+
+
+def _session(home: Path | None, name: str, person: str | None) -> tuple[Path, str]:
+    """The folder of the journals, and the id of the session there that is named."""
+    from gateway.journals.session_files import find_journal  # noqa: PLC0415 - for quick help
+
+    folder = journals_folder(home)
+    return folder, find_journal(folder, name, person).stem

@@ -1,0 +1,111 @@
+"""Questions with the notes that answer them, as `exuvia memory eval` reads them: JSON lines, or TOML with `[[questions]]`.
+
+{"question": "Which editor is it?", "answers": ["MEMORY.md#L3-L5", {"session": "20261121-031241-7k2m9q", "seq": 12}]}
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+
+from gateway.support.errors import GatewayError
+from plugins.api.memory.chunks import Chunk
+
+_LINES = re.compile(r"(.+?)#L(\d+)(?:-L?(\d+))?")
+_TABLE = re.compile(r"\s*\[\[\s*questions\s*\]\]")
+
+
+class InvalidQuestions(GatewayError):
+    """The file of questions cannot be used; `str(error)` is a sentence with the file and the line."""
+
+
+class Turn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An event of a session."""
+
+    session: Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9-]{1,64}$")]
+    seq: Annotated[int, msgspec.Meta(ge=1)]
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Lines of a document, from 1; all of it where none are named."""
+
+    path: str
+    first: int = 1
+    last: int | None = None
+
+    def is_in(self, chunk: Chunk) -> bool:
+        """Whether a chunk holds one of the lines."""
+        return self.path == chunk.path and chunk.last >= self.first and (self.last is None or chunk.first <= self.last)
+
+
+class _Written(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    question: Annotated[str, msgspec.Meta(min_length=1, max_length=2000)]
+    answers: Annotated[tuple[Annotated[str, msgspec.Meta(min_length=1)] | Turn, ...], msgspec.Meta(min_length=1)]
+
+
+class EvalQuestion(msgspec.Struct, frozen=True):
+    """A question and the places that answer it, one at least."""
+
+    question: str
+    answers: frozenset[Place]
+
+
+def read_questions(file: Path) -> list[EvalQuestion]:
+    """The questions of a file, one at least; OSError or BadQuestions."""
+    try:
+        text = file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidQuestions(f"{file} is not UTF-8.") from error
+    entries = _tables(file, text) if file.suffix == ".toml" else _lines(file, text)
+    asked = [_asked(file, line, entry) for line, entry in entries]
+    if not asked:
+        raise InvalidQuestions(f"{file} holds no question.")
+    return asked
+
+
+def _lines(file: Path, text: str) -> Iterator[tuple[int, Any]]:
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip():
+            try:
+                yield number, msgspec.json.decode(line)
+            except (msgspec.DecodeError, RecursionError) as error:
+                raise InvalidQuestions(f"{file}, line {number}: this is no JSON: {error}.") from error
+
+
+def _tables(file: Path, text: str) -> Iterator[tuple[int, Any]]:
+    try:
+        found = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise InvalidQuestions(f"{file} is no TOML: {error}.") from error
+    tables = found.pop("questions", [])
+    if found or not isinstance(tables, list):
+        raise InvalidQuestions(f"{file}, line 1: it must hold [[questions]] and nothing else.")
+    starts = [number for number, line in enumerate(text.split("\n"), 1) if _TABLE.match(line)]
+    yield from ((starts[at] if at < len(starts) else 1, table) for at, table in enumerate(tables))
+
+
+def _asked(file: Path, line: int, entry: Any) -> EvalQuestion:
+    try:
+        written = msgspec.convert(entry, _Written)
+    except msgspec.ValidationError as error:
+        raise InvalidQuestions(f"{file}, line {line}: {error}.") from error
+    return EvalQuestion(written.question, frozenset(_place(file, line, answer) for answer in written.answers))
+
+
+def _place(file: Path, line: int, answer: str | Turn) -> Place:
+    if isinstance(answer, Turn):
+        return Place(f"sessions/{answer.session}.jsonl", answer.seq, answer.seq)
+    found = _LINES.fullmatch(answer)
+    if found is None:
+        if "#" in answer:
+            raise InvalidQuestions(f"{file}, line {line}: {answer} is neither a path nor path#Lfirst-Llast.")
+        return Place(answer)
+    first, last = int(found[2]), int(found[3] or found[2])
+    if not 1 <= first <= last:
+        raise InvalidQuestions(f"{file}, line {line}: {answer} ends before it begins.")
+    return Place(found[1], first, last)

@@ -1,0 +1,142 @@
+"""`exuvia memory facts list|export|import|dedupe`: the facts of a home. Each function prints and returns an exit code."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import TextIO, TypeVar
+
+import msgspec
+
+from gateway.config.keys import Config, load_config
+from gateway.config.settings import Settings
+from gateway.conversations.facts.fact_store import facts_of, read_facts
+from gateway.support.clock import SystemClock
+from gateway.support.errors import GatewayError
+from gateway.support.home import Home
+from gateway.support.printable import escaped, printable
+from plugins.api.facts.fact_errors import FactsError
+from plugins.api.facts.fact_values import Fact, InvalidFact, Layer
+from plugins.facts.fact_export import ImportedFacts, exported, taken
+from plugins.facts.facts import Facts
+from plugins.facts.retention import is_outdated, limits_of
+from plugins.facts.scoring import worth
+from sessions.events.codec import InvalidLine
+from sessions.files.committer import Committer
+from sessions.files.fsync import write_new
+from sessions.files.home_lock import HomeLock
+
+T = TypeVar("T")
+
+WELL, FOUND_WRONG = 0, 1
+
+OPERATOR = "operator"
+
+
+class FactsCommandFailed(GatewayError):
+    """Something could not be done with the facts; `str(error)` is a sentence."""
+
+
+def list_facts(
+    home: Home,
+    config: Path | None,
+    environment: Mapping[str, str],
+    out: TextIO,
+    *,
+    layer: Layer | None,
+    as_json: bool,
+) -> int:
+    """Print the facts, oldest first, with what each is worth now."""
+    now = SystemClock().now()
+    facts = [fact for fact in _read(home, config, environment, now) if layer in (None, fact.layer)]
+    if as_json:
+        rows = [{**msgspec.to_builtins(fact), "worth": round(worth(fact, now), 3)} for fact in facts]
+        out.write(escaped(msgspec.json.encode({"facts": rows}).decode()) + "\n")
+        return WELL
+    for fact in facts:
+        what = " ".join([fact.layer, fact.type, *(["pinned"] if fact.pinned else []), *([fact.owner] if fact.owner else [])])
+        out.write(printable(f"{fact.id[:8]}  {fact.created[:10]}  {worth(fact, now):.2f}  {what}: {fact.content}") + "\n")
+    if not facts:
+        out.write("There are no facts.\n")
+    return WELL
+
+
+def export_facts(home: Home, config: Path | None, environment: Mapping[str, str], file: Path | None, out: TextIO) -> int:
+    """Write all facts as one JSON document, to a new file or to the output."""
+    facts = _read(home, config, environment, SystemClock().now())
+    document = exported(facts)
+    if file is None:
+        out.write(document.decode())
+        return WELL
+    try:
+        write_new(file, [document])
+    except FileExistsError:
+        raise FactsCommandFailed(f"{file} exists; nothing was written.") from None
+    out.write(f"{len(facts)} facts are in {file}.\n")
+    return WELL
+
+
+def import_facts(home: Home, config: Path | None, environment: Mapping[str, str], file: Path, out: TextIO) -> int:
+    """Take in the facts of such a document, and print each entry that is refused with its reason: exit code 1 if there is
+    one. No gateway may run on the home meanwhile. Raises HomeLocked, FactsNotDone."""
+    try:
+        document = file.read_bytes()
+    except OSError as error:
+        raise FactsCommandFailed(f"{file} cannot be read: {error.strerror}.") from error
+
+    async def work(facts: Facts) -> ImportedFacts:
+        book = await facts.book()
+        found = taken(document, book.facts, SystemClock().now())
+        await facts.bring(found.entries, OPERATOR)
+        return found
+
+    found = _locked(home, config, environment, work)
+    for refusal in found.refused:
+        out.write(printable(refusal) + "\n")
+    out.write(f"{len(found.entries)} facts came in, {len(found.refused)} were refused.\n")
+    return FOUND_WRONG if found.refused else WELL
+
+
+def dedupe_facts(home: Home, config: Path | None, environment: Mapping[str, str], out: TextIO, *, as_json: bool) -> int:
+    """Drop the facts that others say as well. No gateway may run on the home meanwhile. Raises HomeLocked, FactsNotDone."""
+
+    async def work(facts: Facts) -> dict[str, str]:
+        return await facts.dedupe()
+
+    gone = _locked(home, config, environment, work)
+    if as_json:
+        out.write(escaped(msgspec.json.encode({"dropped": gone}).decode()) + "\n")
+        return WELL
+    for each, kept in gone.items():
+        out.write(f"{each[:8]} is said by {kept[:8]}.\n")
+    out.write(f"{len(gone)} facts left.\n")
+    return WELL
+
+
+def _read(home: Home, config: Path | None, environment: Mapping[str, str], now: datetime) -> list[Fact]:
+    """The facts of a home, without those of the daily log that are past their time."""
+    limits = limits_of(_config(home, config, environment).memory.facts)
+    try:
+        return [fact for fact in read_facts(home).facts.values() if not is_outdated(fact, limits, now)]
+    except InvalidLine as error:
+        raise FactsCommandFailed(f"{home.facts.name} cannot be read: {error}.") from error
+
+
+def _config(home: Home, config: Path | None, environment: Mapping[str, str]) -> Config:
+    return load_config(config or home.config, environment=environment, overrides={})
+
+
+def _locked(home: Home, config: Path | None, environment: Mapping[str, str], work: Callable[[Facts], Awaitable[T]]) -> T:
+    settings = Settings(_config(home, config, environment))
+
+    async def run() -> T:
+        async with Committer() as committer, facts_of(home, settings, committer, SystemClock()) as facts:
+            return await work(facts)
+
+    with HomeLock(home.lock):
+        try:
+            return asyncio.run(run())
+        except (FactsError, InvalidFact) as error:
+            raise FactsCommandFailed(str(error)) from error

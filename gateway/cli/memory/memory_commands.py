@@ -1,0 +1,195 @@
+"""`exuvia memory index|search`: the notes of a home's workspace, searched as the model searches them. Each function prints
+and returns an exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TextIO, TypeVar
+
+import msgspec
+
+from gateway.config.allowed_plugins import allowed_plugins
+from gateway.config.keys import Config, check_backend, check_embedding, load_config
+from gateway.config.settings import Settings
+from gateway.conversations.notes.workspace_memory import open_memory
+from gateway.models.providers import open_embeddings
+from gateway.support.clock import SystemClock
+from gateway.support.errors import GatewayError
+from gateway.support.home import Home
+from gateway.support.printable import escaped, printable
+from plugins.api.context import PluginContext
+from plugins.api.memory.scope import EVERYTHING
+from plugins.http.client import Transport
+from plugins.memory.index.indexer import IndexState
+from plugins.memory.index_errors import IndexUnusable
+from plugins.memory.memory import Memory, SearchResult
+from plugins.memory.search.candidates import Ranked
+from plugins.memory.search.diagnostics import found_without_vectors, without_vectors
+from plugins.memory.search.search import Hit
+from plugins.support.errors import ProviderError
+
+T = TypeVar("T")
+
+WELL, NOTHING = 0, 1
+
+
+class SearchFailed(GatewayError):
+    """The notes could not be indexed or searched; `str(error)` is a sentence."""
+
+
+def index_notes(home: Home, file: Path | None, environment: Mapping[str, str], out: TextIO, *, as_json: bool) -> int:
+    """Bring the index up to date and say what is in it; on a terminal it is told how far it is. What was done when it is
+    interrupted stays done."""
+
+    async def index() -> tuple[IndexState, str, bool]:
+        async with _memory(home, file, environment) as memory:
+            with _progress(out, shown=out.isatty() and not as_json) as show:
+                state = await memory.update(show)
+            provider = memory.provider()
+            if provider is None and (why := memory.why_nobody()):
+                raise SearchFailed(f"{without_vectors(by_words=memory.by_words)}: {why}.")
+            return state, f"{provider.name}:{provider.model()}" if provider else "", memory.by_words
+
+    state, model, by_words = run_search(index())
+    if as_json:
+        out.write(
+            msgspec.json.encode(
+                {"notes": state.documents, "chunks": state.chunks, "unembedded": state.unembedded, "model": model or None}
+            ).decode()
+            + "\n"
+        )
+        return WELL
+    embedded = f"{state.chunks - state.unembedded} have vectors by {model}"
+    how = embedded if model else found_without_vectors(by_words=by_words)
+    out.write(f"{state.documents} notes, {state.chunks} chunks: {how}.\n")
+    if state.unmade:
+        out.write(f"({printable(state.unmade)})\n")
+    return WELL
+
+
+@contextlib.contextmanager
+def _progress(out: TextIO, *, shown: bool) -> Iterator[Callable[[IndexState], None]]:
+    """Two bars, for what is read and for what is embedded."""
+    if not shown:
+        yield lambda _: None
+        return
+    from rich.console import Console  # noqa: PLC0415 - 60 ms, for whoever looks at it
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
+
+    columns = (TextColumn("{task.description:<8}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(file=out), transient=True) as bars:
+        read, embedded = bars.add_task("read", total=None), bars.add_task("embedded", total=None)
+
+        def show(state: IndexState) -> None:
+            bars.update(read, completed=state.documents - state.left, total=state.documents)
+            bars.update(embedded, completed=state.chunks - state.unembedded, total=state.chunks)
+
+        yield show
+
+
+def search_notes(
+    home: Home,
+    file: Path | None,
+    environment: Mapping[str, str],
+    query: str,
+    out: TextIO,
+    *,
+    results: int | None,
+    explain: bool,
+    as_json: bool,
+) -> int:
+    """Print what the notes say about something. Exit code 1 if nothing was found."""
+
+    async def search() -> SearchResult:
+        async with _memory(home, file, environment) as memory:
+            return await memory.search(query, EVERYTHING, results=results)
+
+    found = run_search(search())
+    if as_json:
+        rows = [_row(hit) for hit in found.hits]
+        out.write(escaped(msgspec.json.encode({"results": rows, "remarks": found.remarks}).decode()) + "\n")
+        return WELL if found.hits else NOTHING
+    for hit in found.hits:
+        out.write(printable(_paragraph(hit, explain=explain)) + "\n\n")
+    for remark in found.remarks:
+        out.write(f"({printable(remark)})\n")
+    return WELL if found.hits else NOTHING
+
+
+def _row(hit: Hit) -> dict[str, Any]:
+    candidate = hit.ranked.candidate
+    return {
+        "citation": hit.citation,
+        "score": hit.ranked.score,
+        "fused": hit.ranked.fused,
+        "decay": hit.ranked.decay,
+        "parts": [{"name": part.name, "value": part.value, "weight": part.weight} for part in hit.ranked.parts],
+        "keywords": candidate.keywords,
+        "cosine": candidate.cosine,
+        "headings": hit.chunk.headings,
+        "text": hit.chunk.text,
+    }
+
+
+def _paragraph(hit: Hit, *, explain: bool) -> str:
+    ranked = hit.ranked
+    line = f"{ranked.score:.3f}  {hit.citation}  {' > '.join(hit.chunk.headings)}".rstrip()
+    if explain:
+        line += "".join(f"\n{row}" for row in _sum(ranked))
+    return line + "\n" + hit.chunk.text
+
+
+def _sum(ranked: Ranked) -> Iterator[str]:
+    """What a score is made of, as a sum that can be added up by hand."""
+    found = {"meaning": f"cosine {ranked.candidate.cosine or 0:.3f}", "words": f"bm25 {ranked.candidate.keywords:.3g}"}
+    for part in ranked.parts:
+        if part.value:
+            row = f"{part.worth:7.4f} = {part.value:.4f} × {part.weight:.4f}  {part.name}"
+            yield row + (f" ({found[part.name]})" if part.name in found else "")
+    yield f"{ranked.fused:7.4f} in all × {ranked.decay:.4f} left by its age = {ranked.score:.4f}"
+
+
+@contextlib.asynccontextmanager
+async def _memory(home: Home, file: Path | None, environment: Mapping[str, str]) -> AsyncIterator[Memory]:
+    config = load_config(file or home.config, environment=environment, overrides={})
+    async with opened_memory(home, config, environment) as found:
+        yield found
+
+
+@contextlib.asynccontextmanager
+async def opened_memory(home: Home, config: Config, environment: Mapping[str, str]) -> AsyncIterator[Memory]:
+    """The memory of a home by this configuration, as the gateway opens it."""
+    hooks, clock = allowed_plugins(config), SystemClock()
+    check_embedding(config, hooks.embedding_providers())
+    check_backend(config, hooks.memory_backends)
+    async with Transport() as transport:
+
+        def context(name: str, settings: Any) -> PluginContext:
+            return PluginContext(
+                settings=settings,
+                folder=home.plugins / name,
+                workspace=home.workspace(config.agent.workspace),
+                clock=clock,
+                transport=transport,
+                environment=environment,
+            )
+
+        async with (
+            open_embeddings(hooks.embedding_providers(), context) as embeddings,
+            open_memory(home, Settings(config), embeddings, hooks.memory_backends, clock) as memory,
+        ):
+            await embeddings.fit(config)
+            yield memory
+
+
+def run_search(work: Coroutine[Any, Any, T]) -> T:
+    """Do something with the memory; NotSearched, a sentence, where it cannot be done."""
+    try:
+        return asyncio.run(work)
+    except ProviderError as error:
+        raise SearchFailed(f"The notes could not be embedded: {error}") from error
+    except IndexUnusable as error:
+        raise SearchFailed(str(error)) from error

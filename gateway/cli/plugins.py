@@ -1,0 +1,192 @@
+"""`exuvia plugins list|check|new`. Each function prints and returns an exit code: 0 well, 1 something wrong was found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any, TextIO
+
+import click
+import msgspec
+
+from gateway.cli.sessions.session_commands import WELL, WRONG, print_json
+from gateway.config.allowed_plugins import allowed_plugins, plugin_tables
+from gateway.config.keys import Config, load_config
+from gateway.support.printable import one_line
+from plugins.host.hooks import Hooks
+from plugins.host.loading import installed_plugins, load_one, load_plugins
+from plugins.host.plugin_folder import NoPlugin, PluginFolder
+from plugins.support.untrusted import PluginCallFailed, attempt
+from plugins.templates.packages import NotWritten, write_package
+
+WORDS = {
+    "register_chat_providers": "chat provider",
+    "register_embedding_providers": "embedding provider",
+    "register_tools": "tool",
+    "register_commands": "command",
+    "register_channels": "channel",
+    "register_summarizers": "summarizer",
+    "register_flushes": "flush",
+    "register_memory_backends": "memory backend",
+}
+"""What is offered through each registration hook."""
+
+
+HOOKS = {
+    "provider": "register_chat_providers",
+    "embedding": "register_embedding_providers",
+    "tool": "register_tools",
+    "command": "register_commands",
+}
+"""Through which of them a new package offers what it provides."""
+
+
+class ListedPlugin(msgspec.Struct, frozen=True, kw_only=True):
+    """A plugin as it is listed. `state` is `built in`, `loaded`, `refused` or `not allowed`; `provides` are names by what
+    the things are."""
+
+    name: str
+    package: str
+    state: str
+    provides: dict[str, list[str]] = {}
+    sentences: list[str] = []
+
+
+def list_plugins(file: Path, environment: Mapping[str, str], out: TextIO, *, as_json: bool) -> int:
+    """Print every plugin that is there or is wanted. Nothing of one that is not allowed is imported."""
+    config = load_config(file, environment=environment, overrides={})
+    hooks = allowed_plugins(config)
+    listed = _listed(config, hooks)
+    if as_json:
+        print_json(listed, out)
+    else:
+        out.writelines(_line(each) + "\n" for each in listed)
+    return WRONG if hooks.refused else WELL
+
+
+def check_plugin(name: str, file: Path, environment: Mapping[str, str], out: TextIO, *, as_json: bool) -> int:
+    """Load one plugin beside the built-ins, installed or from a folder, and print what is to be said of it."""
+    config = load_config(file, environment=environment, overrides={})
+    hooks = load_plugins(())
+    name = _load(hooks, name, config)
+    checked = {
+        "name": name,
+        "provides": _provided(hooks, name),
+        "hooks": hooks.implemented(name) if name in hooks.plugins else [],
+        "settings": _keys(hooks, name),
+        "faults": [refusal.sentence for refusal in hooks.refused],
+    }
+    if as_json:
+        print_json(checked, out)
+    else:
+        out.writelines(f"{one_line(line, 600)}\n" for line in _report(checked))
+        if _state(config, hooks, name) == "loaded" and name not in config.plugins.allow:
+            out.write("It is not allowed yet: plugins.allow does not list it.\n")
+    return WRONG if hooks.refused else WELL
+
+
+def new_plugin(kind: str, name: str, into: Path | None, out: TextIO) -> int:
+    """Write a package, and say what to do with it. The name must be none of what is built in."""
+    hooks = load_plugins(())
+    ours = {known for plugin in hooks.plugins for known in hooks.provided(plugin).get(HOOKS.get(kind, ""), ())}
+    if name in ours or name in hooks.plugins:
+        raise click.ClickException(f"{name!r} is built in; what is new needs another name.")
+    folder = into or Path(f"exuvia-{name.replace('_', '-')}")
+    try:
+        files = write_package(kind, name, folder)
+    except NotWritten as error:
+        raise click.ClickException(str(error)) from error
+    out.writelines(f"{file}\n" for file in files)
+    out.write(f"\nNext: cd {folder} && pip install -e '.[test]' && pytest\nThen: exuvia run --plugin {folder}\n")
+    return WELL
+
+
+def _load(hooks: Hooks, name: str, config: Config) -> str:
+    """Load the plugin that is meant by a name or a folder; returns what it is called."""
+    if (Path(name) / "pyproject.toml").is_file():
+        try:
+            folder = PluginFolder(Path(name))
+        except NoPlugin as error:
+            raise click.ClickException(f"{error}.") from error
+        load_one(hooks, folder.name, str(folder.path), folder.load, plugin_tables(config))
+        return folder.name
+    offers = [entry for entry in _installed() if entry.name == name]
+    if not offers:
+        raise click.ClickException(
+            f"No installed package offers a plugin {name!r}, and no folder of that name has a pyproject.toml."
+        )
+    for entry in offers:
+        load_one(hooks, name, entry.value, entry.load, plugin_tables(config))
+    return name
+
+
+def _installed() -> Sequence[EntryPoint]:
+    try:
+        return installed_plugins()
+    except PluginCallFailed as error:
+        raise click.ClickException(f"The installed packages could not be read ({error}).") from error
+
+
+def _listed(config: Config, hooks: Hooks) -> list[ListedPlugin]:
+    packages = {entry.name: _package(entry) for entry in _installed()}
+    names = dict.fromkeys([*hooks.plugins, *config.plugins.allow, *sorted(packages)])
+    return [
+        ListedPlugin(
+            name=name,
+            package=packages.get(name, "exuvia" if hooks.is_ours(name) else ""),
+            state=_state(config, hooks, name),
+            provides=_provided(hooks, name),
+            sentences=[refusal.sentence for refusal in hooks.refused if refusal.plugin == name],
+        )
+        for name in names
+    ]
+
+
+def _package(entry: EntryPoint) -> str:
+    """The name and the version of the package that an entry point is of."""
+    try:
+        return attempt(lambda: f"{entry.dist.name} {entry.dist.version}" if entry.dist else "")
+    except PluginCallFailed:
+        return ""
+
+
+def _state(config: Config, hooks: Hooks, name: str) -> str:
+    if name in hooks.plugins:
+        return "built in" if hooks.is_ours(name) else "loaded"
+    return "refused" if name in config.plugins.allow else "not allowed"
+
+
+def _provided(hooks: Hooks, name: str) -> dict[str, list[str]]:
+    return {WORDS[hook]: names for hook, names in hooks.provided(name).items()}
+
+
+def _keys(hooks: Hooks, name: str) -> dict[str, Any]:
+    """The keys of a plugin's table with their defaults, as TOML and JSON have them."""
+    if name not in hooks.plugins:
+        return {}
+    form = type(hooks.settings(name))
+    fresh = form()
+    return {
+        f"plugins.{name}.{field.encode_name}": msgspec.to_builtins(getattr(fresh, field.name), enc_hook=str)
+        for field in msgspec.structs.fields(form)
+    }
+
+
+def _line(listed: ListedPlugin) -> str:
+    things = "; ".join(_count(word, names) for word, names in listed.provides.items())
+    about = one_line(" ".join(filter(None, (listed.package, f"({things})" if things else ""))), 400)
+    first = f"{one_line(listed.name, 80):20} {listed.state:12} {about}".rstrip()
+    return "\n  ".join([first, *(one_line(sentence, 600) for sentence in listed.sentences)])
+
+
+def _count(word: str, names: list[str]) -> str:
+    return f"{word} {', '.join(names)}" if len(names) <= 4 else f"{len(names)} {word}s"
+
+
+def _report(checked: Mapping[str, Any]) -> list[str]:
+    provides = [f"It provides the {_count(word, names)}." for word, names in checked["provides"].items()]
+    hooks = [f"It implements {', '.join(checked['hooks'])}."] if checked["hooks"] else []
+    settings = [f"It may be told {key} (by default {value!r})." for key, value in checked["settings"].items()]
+    faults = list(checked["faults"]) or [f"The plugin {checked['name']!r} can be used."]
+    return [*provides, *hooks, *settings, *faults]

@@ -1,0 +1,7 @@
+"""`exuvia sessions`.
+
+compactions       `exuvia sessions compactions`
+context           `exuvia context`
+fork              `exuvia sessions fork`
+session_commands  `exuvia sessions list|show|export|verify|forget`
+"""

@@ -1,0 +1,57 @@
+"""`exuvia sessions compactions`: what was compacted of a session, when and why, and what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TextIO
+
+from gateway.cli.sessions.session_commands import WELL, print_json
+from gateway.conversations.commands.compaction_entries import entry_of_cut
+from gateway.journals.session_files import find_journal, recorded
+from gateway.support.printable import one_line, printable
+from plugins.api.command import CompactionEntry
+from sessions.events.events import ContextCompacted
+from sessions.state.reducer import evolve
+from sessions.state.transcript import Transcript
+
+LINE = 300
+"""Characters of an identifier or a check that are printed; `--json` has all of it."""
+
+
+def list_compactions(folder: Path, name: str, out: TextIO, *, as_json: bool) -> int:
+    """Every compaction of a session, those that were taken back too, oldest first. Raises SessionUnknown, JournalDamaged."""
+    entries = _entries(find_journal(folder, name))
+    if as_json:
+        print_json(entries, out)
+    elif not entries:
+        out.write("Nothing was compacted in this session yet.\n")
+    for entry in () if as_json else entries:
+        out.writelines(f"{printable(line)}\n" for line in _lines(entry))
+    return WELL
+
+
+def _entries(path: Path) -> list[CompactionEntry]:
+    transcript, made = Transcript(), dict[int, tuple[ContextCompacted, str]]()
+    for event in recorded(path):
+        transcript = evolve(transcript, event)
+        if isinstance(event.event, ContextCompacted):
+            made[event.seq] = event.event, event.at
+    return [entry_of_cut(transcript, cut, *made[cut.seq]) for cut in transcript.cuts]
+
+
+def _lines(entry: CompactionEntry) -> Iterator[str]:
+    state = "in force" if entry.in_force else "taken back"
+    yield f"{entry.number}. {entry.at} ({entry.why}), {state}"
+    asked = f" ({one_line(entry.model, LINE)})" if entry.model else ""
+    yield (
+        f"   {entry.messages} messages, {entry.tokens_before:,} → {entry.tokens_after:,} tokens,"
+        f" by {one_line(entry.by, LINE)}{asked}"
+    )
+    if entry.failed:
+        yield f"   the model's own summary was not taken: {one_line(entry.failed, LINE)}"
+    for check in entry.checks:
+        yield f"   check: {one_line(check, LINE)}"
+    for what, found in (("kept", entry.kept), ("lost", entry.lost)):
+        for identifier in found:
+            yield f"   {what} {one_line(identifier, LINE)}"

@@ -1,0 +1,108 @@
+"""`exuvia context`: what a model was shown in a past turn, rebuilt from the journal, and whether that is what was sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TextIO
+
+import msgspec
+
+from gateway.cli.sessions.session_commands import WELL, WRONG, print_json
+from gateway.journals.past_requests import Asked, requests_of_turn
+from gateway.journals.session_files import SessionUnknown, find_journal
+from gateway.support.printable import one_line, printable
+from sessions.events.events import RequestSent
+from sessions.events.messages import AssistantMessage, Message
+from sessions.state.context import Context, Gauge, assemble
+
+BEGINNING = 100
+"""Characters of a message that are printed; `--json` has all of it."""
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """A call of a model, the turn's `call`th: the `sha256` that the journal names, whether that of the `context` that was
+    rebuilt `agrees`, and how large it was then."""
+
+    call: int
+    seq: int
+    at: str
+    sha256: str
+    agrees: bool
+    messages: int
+    tokens: int
+    context: Context
+
+
+class RebuiltRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A turn's requests for its answer, in order."""
+
+    session: str
+    turn: int
+    requests: tuple[Request, ...]
+
+
+def show_context(folder: Path, name: str, out: TextIO, *, turn: int | None, call: int | None, as_json: bool) -> int:
+    """Rebuild the requests of a turn, by default of the last one that asked a model, or its `call`th alone; SessionUnknown
+    if there was none. The exit code is 1 where one is not what was sent."""
+    path = find_journal(folder, name)
+    asked = requests_of_turn(path, turn)
+    if not asked:
+        which = "No turn" if turn is None else f"Turn {turn}"
+        raise SessionUnknown(f"{which} of {path.stem} asked a model.")
+    rebuilt = _rebuilt(path.stem, asked)
+    if call is not None:
+        if call > len(asked):
+            raise SessionUnknown(f"Turn {rebuilt.turn} of {path.stem} asked a model {len(asked)} times.")
+        rebuilt = msgspec.structs.replace(rebuilt, requests=rebuilt.requests[call - 1 : call])
+    if as_json:
+        print_json(rebuilt, out)
+    else:
+        out.writelines(f"{printable(line)}\n" for line in _lines(rebuilt))
+    return WELL if all(request.agrees for request in rebuilt.requests) else WRONG
+
+
+def _rebuilt(session: str, asked: list[Asked]) -> RebuiltRequest:
+    gauge, requests = Gauge(), list[Request]()
+    for call, (event, transcript) in enumerate(asked, 1):
+        sent = event.event
+        assert isinstance(sent, RequestSent)
+        context = assemble(transcript)
+        request = Request(
+            call=call,
+            seq=event.seq,
+            at=event.at,
+            sha256=sent.sha256,
+            agrees=gauge.measure(context).sha256 == sent.sha256,
+            messages=sent.messages,
+            tokens=sent.tokens,
+            context=msgspec.structs.replace(context, messages=tuple(context.messages)),
+        )
+        requests.append(request)
+    return RebuiltRequest(session=session, turn=asked[-1][0].turn or 0, requests=tuple(requests))
+
+
+def _lines(rebuilt: RebuiltRequest) -> Iterator[str]:
+    """All requests with their verdicts, and what the last of them held."""
+    yield f"Turn {rebuilt.turn} of {rebuilt.session}"
+    for request in rebuilt.requests:
+        verdict = "agrees" if request.agrees else "DOES NOT AGREE with what this journal rebuilds"
+        yield f"{request.call}. #{request.seq} {request.at}: {request.messages} messages, about {request.tokens:,} tokens"
+        yield f"   sha256 {request.sha256} {verdict}"
+    last = rebuilt.requests[-1]
+    yield ""
+    yield f"What {last.call}. held, {len(last.context.tools)} tools offered:"
+    yield _line("instructions", last.context.instructions)
+    for message in last.context.messages:
+        yield _line(*_told(message))
+
+
+def _told(message: Message) -> tuple[str, str]:
+    if isinstance(message, AssistantMessage):
+        calls = [f"→ {call.tool} {call.arguments}" for call in message.calls]
+        return "assistant", "\n".join(filter(None, [message.text, *calls]))
+    return str(message.__struct_config__.tag), message.text
+
+
+def _line(who: str, text: str) -> str:
+    return f"{who:<12} {len(text):>9,}  {one_line(text, BEGINNING)}"

@@ -1,0 +1,306 @@
+"""The configuration: every key that exists, its type and its default, and how it is loaded.
+
+Sources in order, later ones winning key by key: the defaults here, the file, `EXUVIA__SECTION__KEY`, the named variables
+(`EXUVIA_HOST` and so on), the command line. `config.example.toml` shows every key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+
+import msgspec
+import structlog
+
+from gateway.config.secret_references import References
+from gateway.config.sources import Sources, merge, misspelt
+from gateway.config.validation import Seconds, Timezone, Validator
+from gateway.support import logs
+from gateway.support.errors import ConfigRefused
+from plugins.api.memory_settings import AUTO, LOCAL, NONE, SQLITE, MemoryKeys
+from plugins.api.pruning import PruningRules
+from plugins.api.summarization import IdentifierPolicy
+from plugins.languages import prompts as language
+from plugins.support.addresses import HostName, Origin
+from plugins.support.secrets import Secret, hide_keys_of
+
+if TYPE_CHECKING:
+    from plugins.api.chat import ChatProvider
+
+T = TypeVar("T")
+
+_Text = Annotated[str, msgspec.Meta(min_length=1)]
+
+log = structlog.get_logger("exuvia.config")
+
+
+class GatewayKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[gateway]`: where it listens, and who may come in. No token: the one in `HOME/token`."""
+
+    host: HostName = "127.0.0.1"
+    port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 7117
+    token: Secret | None = None
+    allowed_hosts: tuple[HostName, ...] = ()
+    allowed_origins: tuple[Origin, ...] = ()
+    attachment_bytes: Annotated[int, msgspec.Meta(ge=1)] = 20 * 1024 * 1024
+    stop_within: Seconds = Seconds(10)
+
+
+class AgentKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[agent]`: which model answers, and how. `fallback_models` answer in its place, in order. `context_window` is in
+    tokens; None is what the provider knows of its model; `context_windows` has those of others by the beginning of
+    `provider:model`. `instructions` None are the shipped ones, `timezone` None is the system's."""
+
+    model: _Text = "auto"
+    fallback_models: tuple[_Text, ...] = ()
+    instructions: _Text | None = None
+    language: str = "en"
+    timezone: Timezone | None = None
+    verbose: bool = False
+    workspace: _Text = "workspace"
+    workspace_access: Literal["rw", "ro", "none"] = "rw"
+    protected_files: tuple[_Text, ...] = ("AGENTS.md", "SOUL.md")
+    context_window: Annotated[int, msgspec.Meta(ge=256)] | None = None
+    context_windows: dict[str, Annotated[int, msgspec.Meta(ge=256)]] = {}
+    tool_rounds: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 24
+    temperature: Annotated[float, msgspec.Meta(ge=0, le=2)] | None = None
+
+
+class SessionsKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[sessions]`: what becomes of messages that arrive during a turn, how many may wait, and what becomes of a turn that
+    a crash cut off."""
+
+    queue: Literal["followup", "collect", "steer", "interrupt"] = "followup"
+    queue_limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 20
+    resume: Literal["auto", "offer", "never"] = "auto"
+    resume_within: Seconds = Seconds(3600)
+
+
+class PruningKeys(PruningRules, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[pruning]`: what the model is shown of old tool results."""
+
+    ttl: Seconds = Seconds(300)
+
+
+class FlushKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[compaction.memory_flush]`: what must last is written into the day's note before it leaves. `force_bytes` is by how
+    much the journal grows until it is done all the same; 0 is never. The prompts None are the shipped ones."""
+
+    enabled: bool = True
+    by: _Text = "memory_flush"
+    soft_threshold_tokens: Annotated[int, msgspec.Meta(ge=0)] = 4000
+    force_bytes: Annotated[int, msgspec.Meta(ge=0)] = 2 * 1024 * 1024
+    system_prompt: _Text | None = None
+    prompt: _Text | None = None
+
+
+class CompactionKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[compaction]`: when the beginning of a conversation is summarised, and how. `threshold_tokens`, `ratio` and
+    `messages` are off at 0; `model` None is the session's own. `provider_side`: a service that can do it compacts first."""
+
+    enabled: bool = True
+    provider_side: bool = False
+    reserve_tokens_floor: Annotated[int, msgspec.Meta(ge=0)] = 20_000
+    keep_recent_tokens: Annotated[int, msgspec.Meta(ge=0)] = 20_000
+    keep_recent_messages: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 3
+    threshold_tokens: Annotated[int, msgspec.Meta(ge=0)] = 0
+    ratio: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
+    messages: Annotated[int, msgspec.Meta(ge=0)] = 0
+    model: _Text | None = None
+    summarizer: _Text = "model_summary"
+    identifier_policy: IdentifierPolicy = "strict"
+    identifier_instructions: str = ""
+    memory_flush: FlushKeys = FlushKeys()
+
+
+class PluginsKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[plugins]`: the installed plugins that may be loaded, by the names of their entry points. After `hold_limit` of
+    holding everything up one has the gateway ended; 0 is never. `senders` says by `channel:sender` which person speaks on
+    the channels of plugins, `*` standing for anybody there. `tables` holds `[plugins.NAME]`, to which the plugin gives its
+    form."""
+
+    allow: tuple[_Text, ...] = ()
+    hold_limit: Seconds = Seconds(60)
+    senders: dict[str, str] = {}
+    tables: dict[str, dict[str, Any]] = {}
+
+
+class PersonKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[people.NAME]`: somebody beside the owner; `name` is how they are shown, None as the table is called. For `owner`,
+    whose token is the gateway's, only the name."""
+
+    token: Secret | None = None
+    name: _Text | None = None
+
+
+class LogKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[log]`: how much, and in which form; `auto` is text on a terminal and JSON elsewhere."""
+
+    level: logs.Level = "info"
+    format: logs.Format = "auto"
+
+
+class Sections(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Everything that may be configured. Each provider gives its own table in `providers` its form."""
+
+    gateway: GatewayKeys = GatewayKeys()
+    agent: AgentKeys = AgentKeys()
+    sessions: SessionsKeys = SessionsKeys()
+    pruning: PruningKeys = PruningKeys()
+    compaction: CompactionKeys = CompactionKeys()
+    memory: MemoryKeys = MemoryKeys()
+    providers: dict[str, dict[str, Any]] = {}
+    plugins: PluginsKeys = PluginsKeys()
+    people: dict[str, PersonKeys] = {}
+    log: LogKeys = LogKeys()
+
+
+class Config(Sections, frozen=True, kw_only=True):
+    """A loaded configuration. `warnings` are sentences for the operator."""
+
+    warnings: tuple[str, ...]
+    sources: Sources
+    references: References
+
+    def __repr__(self) -> str:
+        return f"Config({self.sources.file!r})"  # the providers' tables may hold secrets
+
+
+def load_config(path: Path | None, *, environment: Mapping[str, str], overrides: Mapping[str, Any]) -> Config:
+    """Read the file (a missing one means the defaults), then the environment, then what the command line gave, as a tree
+    of sections. ConfigRefused names the source, and the key or the line and column, in one sentence."""
+    hide_keys_of(environment)
+    return fit_config(merge(path, environment, overrides), References(environment, path.parent if path else Path()))
+
+
+def fit_config(sources: Sources, references: References) -> Config:
+    """What the sources gave, as a configuration; ConfigRefused at the first key that does not fit."""
+    people = sources.tree.get("people")
+    for name, table in (people if isinstance(people, dict) else {}).items():
+        # Fitted with the rest below; msgspec would not say there whose table a fault is in.
+        Validator(sources, references).fit(table, PersonKeys, f"people.{name}")
+    fitting = Validator(sources, references)
+    sections = fitting.fit(_with_plugin_tables(sources.tree), Sections)
+    known = {name: getattr(sections, name) for name in Sections.__struct_fields__}
+    warnings = (*fitting.warnings, *misspelt(references.environment), *_unknown_language(sections.agent.language, sources))
+    return Config(**known, warnings=warnings, sources=sources, references=references)
+
+
+def _unknown_language(code: str, sources: Sources) -> list[str]:
+    """A warning about a language that there is not."""
+    if language.known(code):
+        return []
+    key = "agent.language"
+    there = ", ".join(language.CODES)
+    return [f"{sources.place(key)}: {key} is {code!r}, which is not known; English is used. There are {there}."]
+
+
+def _with_plugin_tables(tree: dict[str, Any]) -> dict[str, Any]:
+    """The tree with the tables of `[plugins]`, whose names no form can list, gathered in one place of it."""
+    plugins = tree.get("plugins")
+    if not isinstance(plugins, dict):
+        return tree
+    tables = {name: inner for name, inner in plugins.items() if isinstance(inner, dict) and name not in ("allow", "senders")}
+    others = {name: inner for name, inner in plugins.items() if name not in tables}
+    return {**tree, "plugins": {**others, "tables": tables} if tables else others}
+
+
+def provider_settings(config: Config, name: str, form: type[T]) -> T:
+    """The table `[providers.<name>]` as the provider's own Struct, secrets resolved; ConfigRefused names the key. What
+    should not stay as it is goes to the log, which is there by then."""
+    settings, warnings = fit_provider(config, name, form)
+    for warning in warnings:
+        log.warning("configuration", warning=warning)
+    return settings
+
+
+def fit_provider(config: Config, name: str, form: type[T]) -> tuple[T, list[str]]:
+    """A provider's settings as in `provider_settings`, and the warnings about them."""
+    fitting = Validator(config.sources, config.references)
+    return fitting.fit(config.providers.get(name, {}), form, f"providers.{name}"), fitting.warnings
+
+
+def check_providers(config: Config, kinds: Mapping[str, type[ChatProvider]]) -> None:
+    """ConfigRefused if a provider's table does not fit it, or there is one for a provider that does not exist, whose
+    settings nobody would read."""
+    known = sorted(kinds)
+    for name in config.providers:
+        if name not in known:
+            key = f"providers.{name}"
+            there = f"{', '.join(known)}{_lying_there(config, name)}"
+            raise ConfigRefused(
+                f"{config.sources.place(key)}: {key} is for a provider that does not exist; there are {there}.", key=key
+            )
+    for name, kind in kinds.items():
+        fit_provider(config, name, kind.Settings)
+
+
+def check_condensers(config: Config, summarizers: Collection[str], flushes: Collection[str]) -> None:
+    """ConfigRefused if `[compaction]` names a summarizer or a flush that no plugin provides."""
+    compaction = config.compaction
+    for key, name, known in (
+        ("compaction.summarizer", compaction.summarizer, summarizers),
+        ("compaction.memory_flush.by", compaction.memory_flush.by, flushes),
+    ):
+        if name not in known:
+            raise _nobody(config, key, name, sorted(known))
+
+
+def check_backend(config: Config, known: Callable[[], Collection[str]]) -> None:
+    """ConfigRefused if `memory.backend` names one that no plugin provides."""
+    name, key = config.memory.backend, "memory.backend"
+    if name not in (AUTO, SQLITE) and name not in known():
+        raise _nobody(config, key, name, (AUTO, SQLITE, *known()))
+
+
+def check_embedding(config: Config, known: Collection[str]) -> None:
+    """ConfigRefused if `[memory.embedding]` names a provider that no plugin provides, or nothing is left to search by."""
+    name, key = config.memory.embedding.provider, "memory.embedding.provider"
+    if name not in (AUTO, NONE, *known):
+        raise _nobody(config, key, name, (AUTO, *known, NONE))
+    key = "memory.search.keywords"
+    if not config.memory.search.keywords and not _may_make_vectors(config, known):
+        raise ConfigRefused(
+            f"{config.sources.place(key)}: {key} is false and there is no key for vectors; at least one of both is needed:"
+            " set EMBEDDING_API_KEY, or name a memory.embedding.provider, or switch the words on again.",
+            key=key,
+        )
+
+
+def _may_make_vectors(config: Config, known: Collection[str]) -> bool:
+    """Return False if surely nobody can make vectors. Where CoPaw's variable switches the words off, vectors must have been
+    configured, as there: the bundled model counts only if it is named."""
+    from plugins.providers.hosted.accounts import VARIABLES  # noqa: PLC0415 - only where the words are off
+    from plugins.providers.local.installable_models import BUNDLED  # noqa: PLC0415 - as above
+
+    keys = config.memory.embedding
+    account = keys.api_key or keys.base_url
+    there = keys.local_model_path and Path(keys.local_model_path).expanduser().is_file()  # else the next one is asked
+    if keys.provider != AUTO or account or there or not {LOCAL, "ollama", *VARIABLES}.issuperset(known):
+        return True
+    environment, tables = config.references.environment, config.providers
+    if any(environment.get(variable) or tables.get(name, {}).get("api_key") for name, variable in VARIABLES.items()):
+        return True
+    return config.sources.origin("memory.search.keywords") != "FTS_ENABLED" and BUNDLED.missing() is None
+
+
+def _nobody(config: Config, key: str, name: str, known: Collection[str]) -> ConfigRefused:
+    there = f"{', '.join(known)}{_lying_there(config, name)}"
+    return ConfigRefused(
+        f"{config.sources.place(key)}: {key} is {name!r}, which does not exist; there are {there}.", key=key
+    )
+
+
+def _lying_there(config: Config, name: str) -> str:
+    """That a plugin of that name is installed and not allowed, as the end of a sentence; nothing of it is imported."""
+    from plugins.host.loading import installed_plugins  # noqa: PLC0415 - only where something is missing
+    from plugins.support.untrusted import PluginCallFailed  # noqa: PLC0415 - as above
+
+    try:
+        installed = {entry.name for entry in installed_plugins()}
+    except PluginCallFailed:
+        return ""
+    if name not in installed or name in config.plugins.allow:
+        return ""
+    return f". A plugin {name!r} is installed, which plugins.allow does not list"

@@ -1,0 +1,245 @@
+"""Hot reload: a saved configuration takes effect from the next turn on, and one that cannot be used changes nothing.
+
+The system reports that something happened in a folder; whether it was ours to know is then seen from the files themselves,
+so that every way to save a file is understood: written in place, renamed over, a link that points elsewhere. A look every
+few seconds finds what no report came for, as on network file systems.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TypeAlias
+
+import structlog
+
+from gateway.config.keys import Config, fit_config, load_config
+from gateway.config.secret_references import References
+from gateway.config.settings import Settings, waiting_sentence
+from gateway.config.sources import merge, read_file
+from gateway.support.errors import ConfigRefused, sentence_of
+from plugins.support.file_watcher import changes
+
+QUIET = 0.15
+"""Seconds that the files must stay as they are before they are read: an editor may still be writing."""
+
+GONE = 3.0
+"""Seconds that the configuration must be missing until it counts as deleted: many programs save by taking the file away and
+putting another one there."""
+
+BETWEEN_LOOKS = 2.0
+"""Seconds after which the files are looked at though nothing was reported, as before the watching began."""
+
+_Stamps: TypeAlias = Mapping[Path, tuple[int, int, int] | None]
+"""Of each file, what changes when it is written or replaced; None where there is none."""
+
+log = structlog.get_logger("exuvia.config")
+
+
+class ConfigReloader:
+    """Keeps the settings equal to what the files say. `check` raises ConfigRefused about a configuration that fits its form
+    and still cannot be used; it runs in a thread."""
+
+    def __init__(self, settings: Settings, *, check: Callable[[Config], None]) -> None:
+        self._settings = settings
+        self._check = check
+        self._usable = settings.current
+        """The newest configuration that could be used, whether it is in force yet or not."""
+        self._fault: str | None = None
+        """Why what the files say now cannot be used."""
+        self._wanted: Config | None = None
+        """A configuration on its way into force."""
+        self._arrived = asyncio.Event()
+        self._seen = stamps(self._files())
+        if _text_of(settings.current) != settings.current.sources.text:
+            self._seen = {}  # it was saved between being read and now
+
+    async def run(self, admit: Callable[[Config], Awaitable[None]], take: Callable[[Config], Awaitable[set[str]]]) -> None:
+        """Until it is cancelled. `admit` has those speak who may by a configuration and the tokens as they are now; it waits
+        for nothing else. `take` puts the rest into force, offering it to the settings, and returns what changed by it; it
+        may take its time. Both raise ConfigRefused where they cannot."""
+        async with asyncio.TaskGroup() as tasks, contextlib.aclosing(self._news()) as news:
+            tasks.create_task(self._keep_taking(take))
+            async for _ in news:
+                try:
+                    await self._look(admit)
+                except Exception as error:
+                    self._refuse(f"The reload failed: {sentence_of(error)}", error)
+
+    # --- noticing -----------------------------------------------------------------------------------------------------
+
+    def _files(self) -> list[Path]:
+        sources, references = self._usable.sources, self._usable.references
+        return [*([] if sources.path is None else [sources.path]), *sorted(references.files)]
+
+    def _folders(self) -> set[Path]:
+        """The folders in which the files' names stand, and those that links lead to."""
+        places = {place for path in self._files() for place in (path.parent, _behind_links(path).parent)}
+        return {place for place in places if place.is_dir()}
+
+    async def _news(self) -> AsyncGenerator[None, None]:
+        """Yields whenever something may have changed."""
+        told = False
+        while True:
+            try:
+                folders = await asyncio.to_thread(self._folders)
+                watch = changes(
+                    *folders,
+                    watch_filter=None,
+                    recursive=False,
+                    rust_timeout=round(BETWEEN_LOOKS * 1000),
+                    yield_on_timeout=True,
+                )
+                async with contextlib.aclosing(watch):
+                    async for _ in watch:
+                        yield
+                        if await asyncio.to_thread(self._folders) != folders:
+                            break
+            except Exception as error:  # a limit of the system, or the library's own; looking goes on, whatever it is
+                if not told:
+                    log.warning("configuration_not_watched", reason=sentence_of(error), seconds_between_looks=BETWEEN_LOOKS)
+                told = True
+                await asyncio.sleep(BETWEEN_LOOKS)
+                yield
+
+    async def _look(self, admit: Callable[[Config], Awaitable[None]]) -> None:
+        """Read the files if they are not what was read last, or if that was no use."""
+        now = await asyncio.to_thread(stamps, self._files())
+        if now == self._seen and (self._settings.fault is None or self._wanted is not None):
+            return
+        missing = 0.0
+        while now != self._seen or (self._is_missing(now) and missing < GONE):
+            missing = missing + QUIET if now == self._seen else 0.0
+            self._seen = now
+            await asyncio.sleep(QUIET)
+            now = await asyncio.to_thread(stamps, self._files())
+        try:
+            config = await asyncio.to_thread(self._read)
+            await admit(config)
+        except ConfigRefused as error:
+            self._fault = await self._admit_again(admit, str(error))
+            self._refuse(self._fault)
+            return
+        self._fault = None
+        if self._is_missing(now):
+            log.warning("configuration_deleted", file=config.sources.file, in_force="the defaults")
+        await self._remember(config)
+        self._wanted = config
+        self._arrived.set()
+
+    async def _admit_again(self, admit: Callable[[Config], Awaitable[None]], fault: str) -> str:
+        """Have a token that was changed count at once, though the configuration has a fault; returns the fault, with what
+        the tokens add to it."""
+        try:
+            await admit(await asyncio.to_thread(_resolved_anew, self._usable))
+        except ConfigRefused as error:
+            return fault if str(error) in fault else f"{fault} {error}"
+        return fault
+
+    # --- taking -------------------------------------------------------------------------------------------------------
+
+    async def _keep_taking(self, take: Callable[[Config], Awaitable[set[str]]]) -> None:
+        """Put the newest usable configuration into force, one at a time: a provider may be slow to open."""
+        while True:
+            await self._arrived.wait()
+            self._arrived.clear()
+            config = self._wanted
+            if config is None:
+                continue
+            mended, waited = self._settings.fault is not None, self._settings.waiting
+            try:
+                changed = await take(config)
+            except ConfigRefused as error:
+                self._refuse(str(error))
+            except Exception as error:
+                self._refuse(f"The reload failed: {sentence_of(error)}", error)
+            else:
+                self._settings.fault = self._fault  # one that was saved meanwhile may have one
+                self._tell(config, changed, mended=mended, waited=waited)
+            if self._wanted is config:
+                self._wanted = None
+
+    def _tell(self, config: Config, changed: set[str], *, mended: bool, waited: tuple[str, ...]) -> None:
+        for warning in config.warnings:
+            log.warning("configuration", warning=warning)
+        log.info("configuration_reloaded", changed=sorted(changed), **({"mended": True} if mended else {}))
+        if self._settings.waiting not in ((), waited):
+            log.warning("configuration_waits", reason=waiting_sentence(self._settings.waiting))
+
+    def _read(self) -> Config:
+        """What the files say now, checked whole. Blocks."""
+        sources, references = self._usable.sources, self._usable.references
+        path = sources.path
+        config = load_config(path, environment=references.environment, overrides=sources.overrides)
+        if sources.text and not config.sources.text.strip():
+            _check_deleted(path)
+        self._check(config)
+        return config
+
+    def _is_missing(self, now: _Stamps) -> bool:
+        """Whether a configuration that counts now has no file any more."""
+        sources = self._usable.sources
+        return sources.path is not None and bool(sources.text) and now.get(sources.path) is None
+
+    def _refuse(self, sentence: str, unforeseen: Exception | None = None) -> None:
+        if sentence != self._settings.fault:
+            log.error("configuration_refused", reason=sentence, in_force="the one before", exc_info=unforeseen)
+        self._settings.fault = sentence
+
+    async def _remember(self, config: Config) -> None:
+        """Watch the files of this configuration. One that changed after it was read keeps the stamp from before, and is read
+        again at the next look."""
+        self._usable = config
+        now = await asyncio.to_thread(stamps, self._files())
+        self._seen = {path: self._seen.get(path, stamp) for path, stamp in now.items()}
+
+
+def stamps(files: Iterable[Path]) -> _Stamps:
+    """The present state of the files, links followed. Blocks for as long as the file system does."""
+    found: dict[Path, tuple[int, int, int] | None] = {}
+    for path in files:
+        try:
+            stat = path.stat()
+        except OSError:
+            found[path] = None
+        else:
+            found[path] = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
+    return found
+
+
+def _check_deleted(path: Path | None) -> None:
+    """ConfigRefused where a file that says nothing was not deleted by somebody who wants the defaults. Blocks."""
+    if path is None or path.exists():
+        # What a truncating editor leaves for a moment, and a full disk for good.
+        raise ConfigRefused(f"{path} is empty; to have the defaults, delete it.")
+    if os.path.lexists(path):
+        raise ConfigRefused(f"{path} leads to a file that is gone.")
+    if not path.parent.is_dir():
+        raise ConfigRefused(f"{path} is gone, and its folder with it.")
+
+
+def _resolved_anew(config: Config) -> Config:
+    """The same configuration, with what its references name now. Blocks; raises ConfigRefused."""
+    sources, references = config.sources, config.references
+    merged = merge(sources.path, references.environment, sources.overrides, text=sources.text)
+    return fit_config(merged, References(references.environment, references.folder))
+
+
+def _behind_links(path: Path) -> Path:
+    """Where a path leads; itself where that is in a circle."""
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError):
+        return path
+
+
+def _text_of(config: Config) -> str:
+    """What stands in the configuration's file now, as far as it can be read."""
+    path = config.sources.path
+    try:
+        return "" if path is None else read_file(path)
+    except ConfigRefused:
+        return ""

@@ -1,0 +1,107 @@
+"""A configuration as it can be shown: plain values, secrets as what refers to them, and where each value comes from."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+
+import msgspec
+import tomli_w
+
+from gateway.config.keys import Config, PluginsKeys, Sections
+from gateway.config.secret_references import is_reference
+from gateway.config.sources import RawConfig, Sources
+from gateway.config.validation import Seconds
+from gateway.support.printable import one_line
+from plugins.support.secrets import HIDDEN, Secret
+
+Tree: TypeAlias = dict[str, Any]
+
+DEFAULT = "default"
+
+NONE: Mapping[str, Any] = {}
+
+_LINE = re.compile(r'(?:\[(?P<table>.+)\]|(?P<key>"(?:[^"\\]|\\.)*"|[A-Za-z0-9_-]+) = .*)')
+"""What the writer begins at the left margin: a table's header, or a key."""
+
+
+def shown(config: Config, providers: Mapping[str, Any], plugins: Mapping[str, Any] = NONE) -> Tree:
+    """The values in force, `providers` and `plugins` with the settings of each as its own Struct. Keys without a value are
+    left out."""
+    sections = {name: getattr(config, name) for name in Sections.__struct_fields__}
+    keys = {field: getattr(config.plugins, field) for field in PluginsKeys.__struct_fields__ if field != "tables"}
+    sections |= {"providers": providers, "plugins": {**keys, **plugins}}
+    return {name: _plain(value, config.sources, name) for name, value in sections.items()}
+
+
+def sources_of(tree: Tree, sources: Sources, above: str = "") -> dict[str, str]:
+    """Of each key in a tree that `shown` made, by its path, who gave it: a file with the line, a variable, or `default`."""
+    found: dict[str, str] = {}
+    for name, value in tree.items():
+        key = f"{above}{name}"
+        if isinstance(value, dict) and value:
+            found |= sources_of(value, sources, f"{key}.")
+        else:
+            found[key] = DEFAULT if _given(sources, key) is None else sources.place(key)
+    return found
+
+
+def as_toml(tree: Tree, sources: Mapping[str, str] | None = None) -> str:
+    """The tree as TOML; with sources, each key's stands behind it as a comment."""
+    text = tomli_w.dumps(tree)
+    if sources is None:
+        return text
+    lines, table = [], ""
+    for line in text.splitlines():
+        found = _LINE.fullmatch(line)
+        if found and found["table"]:
+            table = found["table"].replace('"', "") + "."
+        elif found and (key := next(iter(tomllib.loads(f"{found['key']} = 0")))):
+            line += f"  # {one_line(sources.get(table + key, DEFAULT), 200)}"  # noqa: PLW2901
+        lines.append(line)
+    return "\n".join(lines) + "\n"
+
+
+def _plain(value: Any, sources: Sources, key: str) -> Any:
+    """A value as TOML and JSON have it."""
+    if isinstance(value, msgspec.Struct):
+        value = {field.encode_name: getattr(value, field.name) for field in msgspec.structs.fields(value)}
+    if isinstance(value, Mapping):
+        plain = {name: _plain(inner, sources, f"{key}.{name}") for name, inner in value.items()}
+        return {name: inner for name, inner in plain.items() if inner is not None}
+    if isinstance(value, Secret):
+        return _reference(sources, key)
+    if isinstance(value, tuple | list):
+        secret = any(isinstance(inner, Secret) for inner in value)
+        return _references(sources, key) if secret else [_plain(inner, sources, key) for inner in value]
+    if isinstance(value, Seconds):
+        return value.written()
+    return str(value) if isinstance(value, str) else value
+
+
+def _references(sources: Sources, key: str) -> str | list[str]:
+    """What stands for a list of secrets, or for one that stands alone in its place."""
+    given = _given(sources, key)
+    if not isinstance(given, list):
+        return _reference(sources, key)
+    return [inner if isinstance(inner, str) and is_reference(inner) else HIDDEN for inner in given]
+
+
+def _reference(sources: Sources, key: str) -> str:
+    """What stands for a secret: the reference that was written, the variable that held it, or nothing of it."""
+    given = _given(sources, key)
+    if isinstance(given, str) and is_reference(given):
+        return str(given)
+    return f"env:{sources.origin(key)}" if isinstance(given, RawConfig | Secret) else HIDDEN
+
+
+def _given(sources: Sources, key: str) -> Any:
+    """What a source gave for a key, as it was written; None if none did."""
+    tree: Any = sources.tree
+    for name in key.split("."):
+        if not isinstance(tree, dict) or name not in tree:
+            return None
+        tree = tree[name]
+    return tree

@@ -1,0 +1,277 @@
+"""Answers on their way to the channels: each is delivered at least once, in the order of its chat, or given up, and the
+session's log says which. What a stop or a failure left undelivered goes on when the session is opened again.
+
+One answer that a channel cannot take does not hold up its chat. After a few failures the next answer is tried as well: if
+the channel takes that one, the first was at fault; if it does not, the channel is, and all of them wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import msgspec
+import structlog
+
+from plugins.api.channel import Channel, OutboundMessage, TryLater, Undeliverable
+from plugins.support.untrusted import ANYTHING, words_of
+from sessions.events.codec import carriable, decode
+from sessions.events.errors import SessionsError
+from sessions.events.events import (
+    CommandAnswered,
+    Event,
+    ModelReplied,
+    PluginFailed,
+    Recorded,
+    ReplyDelivered,
+    TurnEnded,
+    UnknownEvent,
+)
+from sessions.state.pending_deliveries import Address, PendingDelivery
+from sessions.store.recorder import Recorder
+
+SECONDS = 60.0
+"""How long one attempt may take."""
+
+PAUSES = (1.0, 5.0, 30.0, 120.0)
+"""Seconds between the attempts; the last for all later ones."""
+
+CLOSED = 5.0
+"""Seconds between two looks at whether a channel is open again."""
+
+FEW = 4
+"""Failed attempts after which the next answer of the chat is tried as well."""
+
+GIVEN_UP = 86_400.0
+"""Seconds after which an answer that nobody took is given up."""
+
+AT_LEAST = 600.0
+"""Seconds for which an answer is tried all the same, where the gateway was away for longer than that."""
+
+TEXT = 300
+"""Characters of a receipt, or of a reason, that are kept."""
+
+log = structlog.get_logger("exuvia.channels")
+
+
+@dataclass
+class _Answer:
+    """An answer that waits for its delivery, and how it went so far. `said` is when it was made, `began` when it was first
+    tried, on the event loop's clock."""
+
+    session: str
+    owed: PendingDelivery
+    delivery: OutboundMessage | None = None
+    said: datetime | None = None
+    began: float = 0.0
+    failures: int = 0
+    taken: bool = False
+
+
+@dataclass
+class _Chat:
+    """The answers that wait for their delivery to one chat, in order; `news` is set when there is another."""
+
+    answers: deque[_Answer] = field(default_factory=deque)
+    news: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class _Refused(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a channel did not take an answer. `for_good`: it never will. `failed`: it broke, perhaps over this answer alone;
+    else the whole chat waits for `after` seconds."""
+
+    why: str
+    for_good: bool = False
+    failed: bool = False
+    after: float = 0.0
+
+
+class _Wait(msgspec.Struct, frozen=True, kw_only=True):
+    """A pause of a chat; `all_wait` if it lasts although another answer comes."""
+
+    seconds: float
+    all_wait: bool
+
+
+class ReplyDelivery:
+    """Delivers for all sessions. `channel` has an open channel by its name, None while it is not; `now` is the time in
+    UTC."""
+
+    def __init__(self, channel: Callable[[str], Channel | None], now: Callable[[], datetime]) -> None:
+        self._channel = channel
+        self._now = now
+        self._recorders: dict[str, Recorder] = {}
+        self._under_way: set[tuple[str, int]] = set()
+        self._chats: dict[Address, _Chat] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def opened(self, recorder: Recorder) -> None:
+        """A session was opened: deliver what it owes, and later what it comes to owe."""
+        recorder.on_event(lambda recorded: self._heard(recorder, recorded))
+        if recorder.transcript.owed:
+            self._take_up(recorder)
+
+    async def close(self) -> None:
+        """Stop; what is on its way is delivered after the next start."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=1.0)
+
+    def _heard(self, recorder: Recorder, recorded: Recorded) -> None:
+        if isinstance(recorded.event, TurnEnded | CommandAnswered) and recorder.transcript.owed:
+            self._take_up(recorder)
+
+    def _take_up(self, recorder: Recorder) -> None:
+        session = recorder.transcript.session
+        self._recorders[session] = recorder
+        for owed in recorder.transcript.owed:
+            if (session, owed.of) in self._under_way:
+                continue
+            self._under_way.add((session, owed.of))
+            if (chat := self._chats.get(owed.to)) is None:
+                chat = self._chats[owed.to] = _Chat()
+                task = asyncio.create_task(self._deliver_to(owed.to))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+            chat.answers.append(_Answer(session, owed))
+            chat.news.set()
+
+    # --- one chat -----------------------------------------------------------------------------------------------------
+
+    async def _deliver_to(self, to: Address) -> None:
+        """Deliver what one chat is owed, until nothing is left."""
+        chat = self._chats[to]
+        while chat.answers:
+            chat.news.clear()
+            if (wait := await self._round(chat)) is None:
+                continue
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait.seconds):
+                    await (asyncio.Event() if wait.all_wait else chat.news).wait()
+        del self._chats[to]
+
+    async def _round(self, chat: _Chat) -> _Wait | None:
+        """Try the answers in their order, up to the first that failed less than `FEW` times. Returns None once one of them
+        is settled, else how long to wait. Those that failed before one that is taken have a last try."""
+        passed: list[_Answer] = []
+        first: _Wait | None = None
+        for answer in tuple(chat.answers):
+            wait = await self._try(chat, answer)
+            if wait is None:
+                for each in passed if answer.taken else ():
+                    if (wait := await self._try(chat, each, last=True)) is not None:
+                        return wait
+                return None
+            first = first or wait
+            if wait.all_wait or answer.failures < FEW:
+                return msgspec.structs.replace(wait, all_wait=True)
+            passed.append(answer)
+        return first
+
+    async def _try(self, chat: _Chat, answer: _Answer, *, last: bool = False) -> _Wait | None:
+        """Try one answer. Returns None if it is not to be tried again now, else how long to wait."""
+        recorder = self._recorders[answer.session]
+        try:
+            wait = await self._attempt(recorder, answer, last=last)
+        except Exception as error:
+            # It stays owed, and is taken up when its session is opened again.
+            if not isinstance(error, SessionsError):
+                log.exception("reply_not_delivered", session=answer.session, seq=answer.owed.of)
+            log.warning("reply_not_noted", session=answer.session, seq=answer.owed.of, reason=words_of(error))
+            wait = None
+        if wait is None:
+            self._settle(chat, answer, recorder)
+        return wait
+
+    def _settle(self, chat: _Chat, answer: _Answer, recorder: Recorder) -> None:
+        chat.answers.remove(answer)
+        self._under_way.discard((answer.session, answer.owed.of))
+        if (newer := self._recorders.get(answer.session)) is not None and newer is not recorder:
+            self._take_up(newer)  # it was dropped meanwhile, and opened again with what it owes
+        elif not recorder.transcript.owed:
+            self._recorders.pop(answer.session, None)
+
+    # --- one answer ---------------------------------------------------------------------------------------------------
+
+    async def _attempt(self, recorder: Recorder, answer: _Answer, *, last: bool) -> _Wait | None:
+        """Hand an answer to its channel. Returns None once the log says that it was delivered or given up."""
+        of, name = answer.owed.of, answer.owed.to.channel
+        refused = await self._hand_over(name, answer.delivery or await self._prepare(recorder, answer))
+        if isinstance(refused, str):
+            answer.taken = True
+            await recorder.append_durable(ReplyDelivered(of=of, channel=name, receipt=carriable(refused)[:TEXT]))
+            return None
+        answer.failures += refused.failed
+        if refused.failed and answer.failures == 1:
+            recorder.append(PluginFailed(plugin=name, hook="deliver", sentence=carriable(refused.why)))
+        if reason := self._why_given_up(answer, refused, last=last):
+            log.warning("reply_given_up", session=answer.session, seq=of, channel=name, reason=reason)
+            await recorder.append_durable(ReplyDelivered(of=of, channel=name, failed=carriable(reason)))
+            return None
+        if refused.failed:
+            return _Wait(seconds=PAUSES[min(answer.failures, len(PAUSES)) - 1], all_wait=False)
+        return _Wait(seconds=max(PAUSES[0], min(refused.after, self._left(answer))), all_wait=True)
+
+    async def _prepare(self, recorder: Recorder, answer: _Answer) -> OutboundMessage:
+        """Read what is to be delivered, once it is durable."""
+        of = answer.owed.of
+        await recorder.until_durable(of)
+        (line,) = await recorder.log.lines(of, limit=1)
+        recorded = decode(line)
+        answer.began, answer.said = asyncio.get_running_loop().time(), datetime.fromisoformat(recorded.at)
+        answer.delivery = OutboundMessage(
+            id=f"{answer.session}/{of}", chat=answer.owed.to.chat, text=said_in(recorded.event)
+        )
+        return answer.delivery
+
+    async def _hand_over(self, name: str, delivery: OutboundMessage) -> str | _Refused:
+        """Return the receipt of a channel, or why there is none."""
+        channel = self._channel(name)
+        if channel is None:
+            return _Refused(why="It is not open.", after=CLOSED)
+        try:
+            async with asyncio.timeout(SECONDS):
+                return str(await channel.deliver(delivery) or "")
+        except Undeliverable as error:
+            return _Refused(why=words_of(error) or "The channel cannot deliver it.", for_good=True)
+        except TryLater as error:
+            return _Refused(why=words_of(error), after=error.after if isinstance(error.after, int | float) else 0.0)
+        except ANYTHING as error:
+            return _Refused(why=f"{type(error).__name__}: {words_of(error)}".removesuffix(": "), failed=True)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            return _Refused(why="It cancelled itself.", failed=True)
+
+    def _why_given_up(self, answer: _Answer, refused: _Refused, *, last: bool) -> str:
+        """Return why an answer is not tried again, as a sentence; empty if it is."""
+        name = answer.owed.to.channel
+        if refused.for_good:
+            return refused.why
+        if last and refused.failed:
+            return f"The channel {name!r} did not take it, and took a later one: {refused.why}"
+        return f"The channel {name!r} did not take it for a day: {refused.why}" if self._left(answer) <= 0 else ""
+
+    def _left(self, answer: _Answer) -> float:
+        """Return the seconds until an answer is given up."""
+        assert answer.said is not None
+        tried = asyncio.get_running_loop().time() - answer.began
+        return max(GIVEN_UP - (self._now() - answer.said).total_seconds(), AT_LEAST - tried)
+
+
+def said_in(event: Event | UnknownEvent) -> str:
+    """What a person is told by an event that owes a delivery."""
+    match event:
+        case ModelReplied():
+            return event.text
+        case CommandAnswered():
+            return event.answer
+        case TurnEnded():
+            return event.error.sentence if event.error else ""
+    raise AssertionError(f"{type(event).__name__} owes nothing")

@@ -1,0 +1,365 @@
+"""What a command sees of the conversation that it was typed in, and may do to it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from functools import partial
+
+from gateway.conversations.commands.command_services import CommandServices
+from gateway.conversations.commands.compaction_entries import entry_of_cut, in_force
+from gateway.conversations.commands.context_report import parts, pruned
+from gateway.conversations.commands.memory_report import facts_in_short, memory_in_short
+from gateway.conversations.commands.memory_view import MemoryView
+from gateway.conversations.routing.chat import Chat
+from gateway.conversations.routing.conversation import VERBOSE, Conversation
+from gateway.conversations.turn import inbox
+from gateway.metrics.session_meter import SessionMeter
+from gateway.models.registry import AUTO
+from gateway.models.tokenizer.counting import o200k
+from gateway.protocol.slash_commands import listed, parse_command
+from gateway.support.errors import Conflict, GatewayError, sentence_of
+from gateway.support.session_status import SessionStatus, describe, span
+from plugins.api.command import (
+    CommandFailed,
+    CommandHelp,
+    CompactionEntry,
+    ContextReport,
+    HistoryEntry,
+    ModelsOffered,
+    QueueState,
+)
+from plugins.api.context import Clock
+from plugins.support.errors import ProviderError
+from plugins.support.suggestions import did_you_mean
+from plugins.support.workspace import OWNER
+from sessions.events.codec import decode
+from sessions.events.events import (
+    CommandAnswered,
+    ContextCompacted,
+    MessageReceived,
+    ModelReplied,
+    Recorded,
+    SessionForked,
+    SettingChanged,
+    ToolReturned,
+)
+from sessions.events.messages import Usage
+from sessions.events.vision import VisionSupport, with_names
+from sessions.state.context import assemble
+from sessions.state.transcript import Transcript, WaitingMessage
+
+HISTORY_BYTES = 2 * 1024 * 1024
+"""How far back `/history` reads."""
+
+
+class CommandContext(MemoryView):
+    """A `ConversationView` of one command's message."""
+
+    def __init__(
+        self, chat: Chat, conversation: Conversation, waiting: WaitingMessage, around: CommandServices, meter: SessionMeter
+    ) -> None:
+        self._chat = chat
+        self._conversation = conversation
+        super().__init__(around, waiting, conversation.session, lambda: self._transcript.settings.get("model"))
+        self._meter = meter
+
+    @property
+    def client(self) -> str:
+        """With which program."""
+        return self._waiting.message.client
+
+    @property
+    def channel(self) -> str:
+        """On which channel."""
+        return self._waiting.message.channel
+
+    @property
+    def key(self) -> str:
+        """The key of the session."""
+        return self._chat.key
+
+    @property
+    def session(self) -> str:
+        """The session's id."""
+        return self._conversation.session
+
+    def commands(self) -> Sequence[CommandHelp]:
+        """All commands, by name."""
+        return listed(self._around.commands)
+
+    def local(self, at: str) -> datetime:
+        """The time of an event where the people are."""
+        return datetime.fromisoformat(at).astimezone(self._around.zone())
+
+    def status(self) -> str:
+        """What `/status` shows."""
+        transcript = self._transcript
+        around = self._around
+        refused, notes, troubles = self._not_well()
+        try:
+            chosen = around.models.choose(transcript.settings.get("model"))
+            model, name, window = chosen.why, chosen.name, chosen.window
+            sight = chosen.provider.limits(chosen.model).vision
+        except GatewayError as error:
+            model, name, window, sight = str(error), None, None, None
+        return describe(
+            SessionStatus(
+                version=around.version,
+                uptime=around.clock.monotonic() - around.began,
+                model=model,
+                answers=name,
+                key=self.key,
+                session=self.session,
+                age=time_since(transcript.opened_at, around.clock),
+                turns=transcript.turn,
+                events=transcript.head,
+                usage=transcript.usage,
+                context=self._size(name, sight),
+                window=window,
+                waiting=sum(w.seq != self._waiting.seq for w in transcript.waiting),
+                queue_limit=around.queue_limit(),
+                running=transcript.open_turn is not None,
+                refused=refused,
+                notes=notes,
+                troubles=troubles,
+                last_error=self._meter.last_error,
+                compactions=transcript.cycle.compactions,
+                taken_back=transcript.cycle.compactions - len(in_force(transcript)),
+                flush=self._flush(),
+                memory=memory_in_short(around.memory),
+                facts=facts_in_short(around.facts, self.facts.owner, around.finding.why_not(name)),
+                noted=transcript.cycle.noted,
+                notes_owed=len(transcript.cycle.owed),
+                notes_trouble=self._conversation.compacting.notes.trouble,
+                mode=self._conversation.inbox.mode,
+            )
+        )
+
+    def _not_well(self) -> tuple[Sequence[str], Sequence[str], Sequence[str]]:
+        """What was refused, what is to be noted and what is wrong: of paths, people and providers, which are the owner's
+        business. Others learn that there is something."""
+        around = self._around
+        told = around.refused(), around.notes(), around.troubles()
+        if self.person == OWNER or not any(told):
+            return told
+        return (), (), ["Something is not well with the gateway; its owner is told what."]
+
+    def _flush(self) -> str:
+        """The last flush in words."""
+        mark = self._transcript.cycle.flush
+        if mark is None:
+            return "none yet" if self._conversation.compacting.flushes else "none, since it is switched off"
+        ago = span(time_since(mark.at, self._around.clock))
+        return f"{mark.outcome}{f' to {mark.path}' if mark.path else ''}, {ago} ago"
+
+    def model(self) -> str:
+        """The model in use and why."""
+        return self._chosen(self._transcript.settings.get("model"))
+
+    def models(self) -> Sequence[str]:
+        """Each provider's own choice."""
+        return self._around.models.available()
+
+    async def choose_model(self, name: str | None) -> str:
+        """Use another model from the next turn on."""
+        now = self._chosen(name)
+        doubt = await self._doubt(name) if name not in (None, AUTO) else ""
+        await self._change("model", name)
+        return f"{now}{doubt}"
+
+    async def _doubt(self, name: str) -> str:
+        """What is doubtful about a model, as a sentence to add; CommandFailed if its provider does not list it."""
+        provider, _, model = name.partition(":")
+        listing = await self._around.listings.of(provider)
+        if listing is not None and listing.names:
+            if not listing.has(model):
+                near = did_you_mean(model, listing.names, before=f"{provider}:", mark="`") or "."
+                raise CommandFailed(f"{provider} has no model {model[:100]!r}{near} `/model {provider}` lists its models.")
+            return ""
+        if name in self.models():
+            return ""
+        why = "it keeps no list of its models"
+        if listing is not None:
+            why = f"its list of models could not be had ({listing.failed or 'it is empty'})"
+        return f". Whether {provider} has it shows at the next turn: {why}."
+
+    async def offered_models(self) -> Sequence[ModelsOffered]:
+        """The models of the providers that are set up."""
+        found = await self._around.listings.all()
+        return [
+            ModelsOffered(provider=name, models=tuple(sorted(each.chats)), failed=each.failed)
+            for name, each in found.items()
+        ]
+
+    async def history(self, count: int, *, commands: bool = False) -> Sequence[HistoryEntry]:
+        """The last messages, oldest first, and commands with their answers if they are wanted."""
+        head = self._chat.head(self.session) or 0
+        entries: list[HistoryEntry] = []
+        elsewhere = {self._waiting.seq}  # and what is said in the session that this one is a fork of, but not here
+        before, read = head + 1, 0
+        while before > 1 and len(entries) < count and read < HISTORY_BYTES:
+            first = max(1, before - 64)
+            lines = [line for line in await self._lines(first, before) if line]
+            events = list(map(decode, lines))
+            read += sum(map(len, lines))
+            elsewhere.update(seq for each in events if isinstance(each.event, SessionForked) for seq in each.event.left)
+            found = [entry for each in events if (entry := entry_of(each)) and entry.seq not in elsewhere]
+            entries = [entry for entry in found if commands or not entry.of_command] + entries
+            before = first
+        return entries[-count:]
+
+    def queue(self) -> QueueState:
+        """What waits, and how it is taken."""
+        waiting = sum(w.seq != self._waiting.seq for w in self._transcript.waiting)
+        return QueueState(mode=self._conversation.inbox.mode, waiting=waiting, limit=self._around.queue_limit())
+
+    async def choose_queue(self, mode: str | None) -> None:
+        """Take messages by another mode from now on."""
+        await self._change(inbox.SETTING, mode)
+
+    def verbose(self) -> bool:
+        """Whether clients show more."""
+        return self._conversation.verbose
+
+    async def choose_verbose(self, on: bool | None) -> None:
+        """Change that."""
+        await self._change(VERBOSE, None if on is None else "on" if on else "off")
+
+    def spent(self) -> Mapping[str, Mapping[str, Usage]]:
+        """Tokens by purpose and model."""
+        return {**self._transcript.spent, **self._around.facts.spent(self.session)}
+
+    def spent_by_plugins(self) -> Mapping[str, Mapping[str, Usage]]:
+        """Since the gateway started, beside all sessions."""
+        return self._around.plugins_spent()
+
+    def inherited(self) -> Usage:
+        """The tokens of the session that this one is a fork of."""
+        return self._transcript.inherited
+
+    async def context(self) -> ContextReport:
+        """What the next request would hold."""
+        transcript = self._transcript
+        try:
+            chosen = self._around.models.choose(transcript.settings.get("model"))
+            name, window, sight = chosen.name, chosen.window, chosen.provider.limits(chosen.model).vision
+        except GatewayError:
+            name, window, sight = "", None, None
+        total, context = self._size(name, sight), assemble(transcript)
+        weigh = transcript.counts.calibration(name).tokens
+        work = partial(
+            parts,
+            transcript.instructions,
+            transcript.view,
+            context,
+            sight=sight,
+            weigh=weigh,
+            total=total,
+            count=o200k,
+        )
+        items = await asyncio.to_thread(work)
+        return ContextReport(
+            items=items,
+            window=window,
+            counted=transcript.last_usage.input if transcript.last_usage else None,
+            reserve=self._conversation.compacting.reserve(window) if window else None,
+            pruned=pruned(transcript.view),
+        )
+
+    async def compact(self, focus: str) -> CompactionEntry:
+        """Summarise all but the newest messages."""
+        with told():
+            made = await self._conversation.compacting.asked(focus, self._window())
+        return entry_of_cut(self._transcript, self._transcript.cuts[-1], made, self._transcript.cycle.at)
+
+    async def compactions(self, count: int) -> Sequence[CompactionEntry]:
+        """The last compactions."""
+        found: list[CompactionEntry] = []
+        for cut in self._transcript.cuts[-count:]:
+            (line, *_) = await self._conversation.recorder.log.lines(cut.seq, limit=1)
+            recorded = decode(line)
+            assert isinstance(recorded.event, ContextCompacted)
+            found.append(entry_of_cut(self._transcript, cut, recorded.event, recorded.at))
+        return found
+
+    async def revert(self, number: int) -> int:
+        """Take back a compaction."""
+        with told():
+            return await self._conversation.compacting.revert(number, self._window())
+
+    def _window(self) -> int | None:
+        return self._around.models.choose(self._transcript.settings.get("model")).window
+
+    def stop_turn(self) -> bool:
+        """Cancel the running turn of the key's conversations."""
+        return self._chat.stop_turns()
+
+    async def start_anew(self) -> str:
+        """Open the key's next session."""
+        try:
+            return await self._chat.start_anew(self._conversation, self._waiting.seq)
+        except Conflict as error:
+            raise CommandFailed(str(error)) from error
+
+    def _size(self, model: str | None, sight: VisionSupport | None) -> int | None:
+        """The estimated tokens of the next request; None before the first one."""
+        transcript = self._transcript
+        if model is None or transcript.instructions is None:
+            return None
+        return transcript.counts.estimate(self._conversation.turn.answering.measure(sight, model), model)
+
+    @property
+    def _transcript(self) -> Transcript:
+        return self._conversation.recorder.transcript
+
+    async def _change(self, name: str, value: str | None) -> None:
+        await self._conversation.recorder.append_durable(SettingChanged(name=name, value=value, by=self.person))
+
+    def _chosen(self, name: str | None) -> str:
+        try:
+            return self._around.models.choose(name).why
+        except GatewayError as error:
+            raise CommandFailed(str(error)) from error
+
+    async def _lines(self, first: int, before: int) -> list[bytes]:
+        lines: list[bytes] = []
+        while first + len(lines) < before:
+            page = await self._chat.lines(self.session, first + len(lines))
+            if not page:
+                break
+            lines += page
+        return lines[: before - first]
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """What the gateway or a model refuses is told to the person who typed the command."""
+    try:
+        yield
+    except (GatewayError, ProviderError) as error:
+        raise CommandFailed(sentence_of(error)) from error
+
+
+def entry_of(recorded: Recorded) -> HistoryEntry | None:
+    """An event as a line of the conversation, where it is one."""
+    match recorded.event:
+        case MessageReceived(text=text, attachments=attachments):
+            said = with_names(text, attachments)
+            typed = parse_command(text) is not None
+            return HistoryEntry(seq=recorded.seq, at=recorded.at, who="person", text=said, of_command=typed)
+        case ModelReplied(text=text) if text:
+            return HistoryEntry(seq=recorded.seq, at=recorded.at, who="assistant", text=text)
+        case CommandAnswered(answer=text) if text:
+            return HistoryEntry(seq=recorded.seq, at=recorded.at, who="gateway", text=text, of_command=True)
+        case ToolReturned(output=text):
+            return HistoryEntry(seq=recorded.seq, at=recorded.at, who="tool", text=text)
+        case _:
+            return None
+
+
+def time_since(at: str, clock: Clock) -> float:
+    """Seconds since an event's time."""
+    return (clock.now() - datetime.fromisoformat(at)).total_seconds()

@@ -1,0 +1,98 @@
+"""What the next request would hold, part by part, for `/context`: a context in, a report out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate
+
+import msgspec
+
+from plugins.api.command import ContextItem, PrunedReport
+from sessions.events.events import InstructionsSet
+from sessions.events.messages import AssistantMessage, Message, ToolMessage, UserMessage
+from sessions.events.pruning import Clear, shown_size
+from sessions.events.token_features import CALL, TokenFeatures, of_files, of_head, of_message, of_text
+from sessions.events.vision import VisionSupport, look
+from sessions.state.context import Context, canonical
+from sessions.state.recall_message import is_recalled
+from sessions.state.view import View
+
+BEGINNING = 200
+"""Characters of an item that are reported."""
+
+
+def parts(
+    head: InstructionsSet | None,
+    view: View,
+    context: Context,
+    *,
+    sight: VisionSupport | None,
+    weigh: Callable[[TokenFeatures], float],
+    total: int | None,
+    count: Callable[[Sequence[str]], Sequence[int] | None] = lambda _: None,
+) -> tuple[ContextItem, ...]:
+    """Each item of the context, in the order in which the model reads them. Their tokens are as `weigh` has them, put
+    right by what a tokenizer may `count` of their texts, and then such that together they are `total`, if that is known.
+    Costs what the context holds: not for the event loop."""
+    items = [*_standing(head), *_messages(context.messages, summarised=view.summarised)]
+    seen = of_files(look(context.messages, sight, ""))
+    if seen.total:
+        items.append(_Item("Pictures and files", "", seen, ""))
+    texts = [item.text for item in items]
+    counts = count(texts) or [of_text(text).total for text in texts]
+    ratios = (exact / max(1, of_text(text).total) for exact, text in zip(counts, texts, strict=True))
+    weights = [max(0.0, weigh(item.units)) * (ratio or 1.0) for item, ratio in zip(items, ratios, strict=True)]
+    return tuple(
+        ContextItem(part=item.part, name=item.name, tokens=tokens, text=item.text[:BEGINNING])
+        for item, tokens in zip(items, shared(weights, total), strict=True)
+    )
+
+
+def shared(weights: Sequence[float], total: int | None) -> list[int]:
+    """Whole numbers in proportion to the weights, of which the sum is `total`; without one the rounded weights."""
+    whole = sum(weights)
+    if total is None or not whole:
+        return [round(weight) for weight in weights]
+    ends = [round(total * end / whole) for end in accumulate(weights)]
+    return [end - start for start, end in zip([0, *ends], ends, strict=False)]
+
+
+def pruned(view: View) -> PrunedReport:
+    """What pruning does for a view. Edits that leave their text whole do not count."""
+    pairs = [(each.edit, each.size - shown_size(each.edit, each.size)) for each in view.edited.values()]
+    saving = [(edit, saved) for edit, saved in pairs if saved > 0]
+    cleared = sum(isinstance(edit, Clear) for edit, _ in saving)
+    return PrunedReport(trimmed=len(saving) - cleared, cleared=cleared, saved=sum(saved for _, saved in saving))
+
+
+class _Item(msgspec.Struct, frozen=True):
+    part: str
+    name: str
+    units: TokenFeatures
+    text: str
+
+
+def _standing(head: InstructionsSet | None) -> Iterable[_Item]:
+    if head is None:
+        return
+    yield _Item("Instructions", "", of_head(head.text), head.text)
+    for note in head.notes:
+        yield _Item("Notes", note.path, of_head(note.text), note.text)
+    for tool in head.tools:
+        yield _Item("Tools", tool.name, of_head(canonical(tool).decode()), tool.description)
+
+
+def _messages(messages: Sequence[Message], *, summarised: bool) -> Iterable[_Item]:
+    for index, message in enumerate(messages):
+        match message:
+            case UserMessage():
+                part = "Summary" if summarised and index == 0 else "Recalled" if is_recalled(message) else "Your messages"
+                yield _Item(part, "", of_message(message), message.text)
+            case AssistantMessage():
+                said = msgspec.structs.replace(message, calls=())
+                yield _Item("Answers", "", of_message(said), message.text)
+                for call in message.calls:
+                    frame = TokenFeatures(frames=CALL)
+                    yield _Item("Tool calls", call.tool, of_text(f"{call.tool} {call.arguments}") + frame, call.arguments)
+            case ToolMessage():
+                yield _Item("Tool results", message.tool, of_message(message), message.text)

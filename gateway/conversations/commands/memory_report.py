@@ -1,0 +1,81 @@
+"""What `/memory` shows: what is remembered, and what was found."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+
+from gateway.support.session_status import count_of, span
+from plugins.api.command import MemoryFound, MemoryReport, NoteEntry
+from plugins.api.memory.scope import Scope
+from plugins.facts.facts import Facts
+from plugins.memory.memory import Memory
+from plugins.memory.search.diagnostics import found_without_vectors, how_found, remarks_on
+from plugins.memory.sources.notes import Notes
+
+LATEST = 5
+"""Notes that are listed, those that changed last."""
+
+
+async def memory_report(memory: Memory, notes: Notes, now: datetime, scope: Scope) -> MemoryReport:
+    """What there is of the notes that are in the scope, and of everything else, at this time, which is in the time zone of
+    the people here."""
+    await memory.look()
+    state, provider = memory.state, memory.provider()
+    entries = await asyncio.to_thread(_entries, notes, now, scope)
+    return MemoryReport(
+        notes=(len(entries) if Notes.name in state.by_source else 0) + state.by_source.get("extra", 0),
+        sessions=state.by_source.get("sessions", 0),
+        chunks=state.chunks,
+        how=how_found(f"{provider.name}:{provider.model()}" if provider else "", by_words=memory.by_words),
+        latest=tuple(entries[:LATEST]),
+        remarks=tuple(remarks_on(state, scope, by_vectors=provider is not None, missed="", by_words=memory.by_words)),
+        today=now.date(),
+    )
+
+
+def memory_in_short(memory: Memory) -> str:
+    """What can be found and how, in one line."""
+    state, provider = memory.state, memory.provider()
+    if state.at is None:
+        return "not looked at yet"
+    sessions = state.by_source.get("sessions", 0)
+    what = f"{count_of(state.documents - sessions, 'note')} and {count_of(sessions, 'session')}"
+    chunks = count_of(state.chunks, "chunk")
+    if provider is None:
+        return f"{what} in {chunks}, {found_without_vectors(by_words=memory.by_words)}"
+    some = f"{state.chunks - state.unembedded:,} of " if state.unembedded else ""
+    return f"{what} in {some}{chunks} with vectors by {provider.name}:{provider.model()}"
+
+
+def facts_in_short(facts: Facts, owner: str, why_not: str) -> str:
+    """How many facts there are for this person, and why no more are looked for, in one line."""
+    told = facts.told_now(owner)
+    if told is None:
+        return "not looked at yet"
+    daily, pins = sum(fact.layer == "daily" for fact in told), sum(fact.pinned for fact in told)
+    counts = f"{daily:,} in the daily log, {len(told) - daily:,} kept for long, {pins:,} pinned" if told else "none yet"
+    return f"{counts}; turns are not looked through: {why_not}" if why_not else counts
+
+
+async def memory_found(memory: Memory, query: str, scope: Scope) -> MemoryFound:
+    """What a search has, best first, each with where it stands. Raises IndexUnusable."""
+    found = await memory.search(query, scope)
+    return MemoryFound(hits=tuple((hit.citation, hit.chunk.text) for hit in found.hits), remarks=found.remarks)
+
+
+def _entries(notes: Notes, now: datetime, scope: Scope) -> list[NoteEntry]:
+    """The notes in the scope, the one that was changed last first."""
+    entries = []
+    for path, stamp in notes.there({}).stamps.items():
+        nanoseconds, size = map(int, stamp.split(".")[:2])
+        if scope.reads(path):
+            entries.append((nanoseconds, path, size))
+    return [
+        NoteEntry(path=path, bytes=size, changed=f"{span(_seconds_since(nanoseconds, now))} ago")
+        for nanoseconds, path, size in sorted(entries, reverse=True)
+    ]
+
+
+def _seconds_since(nanoseconds: int, now: datetime) -> float:
+    return (now - datetime.fromtimestamp(nanoseconds / 1e9, UTC)).total_seconds()

@@ -1,0 +1,317 @@
+"""Flush, then compact: before a request that would come near the reserve, when a provider refuses one as too long, and when
+a person asks. Every step is in the log before the next begins, so a stop at any moment leaves a session that goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime
+from functools import partial
+
+import msgspec
+import structlog
+
+from gateway.conversations.context.compaction_hooks import CompactionHooks
+from gateway.conversations.context.compaction_rules import CompactionAttempt, CompactionRules, paused
+from gateway.conversations.context.reverting import revert
+from gateway.conversations.context.summarization import ANSWER, UNKNOWN_WINDOW, Summarization, why
+from gateway.conversations.notes.day_notes import day_note
+from gateway.conversations.notes.pending_notes import PendingNotes
+from gateway.support.errors import GatewayError
+from plugins.api.summarization import Summary
+from plugins.host.hooks import Hooks
+from plugins.support.errors import ProviderError
+from plugins.support.workspace import own_note
+from sessions.events.codec import carriable
+from sessions.events.events import CompactionAbandoned, CompactionBegan, ContextCompacted, ContextPruned, Trigger
+from sessions.events.vision import VisionSupport
+from sessions.state import compaction
+from sessions.state.compaction import FRAME, Budget, CompactionPlan, Sizes, budget, due
+from sessions.state.context import assemble
+from sessions.state.edit_validation import joined
+from sessions.state.transcript import Transcript
+from sessions.state.truncation import TOGETHER_SHARE, oversize
+from sessions.state.view_size import ViewSize, weighed
+from sessions.store.recorder import Recorder
+
+FOCUS_LIMIT = 800
+"""Characters of `/compact`'s focus."""
+
+log = structlog.get_logger("exuvia.compaction")
+
+
+class NothingToCompact(GatewayError):
+    """There is nothing that could leave the view."""
+
+
+class Compactor:
+    """Keeps one session's view within its model's window. `sight` is that of its model, `now` the time of day in UTC."""
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        *,
+        rules: Callable[[], CompactionRules],
+        condensing: Summarization,
+        notes: PendingNotes,
+        hooks: Hooks,
+        sight: Callable[[], VisionSupport | None],
+        now: Callable[[], datetime],
+    ) -> None:
+        self._recorder = recorder
+        self._hooks = CompactionHooks(recorder, hooks)
+        self._rules = rules
+        self._condensing = condensing
+        self.notes = notes
+        self._sight = sight
+        self._now = now
+        self._sizing = ViewSize()
+
+    @property
+    def _transcript(self) -> Transcript:
+        return self._recorder.transcript
+
+    def sizes(self) -> Sizes:
+        """The next request in tokens."""
+        return self._sizing.sizes(self._transcript, assemble(self._transcript), self._sight())
+
+    def reserve(self, window: int) -> int:
+        """Tokens of a window that compaction keeps free."""
+        return window - budget(window, self._rules().figures).compact_at
+
+    @property
+    def flushes(self) -> bool:
+        """Whether what leaves is flushed before."""
+        return self._rules().flush_enabled
+
+    def provider_side(self, window: int | None) -> int | None:
+        """From how many tokens on a service may compact by itself: well before the gateway would. None: not at all."""
+        rules = self._rules()
+        if not (rules.enabled and rules.provider_side) or window is None:
+            return None
+        return budget(window, rules.figures).flush_at * 3 // 4
+
+    def close_cycle(self) -> None:
+        """End what a stop of the gateway cut off; what was flushed stays so."""
+        if self._transcript.cycle.open and not self._transcript.cycle.ends_session:
+            self._abandon("The gateway was stopped meanwhile.")
+
+    async def before_request(self, window: int | None, tokens: int) -> None:
+        """Flush, or flush and compact, if the next request, of so many tokens to a model of this window, calls for it.
+        Mostly it does not, and then no message is looked at."""
+        rules = self._rules()
+        if not rules.enabled or window is None:
+            return
+        allowed = budget(window, rules.figures)
+        if tokens < allowed.flush_at and not rules.figures.looks_at_messages and not self._grown(rules):
+            return
+        sizes = self.sizes()
+        trigger = due(sizes.total, self._transcript.view, sizes, allowed, rules.figures)
+        if trigger is None and await self._flush_early(rules, sizes, allowed):
+            trigger = "budget"
+        if trigger is not None and not (self._paused() and sizes.total + ANSWER < window):
+            below = allowed.flush_at
+            attempt = CompactionAttempt(trigger=trigger, rules=rules, sizes=sizes, allowed=allowed, below=below)
+            shorter = self._unstuck(attempt) if sizes.total + ANSWER >= window else None
+            if shorter is None or shorter.sizes.total >= below:
+                await self._compact(shorter or attempt)
+
+    async def overflowed(self, window: int | None) -> bool:
+        """A model refused the request as too long: make the view half as large, or more. False if that cannot be done."""
+        rules, sizes = self._rules(), self.sizes()
+        allowed = budget(min(window or sizes.total, sizes.total), rules.figures)
+        below = min(allowed.flush_at, sizes.total // 2)
+        attempt = CompactionAttempt(trigger="overflow", rules=rules, sizes=sizes, allowed=allowed, below=below)
+        attempt = self._unstuck(attempt) or attempt
+        if attempt.sizes.total < below or await self._compact(attempt) is not None:
+            return True
+        return await self._let_go(attempt) is not None
+
+    async def asked(self, focus: str, window: int | None) -> ContextCompacted:
+        """A person wants it. Raises NothingToCompact; GatewayError or ProviderError if no model can summarise now."""
+        rules, sizes = self._rules(), self.sizes()
+        allowed = budget(window or max(sizes.total * 2, UNKNOWN_WINDOW), rules.figures)
+        attempt = CompactionAttempt(
+            trigger="command",
+            rules=rules,
+            sizes=sizes,
+            allowed=allowed,
+            below=min(allowed.flush_at, sizes.total),
+            focus=carriable(focus[:FOCUS_LIMIT]),
+        )
+        if (made := await self._compact(attempt)) is None:
+            raise NothingToCompact("There is nothing to compact: what could leave is no larger than a summary of it.")
+        return made
+
+    async def revert(self, number: int, window: int | None) -> int:
+        """Take back a compaction; returns the size of the next request in tokens, raises CannotRevert."""
+        return await revert(self._recorder, number, window, self._rules().figures, self._sight())
+
+    async def at_end(self) -> None:
+        """The session ends: write down what must last of it. Until that is done the cycle is open, so that the next start
+        does it."""
+        rules, view = self._rules(), self._transcript.view
+        if not rules.enabled or not rules.flush_enabled or self._transcript.cycle.covered >= max(view.placed, default=0):
+            return
+        end = self._transcript.head + 1
+        number, tokens = self._transcript.cycle.next, self.sizes().total
+        began = CompactionBegan(compaction=number, trigger="new", keep_from=end, tokens_before=tokens)
+        await self._recorder.append_durable(began)
+        await self._condensing.flush(rules, end, "new")
+
+    async def _flush_early(self, rules: CompactionRules, sizes: Sizes, allowed: Budget) -> bool:
+        """The flush of a cycle comes a little before its compaction, or once the journal has grown by much. True if both
+        should come now: where what is kept today and what one more turn can bring would not fit a small window, another
+        flush would be needed then."""
+        cycle = self._transcript.cycle
+        grown = self._grown(rules)
+        near = sizes.total >= allowed.flush_at
+        if not rules.flush_enabled or cycle.covered or not (near or grown):
+            return False
+        # Up to the compaction, then one more round: what tools return at once, and what the model says before.
+        round_ = TOGETHER_SHARE * allowed.compact_at + allowed.compact_at - allowed.flush_at
+        growth = round(allowed.compact_at - sizes.total + round_) if near else 0
+        trigger: Trigger = "budget" if near else "journal"
+        below = allowed.flush_at
+        attempt = CompactionAttempt(trigger=trigger, rules=rules, sizes=sizes, allowed=allowed, below=below)
+        cut = await self._early_cut(attempt, below - growth)
+        if cut is None or (near and not allowed.recent):  # what would follow the flush could not stay
+            return near
+        await self._condensing.flush(rules, cut.keep_from, trigger)
+        return False
+
+    async def _early_cut(self, attempt: CompactionAttempt, below: int) -> CompactionPlan | None:
+        """Where a flush may end before its compaction comes: where a plugin says, or the figures; None if what is kept then
+        could have outgrown `below` tokens until the compaction."""
+        view, sizes, allowed = self._transcript.view, attempt.sizes, attempt.allowed
+        if (chosen := await self._hooks.cut(attempt)) is not None:
+            return compaction.plan_at(view, sizes, allowed, chosen.first, below=below)
+        cut = compaction.plan(view, sizes, allowed, attempt.rules.figures, below=below)
+        kept = sum(sizes.messages[cut.first :]) if cut is not None and allowed.recent else 0
+        return cut if kept <= allowed.recent else None
+
+    def _grown(self, rules: CompactionRules) -> bool:
+        """Whether the journal has grown by much since the last flush or compaction."""
+        transcript = self._transcript
+        return 0 < rules.force_bytes <= transcript.bytes - transcript.cycle.flushed_bytes and not transcript.cycle.covered
+
+    async def _compact(self, attempt: CompactionAttempt) -> ContextCompacted | None:
+        """A whole cycle; None if the view stayed as it was."""
+        cut = await self._cut(attempt)
+        if cut is None:
+            if attempt.trigger == "budget" and not self._paused():
+                self._begin(attempt, self._transcript.head + 1)
+                self._abandon("Nothing that could leave would make enough room.", failed=True)
+            return None
+        self._begin(attempt, cut.keep_from)
+        try:
+            await self._hooks.before(attempt, cut.keep_from)
+            await self._condensing.flush(attempt.rules, cut.keep_from, attempt.trigger)
+            summary = await self._condensing.summary(attempt, cut)
+            summary = await self._condensing.fitting(attempt, cut, summary)
+        except (asyncio.CancelledError, GatewayError, ProviderError) as error:
+            stopped = isinstance(error, asyncio.CancelledError)
+            self._abandon(why(error), failed=not (stopped or attempt.wanted))
+            if stopped or attempt.wanted:
+                raise
+            log.warning("compaction_abandoned", session=self._transcript.session, reason=why(error))
+            return None
+        return await self._record(attempt, cut, summary)
+
+    def _unstuck(self, attempt: CompactionAttempt) -> CompactionAttempt | None:
+        """Where nothing that could leave would make enough room, the newest message alone, or what a reply's calls returned,
+        has too much: show that so short that a summary fits beside it, and the attempt as it is then. None elsewhere."""
+        view, sizes = self._transcript.view, attempt.sizes
+        if compaction.plan(view, sizes, attempt.allowed, attempt.rules.figures, below=attempt.below) is not None:
+            return None
+        newest = next(reversed(compaction.boundaries(view)), compaction.first_removable(view))
+        room = attempt.below - sizes.head - FRAME
+        edits = joined(view, oversize(view, room, 0, newest, weigh=partial(weighed, self._transcript)))
+        if not edits:
+            return None
+        self._recorder.append(ContextPruned(edits=edits), turn=self._turn)
+        return msgspec.structs.replace(attempt, sizes=self.sizes())
+
+    async def _let_go(self, attempt: CompactionAttempt) -> ContextCompacted | None:
+        """There is no room for a summary, however short the newest results are shown: all but the newest message, or call
+        with its results, leaves without one. The log keeps it, and the flush has seen it. None if there is nothing else."""
+        view = self._transcript.view
+        if not (places := compaction.boundaries(view)) and not view.summarised:
+            return None
+        first = places[-1] if places else compaction.first_removable(view)
+        cut = CompactionPlan(keep_from=view.placed[first], first=first, summary=0)
+        self._begin(attempt, cut.keep_from)
+        try:
+            await self._hooks.before(attempt, cut.keep_from)
+            await self._condensing.flush(attempt.rules, cut.keep_from, attempt.trigger)
+        except asyncio.CancelledError as stopped:
+            self._abandon(why(stopped))
+            raise
+        nothing = Summary(text="", by="nothing", failed="There was no room for a summary.")
+        return await self._record(attempt, cut, nothing)
+
+    async def _cut(self, attempt: CompactionAttempt) -> CompactionPlan | None:
+        """Where the flush of this cycle ended, if that is enough; else where a plugin says, or else the figures. With
+        `keep_recent_tokens = 0` exactly so many messages stay, and what came since the flush leaves too."""
+        view, sizes, allowed = self._transcript.view, attempt.sizes, attempt.allowed
+        if (covered := self._transcript.cycle.covered) and allowed.recent and not attempt.wanted:
+            early = compaction.plan_at(view, sizes, allowed, view.first_from(covered + 1), below=attempt.below)
+            if early is not None:
+                return early
+        if (chosen := await self._hooks.cut(attempt)) is not None:
+            return chosen
+        figures = attempt.rules.figures
+        return compaction.plan(view, sizes, allowed, figures, below=attempt.below, least=attempt.wanted)
+
+    def _begin(self, attempt: CompactionAttempt, keep_from: int) -> None:
+        began = CompactionBegan(
+            compaction=self._transcript.cycle.next,
+            trigger=attempt.trigger,
+            keep_from=keep_from,
+            tokens_before=attempt.sizes.total,
+            focus=attempt.focus,
+        )
+        self._recorder.append(began, turn=self._turn)
+
+    def _abandon(self, reason: str, *, failed: bool = False) -> None:
+        number = self._transcript.cycle.compaction
+        self._recorder.append(CompactionAbandoned(compaction=number, reason=reason, failed=failed), turn=self._turn)
+
+    async def _record(self, attempt: CompactionAttempt, cut: CompactionPlan, summary: Summary) -> ContextCompacted | None:
+        rules, sizes = attempt.rules, attempt.sizes
+        writes = rules.writable and rules.flush_enabled
+        instead = FRAME + round(weighed(self._transcript, summary.text)) if summary.text else 0
+        after = sizes.head + sum(sizes.messages[cut.first :]) + instead
+        if after >= (attempt.below if summary.text else sizes.total):
+            self._abandon("The view would not have become small enough.", failed=True)
+            return None
+        event = ContextCompacted(
+            compaction=self._transcript.cycle.compaction,
+            keep_from=cut.keep_from,
+            summary=carriable(summary.text),
+            by=summary.by,
+            tokens_before=sizes.total,
+            tokens_after=after,
+            messages=cut.first - compaction.first_removable(self._transcript.view),
+            checks=summary.checks,
+            failed=summary.failed,
+            kept=summary.kept,
+            lost=summary.lost,
+            model=summary.model,
+            usage=summary.usage,
+            path=own_note(self._transcript.person, day_note(f"{rules.today:%Y-%m-%d}")) if writes else "",
+        )
+        await self._recorder.append_durable(event, turn=self._turn)
+        self.notes.pay_behind()
+        log.info("context_compacted", session=self._transcript.session, before=sizes.total, after=after, by=summary.by)
+        await self._hooks.after(attempt, event)
+        return event
+
+    def _paused(self) -> bool:
+        return paused(self._transcript.cycle, self._now())
+
+    @property
+    def _turn(self) -> int | None:
+        turn = self._transcript.open_turn
+        return turn.ordinal if turn else None

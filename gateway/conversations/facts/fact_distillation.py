@@ -1,0 +1,204 @@
+"""Making of daily facts few that stay: when it is due, and when a person asks for it.
+
+What was made of a batch stands in one event with the batch's ids: a stop at any moment loses and doubles nothing, and what
+waits is seen from the facts' log alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import structlog
+
+from gateway.conversations.facts.fact_pauses import FactPauses
+from gateway.conversations.facts.fact_requests import FactRequests
+from gateway.models.registry import ChosenModel
+from gateway.support.errors import GatewayError, sentence_of
+from plugins.api.context import Clock
+from plugins.api.facts.fact_errors import FactsError
+from plugins.api.facts.fact_settings import FactKeys
+from plugins.api.facts.fact_values import Fact
+from plugins.api.services import ModelAnswer
+from plugins.facts.fact_book import FactBook
+from plugins.facts.facts import Facts
+from plugins.support.errors import BadRequest, ContextOverflow, ProviderError
+from sessions.events.codec import carriable
+from sessions.events.messages import Usage
+
+if TYPE_CHECKING:
+    from plugins.facts.distillation import TokenBudget
+    from plugins.languages.prompts import FactTexts
+
+# What facts are distilled with is imported when the first are: the start needs none of it.
+
+log = structlog.get_logger("exuvia.facts")
+
+
+class FactDistillation:
+    """One for a home; `tongue` is the language that a model is told in."""
+
+    def __init__(
+        self,
+        facts: Facts,
+        asking: FactRequests,
+        pauses: FactPauses,
+        *,
+        keys: Callable[[], FactKeys],
+        tongue: Callable[[], str],
+        clock: Clock,
+    ) -> None:
+        self._facts = facts
+        self._asking = asking
+        self._pauses = pauses
+        self._keys = keys
+        self._tongue = tongue
+        self._clock = clock
+        self._one_at_a_time = asyncio.Lock()
+        self._last: dict[str, tuple[str, str]] = {}
+        """Of each person: the session that was looked through last, and the model that answered there."""
+
+    def heard(self, owner: str, session: str, used: str) -> None:
+        """A session of this person was looked through, in which this model answers: it is asked, and the session pays."""
+        self._last[owner] = session, used
+
+    async def distill_what_is_due(self) -> None:
+        """Distil the facts of everybody who has enough new ones, or old enough ones, and then drop what is past its time:
+        what waited while the gateway was away is not lost. After a failure one person's facts rest, and nobody else's."""
+        if self._facts.none:
+            return
+        try:
+            for owner in self._due(await self._facts.book()):
+                if not self._pauses.rests(_of(owner)):
+                    await self._try(owner)
+            await self._facts.tidy()
+        except FactsError as error:  # the facts themselves tell people what is wrong
+            log.warning("facts_not_distilled", reason=sentence_of(error))
+        except Exception:
+            log.exception("facts_not_distilled")
+
+    async def _try(self, owner: str) -> None:
+        session, used = self._last.get(owner, ("", ""))
+        try:
+            model = self._asking.able(used)
+            if model is None or self._pauses.rests(f"model {model.name}"):
+                return
+            await self.distill(owner, used, session)
+            self._pauses.succeed(_of(owner))
+        except Exception as error:
+            if not isinstance(error, ProviderError | GatewayError | FactsError):
+                log.exception("facts_not_distilled", owner=owner)
+            sentence = f"The facts of {owner or 'everybody'} are not distilled now, which is tried again: "
+            pause = self._pauses.fail(_of(owner), sentence + sentence_of(error))
+            log.warning("facts_not_distilled", owner=owner, reason=sentence_of(error), pause=pause)
+
+    def _due(self, book: FactBook) -> list[str]:
+        from plugins.facts import distillation  # noqa: PLC0415 - not at the start
+
+        keys = self._keys()
+        return distillation.due(
+            book,
+            threshold=keys.distill_threshold,
+            interval_hours=keys.distill_interval_hours,
+            now=self._clock.now(),
+        )
+
+    async def distill(self, owner: str, used: str | None, session: str) -> tuple[int, int]:
+        """Make of this person's daily facts few that stay, at the cost of a session; returns how many were looked through
+        and how many of those that were made stayed. Raises FactsError, and ProviderError or GatewayError where no model
+        could be asked."""
+        from plugins.facts import distillation, model_answers  # noqa: PLC0415 - not at the start
+
+        async with self._one_at_a_time:
+            model, looked = self._asking.chosen(used), 0
+            made: list[Fact] = []
+            room = distillation.TokenBudget(
+                model_answers.room(model.window, self._texts().distillation, distillation.ANSWER)
+            )
+            while fresh := await self._fresh(owner):
+                taken, entries = await self._distill_some(fresh, model, session, room)
+                looked += taken
+                made += entries
+            there = (await self._facts.book()).facts
+            return looked, sum(fact.id in there for fact in made)
+
+    async def _distill_some(
+        self, fresh: Sequence[Fact], model: ChosenModel, session: str, room: TokenBudget
+    ) -> tuple[int, Sequence[Fact]]:
+        """Distil the first facts, as many as there is room for; returns how many were taken and what was made of them. None
+        is taken where fewer have to be tried; one that is refused alone is kept as it is, but not a second one in a row:
+        it is the model then."""
+        batch = room.batch(fresh)
+        known = room.beside(await self._kept(batch[0]), batch)
+        try:
+            answer = await self._ask(model, batch, known, session)
+        except (ContextOverflow, BadRequest) as error:
+            if room.shrink([*batch, *known], for_good=isinstance(error, ContextOverflow)):
+                return 0, ()
+            if room.alone > 1:
+                raise
+            return 1, await self._keep(batch, carriable(sentence_of(error)), session=session, model=model.name)
+        room.answered()
+        if await self._have_left([*batch, *known]):
+            return 0, ()  # somebody forgot one meanwhile: it must not come back in other words
+        return len(batch), await self._take(batch, known, answer, session)
+
+    async def _fresh(self, owner: str) -> list[Fact]:
+        """The new facts of this person in one workspace, whichever is in use now: what is made of them stays there."""
+        fresh = [fact for fact in (await self._facts.book()).undistilled() if fact.owner == owner]
+        return [fact for fact in fresh if fact.workspaces() == fresh[0].workspaces()]
+
+    async def _kept(self, fresh: Fact) -> list[Fact]:
+        """The facts that stay where this one is."""
+        kept, there = (await self._facts.book()).layer("longterm"), fresh.workspaces()
+        return [fact for fact in kept if fact.owner == fresh.owner and fact.workspaces() <= there]
+
+    async def _have_left(self, facts: Sequence[Fact]) -> bool:
+        there = (await self._facts.book()).facts
+        return any(fact.id not in there for fact in facts)
+
+    async def _ask(self, model: ChosenModel, batch: Sequence[Fact], known: Sequence[Fact], session: str) -> ModelAnswer:
+        from plugins.facts import distillation, model_answers  # noqa: PLC0415 - not at the start
+
+        spoken = self._texts()
+        return await self._asking.ask(
+            model,
+            spoken.distillation,
+            distillation.request(batch, known, spoken),
+            purpose="distillation",
+            session=session or "facts",
+            limit=distillation.ANSWER,
+            form=model_answers.form(numbered=True),
+        )
+
+    async def _take(self, batch: Sequence[Fact], known: Sequence[Fact], answer: ModelAnswer, session: str) -> Sequence[Fact]:
+        """What an answer made of a batch. Where it made nothing that counts, the facts themselves stay for long."""
+        from plugins.facts import distillation  # noqa: PLC0415 - not at the start
+
+        result = distillation.distilled(answer.text, known, batch)
+        if result.wrong:
+            return await self._keep(batch, result.wrong, session=session, model=answer.model, usage=answer.usage)
+        return await self._facts.distilled(
+            batch, result.drafts, result.superseded, session=session, model=answer.model, usage=answer.usage
+        )
+
+    async def _keep(
+        self, batch: Sequence[Fact], reason: str, *, session: str, model: str, usage: Usage | None = None
+    ) -> Sequence[Fact]:
+        """Keep facts for long as they are: nothing that was found is lost to a model that cannot distil it."""
+        from plugins.facts import distillation  # noqa: PLC0415 - not at the start
+
+        log.warning("facts_kept_undistilled", reason=reason, facts=len(batch))
+        drafts = distillation.as_they_are(batch).drafts
+        return await self._facts.distilled(batch, drafts, session=session, model=model, usage=usage, failed=reason)
+
+    def _texts(self) -> FactTexts:
+        from plugins.languages.prompts import language  # noqa: PLC0415 - not at the start
+
+        return language(self._tongue()).facts
+
+
+def _of(owner: str) -> str:
+    """The name of a person among the pauses."""
+    return f"person {owner}"

@@ -1,0 +1,50 @@
+"""The facts of a home: their log, opened for the gateway or only read for the command line."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from gateway.config.settings import Settings
+from gateway.support.home import Home
+from plugins.api.context import Clock
+from plugins.facts.fact_book import FactBook
+from plugins.facts.fact_codec import decode
+from plugins.facts.facts import Facts
+from sessions.events.errors import UnknownSession
+from sessions.files.committer import Committer
+from sessions.files.journal import Journals
+from sessions.files.verify import reading, verify_lines
+from sessions.store.protocols import START, Log, Position
+
+
+def facts_of(home: Home, settings: Settings, committer: Committer, clock: Clock) -> Facts:
+    """The facts of a home that this process has locked, which follow the settings as they change. Their log is opened by
+    whoever first asks for them."""
+    journals = Journals(home.root, home.quarantine, committer)
+
+    async def opened(fold: Callable[[bytes], None]) -> tuple[Log, Position]:
+        if not home.facts.exists():
+            return await journals.create(home.facts.stem), START
+        return await journals.open(home.facts.stem, fold=fold)
+
+    return Facts(
+        opened,
+        keys=lambda: settings.current.memory.facts,
+        workspace=lambda: home.workspace(settings.current.agent.workspace),
+        now=clock.now,
+        exists=home.facts.exists,
+    )
+
+
+def read_facts(home: Home) -> FactBook:
+    """The facts as they are on the disk, whoever writes them meanwhile. Raises JournalDamaged, StorageFailed and
+    InvalidLine."""
+    book = FactBook()
+    try:
+        with reading(home.facts) as descriptor:
+            size = os.fstat(descriptor).st_size
+            verify_lines(descriptor, home.facts, START, size, lambda line: book.turn_over(decode(line)))
+    except UnknownSession:
+        return book
+    return book

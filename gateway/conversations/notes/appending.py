@@ -1,0 +1,145 @@
+"""Text that is appended to a note once and whole, while people write in the same file.
+
+What they wrote is never replaced: the text is appended in one write to the file as it was read, or the file is read again.
+A write that a crash cut off is completed by the next one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from plugins.support.safe_open import OutsideFolder
+from plugins.tools.file_target import LARGEST, FileChanged, FileTarget, file_place
+
+TRIES = 8
+"""Attempts to append to a file that somebody else keeps changing."""
+
+MOST_FILES = 100
+"""Files that one day's note may have."""
+
+_HEAD = 16
+"""Bytes that are compared before a whole end of a file is."""
+
+
+class NoteNotWritten(Exception):
+    """A text could not be written into a note; `str(error)` is a sentence."""
+
+
+def append_once(
+    workspace: Path,
+    path: str,
+    text: Callable[[bytes], bytes],
+    line: Callable[[bytes], int | None],
+    *,
+    continued: bool = False,
+) -> tuple[str, int]:
+    """Append a text to a note unless it stands there. Blocks until it is durable.
+
+    Args:
+        workspace: The folder that `path` is relative to.
+        path: The note.
+        text: Returns the text, which ends with a newline, for what the note holds already.
+        line: Returns the line, counted from 1, at which the text stands in a content, or None.
+        continued: The note may go on in further files, see `files_of`, where one is full or is not to be written.
+
+    Returns:
+        The file in which the text stands, and the line.
+
+    Raises:
+        NoteNotWritten: It stands nowhere.
+    """
+    try:
+        for _ in range(TRIES):
+            try:
+                return _append(workspace, path, text, line, continued=continued)
+            except FileChanged:
+                continue
+    except OutsideFolder as error:
+        raise NoteNotWritten(f"{path}: {error}") from error
+    except OSError as error:
+        raise NoteNotWritten(f"{path} cannot be written: {error.strerror or error}.") from error
+    raise NoteNotWritten(f"{path} is being changed by somebody else.")
+
+
+def files_of(workspace: Path, path: str) -> list[str]:
+    """Return the files that a day's note has, in order: `memory/2026-11-21.md`, `memory/2026-11-21-2.md` and so on. The
+    first need not exist."""
+    first, *others = _names(path)
+    files = [first]
+    for name in others:
+        if not os.path.lexists(workspace / name):
+            break
+        files.append(name)
+    return files
+
+
+def _names(path: str) -> Iterator[str]:
+    yield path
+    stem = path.removesuffix(".md")
+    yield from (f"{stem}-{number}.md" for number in range(2, MOST_FILES + 1))
+
+
+def _append(
+    workspace: Path,
+    path: str,
+    text: Callable[[bytes], bytes],
+    line: Callable[[bytes], int | None],
+    *,
+    continued: bool,
+) -> tuple[str, int]:
+    there = files_of(workspace, path) if continued else [path]
+    held = b""
+    refused: Exception = NoteNotWritten(f"{path} has {MOST_FILES} files already.")
+    for number, name in enumerate(_names(path) if continued else there, 1):
+        with file_place(workspace, tuple(name.split("/")), make=True) as place:
+            try:
+                before = place.content()
+                if before is not None and (at := line(before)) is not None:
+                    return name, at
+                held += before or b""
+                if number < len(there):
+                    continue
+                whole = _put(place, before, text(held), name)
+            except (OutsideFolder, NoteNotWritten, PermissionError) as error:
+                if not continued or (isinstance(error, PermissionError) and not os.path.lexists(workspace / name)):
+                    raise
+                refused = error  # whoever made it a link or locked it has it; the day goes on in the next file
+                continue
+        at = line(whole)
+        assert at is not None
+        return name, at
+    raise refused
+
+
+def _put(place: FileTarget, before: bytes | None, content: bytes, name: str) -> bytes:
+    """Put a text at the end of a file, and return what it holds then."""
+    if before is None:
+        place.replace(content, lambda: None)
+        return content
+    addition = _missing(before, content)
+    if before and len(before) + len(addition) > LARGEST:
+        raise NoteNotWritten(f"{name} has no room for it, since a note may have {LARGEST >> 20} MiB; shorten it.")
+    place.append(addition, lambda: None)
+    return before + addition
+
+
+def _missing(before: bytes, content: bytes) -> bytes:
+    """Return what must be appended for a text to stand whole at the end of a file: the rest of it where a write was cut off,
+    else all of it, behind an empty line unless it continues a list."""
+    at = max(0, len(before) - len(content) + 1)
+    if at and before[at - 1 : at] != b"\n":
+        at = before.find(b"\n", at) + 1 or len(before)
+    while at < len(before):
+        if content.startswith(before[at : at + _HEAD]) and content.startswith(before[at:]):
+            return content[len(before) - at :]
+        at = before.find(b"\n", at) + 1 or len(before)
+    last = before.removesuffix(b"\n").rpartition(b"\n")[2]
+    end = b"" if before.endswith(b"\n") or not before else b"\n"
+    apart = bool(last.strip()) and not (_is_item(last) and _is_item(content))
+    return end + (b"\n" if apart else b"") + content
+
+
+def _is_item(line: bytes) -> bool:
+    return line.lstrip().startswith((b"- ", b"* ", b"+ "))

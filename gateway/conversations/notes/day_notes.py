@@ -1,0 +1,81 @@
+"""The day's note: sections that the daemon appends to `memory/YYYY-MM-DD.md`, each once, whole, and marked."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+from pathlib import Path
+
+from gateway.conversations.notes.appending import append_once
+
+FOLDER = "memory"
+
+EMPTY = frozenset({"", "(none)", "- (none)"})
+"""Lines that say nothing."""
+
+
+class DayNotes:
+    """The notes of the workspace that `workspace` names."""
+
+    def __init__(self, workspace: Path) -> None:
+        self._workspace = workspace
+
+    async def append(self, path: str, text: str, digest: str, *, news: bool = False) -> str:
+        """Have the section that `digest` marks stand in the note once; with `news`, without those items of its lists that
+        stand there already. Returns the file in which it stands, which is another where the note is full or is not to be
+        written. Raises NoteNotWritten."""
+        file, _ = await asyncio.to_thread(self._append, path, text, digest, news)
+        return file
+
+    def _append(self, path: str, text: str, digest: str, news: bool) -> tuple[str, int]:
+        mark = f"<!-- exuvia {digest} -->"  # comes last, so that a section that was cut off is not taken for whole
+
+        def section(before: bytes) -> bytes:
+            shown = _news(text, before) if news else text
+            return f"{shown.strip()}\n\n{mark}\n".lstrip().encode()
+
+        def line(content: bytes) -> int | None:
+            at = content.find(mark.encode())
+            return None if at < 0 else content.count(b"\n", 0, at) + 1
+
+        return append_once(self._workspace, path, section, line, continued=True)
+
+
+def day_note(day: str) -> str:
+    """The path of a day's note below the workspace; `day` is YYYY-MM-DD."""
+    return f"{FOLDER}/{day}.md"
+
+
+def digest_of(text: str) -> str:
+    """What marks a section: 16 hexadecimal digits of the SHA-256 of its text without the white space around it."""
+    return hashlib.sha256(text.strip().encode()).hexdigest()[:16]
+
+
+def as_section(title: str, text: str) -> str:
+    """A text under a heading of a day's note, its own headings one level below that."""
+    return f"## {title}\n\n" + re.sub(r"^(#{1,5}) ", r"#\1 ", text.strip(), flags=re.MULTILINE)
+
+
+def _news(text: str, before: bytes) -> str:
+    """The text without list items that stand in a file already, and without headings that have nothing below them then."""
+    known = {_item(line) for line in before.decode(errors="replace").split("\n")} - {""}
+    kept: list[str] = []
+    for line in reversed(text.strip().split("\n")):
+        level = _level(line)
+        below = next((_level(under) for under in reversed(kept) if under), 1)
+        gone = 0 < below <= level  # a heading, and what stood below it is gone
+        if _item(line) not in known and line.strip() not in EMPTY and not gone:
+            kept += ["", line, ""] if level else [line]
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(reversed(kept))).strip()
+
+
+def _item(line: str) -> str:
+    found = re.match(r"\s*(?:[-*+]|\d+[.)])\s+(.*)", line)
+    return " ".join(found[1].casefold().split()) if found else ""
+
+
+def _level(line: str) -> int:
+    """How deep a heading is; 0 for what is none."""
+    found = re.match(r"(#{1,6}) ", line)
+    return len(found[1]) if found else 0

@@ -1,0 +1,99 @@
+"""What a person wants remembered is written at once: an item at the end of `MEMORY.md`, in a group of the day's note."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+
+from gateway.conversations.notes.appending import TRIES, NoteNotWritten, append_once
+from gateway.conversations.notes.day_notes import day_note
+from plugins.memory.memory import Memory
+from plugins.memory.sources.notes import Notes, is_note
+from plugins.support.safe_open import OutsideFolder
+from plugins.support.workspace import MAIN, own_note, why_refused
+from plugins.tools.file_target import FileChanged, file_place
+from sessions.events.codec import carriable
+
+LONGEST = 4000
+"""Characters of what is remembered at once."""
+
+_LINES = re.compile(rb"[^\n]*\n|[^\n]+")
+
+_PLACE = re.compile(r"(.+)#L(\d{1,9})(?:-L(\d{1,9}))?")
+
+
+class MemoryWriter:
+    """Writes into the notes of a workspace. `now` is the time in the person's zone."""
+
+    def __init__(self, workspace: Path, memory: Memory, now: Callable[[], datetime]) -> None:
+        self.notes = Notes(workspace)
+        self._workspace = workspace
+        self._memory = memory
+        self._now = now
+
+    async def remember(self, text: str, person: str, *, group: bool) -> str:
+        """Have it stand once in a note of the person's, with who said it when, and be found from now on; returns where it
+        stands, as `MEMORY.md#L12-L12`. Raises NoteNotWritten."""
+        now = self._now()
+        path = own_note(person, day_note(f"{now:%Y-%m-%d}") if group else MAIN)
+        said = " ".join(carriable(text).split())
+        if not said:
+            raise NoteNotWritten("There is nothing to be remembered.")
+        if len(said) > LONGEST:
+            raise NoteNotWritten(f"That is longer than {LONGEST:,} characters; write it into a note of its own.")
+        item, whose = f"- {said}", f"({person}, {now:%Y-%m-%d})"
+        file, line = await asyncio.to_thread(
+            append_once,
+            self._workspace,
+            path,
+            lambda _: f"{item} {whose}\n".encode(),
+            lambda content: _line_of(content, item, whose),
+            continued=group,
+        )
+        await self._memory.look()
+        return f"{file}#L{line}-L{line}"
+
+    async def forget(self, place: str, person: str, *, group: bool) -> str:
+        """Take the lines out of a note of the person's that a citation such as `MEMORY.md#L3-L4` names; returns what stood
+        there. Raises NoteNotWritten."""
+        found = _PLACE.fullmatch(place)
+        path = own_note(person, found[1]) if found else ""
+        if found is None or not is_note(path):
+            raise NoteNotWritten(f"{place} names no lines of a note; those look like {MAIN}#L3-L4.")
+        if why := why_refused(tuple(path.split("/")), person, group=group, writes=True):
+            raise NoteNotWritten(f"{path}: {why}")
+        first, last = int(found[2]), int(found[3] or found[2])
+        gone = await asyncio.to_thread(self._take_out, path, first, last)
+        await self._memory.look()
+        return gone
+
+    def _take_out(self, path: str, first: int, last: int) -> str:
+        try:
+            with file_place(self._workspace, tuple(path.split("/")), make=False) as place:
+                for _ in range(TRIES):
+                    lines = _LINES.findall(place.content() or b"")
+                    if not 1 <= first <= last <= len(lines):
+                        raise NoteNotWritten(f"{path} has no lines {first} to {last}; it has {len(lines)}.")
+                    try:
+                        place.replace(b"".join([*lines[: first - 1], *lines[last:]]), lambda: None)
+                    except FileChanged:
+                        continue
+                    return b"".join(lines[first - 1 : last]).decode(errors="replace").rstrip("\n")
+        except FileNotFoundError:
+            raise NoteNotWritten(f"There is no note {path}.") from None
+        except OutsideFolder as error:
+            raise NoteNotWritten(f"{path}: {error}") from error
+        except OSError as error:
+            raise NoteNotWritten(f"{path} cannot be written: {error.strerror or error}.") from error
+        raise NoteNotWritten(f"{path} is being changed by somebody else.")
+
+
+def _line_of(content: bytes, item: str, whose: str) -> int | None:
+    """Return the line at which an item stands, whoever said it, but for a last line that is only its beginning."""
+    *lines, last = content.decode(errors="replace").replace("\r\n", "\n").split("\n")
+    if not f"{item} {whose}".startswith(last):
+        lines.append(last)
+    return next((n for n, line in enumerate(lines, 1) if line == item or line.startswith(f"{item} (")), None)

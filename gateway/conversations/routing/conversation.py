@@ -1,0 +1,259 @@
+"""The conversation: the two coroutines that own one session while it is in memory.
+
+One receives: it puts messages into the log and answers the commands that need not wait. One turns: it takes what waits, a
+message or a command at a time, in the order of arrival. Only the turn changes what the model is shown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from functools import partial
+
+import msgspec
+
+from gateway.conversations.context.compacting import Compactor
+from gateway.conversations.routing.session_indexer import TITLE
+from gateway.conversations.turn.inbox import Inbox
+from gateway.conversations.turn.streaming_reply import StreamingReplies
+from gateway.conversations.turn.turn import Turn
+from gateway.conversations.turn.typed_commands import TypedCommands
+from gateway.protocol.slash_commands import TypedCommand, parse_command
+from plugins.api.command import Command
+from plugins.api.context import Clock
+from sessions.events.errors import StorageFailed
+from sessions.events.events import MessageReceived, SessionClosed, SettingChanged
+from sessions.state.transcript import OpenTurn, WaitingMessage
+from sessions.store.recorder import Recorder
+
+RESUME_ATTEMPTS = 2
+"""A turn that two resumptions did not finish is abandoned: it may be what brings the gateway down."""
+
+COLLECT_SECONDS = 0.5
+"""So long nothing more may come before `collect` takes what waits."""
+
+COLLECT_AT_MOST = 5.0
+"""Seconds after which `collect` waits no longer for a pause."""
+
+VERBOSE = "verbose"
+"""The session's setting that stands above `agent.verbose`; `on` or `off`."""
+
+
+class ResumeRules(msgspec.Struct, frozen=True, kw_only=True):
+    """`mode` is auto, offer or never; `within` bounds the age of a turn that is resumed by itself."""
+
+    mode: str
+    within: timedelta
+
+
+class Conversation:
+    """One open session. `start` begins its coroutines in a task group; `retired` makes it end once nothing waits."""
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        *,
+        live: StreamingReplies,
+        turn: Turn,
+        compacting: Compactor,
+        inbox: Inbox,
+        verbose: Callable[[], bool],
+        commands: Mapping[str, Command],
+        run_command: Callable[[Conversation, Command, TypedCommand, WaitingMessage], Awaitable[str]],
+        resume: Callable[[], ResumeRules],
+        clock: Clock,
+    ) -> None:
+        self._wake = asyncio.Event()
+        self.recorder = recorder
+        self.live = live
+        self.turn = turn
+        self.compacting = compacting
+        self.retired = False
+        """Another session of the key has begun: finish what was received, then close."""
+        self.inbox = inbox
+        self.commands = TypedCommands(recorder, commands, partial(run_command, self), self._wake.set)
+        self._verbose = verbose
+        self._resume = resume
+        self._clock = clock
+        self._paused = False
+        self._busy = False
+        self._interruptions: set[asyncio.Task[None]] = set()
+        self._newest = 0.0
+        """When the newest message came, on the loop's clock."""
+        for waiting in recorder.transcript.waiting:
+            self._sort(waiting)
+
+    @property
+    def session(self) -> str:
+        """The session's id."""
+        return self.recorder.transcript.session
+
+    @property
+    def idle(self) -> bool:
+        """Nothing runs, nothing waits, and nothing is to be delivered."""
+        return self.recorder.transcript.settled and not self.recorder.transcript.owed
+
+    @property
+    def verbose(self) -> bool:
+        """Whether clients are to show what happens beside the conversation: what the session chose, or is configured."""
+        chosen = self.recorder.transcript.settings.get(VERBOSE)
+        return self._verbose() if chosen is None else chosen == "on"
+
+    @property
+    def title(self) -> str:
+        """What the session's person calls it; empty for nothing."""
+        return self.recorder.transcript.settings.get(TITLE, "")
+
+    async def rename(self, title: str, person: str) -> None:
+        """Call the session so, durably; an empty title takes it away. StorageFailed."""
+        await self.recorder.append_durable(SettingChanged(name=TITLE, value=title or None, by=person))
+
+    @property
+    def resting(self) -> bool:
+        """Whether no turn runs, and no command that waited for its end."""
+        return not self._busy
+
+    def stop(self) -> bool:
+        """End the running turn, or the command that runs in its place; False if nothing runs."""
+        return self.turn.cancel() or self.commands.stop()
+
+    def pause(self) -> None:
+        """Begin nothing any more: the gateway stops. What runs goes on, what waits is for the next start."""
+        self._paused = True
+
+    def receive(self, message: MessageReceived) -> int:
+        """Put a message into the log's queue and the inbox; returns its seq at once. It counts once that is durable."""
+        seq = self.recorder.append(message, urgent=True)
+        self._newest = asyncio.get_running_loop().time()
+        self._sort(WaitingMessage(seq=seq, message=message))
+        if self.inbox.mode == "interrupt" and parse_command(message.text) is None:
+            task = asyncio.create_task(self._interrupt(seq))
+            self._interruptions.add(task)
+            task.add_done_callback(self._interruptions.discard)
+        return seq
+
+    async def _interrupt(self, seq: int) -> None:
+        """Stop the running turn for a message, once that is durable, unless it was taken meanwhile."""
+        with suppress(StorageFailed):  # which the conversation itself ends with
+            await self.recorder.until_durable(seq)
+            if any(waiting.seq == seq for waiting in self.recorder.transcript.waiting):
+                self.turn.cancel()
+
+    async def run(self) -> None:
+        """Both coroutines, until the conversation is retired and done; SessionsError if its storage fails."""
+        receiving = asyncio.create_task(self.commands.answer_now())
+        forget = self.recorder.on_durable(self._end_on_failure)
+        try:
+            self.compacting.close_cycle()
+            self.compacting.notes.pay_behind()
+            await self._take_turns()
+        finally:
+            forget()
+            receiving.cancel()
+            await asyncio.wait([receiving])
+            await self.compacting.notes.close()
+        if not receiving.cancelled() and (error := receiving.exception()):
+            raise error
+
+    def retire(self, answered: int | None) -> None:
+        """Finish what waits, then end; `answered` is the command that the next session's existence answers."""
+        self.retired = True
+        self.commands.by_successor = answered
+        self._wake.set()
+
+    def _sort(self, waiting: WaitingMessage) -> None:
+        typed = parse_command(waiting.message.text)
+        if typed is not None and self.inbox.is_now(typed):
+            self.commands.put(waiting)
+        self._wake.set()
+
+    async def _take_turns(self) -> None:
+        if (turn := self.recorder.transcript.open_turn) is not None and not self._paused:
+            await self._while_busy(self._take_up(turn))
+        while True:
+            self._wake.clear()
+            waiting = None if self._paused else self.inbox.first()
+            if waiting is not None:
+                await self._while_busy(self._take(waiting))
+            elif self.retired and self.idle:
+                await self._close()
+                return
+            else:
+                await self._until_woken()
+
+    async def _while_busy(self, work: Awaitable[None]) -> None:
+        self._busy = True
+        try:
+            await work
+        finally:
+            self._busy = False
+
+    async def _until_woken(self) -> None:
+        if self.recorder.failure is not None:
+            raise self.recorder.failure
+        await self._wake.wait()
+
+    def _end_on_failure(self) -> None:
+        """What nobody can write down is not gone on with: the conversation ends, and is opened again from its journal."""
+        if self.recorder.failure is not None:
+            self.turn.break_off()
+            self._wake.set()
+
+    async def _take(self, waiting: WaitingMessage) -> None:
+        if parse_command(waiting.message.text) is not None:
+            await self.commands.answer_between_turns(waiting)
+            return
+        await self.recorder.until_durable(self.inbox.together()[-1])
+        await self.turn.run(self._takes)
+        if self.recorder.transcript.cycle.owed:  # what could not be written then may be now
+            self.compacting.notes.pay_behind()
+        if self.inbox.mode == "collect" and self.inbox.messages():
+            await self._until_pause()
+
+    def _takes(self) -> list[int]:
+        """What the turn that begins now takes: of what belongs to it, all that is on the disk."""
+        return [seq for seq in self.inbox.together() if seq <= self.recorder.durable]
+
+    async def _until_pause(self) -> None:
+        """What came during a turn may go on coming: let it come, so that it is answered together."""
+        loop = asyncio.get_running_loop()
+        latest = loop.time() + COLLECT_AT_MOST
+        while not self.retired and (seconds := min(self._newest + COLLECT_SECONDS, latest) - loop.time()) > 0:
+            self._wake.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._until_woken(), seconds)
+
+    async def _take_up(self, turn: OpenTurn) -> None:
+        rules = self._resume()
+        age = self._clock.now() - datetime.fromisoformat(turn.at).astimezone(UTC)
+        if turn.finished:
+            await self.turn.resume()  # the answer is whole: only its end is missing, whatever the rules say of resuming
+        elif self._is_interrupted():
+            await self.turn.drop()
+        elif rules.mode == "never":
+            await self.turn.abandon("The gateway stopped while this was being answered, and sessions.resume is never.")
+        elif rules.mode == "offer":
+            await self.turn.abandon("The gateway stopped while this was being answered; send it again to have it done.")
+        elif age > rules.within:
+            await self.turn.abandon("The gateway was stopped for long while this was being answered; send it again.")
+        elif turn.crashes >= RESUME_ATTEMPTS:
+            await self.turn.abandon("This was interrupted again after being resumed twice; send it again to try anew.")
+        else:
+            await self.turn.resume()
+
+    def _is_interrupted(self) -> bool:
+        """Whether a message stands in the log for which the turn would have been stopped, had there been time. One that is
+        still on its way there stops it as it stops any other."""
+        waiting = (w for w in self.recorder.transcript.waiting if w.seq <= self.recorder.durable)
+        return self.inbox.mode == "interrupt" and any(parse_command(w.message.text) is None for w in waiting)
+
+    async def _close(self) -> None:
+        """Write down what must last, and then that nothing more comes. While a note lacks something of this session it stays
+        open, and the next start tries again."""
+        if self.recorder.transcript.closed is None:
+            await self.compacting.at_end()
+            await self.compacting.notes.pay()
+            if not self.recorder.transcript.cycle.owed:
+                await self.recorder.append_durable(SessionClosed(reason="succeeded"))

@@ -1,0 +1,81 @@
+"""How sessions stand, told to the catalog behind the conversations: their rows, and the checkpoints that spare a restart
+from folding everything again."""
+
+from __future__ import annotations
+
+from sessions.catalog.catalog import Catalog, SessionRow
+from sessions.catalog.receipts import Receipts
+from sessions.files.journal import Journals
+from sessions.store.recorder import Recorder
+
+TITLE = "title"
+"""The session's setting that says what its person calls it."""
+
+CHECKPOINT_EVERY = 256
+"""Events after which a checkpoint spares a restart from folding them again."""
+
+
+class SessionIndexer:
+    """What the catalog is told of the conversations in memory."""
+
+    def __init__(self, catalog: Catalog, journals: Journals) -> None:
+        self._catalog = catalog
+        self._journals = journals
+        self._checkpoints: dict[str, int] = {}
+
+    def begin(self, recorder: Recorder) -> None:
+        """Take over a session: what lies before its position counts as checkpointed."""
+        self._checkpoints[recorder.durable_transcript.session] = recorder.position.seq
+
+    def progressed(self, recorder: Recorder, receipts: Receipts) -> None:
+        """Tell how a session stands where nothing is under way in it, with a checkpoint where one is due."""
+        self.put(recorder)
+        if self._is_due(recorder):
+            self._checkpoint(recorder, receipts)
+
+    def end(self, recorder: Recorder, receipts: Receipts) -> None:
+        """Tell how a closed session stands; after a failure its memory is not believed, and something is left to do."""
+        if recorder.failure is None:
+            self._checkpoint(recorder, receipts)
+        self.put(recorder, settled=recorder.failure is None)
+        self._checkpoints.pop(recorder.durable_transcript.session, None)
+
+    def put(self, recorder: Recorder, *, settled: bool = True) -> None:
+        """Tell how a session stands; with `settled` false, that something may be left to do whatever it says."""
+        transcript = recorder.durable_transcript
+        size, changed = self._on_disk(transcript.session)
+        self._catalog.put(
+            SessionRow(
+                session=transcript.session,
+                key=transcript.key,
+                person=transcript.person,
+                opened_at=transcript.opened_at,
+                succeeds=transcript.succeeds,
+                head=recorder.durable,
+                at=transcript.at,
+                size=size,
+                mtime_ns=changed,
+                settled=settled and transcript.finished and size == recorder.position.offset,
+                closed=transcript.closed is not None,
+                title=transcript.settings.get(TITLE, ""),
+            )
+        )
+
+    def _on_disk(self, session: str) -> tuple[int, int]:
+        """The size and the time of change of a journal. Zeros where they cannot be read just now: the session must be known
+        all the same, or its key would begin another."""
+        try:
+            stat = self._journals.path(session).stat()
+        except OSError:
+            return 0, 0
+        return stat.st_size, stat.st_mtime_ns
+
+    def _is_due(self, recorder: Recorder) -> bool:
+        since = recorder.position.seq - self._checkpoints.get(recorder.durable_transcript.session, 0)
+        # A checkpoint costs what the view holds, so a longer view is written less often: the cost an event is constant.
+        return since >= max(CHECKPOINT_EVERY, len(recorder.durable_transcript.messages))
+
+    def _checkpoint(self, recorder: Recorder, receipts: Receipts) -> None:
+        transcript = recorder.durable_transcript
+        self._checkpoints[transcript.session] = recorder.position.seq
+        self._catalog.save_checkpoint(transcript.session, recorder.position, transcript, receipts)

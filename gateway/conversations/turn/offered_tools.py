@@ -1,0 +1,37 @@
+"""The tools that the model is offered now, by what `agent.workspace_access` lets it do with the workspace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Literal, TypeAlias
+
+from plugins.api.tool import Tool
+
+Access: TypeAlias = Literal["rw", "ro", "none"]
+
+_WITHHELD: dict[Access, frozenset[str]] = {
+    "rw": frozenset(),
+    "ro": frozenset({"write", "edit", "write_memory"}),
+    "none": frozenset({"read", "write", "edit", "memory_search", "memory_get", "write_memory"}),
+}
+
+
+class OfferedTools(Mapping[str, Tool]):
+    """Tools by name. The configuration is asked each time: what it allows is offered from the next turn on, and what it
+    forbids is refused at once."""
+
+    def __init__(self, tools: Mapping[str, Tool], access: Callable[[], Access]) -> None:
+        self._tools = tools
+        self._access = access
+
+    def __getitem__(self, name: str) -> Tool:
+        if name in _WITHHELD[self._access()]:
+            raise KeyError(name)
+        return self._tools[name]
+
+    def __iter__(self) -> Iterator[str]:
+        withheld = _WITHHELD[self._access()]
+        return (name for name in self._tools if name not in withheld)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)

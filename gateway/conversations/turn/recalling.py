@@ -1,0 +1,218 @@
+"""Recall before a turn: what the notes have for the person's message stands behind it when the model is asked.
+
+It never fails a turn, and holds it up for `WITHIN` seconds at most.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+import structlog
+
+from gateway.conversations.context.loaded_notes import memory_notes
+from gateway.support.errors import sentence_of
+from plugins.api.context import Clock
+from plugins.api.facts.fact_errors import FactsError
+from plugins.api.facts.fact_values import Origin
+from plugins.api.memory.scope import Scope
+from plugins.api.memory_settings import RecallKeys
+from plugins.facts.facts import DOCUMENT, Facts
+from plugins.memory.recall import NEAR, chosen
+from plugins.memory.sources.dialogue import only_asks
+from plugins.memory.sources.transcripts import document_of
+from plugins.support.fencing import harmless, mark_for
+from plugins.support.text.trivial_queries import is_small_talk
+from sessions.attachments.store import head_and_tail
+from sessions.events.codec import carriable
+from sessions.events.events import MemoryRecalled, PluginFailed, RecalledHit
+from sessions.state.transcript import Transcript, open_turn
+from sessions.store.recorder import Recorder
+
+if TYPE_CHECKING:
+    from plugins.memory.memory import Memory, SearchResult
+    from plugins.memory.search.search import Hit
+
+NOTES, SESSIONS = ("notes", "extra"), "sessions"
+"""The sources of what is recalled. As long as there is no note a question has no vector made of it: each turn would pay for
+that from the first conversation on, and what was said is mostly found by its words."""
+
+WITHIN = 0.5
+"""Seconds that it may take. Words are found in a few milliseconds; an index that is opened for the first message takes
+longer."""
+
+VECTOR_WITHIN = 0.15
+"""Seconds of these in which the question's vector is there, or the words alone count."""
+
+PATIENCE = 0.2
+"""Seconds of these for a look at the notes, where none was taken yet or nobody watches them."""
+
+QUESTION = 1000
+"""Bytes of a message by which is looked for."""
+
+SHARE = 10
+"""The notes and sessions that are recalled take no more than this part of the model's window, and the facts no more either:
+a fifth together."""
+
+FACT_TOKENS = 600
+"""Tokens of facts at most."""
+
+SMALL_TOKENS, SMALL_RESULTS = 160, 2
+"""What a small model, which is slow at reading, is shown at most."""
+
+log = structlog.get_logger("exuvia.recall")
+
+
+class Recall:
+    """Recalls for one session. `keys` says how, `allowed` whether a model may see the memory at all."""
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        memory: Memory,
+        facts: Facts,
+        *,
+        keys: Callable[[], RecallKeys],
+        allowed: Callable[[], bool],
+        clock: Clock,
+    ) -> None:
+        self._recorder = recorder
+        self._memory = memory
+        self._facts = facts
+        self._keys = keys
+        self._allowed = allowed
+        self._clock = clock
+        self._trouble = ""
+        """Why the last recall failed, as a sentence."""
+
+    async def recall(self, window: int | None, small: bool) -> None:
+        """Note what bears on the messages that the open turn began with, for a model of this window (tokens; None if
+        unknown)."""
+        if self._keys().mode == "off" or not self._allowed() or (self._facts.none and not self._may_find()):
+            return
+        question = head_and_tail(asked(self._recorder.transcript), QUESTION)
+        if is_small_talk(question):
+            return
+        began = self._clock.monotonic()
+        try:
+            async with asyncio.timeout(WITHIN):
+                facts = await self._known(question, window, small)
+                found = (await self._search(question)).hits if self._may_find() else ()
+        except TimeoutError:
+            log.info("recall_late", session=self._recorder.transcript.session, seconds=WITHIN)
+            return
+        except Exception as error:
+            self._fail(sentence_of(error))
+            return
+        self._trouble = ""
+        if hits := (*facts, *self._worthy(found, window, small)):
+            await self._note(question, hits, self._clock.monotonic() - began)
+
+    async def _known(self, question: str, window: int | None, small: bool) -> tuple[RecalledHit, ...]:
+        """The facts that bear on the question; none where they cannot be had, which `/status` tells."""
+        transcript = self._recorder.transcript
+        owner = "" if open_turn(transcript).group else transcript.person
+        if self._facts.none:
+            return ()
+        from plugins.facts.fact_selection import COVERED  # noqa: PLC0415 - what is known of words: not at the start
+        from plugins.facts.fact_selection import chosen as facts_chosen  # noqa: PLC0415 - as above
+
+        try:
+            found, book = await self._facts.recall(question, owner, least=COVERED), await self._facts.book()
+        except FactsError:
+            return ()
+        return facts_chosen(
+            found,
+            tokens=self._room(FACT_TOKENS, window, small),
+            known={digest for digests in transcript.view.recalled.values() for digest in digests},
+            line=lambda fact: book.history(fact.id)[0],
+        )
+
+    def _room(self, most: int, window: int | None, small: bool) -> int:
+        """Tokens for what is recalled of one kind."""
+        return min(most, window // SHARE if window else most, SMALL_TOKENS if small else most)
+
+    def _may_find(self) -> bool:
+        """Whether there is something besides what the model has before it. A first session has nothing else until something
+        has left its view."""
+        if self._memory.may_have(NOTES):
+            return True
+        several = self._memory.state.by_source.get(SESSIONS, 0) > 1 or bool(self._recorder.transcript.cuts)
+        return several and self._memory.may_have([SESSIONS])
+
+    async def _search(self, question: str) -> SearchResult:
+        transcript, keys = self._recorder.transcript, self._keys()
+        scope = Scope(
+            owners=frozenset({transcript.person}),
+            private=not open_turn(transcript).group,
+            shown=(document_of(transcript.session), transcript.view.begins or 1),
+        )
+        # Some of what is found may stand in the request already, or have nothing to do with the question.
+        by_meaning = self._near() is not None and self._memory.has(NOTES)
+        results, within = 2 * keys.max_results, VECTOR_WITHIN if by_meaning else 0.0
+        return await self._memory.search(question, scope, results=results, patience=PATIENCE, eager=False, within=within)
+
+    def _near(self) -> float | None:
+        """From which cosine on something bears on a question; None where words alone are to tell."""
+        keys, provider = self._keys(), self._memory.provider()
+        if keys.mode != "hybrid" or provider is None:
+            return None
+        return NEAR.get(provider.model() or "") if keys.min_cosine is None else keys.min_cosine
+
+    def _worthy(self, found: Iterable[Hit], window: int | None, small: bool) -> tuple[RecalledHit, ...]:
+        """What of the notes and the sessions bears on the question."""
+        keys, shown, question = self._keys(), RecallResult(self._recorder.transcript), asked(self._recorder.transcript)
+        return chosen(
+            found,
+            near=self._near(),
+            results=min(keys.max_results, SMALL_RESULTS) if small else keys.max_results,
+            tokens=self._room(keys.max_tokens, window, small),
+            # Of a long question only a part was looked for; what it repeats is compared with all of it.
+            known=lambda hit: shown.has(hit) or only_asks(hit.chunk, question),
+        )
+
+    async def _note(self, question: str, hits: tuple[RecalledHit, ...], seconds: float) -> None:
+        transcript = self._recorder.transcript
+        mark = mark_for("\n".join(hit.text for hit in hits))
+        event = MemoryRecalled(query=carriable(question), hits=hits, mark=mark, millis=round(1000 * seconds))
+        seq = self._recorder.append(event, turn=open_turn(transcript).ordinal)
+        facts = tuple(hit.digest for hit in hits if hit.path == DOCUMENT)
+        with contextlib.suppress(FactsError):  # that a fact was used is worth knowing, not worth a turn
+            await self._facts.used(facts, Origin(session=transcript.session, seq=seq))
+
+    def _fail(self, sentence: str) -> None:
+        """Once for each reason: it may last, and the log is read by people."""
+        if sentence != self._trouble:
+            failed = PluginFailed(plugin="memory", hook="recall", sentence=carriable(sentence))
+            self._recorder.append(failed, turn=open_turn(self._recorder.transcript).ordinal)
+        self._trouble = sentence
+
+
+def asked(transcript: Transcript) -> str:
+    """What the person wrote that the open turn began with."""
+    view = transcript.view
+    first = view.first_from(open_turn(transcript).started)
+    return "\n".join(message.text for message in view.said(first, len(view)))
+
+
+class RecallResult:
+    """What of the memory a request holds already: what was recalled in turns that are still shown, and the notes in the
+    instructions, as they were loaded."""
+
+    def __init__(self, transcript: Transcript) -> None:
+        self._digests = {digest for digests in transcript.view.recalled.values() for digest in digests}
+        self._notes = {note.path: note.text for note in memory_notes(transcript)}
+
+    def has(self, hit: Hit) -> bool:
+        """Whether that is there."""
+        if hit.chunk.digest() in self._digests:
+            return True
+        note = self._notes.get(hit.chunk.path)
+        text = harmless(hit.chunk.text)
+        return note is not None and (text in note or _lines(text) <= _lines(note))
+
+
+def _lines(text: str) -> set[str]:
+    return {line.strip() for line in text.split("\n")}

@@ -1,0 +1,63 @@
+"""Events without secrets: what servers, tools and plugins say of their failures may repeat the key that they were given.
+
+What a person or a model wrote is kept as it is. Results of tools are scrubbed, so a model is shown no secret unless a person
+wrote it, and an answer is shown as it streams, where a secret may stand across two pieces.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from plugins.support.secrets import scrubbed
+from sessions.events.events import (
+    AttachmentsWithheld,
+    CommandAnswered,
+    CompactionAbandoned,
+    ContextCompacted,
+    Event,
+    Failure,
+    MemoryFlushed,
+    PluginFailed,
+    ReplyDelivered,
+    SessionClosed,
+    ToolReturned,
+    TurnEnded,
+    TurnInterrupted,
+    Withheld,
+)
+
+_SENTENCES: dict[type[Event], tuple[str, ...]] = {
+    AttachmentsWithheld: ("files",),
+    CommandAnswered: ("answer",),
+    CompactionAbandoned: ("reason",),
+    ContextCompacted: ("failed", "checks"),
+    MemoryFlushed: ("reason",),
+    PluginFailed: ("sentence",),
+    ReplyDelivered: ("failed", "receipt"),
+    SessionClosed: ("reason",),
+    ToolReturned: ("output",),
+    TurnEnded: ("error",),
+    TurnInterrupted: ("reason",),
+}
+"""The fields that hold what others said."""
+
+
+def without_secrets(event: Event) -> Event:
+    """Return the event without the secrets in its sentences; the same event where there are none."""
+    changes = {}
+    for field in _SENTENCES.get(type(event), ()):
+        value = getattr(event, field)
+        if (cleaned := _cleaned(value)) != value:
+            changes[field] = cleaned
+    return msgspec.structs.replace(event, **changes) if changes else event
+
+
+def _cleaned(value: object) -> object:
+    match value:
+        case str():
+            return scrubbed(value)
+        case tuple():
+            return tuple(_cleaned(each) for each in value)
+        case Failure() | Withheld():
+            return msgspec.structs.replace(value, sentence=scrubbed(value.sentence))
+    return value

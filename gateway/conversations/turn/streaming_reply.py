@@ -1,0 +1,97 @@
+"""The answer that is being streamed: signals, not events. Subscribers read it at their own pace by index."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+
+SHORTEST_PAUSE = 1.0
+"""Seconds; a pause that is shorter is not shown."""
+
+
+class StreamingReply:
+    """The pieces of one model call's text. `after` is the last durable seq when it began: who has seen that may read."""
+
+    __slots__ = ("after", "confirmed", "ended", "offsets", "pieces", "reply", "turn")
+
+    def __init__(self, turn: int, reply: int, after: int) -> None:
+        self.turn = turn
+        self.reply = reply
+        self.after = after
+        self.pieces: list[str] = []
+        self.offsets: list[int] = [0]
+        """Code points before each piece, and after the last."""
+        self.ended = False
+        self.confirmed: int | None = None
+        """The seq of the event that holds all of it."""
+
+    @property
+    def text(self) -> str:
+        """All that has come."""
+        return "".join(self.pieces)
+
+
+class Pause(msgspec.Struct, frozen=True, eq=False):
+    """A pause before a refused request is sent again. `until` is a time of the event loop, `after` the seq of the request's
+    event: who has seen that is told."""
+
+    turn: int
+    after: int
+    until: float
+    reason: str
+
+    def seconds_left(self) -> float:
+        """Return the seconds until the request is sent again."""
+        return round(max(0.0, self.until - asyncio.get_running_loop().time()), 1)
+
+
+class StreamingReplies:
+    """What streams in one session at the moment."""
+
+    def __init__(self, changed: Callable[[], None], paused: Callable[[], None]) -> None:
+        self.current: StreamingReply | None = None
+        self.pause: Pause | None = None
+        self._changed = changed
+        self._paused = paused
+
+    def begin(self, turn: int, reply: int, after: int) -> None:
+        """A model call starts; its predecessor's pieces are no longer offered. Nobody reads its own before the event that
+        holds the predecessor's: whoever saw a later text first would have to take the earlier one for given up."""
+        if self.current is not None:
+            after = max(after, self.current.after, self.current.confirmed or 0)
+        self.current = StreamingReply(turn, reply, after)
+        self.pause = None
+
+    def wait(self, after: int, seconds: float, reason: str) -> None:
+        """Note that the request of this call was refused and is sent again after a pause."""
+        if self.current is not None and seconds >= SHORTEST_PAUSE:
+            until = asyncio.get_running_loop().time() + seconds
+            self.pause = Pause(self.current.turn, after, until, reason)
+            self._paused()
+
+    def add(self, text: str) -> None:
+        """A piece has come."""
+        reply = self.current
+        if reply is None or reply.ended:
+            return
+        self.pause = None
+        reply.pieces.append(text)
+        reply.offsets.append(reply.offsets[-1] + len(text))
+        self._changed()
+
+    def end(self, confirmed: int | None = None) -> str:
+        """The call is over, its text in the event `confirmed` if there is one; returns the text. The pieces stay readable
+        until the next call begins."""
+        self.pause = None
+        if self.current is None or self.current.ended:
+            return ""
+        self.current.ended = True
+        self.current.confirmed = confirmed
+        return self.current.text
+
+    def forget(self) -> None:
+        """The turn is over: pieces that no event confirmed are offered to nobody any more."""
+        if self.current is not None and self.current.confirmed is None:
+            self.current = None

@@ -1,0 +1,190 @@
+"""The tool calls of a turn: each is run once, and each gets exactly one result in the log."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+
+import msgspec
+import structlog
+
+from gateway.support.errors import sentence_of
+from plugins.api.tool import Tool, ToolContext, ToolOutput
+from plugins.support import task_leaks
+from plugins.support.errors import ToolFailed
+from plugins.support.secrets import scrubbed
+from plugins.support.untrusted import is_ours
+from sessions.attachments.store import Attachments, head_and_tail
+from sessions.events.codec import carriable
+from sessions.events.errors import SessionsError
+from sessions.events.events import Outcome, PluginFailed, ToolCalled, ToolReturned
+from sessions.state.transcript import OpenCall, open_turn
+from sessions.store.recorder import Recorder
+
+MOST = 16 * 1024 * 1024
+"""Characters of a tool's output that are kept at all."""
+
+LARGE = 256 * 1024
+"""Characters of an output from which on it is looked through beside the event loop."""
+
+OUTPUT_LIMIT = 256 * 1024
+"""Bytes of a tool's output that stand in the log; more is kept as an attachment."""
+
+TOOL_SECONDS = 300.0
+"""After this time a tool that has not returned is stopped."""
+
+STOP_SECONDS = 5.0
+"""So long a tool that is stopped may take to end."""
+
+log = structlog.get_logger("exuvia.tools")
+
+
+class ToolCalls:
+    """Runs the calls of a session's open turn."""
+
+    def __init__(self, recorder: Recorder, tools: Mapping[str, Tool], attachments: Attachments) -> None:
+        self._recorder = recorder
+        self._tools = tools
+        self._attachments = attachments
+        self._stopping: set[asyncio.Task[str | BaseException]] = set()
+
+    async def run(self) -> None:
+        """Run each call that has no result yet, one after the other; what comes of it is noted."""
+        for call in open_turn(self._recorder.transcript).calls:
+            await self._run(call)
+
+    async def _run(self, call: OpenCall) -> None:
+        ordinal = open_turn(self._recorder.transcript).ordinal
+        tool = self._tools.get(call.tool)
+        if tool is None:
+            known = ", ".join(self._tools) or "none"
+            self.note(call, "refused", f"There is no tool {call.tool!r}; there are: {known}.")
+            return
+        try:
+            arguments = parse_arguments(call.arguments)
+        except ToolFailed as error:
+            self.note(call, "refused", str(error))
+            return
+        called = ToolCalled(call=call.ref, repeatable=tool.repeatable)
+        if tool.repeatable:
+            self._recorder.append(called, turn=ordinal)
+        else:
+            await self._recorder.append_durable(called, turn=ordinal)
+        outcome, output = await self._output(tool, arguments, call, ordinal)
+        await self._return(call, outcome, output)
+
+    async def _output(self, tool: Tool, arguments: dict[str, object], call: OpenCall, ordinal: int) -> tuple[Outcome, str]:
+        """What comes of a tool in its time."""
+        transcript = self._recorder.transcript
+        context = ToolContext(
+            session=transcript.session,
+            person=transcript.person,
+            turn=ordinal,
+            call=f"{transcript.session}/{call.ref.of}/{call.ref.index}",
+            group=open_turn(transcript).group,
+        )
+        running = asyncio.create_task(self._run_tool(tool, arguments, context, call.tool))
+        try:
+            await asyncio.wait([running], timeout=TOOL_SECONDS)
+            if not running.done():
+                await self._stop(running, call.tool)
+                return "failed", f"The tool did not return within {TOOL_SECONDS:.0f} seconds and was stopped."
+        except asyncio.CancelledError:
+            await self._stop(running, call.tool)
+            raise
+        match running.result():
+            case ToolFailed() as error:
+                return "failed", sentence_of(error)
+            case BaseException() as error:
+                note_plugin_failure(self._recorder, call.tool, "run", error)
+                return "failed", f"The tool failed: {sentence_of(error)}"
+            case output:
+                return "returned", output
+
+    async def _run_tool(
+        self, tool: Tool, arguments: dict[str, object], context: ToolContext, name: str
+    ) -> str | BaseException:
+        if is_ours(tool):
+            return await _run_tool(tool, arguments, context)
+
+        def told(sentence: str) -> None:
+            with suppress(SessionsError):  # the conversation may be gone by now
+                self._recorder.append(PluginFailed(plugin=name, hook="run", sentence=sentence))
+
+        with task_leaks.gathered(name, told):
+            return await _run_tool(tool, arguments, context)
+
+    async def _stop(self, running: asyncio.Task[str | BaseException], tool: str) -> None:
+        """Stop a tool. One that does not end is left behind: it keeps nobody waiting, and its result counts no more."""
+        self._stopping.add(running)
+        running.add_done_callback(self._stopping.discard)
+        running.cancel()
+        await asyncio.wait([running], timeout=STOP_SECONDS)
+        if not running.done():
+            log.error("tool_does_not_stop", tool=tool)
+
+    async def _return(self, call: OpenCall, outcome: Outcome, output: str) -> None:
+        encoded = output.encode()
+        if len(encoded) <= OUTPUT_LIMIT:
+            self.note(call, outcome, output)
+            return
+        whole = await self._attachments.keep(encoded, self._recorder.transcript.person)
+        self._recorder.append(
+            ToolReturned(
+                call=call.ref,
+                outcome=outcome,
+                output=head_and_tail(output, OUTPUT_LIMIT),
+                cut_from=len(encoded),
+                whole=whole,
+            ),
+            turn=open_turn(self._recorder.transcript).ordinal,
+        )
+
+    def note(self, call: OpenCall, outcome: Outcome, output: str) -> None:
+        """Give a call its result."""
+        self._recorder.append(
+            ToolReturned(call=call.ref, outcome=outcome, output=output), turn=open_turn(self._recorder.transcript).ordinal
+        )
+
+    def close(self) -> None:
+        """Give each call that has no result one that says so."""
+        for call in open_turn(self._recorder.transcript).calls:
+            if call.began:
+                self.note(call, "unknown", "This was stopped while it ran; how it ended is not known.")
+            else:
+                self.note(call, "refused", "The turn ended before this ran.")
+
+
+async def _run_tool(tool: Tool, arguments: dict[str, object], context: ToolContext) -> str | BaseException:
+    """What a tool returned or raised: as a task's own exception, SystemExit would end the process."""
+    try:
+        output = await tool.run(arguments, context)
+        if not isinstance(output, ToolOutput) or not isinstance(output.text, str):
+            raise TypeError("it returned something else than a ToolOutput with a text")
+        text = output.text
+        if len(text) > MOST:
+            text = f"{text[:MOST]}\n[cut: the tool returned {len(text):,} characters]"
+        text = carriable(text)
+        return scrubbed(text) if len(text) <= LARGE else await asyncio.to_thread(scrubbed, text)
+    except asyncio.CancelledError:
+        raise
+    except BaseException as error:  # also of a plugin's own kind
+        return error
+
+
+def note_plugin_failure(recorder: Recorder, plugin: str, hook: str, error: BaseException) -> None:
+    """Leave a word in the log that a plugin's code failed."""
+    sentence = f"{type(error).__name__}: {sentence_of(error)}"
+    recorder.append(PluginFailed(plugin=plugin, hook=hook, sentence=sentence), turn=open_turn(recorder.transcript).ordinal)
+
+
+def parse_arguments(text: str) -> dict[str, object]:
+    """A call's arguments as an object; ToolFailed with a sentence for the model."""
+    try:
+        value = msgspec.json.decode(text or "{}")
+    except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
+        raise ToolFailed(f"The arguments are not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise ToolFailed("The arguments must be a JSON object.")
+    return value

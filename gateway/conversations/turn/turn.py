@@ -1,0 +1,262 @@
+"""One turn, in a straight line: messages in, answer out, every step in the log.
+
+`Turn` belongs to one conversation and changes the view only through its recorder. Whatever happens (an error of the
+provider, a cancellation, a crash and a resumption) the log ends with each call paired and one `turn_ended`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+
+import msgspec
+
+from gateway.conversations.turn.answering import ReplyRequest
+from gateway.conversations.turn.inbox import Inbox
+from gateway.conversations.turn.streaming_reply import StreamingReplies
+from gateway.conversations.turn.tool_calls import ToolCalls
+from gateway.models.fallback import FallbackChain
+from gateway.models.registry import ChosenModel
+from gateway.support.errors import GatewayError, sentence_of
+from plugins.api.context import Clock
+from plugins.api.tool import Tool
+from plugins.support.errors import ProviderError
+from plugins.support.untrusted import ANYTHING
+from sessions.attachments.store import Attachments
+from sessions.events.errors import StorageFailed
+from sessions.events.events import (
+    Failure,
+    InstructionsSet,
+    LoadedNote,
+    TurnEnded,
+    TurnInterrupted,
+    TurnJoined,
+    TurnOutcome,
+    TurnResumed,
+    TurnStarted,
+)
+from sessions.state.transcript import OpenTurn, open_turn
+from sessions.store.recorder import LineTooLong, Recorder
+
+_STRAY_CANCEL = Failure(code="provider_failed", sentence="The provider or a tool cancelled the turn by itself.")
+
+
+class TurnRules(msgspec.Struct, frozen=True, kw_only=True):
+    """What the configuration says about turns; `in_short` are the instructions of a small model; `rounds` bounds the
+    model calls of one turn."""
+
+    instructions: str
+    in_short: str
+    parameters: dict[str, str | int | float | bool | None]
+    rounds: int
+
+
+class TurnFailed(GatewayError):
+    """The turn cannot go on; `code` and the sentence go into `turn_ended`."""
+
+    def __init__(self, code: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.code = code
+
+
+class Turn:
+    """Takes messages and answers them. One at a time per conversation; `run` and `resume` always end the turn, unless the
+    storage fails (SessionsError) or the gateway stops (CancelledError without `cancelled` set)."""
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        *,
+        live: StreamingReplies,
+        answering: ReplyRequest,
+        inbox: Inbox,
+        choose: Callable[[], ChosenModel],
+        tools: Mapping[str, Tool],
+        attachments: Attachments,
+        rules: Callable[[], TurnRules],
+        notes: Callable[[int | None, bool], Awaitable[tuple[LoadedNote, ...]]],
+        recall: Callable[[int | None, bool], Awaitable[None]],
+        heed: Callable[[bool], Awaitable[bool]],
+        clock: Clock,
+        hold: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
+        self._recorder = recorder
+        self._live = live
+        self.answering = answering
+        self._inbox = inbox
+        self._choose = choose
+        self._tools = tools
+        self._calls = ToolCalls(recorder, tools, attachments)
+        self._rules = rules
+        self._notes = notes
+        self._recall = recall
+        self._heed = heed
+        self._clock = clock
+        self._hold = hold
+        self._began = 0.0
+        self._answering: asyncio.Task[None] | None = None
+        self._cancelled = False
+
+    @property
+    def running(self) -> bool:
+        """Whether a turn can be cancelled now."""
+        return self._answering is not None and not self._cancelled
+
+    def cancel(self) -> bool:
+        """End the running turn; False if none runs."""
+        if not self.running:
+            return False
+        assert self._answering is not None
+        self._cancelled = True
+        self._answering.cancel()
+        return True
+
+    def break_off(self) -> None:
+        """Stop at once, since nothing can be recorded any more; the recorder's failure comes out of `run` and `resume`."""
+        if self._answering is not None:
+            self._answering.cancel()
+
+    async def run(self, takes: Callable[[], Sequence[int]]) -> None:
+        """A new turn over the waiting messages whose seqs `takes` returns when it begins."""
+        with self._hold():  # a provider that a reload replaces stays open until then
+            ordinal = self._recorder.transcript.turn + 1
+            try:
+                model = self._choose()
+            except ANYTHING as error:  # a provider's own code is asked too
+                self._note_start(ordinal, takes(), "", "", None)
+                await self._through(self._refuse(sentence_of(error)))
+                return
+            self._note_start(ordinal, takes(), model.provider.name, model.model, model.window)
+            await self._through(self._begin(model))
+
+    async def _begin(self, model: ChosenModel) -> None:
+        small = model.provider.limits(model.model).small
+        self._note_instructions(self._open().ordinal, await self._notes(model.window, small), small)
+        if not await self._heed(small):
+            await self._recall(model.window, small)
+        await self._answer(model)
+
+    async def resume(self) -> None:
+        """Go on with the turn that a stop interrupted."""
+        with self._hold():
+            await self._through(self._take_up())
+
+    async def abandon(self, sentence: str) -> None:
+        """End an interrupted turn without another attempt."""
+        self._began = self._clock.monotonic()
+        self._calls.close()
+        await self._end("abandoned", Failure(code="not_resumed", sentence=sentence))
+
+    async def drop(self) -> None:
+        """End an interrupted turn as `cancel` ends one that runs."""
+        self._began = self._clock.monotonic()
+        self._calls.close()
+        await self._end("cancelled", None)
+
+    def _note_start(self, ordinal: int, takes: Sequence[int], provider: str, model: str, window: int | None) -> None:
+        reserve = self.answering.reserve(window)
+        self._recorder.append(
+            TurnStarted(takes=tuple(takes), provider=provider, model=model, window=window, reserve=reserve),
+            turn=ordinal,
+        )
+
+    def _note_instructions(self, ordinal: int, notes: tuple[LoadedNote, ...], small: bool) -> None:
+        rules = self._rules()
+        wanted = InstructionsSet(
+            text=rules.in_short if small else rules.instructions,
+            tools=() if small else tuple(tool.definition for tool in self._tools.values()),
+            notes=notes,
+            parameters=rules.parameters,
+        )
+        if self._recorder.transcript.instructions != wanted:
+            self._recorder.append(wanted, turn=ordinal)
+
+    async def _through(self, work: Awaitable[None]) -> None:
+        """Do the work as a task that `cancel` can reach, and end the turn as it ended."""
+        outcome: TurnOutcome
+        failure: Failure | None
+        self._began = self._clock.monotonic()
+        self._cancelled = self.answering.silent = False
+        self._answering = asyncio.ensure_future(work)
+        try:
+            await self._answering
+            outcome, failure = "silent" if self.answering.silent else "replied", None
+        except asyncio.CancelledError:
+            current = asyncio.current_task()
+            if current is not None and current.cancelling():
+                # The gateway stops: the turn stays open in the log and is resumed at the next start.
+                await asyncio.wait([self._answering])
+                self._note_interruption()
+                raise
+            self.answering.keep_streamed()
+            outcome, failure = ("cancelled", None) if self._cancelled else ("failed", _STRAY_CANCEL)
+        except (TurnFailed, ProviderError) as error:
+            outcome, failure = "failed", Failure(code=error.code, sentence=sentence_of(error))
+        except LineTooLong as error:
+            outcome, failure = "failed", Failure(code="bad_answer", sentence=sentence_of(error))
+        finally:
+            self._answering = None
+        self._live.end()
+        self._live.forget()
+        self._calls.close()
+        await self._end(outcome, failure)
+
+    async def _end(self, outcome: TurnOutcome, failure: Failure | None) -> None:
+        millis = round((self._clock.monotonic() - self._began) * 1000)
+        await self._recorder.append_durable(
+            TurnEnded(outcome=outcome, millis=millis, error=failure), turn=self._open().ordinal
+        )
+
+    def _note_interruption(self) -> None:
+        self._live.end()
+        with suppress(StorageFailed):  # then the next start finds the turn as after a crash
+            interrupted = TurnInterrupted(reason="The gateway stops; this goes on when it is back.")
+            self._recorder.append(interrupted, turn=self._open().ordinal)
+
+    async def _refuse(self, sentence: str) -> None:
+        raise TurnFailed("no_model", sentence)
+
+    async def _take_up(self) -> None:
+        turn = self._open()
+        await self._recorder.append_durable(TurnResumed(attempt=turn.resumed + 1), turn=turn.ordinal)
+        if turn.finished:
+            return
+        if not (turn.asked or turn.calls):
+            await self._begin(self._choose_again(turn))  # it was cut off before its instructions were surely set
+            return
+        for call in turn.calls:
+            if call.began and not call.repeatable:
+                self._calls.note(call, "unknown", "The gateway stopped while this ran; how it ended is not known.")
+        if self._open().calls:
+            await self._calls.run()
+            await self._join()
+        await self._answer(self._choose_again(turn))
+
+    def _choose_again(self, turn: OpenTurn) -> ChosenModel:
+        try:
+            return self._choose()
+        except ANYTHING as error:
+            raise TurnFailed("no_model", sentence_of(error)) from error
+
+    async def _answer(self, model: ChosenModel) -> None:
+        line = FallbackChain(model)
+        for _ in range(self._rules().rounds):
+            await self.answering.answer(line, model)
+            if not self._open().calls:
+                return
+            await self._calls.run()
+            await self._join()
+        raise TurnFailed(
+            "too_many_rounds",
+            f"The model asked for tools {self._rules().rounds} times in a row and was stopped; say “go on” to let it.",
+        )
+
+    async def _join(self) -> None:
+        """Take what came meanwhile, where the queue mode says so. Here no call is parted from its result."""
+        if takes := self._inbox.joining():
+            await self._recorder.until_durable(takes[-1])
+            self._recorder.append(TurnJoined(takes=tuple(takes)), turn=self._open().ordinal)
+
+    def _open(self) -> OpenTurn:
+        return open_turn(self._recorder.transcript)

@@ -1,0 +1,184 @@
+"""The commands that are typed in a conversation: each is run once its message is durable, and answered in the log.
+
+Those that run `now` run beside the turn, one after the other. One of them that takes long keeps only those of its own name
+waiting, so that of two `/model` the later counts; and `/stop` waits for none. One that runs between turns can be stopped, as
+a turn can.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import nullcontext, suppress
+from functools import partial
+
+from gateway.protocol.slash_commands import TypedCommand, parse_command
+from gateway.support.errors import sentence_of
+from plugins.api.command import Command, CommandFailed
+from plugins.support import task_leaks
+from plugins.support.suggestions import did_you_mean
+from plugins.support.untrusted import ANYTHING, is_ours
+from sessions.attachments.store import head_and_tail
+from sessions.events.codec import carriable
+from sessions.events.errors import SessionsError, StorageFailed
+from sessions.events.events import CommandAnswered, PluginFailed
+from sessions.state.transcript import WaitingMessage
+from sessions.store.recorder import Recorder
+
+NOW_SECONDS = 30.0
+"""After this time a command that runs `now` and has not answered is stopped."""
+
+BETWEEN_SECONDS = 900.0
+"""The same for one that runs between turns: a compaction asks a model twice, and models are slow."""
+
+PATIENCE = 0.25
+"""Seconds after which a command no longer waits for another one that came before it."""
+
+ANSWER_LIMIT = 256 * 1024
+"""Bytes of a command's answer that stand in the log."""
+
+
+class TypedCommands:
+    """Answers the commands of one session. `run` runs one; `answered` is called after each answer to one that runs `now`."""
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        commands: Mapping[str, Command],
+        run: Callable[[Command, TypedCommand, WaitingMessage], Awaitable[str]],
+        answered: Callable[[], None],
+    ) -> None:
+        self.by_successor: int | None = None
+        """The seq of the command that opened the next session, answered by its existence."""
+        self._recorder = recorder
+        self._commands = commands
+        self._run = run
+        self._answered = answered
+        self._now: asyncio.Queue[WaitingMessage] = asyncio.Queue()
+        self._between: asyncio.Task[tuple[str, bool]] | None = None
+        self._stopped = False
+
+    def put(self, waiting: WaitingMessage) -> None:
+        """Have a command answered that runs `now`."""
+        self._now.put_nowait(waiting)
+
+    async def answer_now(self) -> None:
+        """Answer what is `put`, for ever."""
+        last: asyncio.Task[None] | None = None
+        of_name: dict[str, asyncio.Task[None]] = {}
+        async with asyncio.TaskGroup() as answering:
+            while True:
+                waiting = await self._now.get()
+                typed = _typed(waiting)
+                name = "" if typed.opens_session else typed.name  # a session has one successor, whatever asked for it
+                of_name = {other: task for other, task in of_name.items() if not task.done()}
+                before = None if typed.is_urgent else last
+                last = of_name[name] = answering.create_task(self._answer_behind(before, of_name.get(name), waiting))
+
+    async def _answer_behind(
+        self, before: asyncio.Task[None] | None, of_its_name: asyncio.Task[None] | None, waiting: WaitingMessage
+    ) -> None:
+        if of_its_name is not None:
+            await asyncio.wait([of_its_name])
+        if before is not None:
+            await asyncio.wait([before], timeout=PATIENCE)
+        with suppress(StorageFailed):  # which the conversation itself ends with
+            await self._recorder.until_durable(waiting.seq)
+            await self._record(waiting, *await self._result(waiting, self._within_time))
+            self._answered()
+
+    async def answer_between_turns(self, waiting: WaitingMessage) -> None:
+        """Answer a command whose turn has come; StorageFailed if that cannot be recorded."""
+        await self._recorder.until_durable(waiting.seq)
+        self._stopped = False
+        self._between = asyncio.create_task(self._result(waiting, self._in_its_time))
+        try:
+            answer, failed = await self._between
+        except asyncio.CancelledError:
+            if not self._stopped or _ending():
+                raise
+            answer, failed = f"/{_typed(waiting).name} was stopped.", True
+        finally:
+            self._between = None
+        await self._record(waiting, answer, failed)
+
+    def stop(self) -> bool:
+        """Stop the command that runs between turns; False if none does."""
+        if self._between is None or self._stopped:
+            return False
+        self._stopped = True
+        return self._between.cancel()
+
+    async def _record(self, waiting: WaitingMessage, answer: str, failed: bool) -> None:
+        answer = head_and_tail(carriable(answer), ANSWER_LIMIT)
+        await self._recorder.append_durable(CommandAnswered(answers=waiting.seq, answer=answer, failed=failed))
+
+    async def _result(  # noqa: PLR0911 - each way that a command ends
+        self, waiting: WaitingMessage, run: Callable[[Command, TypedCommand, WaitingMessage], Awaitable[str]]
+    ) -> tuple[str, bool]:
+        """The answer, and whether it says that something failed."""
+        if waiting.seq == self.by_successor:
+            return "A new session has begun.", False
+        typed = _typed(waiting)
+        command = self._commands.get(typed.name)
+        if command is None:
+            meant = did_you_mean(typed.name, self._commands, before="/", mark="`") or "."
+            return f"There is no command /{typed.name}{meant} `/help` lists them all.", True
+        try:
+            with nullcontext() if is_ours(command) else task_leaks.gathered(command.name, partial(self._left, command)):
+                answer = await run(command, typed, waiting)
+            if not isinstance(answer, str):
+                raise TypeError(f"it answered {type(answer).__name__} where a text was promised")
+            return answer, False
+        except CommandFailed as error:
+            return sentence_of(error), True
+        except StorageFailed as error:
+            if self._recorder.failure is not None:
+                raise
+            return sentence_of(error), True  # another journal's failure, as that of a session to be opened
+        except SessionsError as error:
+            return sentence_of(error), True
+        except asyncio.CancelledError as error:
+            if _ending():
+                raise  # the gateway stops, and the command is answered at the next start; or it was stopped
+            return self._failed(command, error)
+        except ANYTHING as error:
+            return self._failed(command, error)
+
+    async def _within_time(self, command: Command, typed: TypedCommand, waiting: WaitingMessage) -> str:
+        # A session that is being opened is not left half open because the disk is slow.
+        return await self._bounded(None if typed.opens_session else NOW_SECONDS, command, typed, waiting)
+
+    async def _in_its_time(self, command: Command, typed: TypedCommand, waiting: WaitingMessage) -> str:
+        return await self._bounded(BETWEEN_SECONDS, command, typed, waiting)
+
+    async def _bounded(self, seconds: float | None, command: Command, typed: TypedCommand, waiting: WaitingMessage) -> str:
+        try:
+            async with asyncio.timeout(seconds) as limit:
+                return await self._run(command, typed, waiting)
+        except TimeoutError as error:
+            if limit.expired():
+                raise TimeoutError(f"it did not answer within {seconds:.0f} seconds and was stopped") from error
+            raise
+
+    def _left(self, command: Command, sentence: str) -> None:
+        """Note that a command left tasks behind."""
+        with suppress(SessionsError):  # the conversation may be gone by now
+            self._recorder.append(PluginFailed(plugin=command.name, hook="run", sentence=sentence))
+
+    def _failed(self, command: Command, error: BaseException) -> tuple[str, bool]:
+        sentence = f"{type(error).__name__}: {sentence_of(error)}"
+        self._recorder.append(PluginFailed(plugin=command.name, hook="run", sentence=sentence))
+        return f"/{command.name} failed: {sentence_of(error)}", True
+
+
+def _ending() -> bool:
+    """Whether the task that asks is being cancelled, and not only something that it waited for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _typed(waiting: WaitingMessage) -> TypedCommand:
+    typed = parse_command(waiting.message.text)
+    assert typed is not None
+    return typed

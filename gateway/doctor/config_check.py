@@ -1,0 +1,153 @@
+"""Checking a configuration whole: every fault that it has, and not only the first."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from gateway.auth.people import people_of
+from gateway.auth.token import GOOD_ONE, is_loopback, token_weakness
+from gateway.config.allowed_plugins import allowed_plugins, unread_tables
+from gateway.config.keys import (
+    Config,
+    check_backend,
+    check_condensers,
+    check_embedding,
+    check_providers,
+    fit_config,
+    fit_provider,
+)
+from gateway.config.secret_references import References
+from gateway.config.sources import merge
+from gateway.models.registry import AUTO
+from gateway.support.errors import ConfigRefused
+from plugins.api.chat import ChatProvider
+from plugins.api.context import NoSettings
+from plugins.host.hooks import Hooks
+from plugins.support.addresses import server_fault, web_fault
+from plugins.support.secrets import Secret
+
+T = TypeVar("T")
+
+VARIABLES = {"OPENAI_BASE_URL": web_fault, "OLLAMA_HOST": server_fault}
+"""The variables that are no keys of the configuration and name a server, each with its check."""
+
+
+class CheckedConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What a check found, as sentences. `config` is what there is without the faulty keys, None where the file is no TOML;
+    `kinds` are the providers that it may name, `settings` those of each that fit, `plugins` those of each other plugin that
+    has some."""
+
+    faults: list[str]
+    warnings: list[str]
+    config: Config | None
+    kinds: Mapping[str, type[ChatProvider]]
+    settings: Mapping[str, Any]
+    plugins: Mapping[str, Any] = {}
+
+
+def check(
+    path: Path | None,
+    environment: Mapping[str, str],
+    overrides: Mapping[str, Any] | None = None,
+    loaded: Hooks | None = None,
+) -> CheckedConfig:
+    """Read a configuration as a start would, and go on behind each fault. `overrides` are what the command line gives;
+    `loaded` are the plugins where they are loaded already, as in a gateway that runs."""
+    faults: list[str] = []
+    try:
+        sources = merge(path, environment, overrides or {})
+    except ConfigRefused as refused:
+        return CheckedConfig(faults=[str(refused)], warnings=[], config=None, kinds={}, settings={})
+    references = References(environment, path.parent if path else Path())
+    config = _without_faults(lambda: fit_config(sources, references), sources.tree, faults)
+    if config is None:
+        return CheckedConfig(faults=faults, warnings=[], config=None, kinds={}, settings={})
+    hooks = allowed_plugins(config) if loaded is None else loaded
+    hooks.memory_backends()
+    faults += [refusal.sentence for refusal in hooks.refused]
+    warnings, kinds = [*config.warnings, *unread_tables(config, hooks)], hooks.chat_providers()
+    settings = {name: _fitted(config, name, kind, faults, warnings) for name, kind in kinds.items()}
+    _without_faults(lambda: check_providers(config, kinds), {"providers": config.providers}, faults)
+    _without_faults(lambda: check_embedding(config, hooks.embedding_providers()), {}, faults)
+    _without_faults(lambda: check_backend(config, hooks.memory_backends), {}, faults)
+    _without_faults(lambda: check_condensers(config, hooks.summarizers(), hooks.flushes()), {}, faults)
+    faults += [*_of_token(config), *_of_people(config), *_of_model(config, kinds), *_of_variables(environment)]
+    own = {name: hooks.settings(name) for name in hooks.plugins if hooks.settings(name) != NoSettings()}
+    return CheckedConfig(faults=faults, warnings=warnings, config=config, kinds=kinds, settings=settings, plugins=own)
+
+
+def _without_faults(fit: Callable[[], T], tree: dict[str, Any], faults: list[str]) -> T | None:
+    """What fits once every key that does not is taken out of the tree; None if one cannot be."""
+    while True:
+        try:
+            return fit()
+        except ConfigRefused as refused:
+            faults.append(str(refused))
+            if not _taken_out(tree, refused.key):
+                return None
+
+
+def _taken_out(tree: dict[str, Any], key: str) -> bool:
+    """Take out the key, or what stands above it and is no table; False if there is neither."""
+    *above, last = re.sub(r"\[[^][]*\]", "", key).split(".")
+    for name in above:
+        inner = tree.get(name)
+        if not isinstance(inner, dict):
+            return tree.pop(name, None) is not None
+        tree = inner
+    return tree.pop(last, tree) is not tree
+
+
+def _fitted(config: Config, name: str, kind: type[ChatProvider], faults: list[str], warnings: list[str]) -> Any:
+    def fit() -> tuple[Any, list[str]]:
+        return fit_provider(config, name, kind.Settings)
+
+    settings, more = _without_faults(fit, {"providers": config.providers}, faults) or (kind.Settings(), [])
+    warnings += more
+    return settings
+
+
+def _of_token(config: Config) -> list[str]:
+    """What keeps a start from taking the token. The file in the home is none of the configuration's."""
+    token, place = config.gateway.token, config.sources.place("gateway.token")
+    if token is not None and (weakness := token_weakness(token.reveal().strip())):
+        return [f"{place}: gateway.token {weakness}. {GOOD_ONE}."]
+    if (
+        token is None
+        and not is_loopback(config.gateway.host)
+        and "CREDENTIALS_DIRECTORY" not in config.references.environment
+    ):
+        place = config.sources.place("gateway.host")
+        return [f"{place}: gateway.host can be reached from other machines, which needs a gateway.token that you set."]
+    return []
+
+
+def _of_people(config: Config) -> list[str]:
+    """What keeps a start from letting the people in; of a person who cannot be let in, the first reason."""
+    faults: list[str] = []
+    owner = config.gateway.token or Secret("")
+    _without_faults(lambda: people_of(config, owner), {"people": config.people}, faults)
+    return faults
+
+
+def _of_variables(environment: Mapping[str, str]) -> Iterator[str]:
+    """Which of the variables that providers read themselves name no address."""
+    for name, fault in VARIABLES.items():
+        if reason := fault(environment.get(name, "")):
+            yield f"{name} {reason}."
+
+
+def _of_model(config: Config, kinds: Mapping[str, type[ChatProvider]]) -> Iterator[str]:
+    """Which of the models cannot be one by its name."""
+    agent, known = config.agent, ", ".join(sorted(kinds))
+    wanted = [("agent.model", agent.model)] if agent.model != AUTO else []
+    wanted += [("compaction.model", config.compaction.model)] if config.compaction.model else []
+    for key, name in [*wanted, *(("agent.fallback_models", name) for name in agent.fallback_models)]:
+        provider, colon, model = name.partition(":")
+        if not (colon and model and provider in kinds):
+            yield f"{config.sources.place(key)}: {key} names {name!r}, which is not provider:model with one of {known}."

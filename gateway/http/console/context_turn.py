@@ -1,0 +1,222 @@
+"""One turn's exact requests, and one compaction's before and after, as the console shows them. Pure, but for reading the
+journal: for a thread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from gateway.conversations.commands.compaction_entries import entry_of_cut
+from gateway.http.console.context_sizes import ContextSizes
+from gateway.journals.past_requests import Asked, transcript_before
+from gateway.support.errors import GatewayError
+from plugins.api.command import CompactionEntry
+from sessions.events.codec import decode
+from sessions.events.events import ContextCompacted, RequestSent
+from sessions.events.messages import AssistantMessage, Message, ToolMessage
+from sessions.events.pruning import Edit, shown_size
+from sessions.files.reader import read_lines
+from sessions.state.compaction_cycle import CompactionCut
+from sessions.state.context import Context, Gauge, assemble, canonical, canonical_head
+from sessions.state.recall_message import is_recalled
+from sessions.state.transcript import Transcript
+from sessions.state.view import View
+
+BEGINNING = 600
+"""Characters of a message that a row has; the rest is asked for."""
+
+ROWS = 400
+"""Messages of a request that are told at once."""
+
+
+class NotThere(GatewayError):
+    """There is no such turn, request, message or compaction; `str(error)` is a sentence."""
+
+
+class Call(msgspec.Struct, frozen=True, kw_only=True):
+    """A request: the `sha256` that the journal names, and whether that of what was rebuilt `agrees`."""
+
+    call: int
+    seq: int
+    at: str
+    sha256: str
+    agrees: bool
+    messages: int
+    tokens: int
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A message of a request: its place there, who speaks, how its `text` of `chars` characters begins, and the event that
+    has all of it. Where it was edited: how, by whom, and how many characters the text had before."""
+
+    index: int
+    who: str
+    text: str
+    chars: int
+    source: int = 0
+    tool: str = ""
+    calls: tuple[str, ...] = ()
+    files: int = 0
+    failed: bool = False
+    edit: Edit | None = None
+    size: int = 0
+
+
+class OfferedTool(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool that the model was offered."""
+
+    name: str
+    description: str
+
+
+class ShownTurn(msgspec.Struct, frozen=True, kw_only=True):
+    """The requests of a turn, and of the `shown` one what it held: of its messages those from `first` on, at most `ROWS`."""
+
+    session: str
+    turn: int
+    calls: tuple[Call, ...]
+    shown: int
+    instructions: str
+    tools: tuple[OfferedTool, ...]
+    parameters: dict[str, str | int | float | bool | None]
+    first: int
+    rows: tuple[Row, ...]
+
+
+class ShownCompaction(msgspec.Struct, frozen=True, kw_only=True):
+    """A compaction: what is known of it, what was asked to be kept in mind, what the flush before it did, how many messages
+    `left` and `stayed`, and the last `ROWS` of those that left."""
+
+    session: str
+    entry: CompactionEntry
+    focus: str
+    flush: str
+    left: int
+    stayed: int
+    rows: tuple[Row, ...]
+
+
+def shown_turn(session: str, asked: Sequence[Asked], call: int | None, before: int | None) -> ShownTurn:
+    """A turn by its requests, with the last messages of its `call`th request, or of the last, that stand before the index
+    `before`. Raises NotThere."""
+    number, context = request_of(asked, call)
+    transcript = asked[number - 1][1]
+    end = len(context.messages) if before is None else max(0, min(before, len(context.messages)))
+    first = max(0, end - ROWS)
+    return ShownTurn(
+        session=session,
+        turn=asked[-1][0].turn or 0,
+        calls=tuple(_calls(asked)),
+        shown=number,
+        instructions=context.instructions,
+        tools=tuple(OfferedTool(name=tool.name, description=tool.description) for tool in context.tools),
+        parameters=context.parameters,
+        first=first,
+        rows=tuple(_rows(transcript.view, context.messages, first, end)),
+    )
+
+
+def request_of(asked: Sequence[Asked], call: int | None) -> tuple[int, Context]:
+    """The number of a turn's `call`th request, or of its last, and what it held. Raises NotThere."""
+    if not asked:
+        raise NotThere("That turn asked no model.")
+    number = len(asked) if call is None else call
+    if not 1 <= number <= len(asked):
+        raise NotThere(f"The turn asked a model {len(asked)} times.")
+    return number, assemble(asked[number - 1][1])
+
+
+def message_of(asked: Sequence[Asked], call: int, index: int) -> str:
+    """The whole text of a request's message. Raises NotThere."""
+    _, context = request_of(asked, call)
+    if not 0 <= index < len(context.messages):
+        raise NotThere(f"The request had {len(context.messages)} messages.")
+    return context.messages[index].text
+
+
+def canonical_request(context: Context) -> bytes:
+    """The bytes whose SHA-256 the journal names."""
+    return b"[" + b",".join([canonical_head(context), *map(canonical, context.messages)]) + b"]"
+
+
+def shown_compaction(path: Path, sizes: ContextSizes, number: int) -> ShownCompaction:
+    """The compaction of this number, by the journal at `path` and what was read of it. Raises NotThere, JournalDamaged,
+    UnknownSession, StorageFailed."""
+    now = sizes.transcript
+    cut = next((cut for cut in now.cuts if cut.compaction == number), None)
+    if cut is None:
+        raise NotThere(f"There is no compaction {number}.")
+    before = transcript_before(path, cut.seq, sizes.before(seq=cut.seq))
+    made = decode(read_lines(path, cut.seq, 1)[0])
+    assert isinstance(made.event, ContextCompacted)
+    left = before.view.first_from(cut.keep_from)
+    return ShownCompaction(
+        session=now.session,
+        entry=entry_of_cut(now, cut, made.event, made.at),
+        focus=before.cycle.focus,
+        flush=_flush(before, cut),
+        left=left,
+        stayed=len(before.view) - left,
+        rows=tuple(_rows(before.view, before.view.messages, max(0, left - ROWS), left)),
+    )
+
+
+def _calls(asked: Sequence[Asked]) -> Iterator[Call]:
+    gauge = Gauge()
+    for number, (recorded, transcript) in enumerate(asked, 1):
+        sent = recorded.event
+        assert isinstance(sent, RequestSent)
+        yield Call(
+            call=number,
+            seq=recorded.seq,
+            at=recorded.at,
+            sha256=sent.sha256,
+            agrees=gauge.measure(assemble(transcript)).sha256 == sent.sha256,
+            messages=sent.messages,
+            tokens=sent.tokens,
+        )
+
+
+def _rows(view: View, messages: Sequence[Message], first: int, end: int) -> Iterator[Row]:
+    """Rows of messages; where they are not those of the view (a lost result was made up for), without their sources."""
+    is_view = len(messages) == len(view)
+    for index in range(first, end):
+        source = view.sources[index] if is_view else -1
+        yield _row(index, messages[index], source, view)
+
+
+def _row(index: int, message: Message, source: int, view: View) -> Row:
+    edited = view.edited.get(source)
+    in_force = edited is not None and shown_size(edited.edit, edited.size) != edited.size
+    return Row(
+        index=index,
+        who=_who(message, source),
+        text=message.text[:BEGINNING],
+        chars=len(message.text),
+        source=max(0, source),
+        tool=message.tool if isinstance(message, ToolMessage) else "",
+        calls=tuple(f"{call.tool} {call.arguments}"[:BEGINNING] for call in message.calls)
+        if isinstance(message, AssistantMessage)
+        else (),
+        files=len(getattr(message, "attachments", ())),
+        failed=isinstance(message, ToolMessage) and message.failed,
+        edit=edited.edit if edited and in_force else None,
+        size=edited.size if edited and in_force else 0,
+    )
+
+
+def _who(message: Message, source: int) -> str:
+    if source == 0:
+        return "summary"
+    if is_recalled(message):
+        return "recalled"
+    return str(message.__struct_config__.tag)
+
+
+def _flush(before: Transcript, cut: CompactionCut) -> str:
+    mark = before.cycle.flush
+    if mark is None or mark.compaction != cut.compaction:
+        return ""
+    return f"{mark.outcome} to {mark.path}" if mark.path else mark.outcome

@@ -1,0 +1,66 @@
+"""How the gateway is, as JSON, for its owner.
+
+GET /api/health   what /status.json says, the last hour, plugins and what failed of them, tokens by purpose
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from aiohttp import web
+
+from gateway.auth.people import Admission
+from gateway.http.responses import answer
+from gateway.metrics.counters import Counters
+from gateway.status.last_hour import EVERY, LastHour
+from gateway.status.overview import Overview
+from plugins.host.hooks import Hooks
+
+
+class HealthEndpoints:
+    """`overview` is the gateway now."""
+
+    def __init__(self, overview: Callable[[], Overview], last_hour: LastHour, figures: Counters, hooks: Hooks) -> None:
+        self._overview = overview
+        self._last_hour = last_hour
+        self._figures = figures
+        self._hooks = hooks
+
+    async def health(self, _: web.Request, __: Admission) -> web.StreamResponse:
+        """All of it."""
+        figures = self._figures
+        body = {
+            "overview": self._overview(),
+            "every": EVERY,
+            "samples": self._last_hour.samples,
+            "plugins": await asyncio.to_thread(self._plugins),  # some are imported by that
+            "provider_errors": [
+                {"provider": provider, "kind": kind, "count": count}
+                for (provider, kind), count in figures.provider_errors.counts.items()
+            ],
+            "spent": [
+                {"purpose": purpose, "model": model, "direction": direction, "tokens": count}
+                for (purpose, model, direction), count in figures.spent.counts.items()
+            ],
+        }
+        return answer(200, body)
+
+    def _plugins(self) -> list[dict[str, Any]]:
+        refused = [refusal.plugin for refusal in self._hooks.refused]
+        return [self._plugin(name) for name in dict.fromkeys([*self._hooks.plugins, *refused])]
+
+    def _plugin(self, name: str) -> dict[str, Any]:
+        """A plugin that is there or was turned away: what it provides, what of it failed how often, what is not used."""
+        hooks = self._hooks
+        there = name in hooks.plugins
+        return {
+            "name": name,
+            "ours": hooks.is_ours(name),
+            "provides": [each for names in hooks.provided(name).values() for each in names] if there else [],
+            "failures": {
+                hook: count for (plugin, hook), count in self._figures.plugin_failures.counts.items() if plugin == name
+            },
+            "refused": [refusal.sentence for refusal in hooks.refused if refusal.plugin == name],
+        }

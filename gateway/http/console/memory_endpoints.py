@@ -1,0 +1,211 @@
+"""The memory as JSON: searched, notes read and written, facts told and kept, each by whose they are.
+
+GET    /api/memory?q=…               what is found, with what each score is made of
+GET    /api/notes                    the notes that this person may read, and how the index is
+GET    /api/notes/{path}             one, with the digest of what stands in it as its ETag
+PUT    /api/notes/{path}             its new text; `If-Match` says over what, `If-None-Match: *` that there is none
+GET    /api/facts                    the facts that may be told to this person
+GET    /api/facts/{id}               what is known of one: where it came from and what happened to it
+POST   /api/facts/{id}/pin, /unpin   keep it whatever comes, or no longer
+DELETE /api/facts/{id}               forget it
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from aiohttp import web
+
+from gateway.auth.people import Admission
+from gateway.conversations.commands.command_services import CommandServices
+from gateway.conversations.commands.memory_report import memory_in_short
+from gateway.http.console.notes_editor import NoSuchNote, Note, NoteChanged, NoteRefused, listed_notes, read_note, write_note
+from gateway.http.request_bodies import BodyRefused, read_body
+from gateway.http.responses import answer, refusal
+from plugins.api.facts.fact_errors import FactsUnavailable, NoSuchFact
+from plugins.api.facts.fact_events import FactHistory
+from plugins.api.facts.fact_values import Fact
+from plugins.api.memory.scope import Scope
+from plugins.commands.facts_commands import sentence_of_event
+from plugins.facts.persons_facts import PersonsFacts
+from plugins.facts.scoring import worth
+from plugins.memory.index_errors import IndexUnusable
+from plugins.memory.search.diagnostics import remarks_on
+from plugins.memory.sources.notes import Notes
+from plugins.memory.sources.transcripts import document_of
+from plugins.support.workspace import why_refused
+
+if TYPE_CHECKING:
+    from plugins.memory.search.search import Hit
+
+RESULTS = 12
+"""What a search on the page shows at most."""
+
+NOTE_BYTES, NOTE_SECONDS = 1024 * 1024, 60.0
+"""Bytes of a note, and the seconds in which it must arrive."""
+
+LONGEST = 1000
+"""Characters of what is searched for."""
+
+
+class MemoryEndpoints:
+    """Answers for whoever was let in: they search, read and write notes and know facts as in a private chat of theirs."""
+
+    def __init__(self, around: CommandServices, workspace: Path) -> None:
+        self._around = around
+        self._workspace = workspace
+
+    # --- searching ----------------------------------------------------------------------------------------------------
+
+    async def search(self, request: web.Request, admission: Admission) -> web.StreamResponse:
+        """The hits of a search, best first, and what is to be known about it."""
+        query = request.query.get("q", "").strip()[:LONGEST]
+        if not query:
+            return answer(200, {"hits": [], "remarks": []})
+        person = admission.person.id
+        try:
+            found = await self._around.memory.search(query, _scope(person), results=RESULTS)
+        except IndexUnusable as error:
+            return refusal(503, "index_unusable", str(error))
+        return answer(200, {"hits": [_hit(hit, person) for hit in found.hits], "remarks": found.remarks})
+
+    # --- notes --------------------------------------------------------------------------------------------------------
+
+    async def notes(self, _: web.Request, admission: Admission) -> web.StreamResponse:
+        """The notes that this person may read, the one that was changed last first."""
+        memory = self._around.memory
+        provider = memory.provider()
+        person = admission.person.id
+        scope, by_words = _scope(person), memory.by_words
+        remarks = remarks_on(memory.state, scope, by_vectors=provider is not None, missed="", by_words=by_words)
+        notes = await asyncio.to_thread(listed_notes, self._workspace, person)
+        return answer(200, {"notes": notes, "index": memory_in_short(memory), "remarks": remarks})
+
+    async def note(self, request: web.Request, admission: Admission) -> web.StreamResponse:
+        """One note."""
+        path, person = request.match_info["path"], admission.person.id
+        try:
+            return _as_it_is(await asyncio.to_thread(read_note, self._workspace, path, person))
+        except NoSuchNote as error:
+            return refusal(404, "not_found", str(error))
+
+    async def write(self, request: web.Request, admission: Admission) -> web.StreamResponse:
+        """A note's new text, as the body: written if what stands there is what the precondition says, else 409 with it."""
+        expected = request.headers.get("If-Match", "").strip('"') or None
+        if expected is None and request.headers.get("If-None-Match") != "*":
+            return refusal(428, "precondition_required", "Say over what it is written: If-Match, or If-None-Match: *.")
+        path, person = request.match_info["path"], admission.person.id
+        try:
+            text = (await read_body(request, NOTE_BYTES, NOTE_SECONDS)).decode()
+            note = await asyncio.to_thread(write_note, self._workspace, path, text, expected, person)
+        except BodyRefused as refused:
+            return refused.response
+        except UnicodeDecodeError:
+            return refusal(400, "bad_request", "The text of a note is UTF-8.")
+        except NoteChanged as changed:
+            return answer(409, {"code": "conflict", "message": str(changed), "theirs": changed.theirs})
+        except NoteRefused as error:
+            return refusal(422, "note_not_written", str(error))
+        self._around.memory.wake()
+        return _as_it_is(note)
+
+    # --- facts --------------------------------------------------------------------------------------------------------
+
+    async def facts(self, _: web.Request, admission: Admission) -> web.StreamResponse:
+        """The facts, the newest first."""
+
+        async def listed(facts: PersonsFacts) -> Any:
+            if self._around.facts.none:
+                return {"facts": []}
+            return {"facts": [self._fact(fact) for fact in reversed(await facts.listed())]}
+
+        return await self._answered(admission, listed)
+
+    async def fact(self, request: web.Request, admission: Admission) -> web.StreamResponse:
+        """The story of one, as `/why` tells it."""
+
+        async def story(facts: PersonsFacts) -> Any:
+            told = await facts.story(request.match_info["id"])
+            return {
+                "fact": self._fact(told.fact),
+                "there": told.there,
+                "said": await self._said(told, admission.person.id),
+                "happened": [{"at": each.at, "sentence": sentence_of_event(each, told)} for each in told.happened],
+            }
+
+        return await self._answered(admission, story)
+
+    async def pin(self, request: web.Request, admission: Admission) -> web.StreamResponse:
+        """Keep it."""
+        return await self._answered(admission, lambda facts: self._pinned(facts, request, pinned=True))
+
+    async def unpin(self, request: web.Request, admission: Admission) -> web.StreamResponse:
+        """Let it age."""
+        return await self._answered(admission, lambda facts: self._pinned(facts, request, pinned=False))
+
+    async def forget(self, request: web.Request, admission: Admission) -> web.StreamResponse:
+        """Have it gone; answers with what it was."""
+
+        async def forgotten(facts: PersonsFacts) -> Any:
+            return {"fact": self._fact(await facts.forget(request.match_info["id"]))}
+
+        return await self._answered(admission, forgotten)
+
+    async def _pinned(self, facts: PersonsFacts, request: web.Request, *, pinned: bool) -> Any:
+        return {"fact": self._fact(await facts.pin(request.match_info["id"], pinned=pinned))}
+
+    async def _answered(self, admission: Admission, work: Callable[[PersonsFacts], Awaitable[Any]]) -> web.Response:
+        try:
+            return answer(200, await work(PersonsFacts(self._around.facts, admission.person.id, group=False)))
+        except NoSuchFact as error:
+            return refusal(404, "not_found", str(error))
+        except FactsUnavailable as error:
+            return refusal(503, "facts_unavailable", str(error))
+
+    def _fact(self, fact: Fact) -> dict[str, Any]:
+        return {**msgspec.to_builtins(fact), "worth": round(worth(fact, self._around.clock.now()), 3), "pinned": fact.pinned}
+
+    async def _said(self, story: FactHistory, person: str) -> str:
+        """The message that a fact came from; empty where that is not known, not there, or not this person's."""
+        if (origin := story.fact.origin) is None:
+            return ""
+        return await self._around.memory.excerpt(document_of(origin.session), origin.seq, 1, _scope(person)) or ""
+
+
+def _scope(person: str) -> Scope:
+    return Scope(owners=frozenset({person}), private=True)
+
+
+def _hit(hit: Hit, person: str) -> dict[str, Any]:
+    """A hit with the parts of its score; `editable` where it is a note that this person may change."""
+    parts = tuple(hit.chunk.path.split("/"))
+    ranked, chunk = hit.ranked, hit.chunk
+    return {
+        "citation": hit.citation,
+        "path": chunk.path,
+        "first": chunk.first,
+        "last": chunk.last,
+        "source": chunk.source,
+        "headings": chunk.headings,
+        "day": chunk.day,
+        "text": chunk.text,
+        "score": ranked.score,
+        "fused": ranked.fused,
+        "decay": ranked.decay,
+        "parts": [
+            {"name": part.name, "value": part.value, "weight": part.weight, "worth": part.worth} for part in ranked.parts
+        ],
+        "keywords": ranked.candidate.keywords,
+        "cosine": ranked.candidate.cosine,
+        "editable": chunk.source == Notes.name and not why_refused(parts, person, group=False, writes=True),
+    }
+
+
+def _as_it_is(note: Note) -> web.Response:
+    response = answer(200, note)
+    response.headers["ETag"] = f'"{note.digest}"'
+    return response

@@ -1,0 +1,152 @@
+"""The notes of a workspace as a person edits them in a browser: read with a digest, and written only over what was read.
+
+Blocks: for a thread.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from hashlib import sha256
+from pathlib import Path
+
+import msgspec
+
+from gateway.support.errors import GatewayError
+from plugins.api.memory.scope import Scope
+from plugins.memory.sources.markdown_files import is_markdown
+from plugins.memory.sources.notes import Notes, is_note
+from plugins.support.safe_open import OutsideFolder
+from plugins.support.workspace import why_refused
+from plugins.tools.file_target import LARGEST, FileChanged, FileTarget, file_place, plain_parts
+
+
+class NoSuchNote(GatewayError):
+    """There is no such note, or none that is shown; `str(error)` is a sentence."""
+
+
+class NoteRefused(GatewayError):
+    """The note is not written; `str(error)` is a sentence."""
+
+
+class NoteChanged(GatewayError):
+    """Somebody else wrote in the note since it was read: `theirs` is what stands there now, None where it is gone."""
+
+    def __init__(self, theirs: Note | None) -> None:
+        super().__init__("The note was changed by somebody else meanwhile." if theirs else "The note is gone.")
+        self.theirs = theirs
+
+
+class Note(msgspec.Struct, frozen=True, kw_only=True):
+    """A note; `digest` is the SHA-256 of its bytes. One that is not UTF-8 is shown as well as it can be; it is not
+    `editable`, and neither is one that only the owner changes."""
+
+    path: str
+    text: str
+    digest: str
+    editable: bool
+
+
+class NoteRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A note in a list; `changed` is RFC 3339 in UTC."""
+
+    path: str
+    bytes: int
+    changed: str
+
+
+def listed_notes(workspace: Path, person: str) -> list[NoteRow]:
+    """The notes that somebody may read, the one that was changed last first."""
+    found = []
+    scope = Scope(owners=frozenset({person}), private=True)
+    for path, stamp in Notes(workspace).there({}).stamps.items():
+        if not scope.reads(path):
+            continue
+        nanoseconds, size = map(int, stamp.split(".")[:2])
+        changed = datetime.fromtimestamp(nanoseconds / 1e9, UTC).isoformat(timespec="milliseconds")
+        found.append(NoteRow(path=path, bytes=size, changed=changed.replace("+00:00", "Z")))
+    return sorted(found, key=lambda note: (note.changed, note.path), reverse=True)
+
+
+def read_note(workspace: Path, path: str, person: str) -> Note:
+    """A note as it is now, for somebody who may read it. Raises NoSuchNote."""
+    try:
+        parts = _parts(workspace, path, person)
+        if why := why_refused(parts, person, group=False):
+            raise NoteRefused(why)
+        with file_place(workspace, parts, make=False) as place:
+            content = place.content()
+    except (OutsideFolder, OSError, NoteRefused) as error:
+        raise NoSuchNote(f"There is no note {path} that could be shown: {_reason(error)}") from error
+    if content is None:
+        raise NoSuchNote(f"There is no note {path}.")
+    note = _note("/".join(parts), content)
+    fixed = bool(why_refused(parts, person, group=False, writes=True))
+    return msgspec.structs.replace(note, editable=note.editable and not fixed)
+
+
+def write_note(workspace: Path, path: str, text: str, expected: str | None, person: str) -> Note:
+    """Have this text stand in a note of the person's of which the digest is `expected`, or in a new one where that is None.
+    It keeps the line ends that it had. Raises NoteChanged with what stands there otherwise, and NoteRefused."""
+    try:
+        parts = _parts(workspace, path, person)
+        if why := why_refused(parts, person, group=False, writes=True):
+            raise NoteRefused(f"{path} is not written: {why}")
+        path = "/".join(parts)
+        with file_place(workspace, parts, make=True) as place:
+            before = _expected(place, path, expected)
+            content = _bytes(text, before)
+            if content == before:
+                return _note(path, content)
+            try:
+                place.replace(content, lambda: None)
+            except FileChanged:
+                _expected(place, path, expected)
+                raise NoteRefused(f"{path} is being changed by somebody else; try again.") from None
+            return _note(path, content)
+    except OutsideFolder as error:
+        raise NoteRefused(f"{path} is not written: {error}") from error
+    except OSError as error:
+        raise NoteRefused(f"{path} cannot be written: {_reason(error)}") from error
+
+
+def _parts(workspace: Path, path: str, person: str) -> tuple[str, ...]:
+    """The components of the note that somebody means; NoteRefused for what is none, NotBeneath for what lies elsewhere."""
+    parts = plain_parts(workspace, path, person)
+    if not is_note("/".join(parts)) or not is_markdown(parts[-1]):
+        raise NoteRefused("Notes are MEMORY.md and the Markdown files in memory/.")
+    return parts
+
+
+def _expected(place: FileTarget, path: str, expected: str | None) -> bytes | None:
+    """What stands there, if it is what was read."""
+    content = place.content()
+    theirs = None if content is None else _note(path, content)
+    if (theirs.digest if theirs else None) != expected:
+        raise NoteChanged(theirs)
+    if theirs is not None and not theirs.editable:
+        raise NoteRefused(f"{path} is not UTF-8 text; what cannot be read would be lost.")
+    return content
+
+
+def _bytes(text: str, before: bytes | None) -> bytes:
+    lines = text.replace("\r\n", "\n")
+    if before is not None and b"\r\n" in before:  # a browser knows no other line end than one
+        lines = lines.replace("\n", "\r\n")
+    content = lines.encode()
+    if len(content) > LARGEST:
+        raise NoteRefused(f"A note may have {LARGEST >> 20} MiB.")
+    return content
+
+
+def _note(path: str, content: bytes) -> Note:
+    try:
+        text, editable = content.decode(), True
+    except UnicodeDecodeError:
+        text, editable = content.decode("utf-8", "replace"), False
+    return Note(path=path, text=text.replace("\r\n", "\n"), digest=sha256(content).hexdigest(), editable=editable)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError):
+        return f"{error.strerror or error}."
+    return str(error)

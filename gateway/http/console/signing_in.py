@@ -1,0 +1,112 @@
+"""Signing in: a browser's token or one-time link becomes a cookie that no script can read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+from aiohttp import web
+
+from gateway.auth.access import Access, NotAuthorized
+from gateway.auth.callers import by_cookie
+from gateway.auth.people import Admission
+from gateway.auth.signed_tokens import COOKIE_SECONDS, LINK_SECONDS
+from gateway.http.handshake import not_admitted
+from gateway.http.request_bodies import SIGN_IN_SECONDS, BodyRefused, read_body
+from gateway.http.responses import answer, refusal
+
+_NOT_KEPT = (
+    "You are signed out, but the disk refused to store that ({}): a copy of the cookie is good again after a restart."
+    " `exuvia token rotate` ends all of them."
+)
+
+
+def invitation(access: Access, host: str, port: int) -> str:
+    """What `exuvia run` prints: a line with a link that signs the owner in once. What signs in stands behind the #, which a
+    browser keeps to itself, so it comes into no log on the way."""
+    name = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - read, not listened on
+    place = f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
+    minutes = LINK_SECONDS // 60
+    return f"The console: http://{place}/#link={access.link()} (signs in once, within {minutes} minutes)\n"
+
+
+SHOWN_BYTES = 16 * 1024
+"""Bytes of a body with a token or a link."""
+
+
+class SignInPage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What somebody signs in with: the one or the other."""
+
+    token: str = ""
+    link: str = ""
+
+
+class SignInEndpoints:
+    """`access` is asked at each request; `server` is the program and its version."""
+
+    def __init__(self, access: Callable[[], Access], server: str) -> None:
+        self._access = access
+        self._server = server
+
+    async def sign_in(self, request: web.Request) -> web.Response:
+        """Give a cookie for a token or a link. Wrong ones are counted as at every door; only a page of ours may try."""
+        access = self._access()
+        if not access.is_own_page(request.headers.get("Origin", ""), request.headers.get("Host")):
+            return refusal(403, "forbidden", "Only the gateway's own page signs in.")
+        try:
+            shown = msgspec.json.decode((await read_body(request, SHOWN_BYTES, SIGN_IN_SECONDS)) or b"{}", type=SignInPage)
+        except BodyRefused as refused:
+            return refused.response
+        except UnicodeError:
+            return refusal(400, "bad_request", "The body of the request is not UTF-8.")
+        except (msgspec.MsgspecError, RecursionError) as error:
+            return refusal(400, "bad_request", f"{str(error)[:200]}.")
+        address = request.remote or ""
+        try:
+            admission = (
+                access.admit_by_link(shown.link, address) if shown.link else access.admit(shown.token.strip(), address)
+            )
+        except NotAuthorized as error:
+            return not_admitted(error)
+        before = by_cookie(request, access)
+        if before is not None and before.person == admission.person:  # signing out ends the cookie that is replaced, too
+            admission = before
+        return self._with_cookie(request, admission)
+
+    async def session(self, request: web.Request) -> web.Response:
+        """Who is signed in here; nobody is no error. A browser that comes back keeps its place for another month."""
+        access = self._access()
+        admission = by_cookie(request, access)
+        if admission is None or admission.shown is None:
+            return answer(200, {"person": None, "server": self._server})
+        return self._with_cookie(request, admission) if access.ages(admission.shown) else self._told(admission)
+
+    async def sign_out(self, request: web.Request) -> web.Response:
+        """End the cookie, those that renewed it, and what they opened, in every tab."""
+        access = self._access()
+        admission = by_cookie(request, access)
+        response = answer(200, {})
+        if admission is not None and admission.shown is not None:
+            try:
+                await access.sign_out(admission.shown)
+            except OSError as error:
+                response = refusal(503, "storage_failed", _NOT_KEPT.format(error.strerror or error))
+        response.del_cookie(access.cookie, path="/", httponly=True, samesite="Strict")
+        return response
+
+    def _told(self, admission: Admission) -> web.Response:
+        return answer(200, {"person": admission.person, "server": self._server})
+
+    def _with_cookie(self, request: web.Request, admission: Admission) -> web.Response:
+        access, response = self._access(), self._told(admission)
+        response.set_cookie(
+            access.cookie,
+            access.cookie_for(admission),
+            max_age=COOKIE_SECONDS,
+            path="/",
+            httponly=True,
+            samesite="Strict",
+            # A proxy before us may speak TLS; its browsers say so in `Origin`.
+            secure=request.headers.get("Origin", "").startswith("https:"),
+        )
+        return response

@@ -1,0 +1,44 @@
+// Elements: the document is built from values, never from strings of markup, so no text can become one.
+
+/** An element. `properties` are its properties (`class`, `for`, `aria-…`, `data-…` and `role` its attributes, `on` its
+ * listeners by event); children are nodes or texts, and what is null or false is left out. */
+export function h(tag, properties = {}, ...children) {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(properties)) {
+    if (value === undefined || value === null) continue;
+    if (name === "on") for (const [event, listener] of Object.entries(value)) element.addEventListener(event, listener);
+    else if (/^(class|for|role|list|aria-.*|data-.*)$/.test(name)) element.setAttribute(name, value);
+    else element[name] = value;
+  }
+  element.append(...present(children));
+  return element;
+}
+
+/** An element of an SVG; all properties are attributes. */
+export function svg(tag, attributes = {}, ...children) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name === "on") for (const [event, listener] of Object.entries(value)) element.addEventListener(event, listener);
+    else if (value !== undefined && value !== null) element.setAttribute(name, value);
+  }
+  element.append(...present(children));
+  return element;
+}
+
+/** Put these children, and no others, into an element. */
+export function fill(element, ...children) {
+  element.replaceChildren(...present(children));
+  return element;
+}
+
+const UNREADABLE =
+  /[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\u{e0000}-\u{e007f}]/gu;
+
+/** A name, or code, without the characters by which it would read as another (gateway/support/printable.py). */
+export function readable(text) {
+  return text.replace(UNREADABLE, "");
+}
+
+function present(children) {
+  return children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false);
+}

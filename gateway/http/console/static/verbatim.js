@@ -1,0 +1,126 @@
+// A plugin of markdown-it: text that is no Markdown stays as it was written.
+//
+// Models write formulas, identifiers, expressions, paths and glob patterns into prose, and CommonMark drops characters from them.
+// The terminal reads answers by the same rules (gateway/terminal/markdown_dialect.py). No rule looks at a character more than a few times,
+// however long a text is.
+
+const PAIRS = { "\\(": "\\)", "\\[": "\\]", "$$": "$$" };
+const IN_DOLLARS = /\$(?=\S)(?:\\[^\n]|[^$\\\n`\s]|[^\S\n](?!\$))+\$(?!\d)/y; // Pandoc's rule: no blank within the marks, no digit behind
+const BEGINS_BLOCK = /^(?:\$\$|\\\[|\\begin\{([A-Za-z]{1,30}\*?)\})/;
+const IDENTIFIER = /_{1,2}[A-Za-z0-9]+(?:_+[A-Za-z0-9]+)*_{1,2}(?![A-Za-z0-9_])/y;
+const EMPHASIS = /^(?:_[^_]*_|__[A-Z][a-z]*__)$/; // a word of prose
+const ALWAYS = /[*_`~<>$]/;
+const AT_LINE_START = /[#>+-]/;
+const SCHEME = /^[a-z][a-z0-9+.-]{0,30}:/i;
+const SCHEMES = /^(?:https?|ftp|mailto|file|data):/i; // which of these can be followed is the renderer's to say
+const ENDINGS = /^(?:s|es|ed|ing|ly)(?!\w)/;
+
+/** Teach a parser to leave what is no Markdown alone. */
+export function verbatim(parser) {
+  parser.disable("reference"); // "[12:03]: done" would disappear, as the definition of a link
+  parser.linkify.set({ fuzzyLink: false, fuzzyEmail: false }); // README.md is a file, not a host in Moldova
+  const valid = parser.validateLink;
+  parser.validateLink = (url) => valid(url) && (SCHEME.test(url) ? SCHEMES.test(url) : /[/.#?]/.test(url)); // not handlers[name](event)
+  parser.block.ruler.before("fence", "formula", formulaBlock, { alt: ["paragraph", "blockquote", "list"] });
+  parser.inline.ruler.before("escape", "formula", formula);
+  parser.inline.ruler.before("escape", "backslash", backslash);
+  parser.inline.ruler.before("emphasis", "identifier", identifier);
+  const { State } = parser.inline;
+  parser.inline.State = class extends State {
+    scanDelims(start, splitsWords) {
+      const found = super.scanDelims(start, splitsWords);
+      const before = this.src[start - 1] ?? " ";
+      const after = this.src.slice(start + found.length, start + found.length + 5);
+      return { ...found, can_open: found.can_open && mayOpen(before, after), can_close: found.can_close && mayClose(before, after) };
+    }
+  };
+}
+
+/** Whether emphasis may begin between these: not in `x**2`, `/*.log`, `.*foo`, `COUNT(*)` or `**` + `/*.py`. */
+function mayOpen(before, after) {
+  if (/^[^\x00-\x7f]/.test(after)) return true; // scripts without spaces have it anywhere
+  return !/[A-Za-z0-9./\\)\]}%&^]/.test(before) && !/^(?:[")\]},;:=>|\\]|\/\*)/.test(after);
+}
+
+/** Whether emphasis may end between these: not in `(*)`, `/*.py`, `x**2` or `2*(x)`, but in `**API**s`. */
+function mayClose(before, after) {
+  if (/[([{]/.test(before) || (before === "/" && /^\.?\w/.test(after)) || (/\d/.test(before) && after[0] === "(")) return false;
+  return !(/[A-Za-z0-9)\]]/.test(before) && /^[A-Za-z0-9]/.test(after)) || ENDINGS.test(after);
+}
+
+function formula(state, silent) {
+  const { src, pos, posMax } = state;
+  const close = PAIRS[src.slice(pos, pos + 2)];
+  let end = 0;
+  if (close) end = next(state, close, pos + 3) + 2;
+  else if (src[pos] === "$" && !/[A-Za-z0-9]/.test(src[pos - 1] ?? "")) end = pos + (found(IN_DOLLARS, src, pos)?.length ?? 0);
+  if (end <= pos || end > posMax) return false;
+  if (!silent) state.push("formula", "", 0).content = src.slice(pos, end);
+  state.pos = end;
+  return true;
+}
+
+/** Where a mark comes next. It is looked for once, and not again from each place before it. */
+function next(state, mark, from) {
+  const known = (state.marks ??= {})[mark];
+  if (known && known.from <= from && from <= known.at) return known.at;
+  const at = state.src.indexOf(mark, from);
+  state.marks[mark] = { from, at: at < 0 ? Infinity : at };
+  return state.marks[mark].at;
+}
+
+/** A backslash is dropped only before a character that would be a mark there: `\,` and `C:\` are not Markdown's. */
+function backslash(state, silent) {
+  const { src, pos } = state;
+  if (src[pos] !== "\\") return false;
+  const escaped = src[pos + 1] ?? "";
+  if (ALWAYS.test(escaped)) return false;
+  const start = src.slice(Math.max(0, pos - 10), pos);
+  const begins = start.includes("\n") || pos <= 10 ? start.slice(start.lastIndexOf("\n") + 1).trim() : "a longer line";
+  if ((AT_LINE_START.test(escaped) && !begins) || (escaped === "." && /^\d+$/.test(begins)) || src.startsWith("![", pos + 1)) return false;
+  // The character behind it is passed over too where it would mean something: \[ begins no link, \] ends none.
+  return keep(state, silent, /[[\]\\]/.test(escaped) ? 2 : 1);
+}
+
+function identifier(state, silent) {
+  const { src, pos } = state;
+  if (src[pos] !== "_" || /[A-Za-z0-9_]/.test(src[pos - 1] ?? "")) return false;
+  const name = found(IDENTIFIER, src, pos);
+  return Boolean(name) && pos + name.length <= state.posMax && !EMPHASIS.test(name) && keep(state, silent, name.length);
+}
+
+function keep(state, silent, length) {
+  if (!silent) state.pending += state.src.slice(state.pos, state.pos + length);
+  state.pos += length;
+  return true;
+}
+
+function found(sticky, text, at) {
+  sticky.lastIndex = at;
+  return sticky.exec(text)?.[0];
+}
+
+/**
+ * A formula that begins a line and does not end on it: its lines are no list, heading or rule. It ends where it is closed, or
+ * before an empty line, which no formula has; so what follows never changes what stands there.
+ */
+function formulaBlock(state, startLine, endLine, silent) {
+  if (state.sCount[startLine] - state.blkIndent >= 4) return false;
+  const first = lineOf(state, startLine);
+  const begins = BEGINS_BLOCK.exec(first);
+  if (!begins) return false;
+  const close = PAIRS[begins[0]] ?? `\\end{${begins[1]}}`;
+  if (first.includes(close, begins[0].length)) return false;
+  if (silent) return true;
+  let end = startLine + 1;
+  while (end < endLine && !state.isEmpty(end) && state.sCount[end] >= state.blkIndent) if (lineOf(state, end++).includes(close)) break;
+  const token = state.push("formula_block", "", 0);
+  token.content = state.getLines(startLine, end, state.blkIndent, false).trimEnd();
+  token.map = [startLine, end];
+  state.line = end;
+  return true;
+}
+
+function lineOf(state, line) {
+  return state.src.slice(state.bMarks[line] + state.tShift[line], state.eMarks[line]);
+}

@@ -1,0 +1,236 @@
+"""The API: who asks for what below `/v1`, and that whatever goes wrong is told in OpenAI's form."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, TypeAlias, TypeVar
+
+import msgspec
+import structlog
+from aiohttp import web
+
+from gateway.auth.people import Admission
+from gateway.conversations.routing.switchboard import Switchboard
+from gateway.http.openai.api_errors import ApiError, refusal_of, refused_response
+from gateway.http.openai.embeddings import EmbeddingBody, Embeddings
+from gateway.http.openai.in_flight import InFlight
+from gateway.http.openai.model_names import DEFAULT, ModelNames
+from gateway.http.openai.replies import CompletionHeader
+from gateway.http.openai.request_parser import asked
+from gateway.http.openai.response_writer import ClientGone, EventStreamWriter, JsonResponseWriter, ResponseWriter
+from gateway.http.openai.schema import ChatBody, decode_body
+from gateway.http.openai.session_mode import SESSION, SessionMode, new_message
+from gateway.http.openai.stateless_mode import StatelessMode
+from gateway.http.request_bodies import BodyBudget, BodyRefused, BodyShare, read_body
+from gateway.http.responses import answer
+from gateway.http.uploads import Uploads
+from gateway.metrics.counters import Counters
+from gateway.models.listings import Listings
+from gateway.models.registry import ModelRegistry
+from gateway.support.errors import Busy, GatewayError, sentence_of
+from plugins.api.context import Clock
+from plugins.support.errors import ProviderError
+from sessions.events.errors import SessionsError, StorageFailed
+
+BODY_BYTES = 24 * 1024 * 1024
+"""Bytes of a body: more than the pictures of the largest request, in base64."""
+
+BODY_SECONDS = 300.0
+"""Seconds for a body as a whole."""
+
+OF_ONE, OF_ALL = 2 * BODY_BYTES, 4 * BODY_BYTES
+"""Bytes of bodies that are held at the same time, of one person and of all. Decoded, they take about three times as many."""
+
+LARGE = 256 * 1024
+"""Bytes from which on a body is read on a thread: decoding pictures would hold everybody up."""
+
+GONE_SECONDS = 0.1
+"""How often it is looked whether a client that waits is still there; aiohttp has no notice of that for one request."""
+
+GONE = 499
+"""The status that is counted for a client that went away; nobody reads it."""
+
+TOLD = (ApiError, BodyRefused, GatewayError, ProviderError, SessionsError)
+"""Errors that are the client's to know."""
+
+T = TypeVar("T")
+
+B = TypeVar("B", bound=msgspec.Struct)
+
+Serve: TypeAlias = Callable[[web.Request, Admission, BodyShare], Awaitable[web.StreamResponse]]
+
+Answer: TypeAlias = Callable[[ResponseWriter], Coroutine[Any, Any, None]]
+
+log = structlog.get_logger("exuvia.openai_api")
+
+OF_ONE_PERSON, AT_ONCE = 32, 128
+
+
+class ConcurrencyLimit:
+    """Counts those who are inside."""
+
+    def __init__(self) -> None:
+        self._inside: Counter[str] = Counter()
+
+    @contextmanager
+    def one(self, person: str) -> Iterator[None]:
+        """A place while the block runs. Raises Refused where there is none."""
+        of_one = self._inside[person] >= OF_ONE_PERSON
+        if of_one or self._inside.total() >= AT_ONCE:
+            whose = "of yours" if of_one else "of all persons together"
+            sentence = f"Too many requests {whose} are being answered; try again shortly."
+            raise ApiError(sentence, status=429, kind="rate_limit_error", code="busy", retry_after=1)
+        self._inside[person] += 1
+        try:
+            yield
+        finally:
+            self._inside[person] -= 1
+            self._inside = +self._inside
+
+
+class OpenAIApi:
+    """Serves everything below `/v1`. `still_admits` says whether somebody may still speak, `refuses` why nothing is taken,
+    or None; `hold` keeps the providers open."""
+
+    def __init__(
+        self,
+        models: ModelRegistry,
+        listings: Listings,
+        switchboard: Switchboard,
+        uploads: Uploads,
+        *,
+        still_admits: Callable[[Admission], bool],
+        refuses: Callable[[], Busy | StorageFailed | None],
+        hold: Callable[[], AbstractContextManager[None]],
+        embeddings: Embeddings,
+        in_hand: InFlight,
+        figures: Counters,
+        clock: Clock,
+    ) -> None:
+        self._still_admits = still_admits
+        self._refuses = refuses
+        self._figures = figures
+        self._clock = clock
+        self._places = ConcurrencyLimit()
+        self._budget = BodyBudget(OF_ONE, OF_ALL)
+        self._embeddings = embeddings
+        self._names = ModelNames(models, listings, created=self._now())
+        self._stateless = StatelessMode(self._names, hold=hold, in_hand=in_hand, figures=figures)
+        self._in_session = SessionMode(switchboard, uploads, self._names)
+        self._serving: dict[str, tuple[str, Serve]] = {
+            "chat/completions": ("POST", self._chat),
+            "embeddings": ("POST", self._embed),
+            "models": ("GET", self._models),
+        }
+
+    async def serve(self, request: web.Request, admission: Admission) -> web.StreamResponse:
+        """Answer somebody's request for `/v1/{path}`."""
+        path = request.match_info["path"]
+        known = path if path in self._serving else "models" if path.startswith("models/") else "other"
+        try:
+            response = await self._served(request, admission, known)
+        except TOLD as error:
+            response = refused_response(refusal_of(error))
+        except ClientGone:
+            if request.transport is not None:
+                request.transport.abort()  # what it left unread is not waited for
+            response = web.Response(status=GONE)
+        except Exception as error:
+            log.exception("api_failed", path=known, reason=sentence_of(error))
+            response = refused_response(refusal_of(error))
+        self._figures.api_requests.add(known, str(response.status))
+        return response
+
+    async def _served(self, request: web.Request, admission: Admission, known: str) -> web.StreamResponse:
+        if known == "other":
+            raise ApiError(f"There is nothing at {request.method} {request.path[:100]}.", status=404, code="unknown_url")
+        method, serve = self._serving[known]
+        if request.method != method:
+            raise ApiError(f"/v1/{known} is asked with {method}.", status=405, code="method_not_allowed")
+        if (reason := self._refuses()) is not None:
+            raise ApiError(sentence_of(reason), status=503, kind="server_error", code="unavailable", retry_after=1)
+        with self._places.one(admission.person.id), self._budget.share(admission.person.id) as share:
+            return await serve(request, admission, share)
+
+    def _now(self) -> int:
+        return int(self._clock.now().timestamp())
+
+    # --- what is served -----------------------------------------------------------------------------------------------
+
+    async def _models(self, request: web.Request, _: Admission, __: BodyShare) -> web.StreamResponse:
+        name, maker = request.match_info["path"].partition("/")[2], self._embeddings.name()
+        more = [] if maker is None else [maker]
+        return answer(200, await (self._names.entry(name, more) if name else self._names.listing(more)))
+
+    async def _embed(self, request: web.Request, _: Admission, share: BodyShare) -> web.StreamResponse:
+        body, _size = await _read(request, EmbeddingBody, share)
+        return await _while_there(request, self._embeddings.answer(body))
+
+    async def _chat(self, request: web.Request, admission: Admission, share: BodyShare) -> web.StreamResponse:
+        body, size = await _read(request, ChatBody, share)
+        answer = await self._question(body, size, request.headers, admission.person.id)
+        head = CompletionHeader.new(self._now(), DEFAULT)
+        if not body.stream:
+            whole = JsonResponseWriter(head)
+            await _while_there(request, answer(whole))
+            assert whole.response is not None
+            return whole.response
+        with_usage = bool(body.stream_options and body.stream_options.include_usage)
+        streamed = EventStreamWriter(request, head, with_usage=with_usage, admitted=lambda: self._still_admits(admission))
+        return await _told(request, streamed, answer(streamed))
+
+    async def _question(self, body: ChatBody, size: int, headers: Mapping[str, str], person: str) -> Answer:
+        """What a body of so many bytes asks, to be answered: by a session where the headers name one."""
+        if SESSION in headers:
+            message = await _aside(size, lambda: new_message(body))
+            return lambda saying: self._in_session.answer(body, message, person, headers, saying)
+        question = await _aside(size, lambda: asked(body))
+        return lambda saying: self._stateless.answer(question, person, saying)
+
+
+async def _told(request: web.Request, streamed: EventStreamWriter, work: Coroutine[Any, Any, None]) -> web.StreamResponse:
+    """Have an answer streamed. What goes wrong before it begins is raised, and told inside of it from then on."""
+    alive = asyncio.create_task(streamed.keep_alive())
+    try:
+        await _while_there(request, work)
+    except ClientGone:
+        raise
+    except Exception as error:
+        if streamed.response is None:
+            raise
+        if not isinstance(error, TOLD):
+            log.exception("api_failed", path="chat/completions", reason=sentence_of(error))
+        await streamed.fail(refusal_of(error))
+    finally:
+        alive.cancel()
+        await asyncio.wait([alive])
+    assert streamed.response is not None
+    return streamed.response
+
+
+async def _read(request: web.Request, form: type[B], share: BodyShare) -> tuple[B, int]:
+    """Return the decoded body of a request, and its bytes. Raises BodyRefused, and Refused if it has not this form."""
+    data = await read_body(request, BODY_BYTES, BODY_SECONDS, share)
+    return await _aside(len(data), lambda: decode_body(data, form)), len(data)
+
+
+async def _aside(size: int, work: Callable[[], T]) -> T:
+    """Work on a body of so many bytes, on a thread where that may take long."""
+    return work() if size < LARGE else await asyncio.to_thread(work)
+
+
+async def _while_there(request: web.Request, work: Coroutine[Any, Any, T]) -> T:
+    """Do the work until it ends or the client is gone, which ends it at once; then raises ClientGone."""
+    working = asyncio.create_task(work)
+    try:
+        while not working.done():
+            if request.transport is None or request.transport.is_closing():
+                raise ClientGone
+            await asyncio.wait([working], timeout=GONE_SECONDS)
+    finally:
+        working.cancel()
+        await asyncio.wait([working])
+    return working.result()

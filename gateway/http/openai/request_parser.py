@@ -1,0 +1,206 @@
+"""What a client asked, in the house's own values: a request of OpenAI's form becomes a context that any provider takes.
+
+A provider is shown instructions, then a conversation. So what a client says as `system` or `developer`, wherever it stands,
+stands before the conversation, in its order; a person's texts are joined, and their pictures go before them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from gateway.http.openai import schema as forms
+from gateway.http.openai.api_errors import bad_request
+from gateway.http.openai.image_urls import ImageUrls
+from gateway.http.openai.schema import ChatBody
+from plugins.api.chat import RequestOptions, ResponseFormat
+from sessions.events.messages import AssistantMessage, Message, ToolCall, ToolDefinition, ToolMessage, UserMessage
+from sessions.state.context import Context, is_paired
+
+
+class ParsedRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A question as it goes to a provider. `model` is the client's word for one; `pictures` holds the base64 of each by its
+    SHA-256; `stops` are the words at which the answer ends."""
+
+    model: str
+    context: Context
+    pictures: Mapping[str, bytes]
+    options: RequestOptions
+    stops: Sequence[str]
+
+
+def asked(body: ChatBody) -> ParsedRequest:
+    """What a body asks. Raises Refused. Decodes pictures, so a large body belongs on a thread."""
+    forms.refuse_what_is_not_offered(body)
+    pictures = ImageUrls()
+    messages = _messages(body.messages, pictures)
+    _check_pairs(messages)
+    context = Context(
+        instructions="\n\n".join(
+            _joined(each.content) for each in body.messages if isinstance(each, forms.SystemMessage | forms.DeveloperMessage)
+        ),
+        tools=_tools(body),
+        parameters=_parameters(body),
+        messages=messages,
+    )
+    return ParsedRequest(
+        model=body.model,
+        context=context,
+        pictures=pictures.base64,
+        options=_request_options(body, context.tools),
+        stops=_stops(body),
+    )
+
+
+# --- messages ---------------------------------------------------------------------------------------------------------
+
+
+def _messages(said: Sequence[forms.Said], pictures: ImageUrls) -> list[Message]:
+    messages: list[Message] = []
+    called: dict[str, str] = {}
+    for number, each in enumerate(said):
+        place = f"messages[{number}]"
+        match each:
+            case forms.UserMessageBody():
+                messages.append(user_message(each, pictures, place))
+            case forms.AssistantMessageBody():
+                called |= {call.id: call.function.name for call in each.tool_calls or ()}
+                messages.append(_assistant(each, place))
+            case forms.ToolMessageBody():
+                tool = called.get(each.tool_call_id, "")
+                messages.append(ToolMessage(id=each.tool_call_id, tool=tool, text=_joined(each.content)))
+            case forms.SystemMessage() | forms.DeveloperMessage():
+                pass
+    if not messages:
+        raise bad_request("messages: there is nothing to answer; send at least one message of a user.", "messages")
+    return messages
+
+
+def user_message(said: forms.UserMessageBody, pictures: ImageUrls, place: str) -> UserMessage:
+    """What a person says, with its pictures, which are added to `pictures`; `place` names it in refusals."""
+    if isinstance(said.content, str):
+        return UserMessage(text=said.content)
+    texts, attached = [], []
+    for number, part in enumerate(said.content):
+        where = f"{place}.content[{number}]"
+        match part:
+            case forms.TextPart():
+                texts.append(part.text)
+            case forms.ImagePart():
+                attached.append(pictures.add(part.image_url.url, f"{where}.image_url.url"))
+            case forms.AudioPart() | forms.FilePart():
+                raise bad_request(f"{where}: texts and pictures are taken here, no sound and no other files.", where)
+    return UserMessage(text="\n".join(texts), attachments=tuple(attached))
+
+
+def _assistant(said: forms.AssistantMessageBody, place: str) -> AssistantMessage:
+    calls = tuple(
+        ToolCall(id=call.id, tool=call.function.name, arguments=call.function.arguments) for call in said.tool_calls or ()
+    )
+    text = _joined(said.content) or said.refusal or ""
+    if said.content is None and not text and not calls:
+        raise bad_request(f"{place}: an assistant's message needs content or tool_calls.", place)
+    return AssistantMessage(text=text, calls=calls)
+
+
+def _joined(content: str | Sequence[forms.TextPart | forms.RefusalPart] | None) -> str:
+    if content is None or isinstance(content, str):
+        return content or ""
+    return "\n".join(part.text if isinstance(part, forms.TextPart) else part.refusal for part in content)
+
+
+def _check_pairs(messages: Sequence[Message]) -> None:
+    """Refused, as by OpenAI, unless each call is followed by its one result."""
+    if is_paired(messages):
+        return
+    owed: set[str] = set()
+    for message in messages:
+        if isinstance(message, ToolMessage):
+            if message.id not in owed:
+                raise bad_request(
+                    "messages with role 'tool' must be a response to a preceding message with 'tool_calls'.", "messages"
+                )
+            owed.discard(message.id)
+        elif owed:
+            break
+        elif isinstance(message, AssistantMessage):
+            owed = {call.id for call in message.calls}
+    missing = ", ".join(sorted(owed))[:200]
+    raise bad_request(
+        "An assistant message with 'tool_calls' must be followed by tool messages responding to each 'tool_call_id', which"
+        f" must differ. These have no response: {missing}.",
+        "messages",
+    )
+
+
+# --- tools and request_options
+# -------------------------------------------------------------------------------------------------
+
+
+def _tools(body: ChatBody) -> tuple[ToolDefinition, ...]:
+    """The client's tools; none where it wants none called."""
+    tools = [each.function for each in body.tools or ()]
+    if body.tool_choice == "none":
+        return ()
+    _check_depth(tool.parameters for tool in tools)
+    nothing: dict[str, Any] = {"type": "object", "properties": {}}
+    return tuple(
+        ToolDefinition(name=tool.name, description=tool.description or "", parameters=tool.parameters or nothing)
+        for tool in tools
+    )
+
+
+def _request_options(body: ChatBody, tools: Sequence[ToolDefinition]) -> RequestOptions:
+    choice = body.tool_choice
+    name = choice.function.name if isinstance(choice, forms.NamedTool) else None
+    if (name or choice == "required") and name not in {None, *(tool.name for tool in tools)}:
+        raise bad_request(f"tool_choice names {name}, which is none of the tools.", "tool_choice")
+    if choice is not None and choice != "none" and not tools:
+        raise bad_request("tool_choice is only allowed when tools are specified.", "tool_choice")
+    return RequestOptions(
+        require_tool=name is not None or choice == "required",
+        tool=name,
+        single_tool_call=bool(tools) and body.parallel_tool_calls is False,
+        response_format=_form(body),
+    )
+
+
+def _form(body: ChatBody) -> ResponseFormat | None:
+    match body.response_format:
+        case forms.ObjectForm():
+            return ResponseFormat()
+        case forms.SchemaForm(json_schema=asked_for):
+            _check_depth([asked_for.schema])
+            description = asked_for.description or ""
+            return ResponseFormat(
+                name=asked_for.name, schema=asked_for.schema, description=description, strict=asked_for.strict
+            )
+        case _:
+            return None
+
+
+def _check_depth(schemas: Iterable[dict[str, Any] | None]) -> None:
+    if any(forms.is_too_deep(schema) for schema in schemas):
+        raise bad_request(f"A schema is nested more than {forms.DEEPEST} levels deep.")
+
+
+def _stops(body: ChatBody) -> list[str]:
+    return [body.stop] if isinstance(body.stop, str) else body.stop or []
+
+
+_SAMPLING: tuple[Literal["temperature", "top_p", "seed", "presence_penalty", "frequency_penalty"], ...] = (
+    "temperature",
+    "top_p",
+    "seed",
+    "presence_penalty",
+    "frequency_penalty",
+)
+
+
+def _parameters(body: ChatBody) -> dict[str, Any]:
+    """The sampling options by the house's names (see `ChatRequest`)."""
+    limit = body.max_completion_tokens or body.max_tokens
+    given = {name: getattr(body, name) for name in _SAMPLING} | {"max_tokens": limit, "stop": _stops(body) or None}
+    return {name: value for name, value in given.items() if value is not None}

@@ -1,0 +1,275 @@
+"""What a client may send to `POST /v1/chat/completions`, after OpenAI's API reference: the form of a request's body.
+
+What stands at the top of a body is known or refused, as with OpenAI: a misspelt word must not be taken for a wish that was
+met. Inside of messages and tools, what is not known is passed over: clients send back what other servers added.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
+
+import msgspec
+
+from gateway.http.openai.api_errors import ApiError, bad_request
+
+T = TypeVar("T")
+
+Text: TypeAlias = Annotated[str, msgspec.Meta(min_length=1)]
+
+Name: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
+
+# --- messages ---------------------------------------------------------------------------------------------------------
+
+
+class _Part(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
+    """A part of a message's content."""
+
+
+class TextPart(_Part, frozen=True, kw_only=True, tag="text"):
+    text: str
+
+
+class ImageAddress(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a picture is: a `data:` address with its bytes."""
+
+    url: str
+
+
+class ImagePart(_Part, frozen=True, kw_only=True, tag="image_url"):
+    image_url: ImageAddress
+
+
+class RefusalPart(_Part, frozen=True, kw_only=True, tag="refusal"):
+    refusal: str
+
+
+class AudioPart(_Part, frozen=True, kw_only=True, tag="input_audio"):
+    """Refused, with a sentence that says so."""
+
+
+class FilePart(_Part, frozen=True, kw_only=True, tag="file"):
+    """Refused as well."""
+
+
+class _Said(msgspec.Struct, frozen=True, kw_only=True, tag_field="role"):
+    """A message; its tag is its `role`."""
+
+
+class SystemMessage(_Said, frozen=True, kw_only=True, tag="system"):
+    content: str | list[TextPart]
+
+
+class DeveloperMessage(_Said, frozen=True, kw_only=True, tag="developer"):
+    content: str | list[TextPart]
+
+
+class UserMessageBody(_Said, frozen=True, kw_only=True, tag="user"):
+    content: str | list[TextPart | ImagePart | AudioPart | FilePart]
+
+
+class CalledFunction(msgspec.Struct, frozen=True, kw_only=True):
+    """The name of a tool, and its arguments as JSON text."""
+
+    name: Text
+    arguments: str
+
+
+class ToolCallBody(msgspec.Struct, frozen=True, kw_only=True):
+    """A call that the model made, as the client sends it back."""
+
+    id: Text
+    function: CalledFunction
+    type: Literal["function"] = "function"
+
+
+class AssistantMessageBody(_Said, frozen=True, kw_only=True, tag="assistant"):
+    content: str | list[TextPart | RefusalPart] | None = None
+    refusal: str | None = None
+    tool_calls: list[ToolCallBody] | None = None
+
+
+class ToolMessageBody(_Said, frozen=True, kw_only=True, tag="tool"):
+    content: str | list[TextPart]
+    tool_call_id: Text
+
+
+Said: TypeAlias = SystemMessage | DeveloperMessage | UserMessageBody | AssistantMessageBody | ToolMessageBody
+
+# --- tools and request_options
+# -------------------------------------------------------------------------------------------------
+
+FunctionName: TypeAlias = Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9_-]{1,64}\Z")]
+
+
+class Function(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool of the client's: `parameters` is a JSON Schema of an object."""
+
+    name: FunctionName
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+
+
+class ClientTool(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool that the model may call, and the client runs."""
+
+    function: Function
+    type: Literal["function"] = "function"
+
+
+class NamedFunction(msgspec.Struct, frozen=True, kw_only=True):
+    """The one function that is to be called."""
+
+    name: FunctionName
+
+
+class NamedTool(msgspec.Struct, frozen=True, kw_only=True):
+    """`tool_choice`, where it names a tool."""
+
+    function: NamedFunction
+    type: Literal["function"] = "function"
+
+
+class _Form(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
+    """`response_format`."""
+
+
+class TextForm(_Form, frozen=True, kw_only=True, tag="text"):
+    pass
+
+
+class ObjectForm(_Form, frozen=True, kw_only=True, tag="json_object"):
+    pass
+
+
+class NamedSchema(msgspec.Struct, frozen=True, kw_only=True):
+    """A JSON Schema that the answer has to keep to; `strict` is passed on to services that know it."""
+
+    name: FunctionName
+    schema: dict[str, Any] = {}
+    description: str | None = None
+    strict: bool | None = None
+
+
+class SchemaForm(_Form, frozen=True, kw_only=True, tag="json_schema"):
+    json_schema: NamedSchema
+
+
+class StreamOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What a stream tells besides: `include_usage`, the tokens in a chunk of their own at its end."""
+
+    include_usage: bool | None = None
+
+
+_Penalty = Annotated[float, msgspec.Meta(ge=-2, le=2)]
+_Tokens = Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)]
+
+
+class ChatBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A request for a chat completion. Those of its words that stand below `stream_options` are taken and change nothing
+    here, or are refused where they would change the answer (see `refuse_what_is_not_offered`)."""
+
+    model: Name
+    messages: Annotated[list[Said], msgspec.Meta(min_length=1)]
+    temperature: Annotated[float, msgspec.Meta(ge=0, le=2)] | None = None
+    top_p: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
+    max_tokens: _Tokens | None = None
+    max_completion_tokens: _Tokens | None = None
+    stop: Text | Annotated[list[Text], msgspec.Meta(max_length=4)] | None = None
+    seed: int | None = None
+    presence_penalty: _Penalty | None = None
+    frequency_penalty: _Penalty | None = None
+    tools: Annotated[list[ClientTool], msgspec.Meta(max_length=128)] | None = None
+    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
+    parallel_tool_calls: bool | None = None
+    response_format: TextForm | ObjectForm | SchemaForm | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    n: int | None = None
+    logprobs: bool | None = None
+    top_logprobs: int | None = None
+    logit_bias: dict[str, float] | None = None
+    modalities: list[str] | None = None
+    audio: Any = None
+    functions: Any = None
+    function_call: Any = None
+    web_search_options: Any = None
+    metadata: Any = None
+    moderation: Any = None
+    prediction: Any = None
+    prompt_cache_key: Any = None
+    prompt_cache_options: Any = None
+    prompt_cache_retention: Any = None
+    reasoning_effort: Any = None
+    safety_identifier: Any = None
+    service_tier: Any = None
+    store: Any = None
+    user: Any = None
+    verbosity: Any = None
+
+
+def refuse_what_is_not_offered(body: ChatBody) -> None:
+    """Raises Refused where a body asks for what would change the answer and is not done here."""
+    offered = {
+        "n": body.n in (None, 1),
+        "logprobs": not body.logprobs,
+        "top_logprobs": not body.top_logprobs,
+        "logit_bias": not body.logit_bias,
+        "modalities": body.modalities in (None, ["text"]),
+        "audio": body.audio is None,
+        "functions": not body.functions,
+        "function_call": body.function_call is None,
+        "web_search_options": body.web_search_options is None,
+    }
+    for param, is_offered in offered.items():
+        if not is_offered:
+            more = _MORE.get(param, "leave it out")
+            raise bad_request(f"{param} is not offered here; {more}.", param, "unsupported_parameter")
+
+
+_MORE = {
+    "n": "one answer is given for each request",
+    "modalities": "answers are text",
+    "functions": "send `tools` instead",
+    "function_call": "send `tool_choice` instead",
+}
+"""What to do instead of something that is not offered."""
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+DEEPEST = 100
+"""How deeply a schema may be nested: what is deeper breaks somebody's JSON on the way."""
+
+_UNKNOWN = re.compile(r"^Object contains unknown field `(.*?)`")
+_NAME = r"Expected `str` matching regex '\\A[A-Za-z0-9_-]{1,64}\\Z'"
+
+
+def decode_body(data: bytes, form: type[T]) -> T:
+    """A body of this form from its bytes. Raises Refused with one sentence that says what is wrong, and where."""
+    try:
+        return msgspec.json.decode(data, type=form)
+    except RecursionError:
+        raise bad_request("The request is nested too deeply.") from None
+    except msgspec.ValidationError as error:
+        raise _invalid(str(error)) from None
+    except (msgspec.DecodeError, UnicodeError) as error:
+        reason = str(error)[:200].rstrip(".")
+        raise bad_request(f"The body of the request is not valid JSON: {reason}.") from None
+
+
+def _invalid(reason: str) -> ApiError:
+    what, where, place = reason.removesuffix("`").rpartition(" - at `$")
+    what, place = (what, place.removeprefix(".")) if where else (reason, "")
+    if (unknown := _UNKNOWN.match(what)) and not place:
+        name = unknown[1][:100]
+        return bad_request(f"Unrecognized request argument supplied: {name}.", name, "unknown_parameter")
+    what = what.replace(_NAME, "Expected a name of up to 64 letters, digits, underscores and hyphens")[:300]
+    return bad_request(f"The request is not valid: {f'{place}: ' if place else ''}{what}.", place[:200] or None)
+
+
+def is_too_deep(value: Any, left: int = DEEPEST) -> bool:
+    """Whether a JSON value is nested more deeply than `left` levels."""
+    if left < 0:
+        return True
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return any(is_too_deep(each, left - 1) for each in inner)

@@ -1,0 +1,190 @@
+"""Subscriptions: cursors over a chat's journals, not queues. A slow reader costs a number, not memory.
+
+A subscription follows one key. It has a cursor in each session that it still follows, oldest first: after `/new` the old
+session may have something to finish while the new one goes on. Every event of a session comes in order and once; pieces of
+an answer come at the reader's pace, joined where it is slow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from gateway.conversations.routing.chat import Chat
+from gateway.conversations.turn.streaming_reply import Pause, StreamingReply
+from gateway.protocol import frames
+from sessions.events.codec import seq_of
+from sessions.events.errors import StorageFailed
+
+PASS_BYTES = 256 * 1024
+"""Bytes of events that one session may send before others have their turn."""
+
+UNREAD_LIMIT = 4 * 1024 * 1024
+"""Bytes that a client which was caught up may leave unread."""
+
+HISTORY_BYTES = 1024 * 1024
+"""Bytes of events in one page of history."""
+
+
+async def page_before(chat: Chat, session: str, before: int, limit: int) -> list[bytes]:
+    """The up to `limit` lines before a seq, oldest first, as many as a page's bytes hold and at least one."""
+    wanted = min(limit, before - 1)
+    while wanted > 0:
+        first = before - wanted
+        lines = (await chat.lines(session, first, limit=HISTORY_BYTES))[:wanted]
+        if len(lines) == wanted or wanted == 1:
+            return lines
+        wanted = max(1, min(wanted // 2, len(lines)))
+    return []
+
+
+class Outgoing(msgspec.Struct, frozen=True):
+    """A frame for the client; `event` names the session and seq that it shows, if it is one."""
+
+    data: bytes
+    event: tuple[str, int] | None = None
+
+
+class Cursor:
+    """How far a subscription has read one session: `after` is the last seq it was given."""
+
+    def __init__(self, chat: Chat, session: str, after: int) -> None:
+        self.session = session
+        self.after = after
+        self._read_to: int | None = None
+        """Bytes of the journal that were given, once the client was caught up."""
+        self._chat = chat
+        self._prefix = frames.event_prefix(chat.key, session)
+        self._reply: StreamingReply | None = None
+        self._piece = 0
+        self._pause: Pause | None = None
+
+    @property
+    def has_news(self) -> bool:
+        """Whether there is something to send."""
+        return (self._chat.head(self.session) or 0) > self.after or self._has_pieces() or self._new_pause() is not None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing more can come: the session is over and all of it was given."""
+        return not self.has_news and self._chat.is_over(self.session)
+
+    def unread(self) -> int:
+        """Bytes of events that came since the client was caught up, and were not given to it; 0 before that."""
+        end = self._chat.end(self.session)
+        return end - self._read_to if end is not None and self._read_to is not None else 0
+
+    async def take(self) -> list[Outgoing]:
+        """What is next: pieces first, which precede the event that confirms them, then events. SessionsError where the
+        log cannot be read."""
+        taken = self._pauses() + self._pieces()
+        lines = self._chat.recent(self.session, self.after)
+        if lines is None:
+            lines = await self._chat.lines(self.session, self.after + 1, limit=PASS_BYTES)
+        if not lines and not taken:
+            raise StorageFailed(f"The log of {self.session} ends before event {self.after + 1}, which it had.")
+        taken += self._events(lines)
+        if self.after >= (self._chat.head(self.session) or 0):
+            self._read_to = self._chat.end(self.session)
+        elif self._read_to is not None:
+            self._read_to += sum(map(len, lines))
+        return taken
+
+    def _events(self, lines: Sequence[bytes]) -> list[Outgoing]:
+        taken = []
+        for line in lines:
+            seq = seq_of(line)
+            if seq > self.after:
+                taken.append(Outgoing(frames.event(self._prefix, line), (self.session, seq)))
+                self.after = seq
+        return taken
+
+    def _live(self) -> StreamingReply | None:
+        conversation = self._chat.conversation(self.session)
+        reply = conversation.live.current if conversation else None
+        if reply is None or self.after < reply.after:
+            return None
+        return None if reply.confirmed is not None and self.after >= reply.confirmed else reply
+
+    def _new_pause(self) -> Pause | None:
+        conversation = self._chat.conversation(self.session)
+        pause = conversation.live.pause if conversation else None
+        return None if pause is None or pause is self._pause or self.after < pause.after else pause
+
+    def _pauses(self) -> list[Outgoing]:
+        if (pause := self._new_pause()) is None:
+            return []
+        self._pause = pause
+        place = {"session": self._chat.key, "session_id": self.session, "turn": pause.turn}
+        return [Outgoing(frames.frame("paused", **place, seconds=pause.seconds_left(), reason=pause.reason))]
+
+    def _has_pieces(self) -> bool:
+        reply = self._live()
+        return reply is not None and (reply is not self._reply or self._piece < len(reply.pieces)) and bool(reply.pieces)
+
+    def _pieces(self) -> list[Outgoing]:
+        reply = self._live()
+        if reply is None:
+            return []
+        taken = []
+        if reply is not self._reply:
+            if self._reply is not None and self._piece < len(self._reply.pieces):
+                taken.append(
+                    Outgoing(frames.frame("gap", session=self._chat.key, session_id=self.session, after=self.after))
+                )
+            self._reply, self._piece = reply, 0
+        if self._piece < len(reply.pieces):
+            data = frames.frame(
+                "delta",
+                session=self._chat.key,
+                session_id=self.session,
+                turn=reply.turn,
+                reply=reply.reply,
+                offset=reply.offsets[self._piece],
+                text="".join(reply.pieces[self._piece :]),
+            )
+            self._piece = len(reply.pieces)
+            taken.append(Outgoing(data))
+        return taken
+
+
+class Subscription:
+    """One client's place in one chat."""
+
+    def __init__(self, chat: Chat, session: str, after: int) -> None:
+        self.chat = chat
+        self.cursors = [Cursor(chat, session, after)]
+        self._begun = {session}
+
+    @property
+    def has_news(self) -> bool:
+        """Whether there is something to send."""
+        return self._next() is not None
+
+    @property
+    def is_flooded(self) -> bool:
+        """Whether the client was caught up once and now leaves too much unread."""
+        return sum(cursor.unread() for cursor in self.cursors) > UNREAD_LIMIT
+
+    async def take(self) -> list[Outgoing]:
+        """What is next, of the oldest session that has something; empty if none has."""
+        cursor = self._next()
+        return await cursor.take() if cursor is not None else []
+
+    def _next(self) -> Cursor | None:
+        """The oldest session that has something. The one after the newest that is followed begins once that has nothing to
+        tell; those before it that are over are forgotten."""
+        newest = self.cursors[-1]
+        if len(self.cursors) > 1:
+            self.cursors = [cursor for cursor in self.cursors if cursor is newest or not cursor.is_done]
+        for cursor in self.cursors:
+            if cursor.has_news:
+                return cursor
+        while (session := self.chat.successor(newest.session)) and session not in self._begun:
+            self._begun.add(session)
+            newest = Cursor(self.chat, session, 0)
+            self.cursors.append(newest)
+            if newest.has_news:
+                return newest
+        return None

@@ -1,0 +1,459 @@
+"""The websocket: connections, who they are, and what their frames do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+
+import structlog
+from aiohttp import WSCloseCode, WSMsgType, web
+
+from gateway.auth.access import Access, NotAuthorized
+from gateway.auth.callers import by_cookie
+from gateway.auth.people import Admission
+from gateway.auth.unauthenticated import UnauthenticatedLimit
+from gateway.conversations.routing.chat import AcceptedMessage, Chat, IncomingMessage
+from gateway.conversations.routing.switchboard import Switchboard
+from gateway.http.handshake import UNAUTHORIZED, HandshakeLimit, HandshakeRefused, greeted, not_admitted
+from gateway.http.http_protocol import EXHAUSTED
+from gateway.http.outbox import Outbox
+from gateway.http.responses import refusal
+from gateway.http.subscribers import page_before
+from gateway.http.uploads import UnknownAttachment, Uploads
+from gateway.protocol import frames
+from gateway.protocol.frames import ATTACHMENTS, FRAME_LIMIT, PROTOCOL, InvalidFrame
+from gateway.protocol.slash_commands import parse_command
+from gateway.support.address_space import is_exhaustion
+from gateway.support.descriptors import websockets
+from gateway.support.errors import Busy, Conflict, DamagedSession, sentence_of
+from gateway.support.printable import one_line
+from plugins.api.command import CommandHelp
+from sessions.events.errors import SessionsError, StorageFailed
+from sessions.events.messages import Attachment
+from sessions.files.fork import ForkRefused
+
+STRANGERS = 64
+"""So many connections may be open that have not said yet who they are; a further one is answered with 503."""
+
+LAST_SECONDS = 1.0
+"""So long a stopping gateway goes on sending what its clients have not been given yet."""
+
+EXPELLED = "the token of this connection is not valid any more"
+
+HARD_LIMIT = 4 * FRAME_LIMIT
+"""A frame between the limit and this is answered with `too_large`; a larger one closes the connection (1009)."""
+
+LIMITS = {"frame": FRAME_LIMIT, "id": 128, "history": 500, "attachments": ATTACHMENTS}
+"""What `welcome` says; bytes, characters, events, files of a message. `attachment`, the bytes of a file, is configured."""
+
+log = structlog.get_logger("exuvia.websocket")
+
+
+class FrameRefused(Exception):
+    """A frame asks what cannot be done; `code` and fields go into the `error` frame."""
+
+    def __init__(self, code: str, sentence: str, **fields: int) -> None:
+        super().__init__(sentence)
+        self.code = code
+        self.fields = fields
+
+
+def error_frame(error: Exception, frame_id: str | None) -> bytes:
+    """The `error` frame for what went wrong with the frame of this id."""
+    match error:
+        case FrameRefused():
+            return frames.error(error.code, str(error), frame_id, **error.fields)
+        case UnknownAttachment():
+            return frames.error("bad_request", str(error), frame_id)
+        case Conflict():
+            return frames.error("conflict", str(error), frame_id)
+        case Busy():
+            return frames.error("busy", str(error), frame_id, retry_after=1)
+        case _:
+            return frames.error("storage_failed", sentence_of(error), frame_id)
+
+
+class WebsocketServer:
+    """Accepts connections at `/ws`. `model` names the one that would answer now, `refuses` says why no new message is taken;
+    either may be None. `commands` are those that a client may complete."""
+
+    def __init__(
+        self,
+        switchboard: Switchboard,
+        access: Access,
+        uploads: Uploads,
+        *,
+        server: str,
+        model: Callable[[], str | None],
+        verbose: Callable[[], bool],
+        commands: Sequence[CommandHelp],
+        refuses: Callable[[], Busy | StorageFailed | None],
+        unauthenticated: UnauthenticatedLimit,
+    ) -> None:
+        self.switchboard = switchboard
+        self.access = access
+        self.uploads = uploads
+        self.server = server
+        self.model = model
+        self.verbose = verbose
+        self.commands = commands
+        self.refuses = refuses
+        self._connections: set[Connection] = set()
+        self._most = websockets()
+        self._of_person: Counter[str] = Counter()
+        self._strangers: Counter[str] = Counter()
+        self._unauthenticated = unauthenticated
+        access.watch(self._expel)
+
+    @property
+    def connections(self) -> int:
+        """How many clients are connected."""
+        return len(self._connections)
+
+    async def enter(self, request: web.Request) -> web.StreamResponse:
+        """Serve one connection until it ends."""
+        if {"token", "access_token"} & request.query.keys():
+            return web.Response(status=401, text="A token is never taken from the URL, which ends up in logs.\n")
+        admission = None
+        if (authorization := request.headers.get("Authorization")) is not None:
+            try:
+                admission = self.access.admit_by_header(authorization, request.remote or "")
+            except NotAuthorized as error:
+                return not_admitted(error)
+        elif (admission := by_cookie(request, self.access)) is None and self._is_crowded(request.remote or ""):
+            return refusal(503, "busy", "Too many connections have not said who they are; try again shortly.")
+        if self.connections >= self._most:
+            return refusal(503, "busy", "Too many connections are open; try again shortly.")
+        socket = web.WebSocketResponse(max_msg_size=HARD_LIMIT, heartbeat=30.0, compress=False, timeout=5.0)
+        await socket.prepare(request)
+        connection = Connection(socket, self)
+        self._connections.add(connection)
+        try:
+            if admission is None:
+                admission = await self._greet(request, socket, connection)
+            if admission is not None:
+                self._unauthenticated.authenticated(request.remote or "", request.protocol)
+                await self._serve(connection, admission)
+        finally:
+            self._connections.discard(connection)
+        return socket
+
+    def _is_crowded(self, address: str) -> bool:
+        """Return True if too many connections wait for their greeting: of this address, or of all."""
+        return self._strangers[address] >= STRANGERS // 2 or self._strangers.total() >= STRANGERS
+
+    async def _serve(self, connection: Connection, admission: Admission) -> None:
+        """Serve a person's connection, unless they alone have half of those that there may be."""
+        person = admission.person.id
+        if self._of_person[person] >= self._most // 2:
+            await connection.close(WSCloseCode.TRY_AGAIN_LATER, "too many connections of yours are open; close one")
+            return
+        self._of_person[person] += 1
+        try:
+            await connection.serve(admission)
+        finally:
+            self._of_person[person] -= 1
+            self._of_person = +self._of_person
+
+    async def _greet(self, request: web.Request, socket: web.WebSocketResponse, connection: Connection) -> Admission | None:
+        """Whom the first frame's token names; None after the connection was closed."""
+        self._strangers[request.remote or ""] += 1
+        bound = HandshakeLimit(request, connection.refuse_greeting)
+        try:
+            newcomer = await greeted(socket, self.access, request.remote or "")
+            bound.lift()
+        except HandshakeRefused as error:
+            await connection.close(error.code, str(error))
+            await connection.settle()
+            return None
+        finally:
+            self._strangers[request.remote or ""] -= 1
+            self._strangers = +self._strangers
+        connection.client = newcomer.client or connection.client
+        return newcomer.admission
+
+    def _expel(self) -> None:
+        """Close the connections whose token is not valid any more."""
+        for connection in tuple(self._connections):
+            if connection.admission is not None and not self.access.still_admits(connection.admission):
+                connection.expel()
+
+    async def close(self) -> None:
+        """Let every client have what happened, as far as it reads, and tell it to come back later."""
+        sending = [asyncio.create_task(c.until_sent()) for c in tuple(self._connections)]
+        if sending:
+            await asyncio.wait(sending, timeout=LAST_SECONDS)
+            for task in sending:
+                task.cancel()
+        closing = [
+            c.close(WSCloseCode.SERVICE_RESTART, "the gateway stops; come back in a moment")
+            for c in tuple(self._connections)
+        ]
+        await asyncio.gather(*closing)
+
+
+class Connection:
+    """One client. The reader does what frames say, in their order; the outbox sends."""
+
+    def __init__(self, socket: web.WebSocketResponse, door: WebsocketServer) -> None:
+        self._socket = socket
+        self._door = door
+        self._outbox = Outbox(socket, self._close_soon)
+        self.admission: Admission | None = None
+        """Who is there; None until that is known."""
+        self.client = "unnamed"
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    @property
+    def _person(self) -> str:
+        assert self.admission is not None
+        return self.admission.person.id
+
+    async def serve(self, admission: Admission) -> None:
+        """Read and write until either side ends."""
+        self.admission = admission
+        if not self._door.access.still_admits(admission):  # it may have been replaced during the upgrade
+            await self.close(UNAUTHORIZED, EXPELLED)
+            return
+        self._welcome()
+        writer = asyncio.create_task(self._outbox.write())
+        writer.add_done_callback(self._writer_ended)
+        try:
+            await self._read()
+        finally:
+            self._outbox.unfollow_all()
+            tasks = {writer, *self._tasks}
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+
+    async def close(self, code: int, reason: str) -> None:
+        """Close the connection once, whatever it is doing."""
+        if not self._closed:
+            self._closed = True
+            await self._socket.close(code=code, message=reason.encode(), drain=False)
+
+    async def until_sent(self) -> None:
+        """Return once the client was given all there is for it."""
+        await self._outbox.until_sent()
+
+    async def settle(self) -> None:
+        """Return once nothing more is done for this connection."""
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def expel(self) -> None:
+        """The token that opened this connection is not valid any more: nothing that comes or goes after this counts."""
+        self._outbox.unfollow_all()
+        self._close_soon(UNAUTHORIZED, EXPELLED)
+
+    def refuse_greeting(self) -> None:
+        """More came before the greeting than a greeting can have."""
+        self._close_soon(WSCloseCode.MESSAGE_TOO_BIG, "the first frame is too large")
+
+    def _writer_ended(self, writer: asyncio.Task[None]) -> None:
+        if not writer.cancelled() and (error := writer.exception()) is not None:
+            log.error("writer_failed", client=self.client, reason=sentence_of(error), exc_info=error)
+            self._close_soon(WSCloseCode.INTERNAL_ERROR, "the gateway failed to write to this connection")
+
+    def _close_soon(self, code: int, reason: str) -> None:
+        if not self._closed:
+            self._spawn(self.close(code, reason))
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    def _welcome(self) -> None:
+        door = self._door
+        limits = {**LIMITS, "attachment": door.uploads.limit()}
+        assert self.admission is not None
+        welcome = frames.frame(
+            "welcome",
+            protocol=PROTOCOL,
+            server=door.server,
+            limits=limits,
+            model=door.model(),
+            person=self.admission.person,
+            verbose=door.verbose(),
+            commands=door.commands,
+        )
+        self._outbox.answer(welcome)
+
+    async def _read(self) -> None:
+        while True:
+            await self._outbox.room()
+            message = await self._socket.receive()
+            if self._closed:
+                return
+            if message.type is WSMsgType.TEXT:
+                await self._take(message.data)
+            elif message.type is WSMsgType.BINARY:
+                self._outbox.answer(frames.error("bad_frame", "Frames are JSON text, not bytes."))
+            else:
+                return
+
+    async def _take(self, text: str) -> None:
+        if len(text) > FRAME_LIMIT or len(text.encode("utf-8", "surrogatepass")) > FRAME_LIMIT:
+            self._outbox.answer(frames.error("too_large", f"A frame may have {FRAME_LIMIT:,} bytes.", frames.id_in(text)))
+            return
+        try:
+            frame = frames.parse(text)
+        except InvalidFrame as error:
+            self._outbox.answer(frames.error("bad_frame", str(error), error.id))
+            return
+        try:
+            await self._do(frame)
+        except (FrameRefused, SessionsError, Busy, Conflict, DamagedSession, UnknownAttachment) as error:
+            self._outbox.answer(error_frame(error, frame.id if not isinstance(frame, frames.Hello) else None))
+        except (MemoryError, OSError, RuntimeError) as error:
+            if not is_exhaustion(error):
+                raise
+            log.error("resources_exhausted", client=self.client, frame=type(frame).__name__, reason=sentence_of(error))
+            self._outbox.answer(error_frame(Busy(EXHAUSTED), frame.id if not isinstance(frame, frames.Hello) else None))
+
+    async def _do(self, frame: frames.ClientFrame) -> None:
+        match frame:
+            case frames.Send():
+                await self._send(frame)
+            case frames.Subscribe():
+                await self._subscribe(frame)
+            case frames.Unsubscribe():
+                await self._known(frame.session)
+                self._outbox.unfollow(frame.session)
+            case frames.Cancel():
+                chat = await self._known(frame.session)
+                chat.stop_turns()
+            case frames.History():
+                await self._history(frame)
+            case frames.Sessions():
+                self._sessions(frame)
+            case frames.Fork():
+                await self._fork(frame)
+            case frames.Rename():
+                await self._rename(frame)
+            case frames.Ping():
+                self._outbox.answer(frames.frame("pong", id=frame.id))
+            case frames.Hello():
+                if frame.protocol != PROTOCOL:
+                    raise FrameRefused("bad_request", f"Protocol {PROTOCOL} is spoken here.")
+                self.client = frame.client or self.client
+                self._welcome()
+
+    # --- what frames do -----------------------------------------------------------------------------------------------
+
+    async def _send(self, frame: frames.Send) -> None:
+        if not frame.text.strip() and not frame.attachments:
+            raise FrameRefused("bad_request", "A message needs a text or an attachment.")
+        if frame.attachments and parse_command(frame.text) is not None:
+            raise FrameRefused("bad_request", "A command takes no attachments.")
+        if (reason := self._door.refuses()) is not None:
+            raise reason
+        attachments = await self._door.uploads.taken(self._person, frame.attachments)
+        chat = await self._door.switchboard.chat(self._person, frame.session, create=True)
+        assert chat is not None
+        if self._closed:  # a token that was replaced meanwhile sends nothing more
+            return
+        received = await chat.receive(
+            IncomingMessage(
+                id=frame.id,
+                client=self.client,
+                sender=self._person,
+                channel="websocket",
+                text=frame.text,
+                attachments=attachments,
+            )
+        )
+        accepted = frames.frame(
+            "accepted",
+            id=frame.id,
+            session=frame.session,
+            session_id=received.session,
+            seq=received.seq,
+            duplicate=received.duplicate,
+        )
+        self._outbox.owe(received.session, received.seq, accepted)
+        if not self._outbox.follows(frame.session):
+            self._outbox.follow(chat, received.session, received.seq - 1)
+        self._spawn(self._acknowledge(chat, received, accepted, frame.id, attachments))
+
+    async def _acknowledge(
+        self, chat: Chat, received: AcceptedMessage, accepted: bytes, frame_id: str, attachments: tuple[Attachment, ...]
+    ) -> None:
+        try:
+            await chat.until_durable(received)
+        except SessionsError as error:
+            self._outbox.withdraw(received.session, received.seq, accepted, error_frame(error, frame_id))
+        else:
+            self._outbox.settle(received.session, received.seq, accepted)
+            if attachments:
+                await self._door.uploads.settle(self._person, attachments)
+
+    async def _subscribe(self, frame: frames.Subscribe) -> None:
+        chat = await self._known(frame.session)
+        session, head = self._session(chat, frame.session_id)
+        after = head if frame.after is None else frame.after
+        if after > head:
+            raise FrameRefused("bad_request", f"{session} ends at {head}.", head=head)
+        self._outbox.follow(chat, session, after)
+        if frame.id is not None:
+            self._outbox.tell_settings(chat, frame.id)
+
+    async def _history(self, frame: frames.History) -> None:
+        chat = await self._known(frame.session)
+        session, head = self._session(chat, frame.session_id)
+        before = min(head + 1, frame.before if frame.before is not None else head + 1)
+        lines = await page_before(chat, session, before, frame.limit)
+        first = before - len(lines)
+        self._outbox.answer(frames.history(frame.id, frame.session, session, lines, more=first > 1))
+
+    def _sessions(self, frame: frames.Sessions) -> None:
+        rows = [
+            {"session": row.key, "session_id": row.session, "head": row.head, "at": row.at, "title": row.title}
+            for row in self._door.switchboard.sessions(self._person)
+        ]
+        self._outbox.answer(frames.frame("sessions", id=frame.id, sessions=rows))
+
+    async def _fork(self, frame: frames.Fork) -> None:
+        if (reason := self._door.refuses()) is not None:
+            raise reason
+        chat = await self._known(frame.session)
+        session, _ = self._session(chat, frame.session_id)
+        try:
+            made = await self._door.switchboard.fork(self._person, session, frame.key, frame.upto)
+        except ForkRefused as error:
+            raise FrameRefused("bad_request", str(error)) from error
+        forked = frames.frame(
+            "forked",
+            id=frame.id,
+            session=made.key,
+            session_id=made.session,
+            parent=made.parent,
+            parent_seq=made.parent_seq,
+        )
+        self._outbox.answer(forked)
+
+    async def _rename(self, frame: frames.Rename) -> None:
+        chat = await self._known(frame.session)
+        if chat.current is None:
+            raise FrameRefused("bad_request", "The log of this session is damaged; /new goes on.")
+        await chat.current.rename(one_line(frame.title, frames.TITLE_CHARACTERS), self._person)
+        self._outbox.tell_settings(chat, frame.id)
+
+    async def _known(self, key: str) -> Chat:
+        chat = await self._door.switchboard.chat(self._person, key, create=False)
+        if chat is None:
+            raise FrameRefused("unknown_session", f"There is no session {key}; a message to it makes it.")
+        return chat
+
+    def _session(self, chat: Chat, wanted: str | None) -> tuple[str, int]:
+        """A session of a chat, the current one by default, and its last seq."""
+        session = wanted or (chat.current.session if chat.current is not None else chat.damaged_session)
+        if (head := chat.head(session)) is None:
+            raise FrameRefused("unknown_session", f"{chat.key} has no session {session}.")
+        return session, head
+
+    def _spawn(self, work: Awaitable[None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

@@ -1,0 +1,183 @@
+"""The journals of a home, read as files: which there are, which one a person means, and what stands in it for a reader.
+
+Nothing here writes or locks, so it works while the gateway runs and when it does not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from gateway.support.errors import GatewayError
+from gateway.support.sentences import call_line, ending_sentence
+from plugins.support.workspace import OWNER
+from sessions.events.codec import InvalidLine, decode, is_whole
+from sessions.events.errors import JournalDamaged
+from sessions.events.events import (
+    AttachmentsWithheld,
+    CommandAnswered,
+    MessageReceived,
+    ModelReplied,
+    Recorded,
+    SessionForked,
+    ToolReturned,
+    TurnEnded,
+)
+from sessions.events.vision import with_names
+from sessions.files.header import JournalHeader, beginning
+from sessions.files.reader import read_lines
+from sessions.store.recorder import LONGEST_LINE
+
+SUFFIX = ".jsonl"
+PAGE_BYTES = 1024 * 1024
+"""Bytes of lines that are read at a time."""
+
+_ID = re.compile(r"\A[A-Za-z0-9-]{1,64}\Z")
+
+
+class SessionUnknown(GatewayError):
+    """The home has no such session."""
+
+
+class Listing(msgspec.Struct, frozen=True, kw_only=True):
+    """One session: `events` is the seq of its last event, `at` when that was recorded, `bytes` the size of its journal.
+    `readable` is false if it does not say whose it is, or its last line is no event; then `exuvia sessions verify` says
+    more. `parent` is the session that it is a fork of."""
+
+    key: str
+    session: str
+    opened: str
+    at: str
+    events: int
+    bytes: int
+    readable: bool
+    person: str = ""
+    parent: str = ""
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """What an event is to a reader. `who` is person, assistant, tool or gateway; `detail` is the client that a person
+    used, the calls of an assistant, or a tool's outcome."""
+
+    seq: int
+    at: str
+    who: str
+    text: str
+    detail: str = ""
+
+
+def journals(folder: Path) -> list[Path]:
+    """The journals in a home's folder of sessions, in the order of their names; none where there is no folder."""
+    return sorted(path for path in folder.glob(f"*{SUFFIX}") if path.is_file())
+
+
+def listings(folder: Path) -> list[Listing]:
+    """All sessions, the one that was used last at the end."""
+    return sorted((_listing(path) for path in journals(folder)), key=lambda listing: (listing.at, listing.session))
+
+
+def find_journal(folder: Path, name: str, person: str | None = None) -> Path:
+    """The journal of a session id, or of the newest session that a key of a person has, by default of the owner, or of
+    whoever has one where the owner has none; SessionUnknown if there is neither."""
+    if _ID.match(name) and (path := folder / f"{name}{SUFFIX}").is_file():
+        return path
+    every = [listing for listing in listings(folder) if listing.key == name]
+    of_key = [listing for listing in every if listing.person == (person or OWNER)] or ([] if person else every)
+    if not of_key:
+        whose = f" of {person}" if person else ""
+        raise SessionUnknown(
+            f"There is no session {name!r}{whose} in {folder}; `exuvia sessions list` shows those there are."
+        )
+    newest = max(of_key, key=lambda listing: (listing.opened, listing.session))
+    return folder / f"{newest.session}{SUFFIX}"
+
+
+def recorded(path: Path, first: int = 1) -> Iterator[Recorded]:
+    """A journal's events from seq `first` on, in order. Raises JournalDamaged, UnknownSession, StorageFailed."""
+    seq = first
+    while lines := read_lines(path, seq, PAGE_BYTES):
+        for line in lines:
+            try:
+                yield decode(line)
+            except InvalidLine as error:
+                raise JournalDamaged(path, seq, str(error), good_seq=seq - 1) from error
+            seq += 1
+
+
+def entry_of(event: Recorded) -> Entry | None:  # noqa: PLR0911 - one arm for each kind
+    """What an event is to a reader; None for those that only the gateway needs."""
+    match event.event:
+        case MessageReceived(text=text, client=client, attachments=attachments):
+            return _entry(event, "person", with_names(text, attachments), client)
+        case ModelReplied(text=text, calls=calls) if text or calls:
+            return _entry(event, "assistant", text, "\n".join(map(call_line, calls)))
+        case ToolReturned(output=output, outcome=outcome):
+            return _entry(event, "tool", output, outcome)
+        case TurnEnded() as ended if (sentence := ending_sentence(ended)) is not None:
+            return _entry(event, "gateway", sentence)
+        case CommandAnswered(answer=answer):
+            return _entry(event, "gateway", answer)
+        case AttachmentsWithheld(files=files):
+            return _entry(event, "gateway", "\n".join(file.sentence for file in files))
+        case SessionForked(parent=parent, left=left):
+            numbers = ", ".join(f"#{seq}" for seq in left)
+            waited = f" What waited there for its turn is answered there alone: {numbers}." if left else ""
+            return _entry(event, "gateway", f"This session was forked from {parent} here.{waited}")
+        case _:
+            return None
+
+
+def _entry(event: Recorded, who: str, text: str, detail: str = "") -> Entry:
+    return Entry(seq=event.seq, at=event.at, who=who, text=text, detail=detail)
+
+
+def _listing(path: Path) -> Listing:
+    began, last = _beginning(path), _decoded(_last_line(path))
+    return Listing(
+        key=began.key if began else "?",
+        session=path.name.removesuffix(SUFFIX),
+        opened=began.at if began else "",
+        at=last.at if last else "",
+        events=last.seq if last else 0,
+        bytes=path.stat().st_size,
+        readable=began is not None and last is not None,
+        person=began.person if began else "",
+        parent=began.parent if began else "",
+    )
+
+
+def _decoded(line: bytes) -> Recorded | None:
+    try:
+        return decode(line)
+    except InvalidLine:
+        return None
+
+
+def _beginning(path: Path) -> JournalHeader | None:
+    """How a session began; None if its journal does not say."""
+    with path.open("rb") as file:
+        try:
+            return beginning(file.fileno(), path.name.removesuffix(SUFFIX))
+        except InvalidLine:
+            return None
+
+
+def _last_line(path: Path) -> bytes:
+    """The last line that has an end and is whole; empty if there is none. What a writer has not finished is passed over."""
+    with path.open("rb") as file:
+        size = file.seek(0, 2)
+        window = min(size, 16 * 1024)
+        while True:
+            file.seek(size - window)
+            # Split only at line feeds: `splitlines` would also split at others that may stand inside a text.
+            lines = file.read(window).split(b"\n")[:-1]
+            if window < size:
+                lines = lines[1:]
+            if lines:
+                return lines[-1] + b"\n" if is_whole(lines[-1] + b"\n") else b""
+            if window >= min(size, 2 * LONGEST_LINE):
+                return b""
+            window = min(size, 4 * window)

@@ -1,0 +1,95 @@
+"""What the gateway counts of itself while it runs. Nothing here is durable: a restart begins at zero."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Literal, TypeAlias, get_args
+
+from gateway.metrics.prometheus import Counter, Family, Histogram, counter, histogram, histograms
+from sessions.events.events import Outcome, TurnOutcome
+from sessions.events.messages import Usage
+
+Step: TypeAlias = Literal["durable", "waiting", "first_text", "answer", "tool", "end"]
+
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+"""Bounds for what people wait for: from what nobody notices to the longest that a tool may take."""
+
+BRIEF_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+"""Bounds for what should take no time: a sync, a late timer."""
+
+
+ENDED = 1000
+"""How many of the newest turns are remembered one by one."""
+
+
+class Counters:
+    """All counters and histograms; whoever does a thing adds to them, on the event loop."""
+
+    def __init__(self) -> None:
+        self.messages = Counter()
+        self.turns = Counter("outcome", known=get_args(TurnOutcome))
+        self.turn_errors = Counter("code")
+        self.ended: deque[tuple[float, str]] = deque(maxlen=ENDED)
+        """When the newest turns replied or failed, on the meters' clock, each with the code of its error or nothing."""
+        self.turn_seconds = Histogram(SECONDS)
+        self.steps: dict[Step, Histogram] = {step: Histogram(SECONDS) for step in get_args(Step)}
+        self.commands = Counter("outcome", known=("answered", "failed"))
+        self.tool_calls = Counter("outcome", known=get_args(Outcome))
+        self.tokens = Counter("model", "direction", most=100)  # fifty models, each with two directions
+        self.cached_tokens = Counter("model")
+        self.spent = Counter("purpose", "model", "direction", most=200)
+        self.embedded = Counter("purpose", "model")
+        self.api_requests = Counter("path", "status")
+        self.provider_errors = Counter("provider", "kind")
+        self.plugin_failures = Counter("plugin", "hook")
+        self.storage_failures = Counter()
+        self.storage_failed: tuple[float, str] | None = None
+        """When a journal could not be written last, on the meters' clock, and why."""
+        self.sync_seconds = Histogram(BRIEF_SECONDS)
+        self.lag_seconds = Histogram(BRIEF_SECONDS)
+
+    def pay(self, purpose: str, model: str, usage: Usage) -> None:
+        """Count what a request of this purpose (`answer`, `flush`, …) cost with a model."""
+        self.spent.add(purpose, model, "input", by=usage.input)
+        self.spent.add(purpose, model, "output", by=usage.output)
+        self.spent.add(purpose, model, "cached", by=usage.cached)
+
+    def embed(self, purpose: str, model: str, tokens: int) -> None:
+        """Count texts that were embedded, to be found (`note`) or to find (`query`): estimated, since few services tell."""
+        self.embedded.add(purpose, model, by=tokens)
+
+    def tokens_of(self, direction: Literal["input", "output"]) -> int:
+        """The tokens of all models together."""
+        return sum(count for (_, way), count in self.tokens.counts.items() if way == direction)
+
+    def families(self) -> Iterable[Family]:
+        """All of them for the page, with names and units by Prometheus' conventions."""
+        yield counter("exuvia_messages_total", "Messages and commands received.", self.messages)
+        yield counter("exuvia_turns_total", "Turns that ended, by outcome.", self.turns)
+        yield counter("exuvia_turn_errors_total", "Turns that ended with an error, by its code.", self.turn_errors)
+        yield histogram(
+            "exuvia_turn_seconds",
+            "From the start of a turn until its end is on the disk.",
+            self.turn_seconds,
+        )
+        yield histograms(
+            "exuvia_turn_step_seconds",
+            "Steps of a turn: durable (received until on the disk), waiting (received until taken by a turn), first_text and"
+            " answer (model asked until its first text, and until its whole answer), tool (one tool call), end (last result"
+            " until the end of the turn is on the disk).",
+            "step",
+            {str(step): observed for step, observed in self.steps.items()},
+        )
+        yield counter("exuvia_commands_total", "Chat commands that were answered, by outcome.", self.commands)
+        yield counter("exuvia_tool_calls_total", "Results of tool calls, by outcome.", self.tool_calls)
+        yield counter("exuvia_tokens_total", "Tokens that providers counted; input includes cached.", self.tokens)
+        yield counter("exuvia_cached_tokens_total", "Input tokens read from the provider's cache.", self.cached_tokens)
+        yield counter("exuvia_spent_tokens_total", "Tokens by what they were spent on; input includes cached.", self.spent)
+        yield counter("exuvia_embedded_tokens_total", "Estimated tokens that vectors were made of.", self.embedded)
+        yield counter("exuvia_api_requests_total", "Requests to the OpenAI endpoint, by path and status.", self.api_requests)
+        yield counter("exuvia_provider_errors_total", "Failed requests to model providers, by kind.", self.provider_errors)
+        yield counter("exuvia_plugin_failures_total", "Faults in the code of plugins.", self.plugin_failures)
+        yield counter("exuvia_storage_failures_total", "Journals that could not be written.", self.storage_failures)
+        yield histogram("exuvia_sync_seconds", "Syncs of journals.", self.sync_seconds)
+        yield histogram("exuvia_event_loop_lag_seconds", "How late a timer of the event loop ran.", self.lag_seconds)

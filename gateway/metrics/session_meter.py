@@ -1,0 +1,159 @@
+"""The session meter: reads along what a session's recorder notes, and counts it. The turn itself knows nothing of it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from time import perf_counter
+
+import structlog
+
+from gateway.metrics.counters import Counters
+from sessions.events.events import (
+    CallRef,
+    CommandAnswered,
+    ContextCompacted,
+    Failure,
+    MemoryFlushed,
+    MessageReceived,
+    ModelReplied,
+    PluginFailed,
+    Recorded,
+    RequestSent,
+    ToolCalled,
+    ToolReturned,
+    TurnEnded,
+    TurnJoined,
+    TurnResumed,
+    TurnStarted,
+)
+from sessions.state.reducer import replied_as
+from sessions.store.recorder import Recorder
+
+log = structlog.get_logger("exuvia")
+
+
+class SessionMeter:
+    """Counts one open session: what must not be counted twice after a failure of the disk, once it is durable. `last_error`
+    is that of the newest turn since the session was opened, None after one that went well."""
+
+    def __init__(self, recorder: Recorder, figures: Counters, *, clock: Callable[[], float] = perf_counter) -> None:
+        self.last_error: Failure | None = None
+        self._recorder = recorder
+        self._figures = figures
+        self._clock = clock
+        self._received: dict[int, float] = {}
+        self._undurable: deque[tuple[int, MessageReceived | CommandAnswered | TurnEnded, float]] = deque()
+        """What counts once it is on the disk, with its seq and the time of what it is measured from."""
+        self._calls: dict[CallRef, float] = {}
+        self._asked = self._began = self._last = 0.0
+        self._is_mute = False
+        """The model was asked and has not said anything yet."""
+        recorder.on_event(self._noted)
+        recorder.on_durable(self._progressed)
+
+    def listening(self, news: Callable[[], None]) -> Callable[[], None]:
+        """`news`, called when a piece of an answer has come, with an ear for the first."""
+
+        def heard() -> None:
+            if self._is_mute:
+                self._is_mute = False
+                self._figures.steps["first_text"].observe(self._clock() - self._asked)
+            news()
+
+        return heard
+
+    def _noted(self, recorded: Recorded) -> None:  # noqa: PLR0912 - one for each kind
+        now = self._clock()
+        figures = self._figures
+        match recorded.event:
+            case MessageReceived() as event:
+                self._received[recorded.seq] = now
+                self._undurable.append((recorded.seq, event, now))
+            case TurnStarted() as event:
+                self._begin(now)
+                self._take(event.takes, now)
+            case TurnJoined() as event:
+                self._take(event.takes, now)
+            case TurnResumed():
+                self._begin(now)
+            case RequestSent():
+                self._asked, self._is_mute = now, True
+            case ModelReplied() as event:
+                self._replied(event, now)
+            case ToolCalled() as event:
+                self._calls[event.call] = now
+            case ToolReturned() as event:
+                self._returned(event, now)
+            case TurnEnded() as event:
+                self._is_mute = False
+                self._calls.clear()
+                self._undurable.append((recorded.seq, event, self._last))
+            case CommandAnswered() as event:
+                self._received.pop(event.answers, None)
+                self._undurable.append((recorded.seq, event, now))
+            case MemoryFlushed(model=model, usage=usage) if usage is not None:
+                figures.pay("flush", model, usage)
+            case ContextCompacted(model=model, usage=usage) if usage is not None:
+                figures.pay("summary", model, usage)
+            case PluginFailed() as event:
+                figures.plugin_failures.add(event.plugin, event.hook)
+            case _:
+                pass
+
+    def _begin(self, now: float) -> None:
+        self._began = self._last = now
+
+    def _take(self, takes: tuple[int, ...], now: float) -> None:
+        for seq in takes:
+            if (received := self._received.pop(seq, None)) is not None:  # else it came before a restart
+                self._figures.steps["waiting"].observe(now - received)
+
+    def _replied(self, event: ModelReplied, now: float) -> None:
+        self._last, self._is_mute = now, False
+        figures = self._figures
+        if event.stop != "cancelled":
+            figures.steps["answer"].observe(now - self._asked)
+        if (usage := event.usage) is not None:
+            figures.tokens.add(event.model, "input", by=usage.input)
+            figures.tokens.add(event.model, "output", by=usage.output)
+            figures.cached_tokens.add(event.model, by=usage.cached)
+            figures.pay("answer", replied_as(self._recorder.transcript, event), usage)
+
+    def _returned(self, event: ToolReturned, now: float) -> None:
+        self._last = now
+        self._figures.tool_calls.add(event.outcome)
+        if (called := self._calls.pop(event.call, None)) is not None:
+            self._figures.steps["tool"].observe(now - called)
+
+    def _progressed(self) -> None:
+        if (failure := self._recorder.failure) is not None:
+            self._figures.storage_failures.add()
+            self._figures.storage_failed = self._clock(), str(failure)
+            return
+        if self._undurable:
+            now, durable = self._clock(), self._recorder.durable
+            while self._undurable and self._undurable[0][0] <= durable:
+                _, event, since = self._undurable.popleft()
+                match event:
+                    case MessageReceived():
+                        self._figures.messages.add()
+                        self._figures.steps["durable"].observe(now - since)
+                    case CommandAnswered():
+                        self._figures.commands.add("failed" if event.failed else "answered")
+                    case TurnEnded():
+                        self._ended(event, now, since)
+
+    def _ended(self, event: TurnEnded, now: float, last: float) -> None:
+        self.last_error = event.error
+        figures = self._figures
+        figures.turns.add(event.outcome)
+        if event.outcome in ("replied", "silent", "failed"):  # a cancelled or an abandoned one says nothing of the gateway
+            figures.ended.append((now, event.error.code if event.error is not None else ""))
+        if event.error is not None:
+            figures.turn_errors.add(event.error.code)
+            session, error = self._recorder.transcript.session, event.error
+            log.warning("turn_failed", session=session, code=error.code, reason=error.sentence)
+        if event.outcome != "abandoned":  # which did not run
+            figures.steps["end"].observe(now - last)
+            figures.turn_seconds.observe(now - self._began)

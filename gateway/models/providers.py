@@ -1,0 +1,229 @@
+"""The providers that are open, each on its own settings; one whose settings change is opened anew while turns run."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from types import TracebackType
+from typing import Any, Generic, Protocol, Self, TypeVar
+
+import msgspec
+import structlog
+
+from gateway.config.keys import Config, fit_provider, provider_settings
+from gateway.support.errors import sentence_of
+from plugins.api.chat import ChatProvider
+from plugins.api.context import PluginContext, ProviderAccount
+from plugins.api.embedding import EmbeddingProvider
+from plugins.api.memory_settings import EmbeddingKeys
+from plugins.support.untrusted import ANYTHING
+
+OPEN_SECONDS, CLOSE_SECONDS = 10.0, 5.0
+"""A provider that is not open, or not closed, after so long is given up: it may be a stranger's."""
+
+LAST_SECONDS = 1.0
+"""So long one that was given up may take to notice it when the gateway ends."""
+
+log = structlog.get_logger("exuvia")
+
+
+class Opening(Protocol):
+    """What is opened, and closed in the end."""
+
+    async def __aenter__(self) -> Any: ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Any: ...
+
+
+P = TypeVar("P", bound=Opening)
+
+
+class NotOpened(Exception):
+    """A provider cannot be had; the text says why."""
+
+
+class _Opened(msgspec.Struct, Generic[P], frozen=True, eq=False):
+    """One open provider. Setting `done` closes it, in the task that opened it."""
+
+    name: str
+    kind: object
+    provider: P
+    settings: Any
+    done: asyncio.Event
+    task: asyncio.Task[None]
+
+
+class OpenProviders(Mapping[str, P]):
+    """The providers by name, in the order of `kinds`, which may change before a `fit`; a live view. Use as an async
+    context manager, which closes all. `settings` is what a configuration says to one of them.
+
+    A turn holds `in_use` while it runs: a provider that is replaced meanwhile stays open until every turn that began
+    before has ended.
+    """
+
+    def __init__(
+        self,
+        kinds: Mapping[str, Callable[[PluginContext], P]],
+        context: Callable[[str, Any], PluginContext],
+        settings: Callable[[Config, str], Any],
+    ) -> None:
+        self._kinds = kinds
+        self._house = context
+        self._settings = settings
+        self._open: dict[str, _Opened[P]] = {}
+        self._generation = 0
+        self._users: Counter[int] = Counter()
+        self._replaced: list[tuple[int, _Opened[P]]] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._troubles: dict[str, str] = {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for each in (*(replaced for _, replaced in self._replaced), *self._open.values()):
+            self._close(each)
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=CLOSE_SECONDS + LAST_SECONDS)
+
+    def troubles(self) -> list[str]:
+        """What could not be opened or closed, as sentences."""
+        return list(self._troubles.values())
+
+    def __getitem__(self, name: str) -> P:
+        return self._open[name].provider
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._open)
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    async def fit(self, config: Config) -> list[str]:
+        """Open what is not open with the settings that the configuration has for it, in the place of what is; returns the
+        names. One that cannot be opened is named in the log and in `troubles`, and what was open before stays. Raises
+        ConfigRefused before anything is changed."""
+        wanted = {name: self._settings(config, name) for name in self._kinds}
+        changed = [name for name in wanted if not self._is_open(name, wanted[name])]
+        self._troubles.clear()
+        found = await asyncio.gather(*(self._opened(name, wanted[name]) for name in changed))
+        opened = {each.name: each for each in found if each is not None}
+        retired = [each for name, each in self._open.items() if name in opened or name not in wanted]
+        standing = self._open | opened
+        self._open = {name: standing[name] for name in wanted if name in standing}
+        self._replaced += [(self._generation, each) for each in retired]
+        self._generation += 1
+        self._let_go()
+        return list(opened)
+
+    def _is_open(self, name: str, settings: Any) -> bool:
+        opened = self._open.get(name)
+        return opened is not None and opened.settings == settings and opened.kind is self._kinds[name]
+
+    @contextlib.contextmanager
+    def in_use(self) -> Iterator[None]:
+        """While the block runs, nothing is closed that was open when it began."""
+        generation = self._generation
+        self._users[generation] += 1
+        try:
+            yield
+        finally:
+            self._users[generation] -= 1
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Close what was replaced and is used by nobody any more."""
+        self._users = +self._users
+        oldest = min(self._users, default=self._generation)
+        for generation, each in self._replaced:
+            if generation < oldest:
+                self._close(each)
+        self._replaced = [(generation, each) for generation, each in self._replaced if not each.task.done()]
+
+    async def _opened(self, name: str, settings: Any) -> _Opened[P] | None:
+        ready, done = asyncio.get_running_loop().create_future(), asyncio.Event()
+        kind = self._kinds[name]
+        task = asyncio.create_task(self._keep_open(kind, name, settings, ready, done))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        try:
+            async with asyncio.timeout(OPEN_SECONDS):
+                return _Opened(name, kind, await ready, settings, done, task)
+        except NotOpened as error:
+            self._note("provider_not_opened", name, str(error))
+        except TimeoutError:
+            task.cancel()
+            self._note("provider_not_opened", name, f"It was not open after {OPEN_SECONDS:g} s.")
+        except asyncio.CancelledError:
+            task.cancel()
+            raise
+        return None
+
+    async def _keep_open(
+        self, kind: Callable[[PluginContext], P], name: str, settings: Any, ready: asyncio.Future[P], done: asyncio.Event
+    ) -> None:
+        """Open, tell, wait, close: in one task, as a provider with a task group of its own needs. One that wants to end the
+        process ends only itself."""
+        try:
+            provider = kind(self._house(name, settings))
+            async with provider:
+                if ready.done():  # it was given up
+                    return
+                ready.set_result(provider)
+                await done.wait()
+        except ANYTHING as error:
+            if not ready.done():
+                ready.set_exception(NotOpened(sentence_of(error)))
+            elif not ready.cancelled():
+                self._note("provider_not_closed", name, sentence_of(error))
+        finally:
+            if not ready.done():
+                ready.set_exception(NotOpened("It gave itself up."))
+
+    def _close(self, each: _Opened[P]) -> None:
+        """Begin to close one, and give it up after a while."""
+        if not each.done.is_set():
+            each.done.set()
+            asyncio.get_running_loop().call_later(CLOSE_SECONDS, self._give_up, each)
+
+    def _give_up(self, each: _Opened[P]) -> None:
+        if not each.task.done():
+            self._note("provider_not_closed", each.name, f"It was not closed after {CLOSE_SECONDS:g} s.")
+            each.task.cancel()
+
+    def _note(self, event: str, name: str, reason: str) -> None:
+        log.error(event, provider=name, reason=reason)
+        verb = "opened" if event == "provider_not_opened" else "closed"
+        self._troubles[name] = f"The provider {name} could not be {verb}: {reason}"
+
+
+def open_chats(
+    kinds: Mapping[str, type[ChatProvider]], context: Callable[[str, Any], PluginContext]
+) -> OpenProviders[ChatProvider]:
+    """The chat providers, each on its own table of the configuration."""
+
+    def settings(config: Config, name: str) -> Any:
+        return provider_settings(config, name, kinds[name].Settings)
+
+    return OpenProviders(kinds, context, settings)
+
+
+def open_embeddings(
+    kinds: Mapping[str, type[EmbeddingProvider]], context: Callable[[str, Any], PluginContext]
+) -> OpenProviders[EmbeddingProvider]:
+    """The embedding providers, each on what `[memory.embedding]` says to it, and on the account of the chat provider of its
+    name."""
+
+    def settings(config: Config, name: str) -> tuple[EmbeddingKeys, ProviderAccount]:
+        return config.memory.embedding.meant_for(name), fit_provider(config, name, ProviderAccount)[0]
+
+    def of_embedding(name: str, known: tuple[EmbeddingKeys, ProviderAccount]) -> PluginContext:
+        return msgspec.structs.replace(context(f"embedding-{name}", known[0]), account=known[1])
+
+    return OpenProviders(kinds, of_embedding, settings)

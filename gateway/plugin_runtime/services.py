@@ -1,0 +1,138 @@
+"""What a plugin may use of the house besides: a model, vectors, a log of its own. All of it ends in time, and is counted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from datetime import datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from gateway.models.fallback import FallbackChain
+from gateway.models.registry import ChosenModel
+from gateway.models.side_requests import listen
+from gateway.plugin_runtime.plugin_log import DurablePluginLog
+from gateway.support.errors import GatewayError
+from plugins.api.embedding import EmbeddingProvider
+from plugins.api.services import ModelAnswer, Purpose
+from plugins.support.errors import BadRequest, Unreachable
+from sessions.events.codec import carriable
+from sessions.events.messages import Usage, UserMessage
+from sessions.events.tokens import estimate
+from sessions.files.committer import Committer
+from sessions.files.journal import Journals
+from sessions.state.context import Context
+
+ANSWER_SECONDS = 120.0
+"""How long an answer of one model may take."""
+
+VECTORS_SECONDS = 60.0
+"""How long vectors may take."""
+
+TEXTS = 256
+"""Texts that are embedded at once at most."""
+
+
+class PluginServices:
+    """For all plugins. `choose` says which model is asked, `embedding` who makes vectors; while `in_use` no provider of
+    those is closed. `paid` is told for what purpose which model used how much. Use as an async context manager, which
+    closes the logs."""
+
+    def __init__(
+        self,
+        *,
+        choose: Callable[[], ChosenModel],
+        embedding: Callable[[], EmbeddingProvider | None],
+        models_in_use: Callable[[], AbstractContextManager[None]],
+        vectors_in_use: Callable[[], AbstractContextManager[None]],
+        paid: Callable[[str, str, Usage], None],
+        folder: Path,
+        quarantine: Path,
+        committer: Committer,
+        now: Callable[[], datetime],
+    ) -> None:
+        self._choose = choose
+        self._embedding = embedding
+        self._models_in_use = models_in_use
+        self._vectors_in_use = vectors_in_use
+        self._paid = paid
+        self._folder = folder
+        self._quarantine = quarantine
+        self._committer = committer
+        self._now = now
+        self._logs: dict[str, DurablePluginLog] = {}
+        self._spent: dict[str, dict[str, Usage]] = {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for log in self._logs.values():
+            await log.close()
+
+    def of(self, plugin: str) -> dict[str, Any]:
+        """The fields of its `PluginContext`."""
+        return {"ask": _Ask(self, plugin), "embed": self.embed, "log": self._log(plugin)}
+
+    def _log(self, plugin: str) -> DurablePluginLog:
+        if plugin not in self._logs:
+            journals = Journals(self._folder / plugin, self._quarantine, self._committer, essential=False)
+            self._logs[plugin] = DurablePluginLog(journals, self._now)
+        return self._logs[plugin]
+
+    async def answer(self, plugin: str, system: str, text: str, limit: int) -> ModelAnswer:
+        """One answer, counted as the plugin's. Raises ProviderError."""
+        message = UserMessage(text=carriable(text))
+        context = Context(instructions=carriable(system), tools=(), parameters={}, messages=(message,))
+        answers: list[ModelAnswer] = []
+
+        async def ask(model: ChosenModel) -> None:
+            purpose, session = f"plugin:{plugin}", f"plugin-{plugin}"
+            answers.append(await listen(model, context, purpose, session, limit, within=ANSWER_SECONDS))
+
+        with self._models_in_use():
+            try:
+                await FallbackChain(self._choose()).answer(ask, lambda _: estimate(system) + estimate(text))
+            except GatewayError as error:  # no model is a provider's fault, as everything that a plugin meets
+                raise Unreachable(str(error)) from error
+        if (usage := answers[-1].usage) is not None:
+            self._pay(f"plugin:{plugin}", answers[-1].model, usage)
+        return answers[-1]
+
+    def _pay(self, purpose: str, model: str, usage: Usage) -> None:
+        self._paid(purpose, model, usage)
+        spent = self._spent.setdefault(purpose, {})
+        spent[model] = spent.get(model, Usage()) + usage
+
+    def spent(self) -> Mapping[str, Mapping[str, Usage]]:
+        """The tokens that plugins have used since the start, by `plugin:NAME` and model."""
+        return self._spent
+
+    async def embed(self, texts: Sequence[str], purpose: Purpose) -> Sequence[Sequence[float]]:
+        """The vectors of the memory's own provider; see `EmbeddingProvider.embed`."""
+        if len(texts) > TEXTS:
+            raise BadRequest(f"{len(texts)} texts are more than {TEXTS}, which are embedded at once at most.")
+        provider = self._embedding()
+        if provider is None:
+            raise Unreachable("Nobody makes vectors here: memory.embedding.provider names none that can.")
+        with self._vectors_in_use():
+            try:
+                async with asyncio.timeout(VECTORS_SECONDS):
+                    return await provider.embed(texts, purpose)
+            except TimeoutError as error:
+                raise Unreachable(f"There were no vectors within {VECTORS_SECONDS:.0f} seconds.") from error
+
+
+class _Ask:
+    """A plugin's `Ask`."""
+
+    def __init__(self, means: PluginServices, plugin: str) -> None:
+        self._means = means
+        self._plugin = plugin
+
+    async def __call__(self, *, system: str, text: str, limit: int) -> ModelAnswer:
+        return await self._means.answer(self._plugin, system, text, limit)

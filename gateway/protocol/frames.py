@@ -1,0 +1,190 @@
+"""The frames of the websocket: what clients may say, checked, and what the gateway says, encoded.
+
+Every frame is one JSON object whose `type` names it. `event` frames are cut from the journal's own bytes and never encoded
+again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Annotated, Any, TypeAlias
+
+import msgspec
+
+from plugins.support.secrets import scrubbed
+from sessions.events.codec import public
+
+PROTOCOL = 1
+FRAME_LIMIT = 1024 * 1024
+"""Bytes of the largest frame that is read as one."""
+GREETING_LIMIT = 64 * 1024
+"""Bytes of the largest frame before authentication."""
+ATTACHMENTS = 20
+"""Files that one message may have."""
+TITLE_CHARACTERS = 100
+
+_KEY, _SESSION_ID, _SHA256 = r"\A[A-Za-z0-9._:-]{1,64}\Z", r"\A[A-Za-z0-9-]{1,64}\Z", r"\A[0-9a-f]{64}\Z"
+
+KEY_RULE = "letters from A to Z, digits, dots, hyphens, underscores and colons, 64 at most"
+"""What the name of a conversation is made of."""
+
+_RULES = {
+    _KEY: f"the name of a conversation is {KEY_RULE}",
+    _SESSION_ID: "a session's id is what `sessions` and `accepted` say",
+    _SHA256: "a SHA-256 is 64 of 0-9 and a-f",
+}
+"""The patterns in words: nobody should have to read an expression."""
+
+Key: TypeAlias = Annotated[str, msgspec.Meta(pattern=_KEY)]
+SessionId: TypeAlias = Annotated[str, msgspec.Meta(pattern=_SESSION_ID)]
+FrameId: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
+Seq: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+
+
+class _Frame(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
+    """The common form; each frame's tag is its `type`."""
+
+
+class Hello(_Frame, frozen=True, kw_only=True, tag="hello"):
+    protocol: int
+    token: str | None = None
+    client: Annotated[str, msgspec.Meta(max_length=128)] | None = None
+
+
+class SentAttachment(msgspec.Struct, frozen=True, kw_only=True):
+    """A file of a message: `sha256` of one that was sent before, or `data` in base64 with the `media` that it claims."""
+
+    sha256: Annotated[str, msgspec.Meta(pattern=_SHA256)] | None = None
+    data: bytes | None = None
+    media: Annotated[str, msgspec.Meta(max_length=200)] = ""
+    name: Annotated[str, msgspec.Meta(max_length=1000)] = ""
+
+
+class Send(_Frame, frozen=True, kw_only=True, tag="send"):
+    id: FrameId
+    session: Key
+    text: str
+    attachments: Annotated[list[SentAttachment], msgspec.Meta(max_length=ATTACHMENTS)] = []
+
+
+class Subscribe(_Frame, frozen=True, kw_only=True, tag="subscribe"):
+    session: Key
+    id: FrameId | None = None
+    after: Seq | None = None
+    session_id: SessionId | None = None
+
+
+class Unsubscribe(_Frame, frozen=True, kw_only=True, tag="unsubscribe"):
+    session: Key
+    id: FrameId | None = None
+
+
+class Cancel(_Frame, frozen=True, kw_only=True, tag="cancel"):
+    session: Key
+    id: FrameId | None = None
+
+
+class History(_Frame, frozen=True, kw_only=True, tag="history"):
+    id: FrameId
+    session: Key
+    session_id: SessionId | None = None
+    before: Seq | None = None
+    limit: Annotated[int, msgspec.Meta(ge=1, le=500)] = 50
+
+
+class Sessions(_Frame, frozen=True, kw_only=True, tag="sessions"):
+    id: FrameId
+
+
+class Fork(_Frame, frozen=True, kw_only=True, tag="fork"):
+    id: FrameId
+    session: Key
+    session_id: SessionId | None = None
+    upto: Seq | None = None
+    key: Key | None = None
+
+
+class Rename(_Frame, frozen=True, kw_only=True, tag="rename"):
+    id: FrameId
+    session: Key
+    title: Annotated[str, msgspec.Meta(max_length=TITLE_CHARACTERS)]
+
+
+class Ping(_Frame, frozen=True, kw_only=True, tag="ping"):
+    id: FrameId | None = None
+
+
+ClientFrame: TypeAlias = Hello | Send | Subscribe | Unsubscribe | Cancel | History | Sessions | Fork | Rename | Ping
+
+_decode: Callable[[str], ClientFrame] = msgspec.json.Decoder(ClientFrame).decode
+_encode = msgspec.json.Encoder().encode
+_ID = re.compile(r'"id"\s*:\s*"([^"\\]{1,128})"')
+
+
+_NEAR = 4096
+"""Characters at either end of a frame among which its id is looked for."""
+
+
+class InvalidFrame(ValueError):
+    """A frame is not one of ours; `str(error)` is the sentence for the client, `id` the frame's own where it shows."""
+
+    def __init__(self, sentence: str, frame_id: str | None = None) -> None:
+        super().__init__(sentence)
+        self.id = frame_id
+
+
+def parse(text: str) -> ClientFrame:
+    """A client's frame from its JSON text. InvalidFrame names what is wrong."""
+    try:
+        return _decode(text)
+    except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else _in_words(str(error))
+        raise InvalidFrame(f"The frame is not valid: {reason[:300]}", id_in(text)) from error
+
+
+def id_in(text: str) -> str | None:
+    """Return the id of a frame that is not decoded, where it stands near its beginning or its end. Inside a string of JSON
+    each quotation mark has a backslash before it, so nothing that is said can look like it."""
+    match = _ID.search(text[:_NEAR]) or _ID.search(text[-_NEAR:])
+    return match[1] if match else None
+
+
+def _in_words(reason: str) -> str:
+    """The decoder's sentence, with a rule instead of the pattern that it shows."""
+    for pattern, rule in _RULES.items():
+        before, found, behind = reason.partition(f"Expected `str` matching regex {pattern!r}")
+        if found:
+            return f"{before}{rule}{behind}"
+    return reason
+
+
+def frame(kind: str, **fields: Any) -> bytes:
+    """A gateway's frame; fields that are None are left out."""
+    return _encode({"type": kind, **{name: value for name, value in fields.items() if value is not None}})
+
+
+def error(code: str, message: str, frame_id: str | None = None, **fields: Any) -> bytes:
+    """An `error` frame."""
+    return frame("error", id=frame_id, code=code, message=scrubbed(message), **fields)
+
+
+def event(prefix: bytes, line: bytes) -> bytes:
+    """An `event` frame from a journal's line; `prefix` is that of `event_prefix`."""
+    return prefix + public(line) + b"}"
+
+
+def event_prefix(session: str, session_id: str) -> bytes:
+    """What stands before the event in each `event` frame of a session."""
+    return frame("event", session=session, session_id=session_id)[:-1] + b',"event":'
+
+
+def is_of_kind(event_frame: bytes, kind: str) -> bool:
+    """Whether an `event` frame shows an event of a kind, which stands near its beginning."""
+    return event_frame.find(b'"kind":"%s"' % kind.encode(), 0, 512) >= 0
+
+
+def history(frame_id: str, session: str, session_id: str, lines: list[bytes], more: bool) -> bytes:
+    """A `history` frame, its events cut from the journal's own bytes."""
+    head = frame("history", id=frame_id, session=session, session_id=session_id, more=more)[:-1]
+    return head + b',"events":[' + b",".join(public(line) for line in lines) + b"]}"

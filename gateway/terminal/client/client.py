@@ -1,0 +1,374 @@
+"""A lasting client of the websocket protocol (`docs/websocket.md`), for `exuvia chat` and for tests.
+
+It follows one key. While it is open it reconnects by itself, asks for the events it missed, and sends again, under the
+same id, what was not accepted yet; so every message arrives once and every event is seen once, in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from itertools import count
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, assert_never
+
+import aiohttp
+import msgspec
+
+from gateway.protocol.client_frames import (
+    Accepted,
+    CommandLine,
+    Delta,
+    EventFrame,
+    GatewayFrame,
+    Paused,
+    Refusal,
+    SessionList,
+    Settings,
+    Welcome,
+)
+from gateway.protocol.frames import FRAME_LIMIT
+from gateway.terminal.client.connection import ClientError, Connection, NotConnected, TokenRefused, websocket_url
+from gateway.terminal.client.dedup import EventDedup, NewEvent
+from gateway.terminal.client.discovery import TokenMissing, read_token
+from gateway.terminal.client.signals import Connected, Disconnected, Happened, Postponed, Signal
+from gateway.terminal.client.uploading import Uploaded, upload
+from sessions.events.codec import InvalidLine, decode
+from sessions.events.events import SessionClosed
+
+FIRST_SECONDS = 2.0
+"""How long a gateway that does not answer is tried at first: one that was started just now needs a moment."""
+
+DELAYS = (0.1, 5.0)
+"""Seconds between attempts: the first, and the longest."""
+
+BUSY_SECONDS = 1.0
+"""After which a message is sent again to a gateway that is too busy to take it and does not say for how long."""
+
+WAITING_SIGNALS = 10_000
+"""Signals that may wait for the program; then the connection is not read until it takes some."""
+
+
+class MessageRefused(ClientError):
+    """The gateway does not take a message, now or later. `code` is the protocol's."""
+
+    def __init__(self, code: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.code = code
+
+
+class _Unaccepted(msgspec.Struct, frozen=True):
+    fields: dict[str, Any]
+    accepted: asyncio.Future[Accepted]
+
+
+class ChatClient:
+    """One person's end of a session. Use as an async context manager, and take its `signals` while it is open.
+
+    `session` is the key; `patience` how many seconds a lost gateway is tried again before the client gives up. A token that
+    is refused is read again from `token_file`, if there is one; where nothing else stands there, the client gives up.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: str,
+        *,
+        token_file: Path | None = None,
+        session: str = "main",
+        name: str = "exuvia client",
+        patience: float = 60.0,
+    ) -> None:
+        self.session = session
+        self._url = websocket_url(url)
+        self._token = token
+        self._token_file = token_file
+        self._name = name
+        self._patience = patience
+        self._seen = EventDedup()
+        self._catching_up = False
+        self._asked: tuple[str, int] | None = None
+        """The position that the last `subscribe` named, and the id of that frame."""
+        self._subscription = ""
+        self.keys: tuple[str, ...] = ()
+        """The keys of this person's sessions, as they were when the connection was made."""
+        self.commands: tuple[CommandLine, ...] = ()
+        """What can be asked of the gateway, as far as it told."""
+        self._told = ""
+        """Why the session could not be followed, as it was told last: once is enough."""
+        self._unaccepted: dict[str, _Unaccepted] = {}
+        self._postponed: set[str] = set()
+        """Those of them that the gateway was too busy to take, and those that stand behind these; they go again together."""
+        self._told_busy = False
+        self._signals: asyncio.Queue[Signal | ClientError] = asyncio.Queue(WAITING_SIGNALS)
+        self._connection: Connection | None = None
+        self._delay = DELAYS[0]
+        self._failure: ClientError | None = None
+        self._numbers = count(1)
+
+    async def __aenter__(self) -> Self:
+        """Connect; NotConnected or TurnedAway if that fails."""
+        self._http = aiohttp.ClientSession()
+        try:
+            connection = await self._reach(FIRST_SECONDS)
+        except BaseException:
+            await self._http.close()
+            raise
+        self._running = asyncio.create_task(self._run(connection))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Leave. Messages that were not accepted yet may or may not arrive."""
+        self._running.cancel()
+        await asyncio.wait([self._running])
+        self._abandon(NotConnected("The client was closed before the gateway had accepted this."))
+        await self._http.close()
+
+    def send(self, text: str, *, message_id: str, attachments: Sequence[Uploaded] = ()) -> asyncio.Future[Accepted]:
+        """Send a message, in the order of the calls and under an id that no other message of this key has. The future
+        gives the gateway's `accepted`: the message is on its disk. It raises MessageRefused if the gateway does not take
+        it, and another ClientError if it became unknowable whether it did."""
+        accepted: asyncio.Future[Accepted] = asyncio.get_running_loop().create_future()
+        fields: dict[str, Any] = {"id": message_id, "session": self.session, "text": text}
+        if attachments:
+            fields["attachments"] = attachments
+        if len(msgspec.json.encode({"type": "send", **fields})) > FRAME_LIMIT:
+            accepted.set_exception(MessageRefused("too_large", f"A message may have about {FRAME_LIMIT} bytes."))
+        elif self._failure is not None:
+            accepted.set_exception(self._failure)
+        else:
+            self._unaccepted[message_id] = _Unaccepted(fields, accepted)
+            if self._postponed and not text.startswith("/"):
+                # It must not overtake those. A command has room of its own at the gateway, so that `/stop` gets through.
+                self._postponed.add(message_id)
+            elif self._connection is not None:
+                self._connection.say("send", **fields)
+        return accepted
+
+    async def upload(self, file: Path) -> Uploaded:
+        """Send a file ahead of the message that it will go along with; UploadRefused if that fails."""
+        return await upload(self._http, self._url, self._token, file)
+
+    @property
+    def unaccepted(self) -> int:
+        """How many messages the gateway has not accepted yet."""
+        return len(self._unaccepted)
+
+    def cancel(self) -> bool:
+        """Ask for the end of the running turn; False while there is no connection to ask on."""
+        if self._connection is not None:
+            self._connection.say("cancel", session=self.session)
+        return self._connection is not None
+
+    async def signals(self) -> AsyncGenerator[Signal, None]:
+        """What comes, without end; a ClientError once the client has given up."""
+        while True:
+            signal = await self._signals.get()
+            if isinstance(signal, ClientError):
+                raise signal
+            yield signal
+
+    # --- the connection -----------------------------------------------------------------------------------------------
+
+    async def _run(self, connection: Connection) -> None:
+        try:
+            while True:
+                reason = await self._converse(connection)
+                await self._signals.put(Disconnected(reason))
+                await self._wait()
+                connection = await self._reach(self._patience)
+        except ClientError as error:
+            self._abandon(error)
+            await self._signals.put(error)
+
+    async def _reach(self, seconds: float) -> Connection:
+        """A new connection, tried for about so long."""
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                return await Connection.open(self._http, self._url, self._token, self._name)
+            except TokenRefused:
+                if not await self._token_changed():
+                    raise
+            except NotConnected:
+                if time.monotonic() + self._delay > deadline:
+                    raise
+                await self._wait()
+
+    async def _token_changed(self) -> bool:
+        """Take the token that stands in its file now; False if that is the one that was refused."""
+        if self._token_file is None:
+            return False
+        before = self._token
+        with contextlib.suppress(TokenMissing):
+            self._token = await asyncio.to_thread(read_token, self._token_file)
+        return self._token != before
+
+    async def _wait(self) -> None:
+        """Before another attempt: each time longer, until the gateway has said something of use."""
+        await asyncio.sleep(self._delay)
+        self._delay = min(2 * self._delay, DELAYS[1])
+
+    async def _converse(self, connection: Connection) -> str:
+        """Use a connection until it ends, and return why it did."""
+        try:
+            frames = connection.listen()
+            await self._resume(connection, frames)
+            self._connection = connection
+            self.commands = tuple(connection.welcome.commands)
+            await self._signals.put(Connected(connection.welcome))
+            async for frame in frames:
+                if (reason := await self._take(frame)) is not None:
+                    return reason
+        except TokenRefused:
+            if not await self._token_changed():
+                raise
+            return "the gateway's token was changed"
+        except (msgspec.MsgspecError, InvalidLine) as error:
+            return f"the gateway said something that this client cannot read: {error}"
+        finally:
+            self._connection = None
+            await connection.close()
+        return "the gateway ended the connection"
+
+    async def _resume(self, connection: Connection, frames: AsyncIterator[GatewayFrame]) -> None:
+        """Ask for what was missed, then send again what was not accepted."""
+        connection.say("sessions", id=self._number())
+        if self._seen.position is None and not self._unaccepted:
+            # Otherwise a message may be in the log already: its `accepted` will say where, and so what was not seen.
+            await self._find_head(frames)
+        self._subscribe(connection)
+        self._postponed.clear()
+        for message in self._unaccepted.values():
+            connection.say("send", **message.fields)
+
+    async def _find_head(self, frames: AsyncIterator[GatewayFrame]) -> None:
+        """Where the session stands before anything of it was seen, so that nothing from here on is missed."""
+        async for frame in frames:
+            if isinstance(frame, SessionList):
+                self._list(frame)
+                for listed in frame.sessions:
+                    if listed.session == self.session:
+                        self._seen.start(listed.session_id, listed.head)
+                return
+
+    def _list(self, frame: SessionList) -> None:
+        self.keys = tuple(listed.session for listed in frame.sessions)
+
+    def _subscribe(self, connection: Connection) -> None:
+        if (position := self._seen.position) is not None:
+            session_id, after = position
+            self._asked, self._subscription = position, self._number()
+            connection.say("subscribe", id=self._subscription, session=self.session, session_id=session_id, after=after)
+
+    def _number(self) -> str:
+        return f"{self._name}-{next(self._numbers)}"
+
+    # --- what the gateway says ----------------------------------------------------------------------------------------
+
+    async def _take(self, frame: GatewayFrame) -> str | None:
+        """Act on a frame; returns why the connection must be made anew, if it must."""
+        match frame:
+            case Accepted():
+                self._delay = DELAYS[0]
+                self._settle(frame)
+            case EventFrame():
+                self._delay = DELAYS[0]
+                await self._event(frame)
+            case Delta() | Paused() | Settings():
+                await self._signals.put(frame)
+            case Refusal():
+                return await self._refused(frame)
+            case SessionList():
+                self._list(frame)
+            case Welcome():
+                pass
+            case _:
+                assert_never(frame)
+        return None
+
+    def _settle(self, frame: Accepted) -> None:
+        self._told_busy = False
+        if self._seen.position is None:
+            self._seen.start(frame.session_id, frame.seq - 1)
+        message = self._unaccepted.pop(frame.id, None)
+        if message is not None and not message.accepted.done():
+            message.accepted.set_result(frame)
+
+    async def _event(self, frame: EventFrame) -> None:
+        recorded = decode(bytes(frame.event))
+        match self._seen.arrive(frame.session_id, recorded.seq):
+            case NewEvent.NEW:
+                if isinstance(recorded.event, SessionClosed):
+                    self._seen.close(frame.session_id)
+                await self._signals.put(Happened(frame.session_id, recorded))
+            case NewEvent.AHEAD:
+                if self._connection is not None and self._asked != self._seen.position:
+                    self._subscribe(self._connection)
+            case NewEvent.REPEATED:
+                pass
+
+    async def _refused(self, frame: Refusal) -> str | None:
+        message = self._unaccepted.get(frame.id or "")
+        if message is not None and frame.code == "busy":
+            await self._postpone(message, frame)
+        elif message is not None:
+            del self._unaccepted[message.fields["id"]]
+            if not message.accepted.done():
+                message.accepted.set_exception(MessageRefused(frame.code, frame.message))
+        elif frame.id == self._subscription and frame.code in ("unknown_session", "bad_request"):
+            # The gateway's log is not the one that was followed, or shorter: it was restored, or begun anew.
+            self._seen.reset()
+            return frame.message
+        elif frame.id == self._subscription or (frame.id is None and frame.session == self.session):
+            self._subscribe_later()
+            if frame.message != self._told:
+                self._told = frame.message
+                await self._signals.put(frame)
+        else:
+            await self._signals.put(frame)
+        return None
+
+    async def _postpone(self, message: _Unaccepted, frame: Refusal) -> None:
+        """Keep a message that the gateway is too busy to take: it goes again after a while, or over the next connection."""
+        if not self._postponed:
+            self._later(frame.retry_after or BUSY_SECONDS, self._send_postponed)
+        self._postponed.add(message.fields["id"])
+        if not self._told_busy:
+            self._told_busy = True
+            await self._signals.put(Postponed(frame.message))
+
+    def _send_postponed(self, connection: Connection) -> None:
+        for message_id, message in self._unaccepted.items():
+            if message_id in self._postponed:
+                connection.say("send", **message.fields)
+        self._postponed.clear()
+
+    def _subscribe_later(self) -> None:
+        """Ask again after a while: the session cannot be read now, but the connection serves to send."""
+        self._later(self._delay, self._subscribe)
+        self._delay = min(2 * self._delay, DELAYS[1])
+
+    def _later(self, seconds: float, act: Callable[[Connection], None]) -> None:
+        """Do something after a while on the connection that there is now, if it lasts."""
+        connection = self._connection
+
+        def do() -> None:
+            if connection is not None and connection is self._connection:
+                act(connection)
+
+        asyncio.get_running_loop().call_later(seconds, do)
+
+    def _abandon(self, error: ClientError) -> None:
+        """Nothing more will be accepted."""
+        self._failure = error
+        for message in self._unaccepted.values():
+            if not message.accepted.done():
+                message.accepted.set_exception(error)
+                message.accepted.exception()
+        self._unaccepted.clear()

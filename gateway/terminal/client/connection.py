@@ -1,0 +1,150 @@
+"""A client's connection: where the gateway is, one greeted websocket, and why there may be none.
+
+GatewayError
+└── ClientError
+    ├── NotConnected     no gateway answered there in the time given
+    ├── TurnedAway       a gateway answered and wants nothing of us: the host, the protocol
+    │   └── TokenRefused the token
+    └── MessageRefused   one message was not taken; the connection goes on (see `client`)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+import aiohttp
+import msgspec
+
+from gateway.protocol.client_frames import GatewayFrame, Welcome, read_frame
+from gateway.protocol.frames import PROTOCOL
+from gateway.support.errors import GatewayError
+
+ANSWER_SECONDS = 10.0
+"""How long a connection may take to be made and greeted."""
+
+LARGEST_FRAME = 64 * 1024 * 1024
+"""Bytes of the largest frame that is read: far beyond any that the protocol knows."""
+
+UNAUTHORIZED = 4401
+"""The close code for a wrong token."""
+
+
+class ClientError(GatewayError):
+    """Why a client cannot do what it was asked; `str(error)` is one sentence for a person."""
+
+
+class NotConnected(ClientError):
+    """No gateway could be reached."""
+
+
+class ConnectionRefused(ClientError):
+    """The gateway does not let this client in; trying again will not help."""
+
+
+class TokenRefused(ConnectionRefused):
+    """The token names nobody, or nobody any more; another one may help."""
+
+
+def websocket_url(address: str) -> str:
+    """The websocket's URL from `host:port`, from the gateway's URL, or from itself; TurnedAway if it is none."""
+    address = address if "://" in address else f"ws://{address}"
+    try:
+        parts = urlsplit(address)
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError:
+        parts, port = urlsplit(""), ""
+    scheme = {"ws": "ws", "http": "ws", "wss": "wss", "https": "wss"}.get(parts.scheme)
+    if scheme is None or not parts.hostname:
+        raise ConnectionRefused(f"{address!r} is not the address of a gateway, such as ws://127.0.0.1:7117/ws.")
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    path = parts.path if parts.path not in ("", "/") else "/ws"
+    return f"{scheme}://{host}{port}{path}"
+
+
+class Connection:
+    """One websocket on which the gateway has said `welcome`. What is said waits in a queue for the writer."""
+
+    def __init__(self, socket: aiohttp.ClientWebSocketResponse, welcome: Welcome) -> None:
+        self.welcome = welcome
+        self._socket = socket
+        self._frames: asyncio.Queue[bytes] = asyncio.Queue()
+        self._writer = asyncio.create_task(self._write())
+
+    @classmethod
+    async def open(cls, http: aiohttp.ClientSession, url: str, token: str, name: str) -> Self:
+        """Connect and greet as the client `name`; NotConnected or TurnedAway if that fails."""
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                socket = await http.ws_connect(url, max_msg_size=LARGEST_FRAME, heartbeat=20)
+                try:
+                    return cls(socket, await _greet(socket, token, name))
+                except BaseException:
+                    await socket.close()
+                    raise
+        except aiohttp.WSServerHandshakeError as error:
+            raise _turned_away(url, error.status) from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise NotConnected(f"No gateway answers at {url}; `exuvia run` starts one.") from error
+
+    def say(self, kind: str, **fields: Any) -> None:
+        """Send a frame after those before it; fields that are None are left out."""
+        given = {name: value for name, value in fields.items() if value is not None}
+        self._frames.put_nowait(msgspec.json.encode({"type": kind, **given}))
+
+    async def listen(self) -> AsyncIterator[GatewayFrame]:
+        """The gateway's frames until the connection ends; TokenRefused if it ended because of the token."""
+        async for message in self._socket:
+            if message.type is aiohttp.WSMsgType.TEXT and (frame := read_frame(message.data)) is not None:
+                yield frame
+        if self._socket.close_code == UNAUTHORIZED:
+            raise TokenRefused(
+                "The gateway's token was changed, and this one counts no more; the new one stands in the file `token` of the"
+                " gateway's home."
+            )
+
+    async def close(self) -> None:
+        """End it; what was not sent is not sent."""
+        self._writer.cancel()
+        await asyncio.wait([self._writer])
+        await self._socket.close()
+
+    async def _write(self) -> None:
+        # A peer that is gone is noticed by `listen`, which ends the connection.
+        with contextlib.suppress(aiohttp.ClientError, OSError):
+            while True:
+                await self._socket.send_frame(await self._frames.get(), aiohttp.WSMsgType.TEXT)
+
+
+async def _greet(socket: aiohttp.ClientWebSocketResponse, token: str, name: str) -> Welcome:
+    hello = {"type": "hello", "protocol": PROTOCOL, "token": token, "client": name}
+    await socket.send_str(msgspec.json.encode(hello).decode())
+    message = await socket.receive()
+    if message.type is not aiohttp.WSMsgType.TEXT:
+        if socket.close_code == UNAUTHORIZED:
+            raise _unauthorized()
+        raise NotConnected(f"The gateway closed the connection at once: {message.extra or socket.close_code}.")
+    try:
+        welcome = read_frame(message.data)
+    except msgspec.MsgspecError:
+        welcome = None
+    if not isinstance(welcome, Welcome) or welcome.protocol != PROTOCOL:
+        raise ConnectionRefused("What answers there does not speak this client's version of the protocol.")
+    return welcome
+
+
+def _unauthorized() -> TokenRefused:
+    return TokenRefused("The gateway does not know this token; it stands in the file `token` of the gateway's home.")
+
+
+def _turned_away(url: str, status: int) -> ClientError:
+    if status == 401:
+        return _unauthorized()
+    if status == 403:
+        return ConnectionRefused(f"The gateway does not answer to the name in {url}; gateway.allowed_hosts adds one.")
+    if status >= 500:
+        return NotConnected(f"What answers at {url} is not ready (status {status}).")
+    return ConnectionRefused(f"What answers at {url} is not an Exuvia gateway (status {status}).")

@@ -1,0 +1,42 @@
+"""What this program does itself; everything else that begins with a slash is the gateway's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gateway.protocol.client_frames import CommandLine
+from gateway.protocol.slash_commands import parse_command
+from plugins.support.suggestions import did_you_mean
+
+OWN_COMMANDS = (
+    CommandLine(name="switch", usage="/switch KEY", summary="Go on in another conversation, or begin it."),
+    CommandLine(name="attach", usage="/attach PATH", summary="Send a file along with the next message."),
+)
+
+
+def own_help() -> str:
+    """What stands below the gateway's answer to `/help`, in Markdown."""
+    return "\n".join(["**In this terminal**", "", *(f"- {_line(command)}" for command in OWN_COMMANDS)])
+
+
+def own_help_of(name: str) -> str | None:
+    """What `/help NAME` answers, with or without the slash of the name; None if the gateway must answer it."""
+    wanted = name.strip().removeprefix("/").lower()
+    return next((_line(command) for command in OWN_COMMANDS if command.name == wanted), None)
+
+
+def own_hint(line: str, of_gateway: Sequence[CommandLine]) -> str | None:
+    """What to say to a command that neither the gateway nor this program has, where one of this program may be meant; None
+    for anything else, which is the gateway's to answer."""
+    typed, known = parse_command(line), {command.name for command in of_gateway}
+    if typed is None or typed.name in known:
+        return None
+    if typed.name in ("exit", "quit", "bye"):
+        return "Ctrl-D leaves."
+    own = {command.name for command in OWN_COMMANDS}
+    meant = did_you_mean(typed.name, [*known, *own], before="/")
+    return f"There is no command /{typed.name}{meant}" if any(f"/{name}?" in meant for name in own) else None
+
+
+def _line(command: CommandLine) -> str:
+    return f"`{command.usage}`: {command.summary}"

@@ -1,0 +1,171 @@
+"""The Markdown that is rendered: CommonMark with tables and strikethrough, less what corrupts text that is no Markdown.
+
+Models write formulas, identifiers, expressions and glob patterns into prose, and CommonMark drops characters from them: of
+`\\(a^2\\)` the backslashes, of `__post_init__` the underscores, of `x**2 + y**2` the stars. Here a formula is kept as it was
+written, and a mark that stands where prose has none is an ordinary character.
+"""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import urlsplit
+
+from markdown_it import MarkdownIt
+from markdown_it.rules_block import StateBlock
+from markdown_it.rules_inline import StateInline
+from markdown_it.rules_inline.state_inline import Delimiter
+
+_CLOSING = {"\\(": "\\)", "\\[": "\\]", "$$": "$$"}
+"""The marks around a formula."""
+
+_IN_DOLLARS = re.compile(r"\$(?=\S)(?:\\.|[^$\\\n`])*(?<=\S)\$(?!\d)")
+"""Single dollars, by pandoc's rule: no space within the marks, no digit behind them."""
+
+_BEGINS_BLOCK = re.compile(r"\$\$|\\\[|\\begin\{(?P<name>[A-Za-z]{1,30}\*?)\}")
+
+_IDENTIFIER = re.compile(r"_{1,2}[A-Za-z0-9]++(?:_++[A-Za-z0-9]++)*+_{1,2}(?![A-Za-z0-9_])")
+"""`__init__` and `_generate_next_value_`."""
+
+_EMPHASIS = re.compile(r"_[^_]*_|__[A-Z][a-z]*__")
+"""A word of prose."""
+
+_LONGEST = 4000
+"""Characters of a formula within a paragraph. Without a bound, marks that are never closed would take too long."""
+
+_ALWAYS = frozenset("*_`~<>$")
+_AT_LINE_START = frozenset("#>-+")
+"""Which characters a backslash may precede to say that they are no marks; it is dropped there, and kept before any other."""
+
+_SCHEMES = frozenset(("http", "https", "ftp", "mailto", "file"))
+
+
+class MarkdownDialect(MarkdownIt):
+    """The reader. HTML, pictures and link definitions stay as they were written."""
+
+    def __init__(self) -> None:
+        super().__init__("commonmark", {"html": False})
+        self.enable(["table", "strikethrough"])
+        self.disable(["reference", "image"])
+        self.block.ruler.before("fence", "formula", _formula_block, {"alt": ["paragraph", "blockquote", "list"]})
+        self.inline.ruler.before("escape", "formula", _formula)
+        self.inline.ruler.at("escape", _escape)
+        self.inline.ruler.at("emphasis", _emphasis)
+
+    def validateLink(self, url: str) -> bool:  # noqa: N802 - the library's name
+        """Return True for what looks like an address; `std::string` and the argument of `handlers[name](event)` do not."""
+        try:
+            scheme = urlsplit(url).scheme
+        except ValueError:
+            return False
+        return scheme in _SCHEMES if scheme else any(mark in url for mark in "/.#?")
+
+
+def _formula_block(state: StateBlock, line: int, end: int, silent: bool) -> bool:
+    """A formula that begins a line and does not end on it: its lines are no list, heading or rule. It ends where it is
+    closed, or at an empty line, which no formula has; so what follows can never change what stands there."""
+    if state.is_code_block(line):
+        return False
+    first = _line(state, line)
+    begins = _BEGINS_BLOCK.match(first)
+    if begins is None:
+        return False
+    closing = _CLOSING.get(begins[0], f"\\end{{{begins['name']}}}")
+    if closing in first[begins.end() :]:
+        return False
+    if silent:
+        return True
+    after = line + 1
+    while after < end and not state.isEmpty(after) and state.sCount[after] >= state.blkIndent:
+        after += 1
+        if closing in _line(state, after - 1):
+            break
+    token = state.push("code_block", "code", 0)
+    token.content = state.getLines(line, after, state.blkIndent, True)
+    token.map = [line, after]
+    state.line = after
+    return True
+
+
+def _line(state: StateBlock, line: int) -> str:
+    return state.src[state.bMarks[line] + state.tShift[line] : state.eMarks[line]]
+
+
+def _formula(state: StateInline, silent: bool) -> bool:
+    source, start = state.src, state.pos
+    if (closing := _CLOSING.get(source[start : start + 2])) is not None:
+        end = source.find(closing, start + 3, min(start + _LONGEST, state.posMax))
+        return end > 0 and _verbatim(state, source[start : end + 2], silent=silent)
+    found = _IN_DOLLARS.match(source, start, state.posMax) if source[start] == "$" else None
+    return found is not None and _verbatim(state, found[0], silent=silent)
+
+
+def _escape(state: StateInline, silent: bool) -> bool:
+    """A backslash is dropped only before a character that would be a mark there: `\\,` and `C:\\\\` are not Markdown's."""
+    source, start = state.src, state.pos
+    if source[start] != "\\":
+        return False
+    escaped = source[start + 1 : start + 2]
+    if not escaped or escaped == "\n":
+        return _verbatim(state, "\\", silent=silent)
+    before = source[max(0, start - 10) : start]
+    begins = before.rpartition("\n")[2].strip() if "\n" in before or start <= 10 else "a longer line"
+    marks_line = (escaped in _AT_LINE_START and not begins) or (escaped == "." and begins.isdecimal())
+    if not (escaped in _ALWAYS or marks_line):
+        return _verbatim(state, f"\\{escaped}", silent=silent)
+    if not silent:
+        token = state.push("text_special", "", 0)
+        token.content, token.markup, token.info = escaped, f"\\{escaped}", "escape"
+    state.pos += 2
+    return True
+
+
+def _emphasis(state: StateInline, silent: bool) -> bool:
+    """CommonMark's marks of emphasis, where they can be some: see `_may_open` and `_may_close`."""
+    marker, start = state.src[state.pos], state.pos
+    if silent or marker not in "*_":
+        return False
+    before = state.src[start - 1] if start else " "
+    found = None if before.isalnum() else _IDENTIFIER.match(state.src, start, state.posMax)
+    if found is not None and not _EMPHASIS.fullmatch(found[0]):
+        return _verbatim(state, found[0], silent=False)
+    run = state.scanDelims(start, marker == "*")
+    after = state.src[start + run.length : start + run.length + 5]
+    for _ in range(run.length):
+        token = state.push("text", "", 0)
+        token.content = marker
+        delimiter = Delimiter(
+            marker=ord(marker),
+            length=run.length,
+            token=len(state.tokens) - 1,
+            end=-1,
+            open=run.can_open and _may_open(before, after),
+            close=run.can_close and _may_close(before, after),
+        )
+        state.delimiters.append(delimiter)
+    state.pos += run.length
+    return True
+
+
+def _may_open(before: str, after: str) -> bool:
+    """Return True if emphasis may begin between these: not in `x**2`, `/*.log`, `.*foo`, `COUNT(*)` or `**/*.py`. Scripts
+    without spaces have it anywhere."""
+    if not after[:1].isascii():
+        return True
+    outside = not (before.isascii() and (before.isalnum() or before in "./\\)]}%&^"))
+    return outside and not after.startswith((*")]},;:=>|\\", "/*"))
+
+
+def _may_close(before: str, after: str) -> bool:
+    """Return True if emphasis may end between these: not in `(*)`, `/*.py`, `x**2` or `2*(x)`, but in `**API**s`."""
+    if before in "([{" or (before == "/" and re.match(r"\.?\w", after)) or (before.isdecimal() and after[:1] == "("):
+        return False
+    within = before.isascii() and (before.isalnum() or before in ")]") and after[:1].isascii() and after[:1].isalnum()
+    return not within or re.match(r"(s|es|ed|ing|ly)(?!\w)", after) is not None
+
+
+def _verbatim(state: StateInline, text: str, *, silent: bool) -> bool:
+    if not silent:
+        token = state.push("text", "", 0)
+        token.content = text
+    state.pos += len(text)
+    return True

@@ -1,0 +1,347 @@
+"""A terminal at which a person reads and writes at the same time.
+
+Lines that are finished go up into the terminal's own scrollback and are never touched again. Below them, and drawn anew as
+it changes, stands only the unfinished block of an answer, what runs, and the line that is being typed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+
+from prompt_toolkit.application import Application
+from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.completion import Completer
+from prompt_toolkit.filters import Condition
+from prompt_toolkit.formatted_text import ANSI, StyleAndTextTuples
+from prompt_toolkit.history import History
+from prompt_toolkit.input import Input, create_input
+from prompt_toolkit.input.typeahead import store_typeahead
+from prompt_toolkit.key_binding import KeyBindings, KeyPress, KeyPressEvent
+from prompt_toolkit.keys import Keys
+from prompt_toolkit.layout import (
+    BufferControl,
+    ConditionalContainer,
+    Dimension,
+    FormattedTextControl,
+    HSplit,
+    Layout,
+    Window,
+)
+from prompt_toolkit.layout.menus import CompletionsMenu
+from prompt_toolkit.layout.processors import BeforeInput
+from prompt_toolkit.output import Output
+from prompt_toolkit.output.vt100 import Vt100_Output
+
+from gateway.support.printable import printable, wrapped
+from gateway.terminal.renderer import PROMPT
+
+if TYPE_CHECKING:
+    from gateway.terminal.answer import Answer
+
+TICK_SECONDS = 0.08
+"""Between two drawings of an answer that is being written."""
+
+BUSY_SHARE = 4
+"""A drawing that took long is followed by a pause this many times as long, so that reading and typing come first."""
+
+MENU_LINES = 8
+
+PROSE_COLUMNS = 120
+"""Lines of text are not made longer than this on a wider terminal."""
+
+INPUT_LINES = 10
+"""What is typed may take so many lines, and scrolls within them."""
+
+SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+
+BEGIN_DRAWING, END_DRAWING = "\x1b[?2026h", "\x1b[?2026l"
+"""Terminals that know it show nothing half drawn; the others pass over it."""
+
+
+def key_bindings(buffer: Buffer, *, leave: Callable[[], None], interrupt: Callable[[], None]) -> KeyBindings:
+    """Enter sends; Alt-Enter and Ctrl-J begin a line; Ctrl-D leaves where nothing is typed; Ctrl-C interrupts; Ctrl-Z
+    stops the program."""
+    keys = KeyBindings()
+
+    @keys.add("enter")
+    def _send(_: KeyPressEvent) -> None:
+        buffer.validate_and_handle()
+
+    @keys.add("escape", "enter")
+    @keys.add("c-j")
+    def _begin_a_line(_: KeyPressEvent) -> None:
+        buffer.insert_text("\n")
+
+    @keys.add("c-d", filter=Condition(lambda: not buffer.text))
+    def _leave(_: KeyPressEvent) -> None:
+        leave()
+
+    @keys.add("c-c")
+    def _interrupt(_: KeyPressEvent) -> None:
+        interrupt()
+
+    @keys.add("c-z")
+    def _stop(event: KeyPressEvent) -> None:
+        event.app.suspend_to_background()
+
+    return keys
+
+
+def keep_typed_ahead(keyboard: Input) -> None:
+    """Keep what was typed before the terminal was ours for the application that runs next on this keyboard, which is in raw
+    mode just now. The terminal had made a line feed of every Enter, and here that is the key which begins a line."""
+    enter = KeyPress(Keys.ControlM, "\r")
+    while typed := keyboard.read_keys():
+        store_typeahead(keyboard, [enter if press.key is Keys.ControlJ else press for press in typed])
+
+
+class PromptUI:
+    """A `Renderer` that is also typed on. At each drawing, `activity` is asked what runs, and `along` what goes along with
+    the
+    next message; `interrupt` is called at Ctrl-C."""
+
+    def __init__(
+        self,
+        *,
+        output: Output,
+        keyboard: Input,
+        completer: Completer,
+        history: History,
+        activity: Callable[[], str | None],
+        along: Callable[[], str],
+        interrupt: Callable[[], None],
+    ) -> None:
+        self._output = output
+        self._keyboard = keyboard
+        self._activity = activity
+        self._along = along
+        self._interrupt = interrupt
+        self._typed: asyncio.Queue[str | None] = asyncio.Queue()
+        self._answer: Answer | None = None
+        self._above = ""
+        """Finished lines that are not written yet."""
+        self._live = ""
+        self._meanwhile: list[str] = []
+        """Lines that came while an answer is being written, which they would tear apart: they go up behind it."""
+        self._entered: deque[str] = deque()
+        """What was entered just now, as it is shown, and not heard of yet."""
+        self._held: dict[str, str] = {}
+        """What was entered and waits for its turn, as it is shown, by its name."""
+        self._changed = False
+        self._buffer = Buffer(
+            completer=completer,
+            complete_while_typing=Condition(lambda: self._buffer.text.startswith("/")),
+            history=history,
+            multiline=True,
+            accept_handler=self._accept,
+        )
+        self._app: Application[None] = Application(
+            layout=self._layout(),
+            key_bindings=key_bindings(self._buffer, leave=self._leave, interrupt=self._interrupted),
+            output=output,
+            input=keyboard,
+            erase_when_done=True,
+            after_render=lambda _: output.write_raw(END_DRAWING),
+        )
+
+    async def lines(self) -> AsyncGenerator[str, None]:
+        """What the person enters, until Ctrl-D. While it is asked for, the terminal is ours."""
+        with self._keyboard.raw_mode():
+            keep_typed_ahead(self._keyboard)
+            async with aclosing(self._entries()) as entries:
+                async for entry in entries:
+                    yield entry
+
+    async def _entries(self) -> AsyncGenerator[str, None]:
+        app = asyncio.create_task(self._app.run_async(handle_sigint=False))
+        ticking = asyncio.create_task(self._tick())
+        try:
+            while (entry := await self._typed.get()) is not None:
+                yield entry
+        finally:
+            ticking.cancel()
+            if self._app.is_running:
+                self._meanwhile += [*self._held.values(), *self._entered]
+                self._held.clear()
+                self._entered.clear()
+                self.finish()
+                self._app.exit()
+            await asyncio.gather(app, ticking, return_exceptions=True)
+
+    # --- paper --------------------------------------------------------------------------------------------------------
+
+    def stream(self, text: str) -> None:
+        """More of the answer; it is drawn at the next tick."""
+        if self._answer is None:
+            from gateway.terminal.answer import Answer  # noqa: PLC0415 - rich, which the first prompt need not wait for
+
+            self._answer = Answer()
+        self._answer.add(printable(text))
+        self._changed = True
+
+    def finish(self) -> None:
+        """Let the whole answer go up."""
+        if self._answer is not None:
+            self._above += self._answer.settle(self._columns, whole=True)
+            self._answer, self._live, self._changed = None, "", False
+        self.flush()
+
+    def line(self, text: str) -> None:
+        """Write it as it is, but for what a terminal must not be given."""
+        self._put(wrapped(printable(text), self._columns).rstrip("\n") + "\n")
+
+    def document(self, text: str) -> None:
+        """Write it with its headings, tables and colours."""
+        from gateway.terminal.markdown_rendering import rendered  # noqa: PLC0415 - rich, which the first prompt need not wait for
+
+        self._put(rendered(text, self._columns))
+
+    def dim(self, text: str) -> None:
+        """Write it dim."""
+        self._put("".join(f"\x1b[2m{line}\x1b[0m\n" for line in wrapped(text, self._columns).split("\n")))
+
+    def prompt(self) -> None:
+        """The prompt is always there: only what runs may have changed."""
+        self._app.invalidate()
+
+    def entered(self, held: str | None) -> None:
+        """Let it go up, unless it is to be held: then it stands below all that is written until it is taken."""
+        if held is None:
+            self._put(self._entered.popleft())
+        else:
+            self._held[held] = self._entered.popleft()
+            self._app.invalidate()
+
+    def taken(self, name: str) -> None:
+        """Let it go up, unless it did so when the person left."""
+        if (lines := self._held.pop(name, None)) is not None:
+            self._put(lines)
+
+    def flush(self) -> None:
+        """Write the finished lines above what is drawn, and draw that anew below them."""
+        if self._answer is None:
+            self._above += "".join(self._meanwhile)
+            self._meanwhile.clear()
+        if self._above:
+            lines, self._above = self._above.replace("\n", "\r\n"), ""
+            self._output.write_raw(BEGIN_DRAWING)
+            if self._app.is_running:
+                self._app.renderer.erase()
+            self._output.write_raw(lines if self._app.is_running else lines + END_DRAWING)
+            self._output.flush()
+        self._app.invalidate()
+
+    # --- what is drawn ------------------------------------------------------------------------------------------------
+
+    def _layout(self) -> Layout:
+        typed = BufferControl(self._buffer, input_processors=[BeforeInput(self._before_input)])
+        entry = Window(typed, height=self._entry_height, wrap_lines=True, dont_extend_height=True)
+        unfinished = Window(FormattedTextControl(self._unfinished), wrap_lines=True, dont_extend_height=True)
+        status = Window(FormattedTextControl(self._status), height=1)
+        return Layout(
+            HSplit(
+                [
+                    ConditionalContainer(unfinished, Condition(lambda: bool(self._live or self._below()))),
+                    ConditionalContainer(status, Condition(lambda: self._activity() is not None)),
+                    entry,
+                    CompletionsMenu(max_height=MENU_LINES),
+                ]
+            ),
+            focused_element=entry,
+        )
+
+    def _unfinished(self) -> ANSI:
+        size = self._output.get_size()
+        room = max(1, size.rows - min(self._buffer.text.count("\n") + 1, INPUT_LINES) - 3)
+        lines = "".join([self._live, *self._below()]).splitlines()
+        return ANSI("\n".join(lines[-room:]))
+
+    def _below(self) -> list[str]:
+        """What will stand below the answer that is being written."""
+        return [*self._meanwhile, *self._held.values(), *self._entered]
+
+    def _status(self) -> StyleAndTextTuples:
+        turn = SPINNER[int(time.monotonic() / TICK_SECONDS) % len(SPINNER)]
+        return [("fg:ansicyan", f"{turn} "), ("fg:ansibrightblack", self._activity() or "")]
+
+    def _before_input(self) -> StyleAndTextTuples:
+        return [("fg:ansibrightblack", self._along()), ("fg:ansicyan bold", PROMPT)]
+
+    def _entry_height(self) -> Dimension:
+        rows = self._output.get_size().rows
+        return Dimension(min=1, max=max(1, min(INPUT_LINES, rows // 2)))
+
+    @property
+    def _columns(self) -> int:
+        # The last column stays empty: what fills a line to its end is wrapped by some terminals and not by others.
+        return max(8, min(self._output.get_size().columns - 1, PROSE_COLUMNS))
+
+    async def _tick(self) -> None:
+        pause = TICK_SECONDS
+        while True:
+            await asyncio.sleep(pause)
+            began = time.perf_counter()
+            if self._answer is not None and self._changed:
+                self._changed = False
+                self._above += self._answer.settle(self._columns)
+                self._live = self._answer.unsettled(self._columns)
+                self.flush()
+            elif self._activity() is not None:
+                self._app.invalidate()
+            pause = max(TICK_SECONDS, BUSY_SHARE * (time.perf_counter() - began))
+
+    def _put(self, lines: str) -> None:
+        self._meanwhile.append(lines)
+        self.flush()
+
+    # --- what is typed ------------------------------------------------------------------------------------------------
+
+    def _accept(self, buffer: Buffer) -> bool:
+        """Take what was entered; False empties the line."""
+        if buffer.text.strip():
+            self._entered.append(_echo(buffer.text))
+            self._typed.put_nowait(buffer.text)
+        return False
+
+    def _interrupted(self) -> None:
+        """Ctrl-C empties the line first; what stood there can be had back with the up arrow."""
+        if self._buffer.text:
+            self._buffer.append_to_history()
+            self._buffer.reset()
+        else:
+            self._interrupt()
+
+    def _leave(self) -> None:
+        self._typed.put_nowait(None)
+
+
+def _echo(text: str) -> str:
+    """What was entered, as it stands in the scrollback."""
+    first, *rest = printable(text).rstrip("\n").split("\n")
+    lines = [f"\x1b[36;1m{PROMPT}\x1b[0m\x1b[1m{first}\x1b[0m", *(f"  \x1b[1m{line}\x1b[0m" for line in rest)]
+    return "\n" + "\n".join(lines) + "\n"
+
+
+def on_this_terminal(
+    *,
+    completer: Completer,
+    history: History,
+    activity: Callable[[], str | None],
+    along: Callable[[], str],
+    interrupt: Callable[[], None],
+) -> PromptUI:
+    """A desk on the standard input and output of this process, which must be a terminal."""
+    # Asking where the cursor is would wait for terminals that do not answer, and nothing here needs to know it.
+    output = Vt100_Output.from_pty(sys.stdout, term=os.environ.get("TERM"))
+    output.enable_cpr = False
+    return PromptUI(
+        output=output, keyboard=create_input(), completer=completer, history=history,
+        activity=activity, along=along, interrupt=interrupt,
+    )  # fmt: skip

@@ -1,0 +1,289 @@
+"""One session that is talked to: what is typed goes to the client, what comes goes to the view, Ctrl-C to the turn."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import time
+from collections.abc import AsyncIterator, Coroutine
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias
+from uuid import uuid4
+
+from gateway.protocol.client_frames import Accepted, Delta
+from gateway.support.printable import one_line
+from gateway.terminal.activity import Activity
+from gateway.terminal.client.client import ChatClient, MessageRefused
+from gateway.terminal.client.pending_replies import PendingReplies
+from gateway.terminal.client.signals import Happened
+from gateway.terminal.client.uploading import Uploaded, UploadRefused
+from gateway.terminal.keyboard import Keyboard
+from gateway.terminal.local_commands import own_help, own_help_of, own_hint
+from gateway.terminal.screen import Page, Screen
+
+TWICE_SECONDS = 2.0
+"""A second Ctrl-C within this time leaves where nothing runs."""
+
+LEFT_BY_INTERRUPT = 130
+LEFT_BY_TERMINATION = 143
+
+KEY = re.compile(r"[A-Za-z0-9._:-]{1,64}")
+
+View: TypeAlias = Page | Screen
+
+
+class Keys(Protocol):
+    """Where a person's lines come from."""
+
+    def lines(self) -> AsyncIterator[str]:
+        """Each of them, until there are no more."""
+
+
+class Repl:
+    """`attached` are files that the next message takes along; it stays the caller's list. `switch_to` is the key that the
+    person wants to go on with, once `run` has ended."""
+
+    def __init__(self, client: ChatClient, view: View, keys: Keys, attached: list[Uploaded]) -> None:
+        self.switch_to: str | None = None
+        self._client = client
+        self._view = view
+        self._keys = keys
+        self._attached = attached
+        self._uploading = ""
+        self._activity = Activity()
+        self._outstanding = PendingReplies()
+        self._helps: list[asyncio.Future[bool]] = []
+        """The ends of the `/help` that the gateway was asked for."""
+        self._held: set[str] = set()
+        """The ids of messages that are shown once they are answered."""
+        self._seen: tuple[str, int | None] = ("", None)
+        """The session and turn of the newest event."""
+        self._early: list[Delta] = []
+        self._talking = False
+        self._interrupted = -TWICE_SECONDS
+        self._stopping = False
+        """A cancel was asked for and nothing has ended since."""
+        self._left: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    async def run(self, sending: Coroutine[None, None, int]) -> int:
+        """Show what comes while `sending` goes on; returns its exit code, or that of leaving by Ctrl-C."""
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGINT, self.interrupt)
+        # A terminal that is typed on must be left as it was found.
+        loop.add_signal_handler(signal.SIGTERM, self._leave, LEFT_BY_TERMINATION)
+        showing, sender = asyncio.create_task(self._show()), asyncio.create_task(sending)
+        try:
+            ends: list[asyncio.Future[Any]] = [showing, sender, self._left]
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            if self._left.done():
+                return self._left.result()
+            if showing.done():
+                showing.result()
+            return await sender
+        finally:
+            loop.remove_signal_handler(signal.SIGINT)
+            loop.remove_signal_handler(signal.SIGTERM)
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # it is leaving: an impatient Ctrl-C more changes nothing
+            showing.cancel()
+            sender.cancel()
+            await asyncio.gather(showing, sender, return_exceptions=True)
+
+    async def talk(self) -> int:
+        """Send each line at once, also while an answer streams, until the input ends."""
+        self._talking = True
+        async for line in self._keys.lines():
+            message_id = str(uuid4())
+            if isinstance(self._view, Screen):
+                self._view.entered(self._hold(line, message_id))
+            if line.strip() and not await self._own_command(line):
+                self._submit(line, message_id)
+            if self.switch_to is not None:
+                break
+            self._prompt()
+        return 0
+
+    async def send_lines(self) -> int:
+        """Send each line once the one before was answered. Returns 1 if one was not answered well."""
+        failed = False
+        async for line in self._keys.lines():
+            if line.strip():
+                failed |= not await self._exchange(line)
+        return int(failed)
+
+    async def send_everything(self, keyboard: Keyboard) -> int:
+        """Send all of the input as one message, and wait for its answer."""
+        text = await keyboard.everything()
+        if not text.strip():
+            self._view.say("There was nothing to send on the standard input.")
+            return 2
+        return 0 if await self._exchange(text) else 1
+
+    def activity(self) -> str | None:
+        """What runs, in a few words; None while nothing does."""
+        if self._uploading:
+            return f"sending {self._uploading}"
+        unsent = self._client.unaccepted
+        return self._activity.sentence(
+            time.monotonic(),
+            running=self._outstanding.turns,
+            waiting=max(0, self._outstanding.waiting - unsent),  # one may be taken before we heard that it was accepted
+            unsent=unsent,
+        )
+
+    # --- our own commands ---------------------------------------------------------------------------------------------
+
+    async def _own_command(self, line: str) -> bool:
+        """Do what a line asks of this program; False if it is a message or the gateway's command."""
+        name, _, argument = line.strip().partition(" ")
+        if name == "/attach":
+            await self._attach(argument.strip())
+        elif name == "/switch":
+            self._switch(argument.strip())
+        elif name == "/help" and (line_of_ours := own_help_of(argument)) is not None:
+            self._view.document(line_of_ours)
+        elif (hint := own_hint(line, self._client.commands)) is not None:
+            self._view.say(hint)
+        else:
+            return False
+        return True
+
+    async def _attach(self, path: str) -> None:
+        if not path:
+            self._view.say("/attach takes the path of a file: /attach PATH")
+            return
+        file = Path(os.path.expanduser(path))  # noqa: ASYNC240 - it looks the home up, and reads nothing
+        self._uploading = one_line(file.name, 60)
+        try:
+            self._attached.append(await self._client.upload(file))
+        except UploadRefused as refused:
+            self._view.say(str(refused))
+        else:
+            self._view.say(f"{self._uploading} goes along with the next message.")
+        finally:
+            self._uploading = ""
+
+    def _switch(self, key: str) -> None:
+        if not KEY.fullmatch(key):
+            self._view.say("/switch takes the name of a conversation: 1 to 64 of A-Z a-z 0-9 . _ : -")
+        elif self._client.unaccepted:
+            self._view.say("A message of yours has not reached the gateway yet; try again once it has.")
+        elif key != self._client.session:
+            self.switch_to = key
+
+    # --- sending ------------------------------------------------------------------------------------------------------
+
+    async def _exchange(self, text: str) -> bool:
+        message_id = str(uuid4())
+        end = self._outstanding.expect(message_id)
+        try:
+            await self._client.send(text, message_id=message_id)
+        except MessageRefused as refused:
+            self._outstanding.finish(message_id, well=False)
+            self._view.say(str(refused))
+        return await end
+
+    def _hold(self, line: str, message_id: str) -> str | None:
+        """The id of a message that is not answered yet, for what runs comes first; None for a command, which runs beside it,
+        and where nothing runs."""
+        if not self._outstanding.running or line.lstrip().startswith("/"):
+            return None
+        self._held.add(message_id)
+        return message_id
+
+    def _release(self, *ids: str) -> None:
+        """Have messages shown that were held: they are answered now, or never will be."""
+        for message_id in ids:
+            if message_id in self._held and isinstance(self._view, Screen):
+                self._held.remove(message_id)
+                self._view.taken(message_id)
+
+    def _submit(self, text: str, message_id: str) -> None:
+        end = self._outstanding.expect(message_id)
+        if text.split() == ["/help"]:
+            self._helps.append(end)
+        self._stopping = False
+        attachments = tuple(self._attached)
+        self._attached.clear()
+
+        def settled(accepted: asyncio.Future[Accepted]) -> None:
+            error = None if accepted.cancelled() else accepted.exception()
+            if isinstance(error, MessageRefused):
+                self._outstanding.finish(message_id, well=False)
+                self._attached[:0] = attachments
+                self._release(message_id)
+                self._view.say(f"{error} Not sent: {text}")
+                self._prompt()
+
+        sent = self._client.send(text, message_id=message_id, attachments=attachments)
+        sent.add_done_callback(settled)
+
+    # --- showing ------------------------------------------------------------------------------------------------------
+
+    async def _show(self) -> None:
+        async for received in self._client.signals():
+            if isinstance(received, Delta) and self._is_early(received):
+                self._early.append(received)
+                continue
+            ours = True
+            if isinstance(received, Happened):
+                ours = self._outstanding.concerns(received.session_id, received.recorded)
+                self._release(*self._outstanding.takes(received.session_id, received.recorded))
+                self._seen = (received.session_id, received.recorded.turn or self._seen[1])
+            self._view.show(received, ours=ours)
+            self._activity.fold(received, time.monotonic())
+            if isinstance(received, Happened):
+                self._outstanding.fold(received.session_id, received.recorded)
+                self._complete_help()
+                self._show_early()
+            if not isinstance(received, Delta):
+                self._prompt()
+
+    def _is_early(self, delta: Delta) -> bool:
+        """Whether a piece of an answer came before it is known which messages its turn has taken: those that are held are to
+        be shown above it."""
+        return bool(self._held) and self._seen != (delta.session_id, delta.turn)
+
+    def _show_early(self) -> None:
+        early, self._early = self._early, []
+        for delta in early:
+            if self._is_early(delta):
+                self._early.append(delta)
+            else:
+                self._view.show(delta, ours=True)
+
+    def _complete_help(self) -> None:
+        """Below the gateway's list of its commands stand ours."""
+        answered = [end for end in self._helps if end.done()]
+        self._helps = [end for end in self._helps if not end.done()]
+        for end in answered:
+            if end.result():
+                self._view.document(own_help())
+
+    def _prompt(self) -> None:
+        """Invite the person to write, where there is one, once nothing is being answered."""
+        if self._talking and isinstance(self._view, Screen) and not self._outstanding.running:
+            self._stopping = False
+            self._release(*self._held.copy())
+            self._view.prompt()
+
+    # --- leaving ------------------------------------------------------------------------------------------------------
+
+    def interrupt(self) -> None:
+        """Ctrl-C: end the running turn; where that was asked for already, or nothing runs, leave at the second time."""
+        now = time.monotonic()
+        if self._stopping or now - self._interrupted < TWICE_SECONDS:
+            self._leave()
+        elif self._outstanding.running and self._client.cancel():
+            self._stopping = True
+        elif self._talking:
+            self._interrupted = now
+            self._view.say("Press Ctrl-C again, or Ctrl-D, to leave.")
+            self._prompt()
+        else:
+            self._leave()
+
+    def _leave(self, code: int | None = None) -> None:
+        if not self._left.done():
+            self._left.set_result(code if code is not None else 0 if self._talking else LEFT_BY_INTERRUPT)

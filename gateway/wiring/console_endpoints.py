@@ -1,0 +1,119 @@
+"""All that the console asks for, each under its path. What answers is imported by the first who asks: the start is for those
+who wait for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from aiohttp import web
+
+from gateway.auth.people import Admission
+from gateway.http.responses import refusal
+from gateway.http.web import Admitted, Endpoint
+from gateway.metrics.counters import Counters
+from gateway.status.overview import Overview
+from gateway.wiring.app import Application
+from plugins.support.workspace import OWNER
+
+if TYPE_CHECKING:
+    from gateway.http.console.context_endpoints import ContextEndpoints
+    from gateway.http.console.health_endpoints import HealthEndpoints
+    from gateway.http.console.memory_endpoints import MemoryEndpoints
+    from gateway.http.console.recipients import Recipients
+    from gateway.wiring.self_examination import SelfExamination
+
+CONTEXT = "/api/context/{key}"
+TURN = CONTEXT + r"/turns/{turn:\d{1,9}}"
+COMPACTION = CONTEXT + r"/compactions/{number:\d{1,9}}"
+NOTE = r"/api/notes/{path:.{1,4096}}"
+FACT = "/api/facts/{id:[^/]{1,200}}"
+
+
+class _Answering:
+    """Those who answer, each made when it is first asked."""
+
+    def __init__(self, gateway: Application, figures: Counters, overview: Callable[[], Overview]) -> None:
+        self._gateway = gateway
+        self._figures = figures
+        self._overview = overview
+
+    @cached_property
+    def context(self) -> ContextEndpoints:
+        from gateway.http.console.context_endpoints import ContextEndpoints  # noqa: PLC0415 - not at the start
+
+        return ContextEndpoints(self._gateway.switchboard)
+
+    @cached_property
+    def memory(self) -> MemoryEndpoints:
+        from gateway.http.console.memory_endpoints import MemoryEndpoints  # noqa: PLC0415 - not at the start
+
+        parts = self._gateway.parts
+        return MemoryEndpoints(parts.around, parts.notes.folder)
+
+    @cached_property
+    def health(self) -> HealthEndpoints:
+        from gateway.http.console.health_endpoints import HealthEndpoints  # noqa: PLC0415 - not at the start
+
+        gateway = self._gateway
+        return HealthEndpoints(self._overview, gateway.last_hour, self._figures, gateway.hooks)
+
+    @cached_property
+    def recipients(self) -> Recipients:
+        from gateway.http.console.recipients import Recipients  # noqa: PLC0415 - not at the start
+
+        gateway = self._gateway
+        return Recipients(
+            gateway.models, gateway.memory, lambda: gateway.parts.settings.current, lambda: self._overview().home
+        )
+
+    @cached_property
+    def doctor(self) -> SelfExamination:
+        from gateway.wiring.self_examination import SelfExamination  # noqa: PLC0415 - not at the start
+
+        return SelfExamination(self._gateway, self._overview)
+
+
+def console_endpoints(gateway: Application, figures: Counters, overview: Callable[[], Overview]) -> list[Endpoint]:
+    """The endpoints of a gateway's console, to be served; `overview` is how the gateway is now."""
+    of = _Answering(gateway, figures, overview)
+    return [
+        Endpoint("GET", CONTEXT, _later(lambda: of.context.sizes)),
+        Endpoint("GET", TURN, _later(lambda: of.context.turn)),
+        Endpoint("GET", TURN + r"/messages/{at:\d{1,9}}", _later(lambda: of.context.message)),
+        Endpoint("GET", TURN + "/request.json", _later(lambda: of.context.request)),
+        Endpoint("GET", COMPACTION, _later(lambda: of.context.compaction)),
+        Endpoint("GET", "/api/memory", _later(lambda: of.memory.search)),
+        Endpoint("GET", "/api/notes", _later(lambda: of.memory.notes)),
+        Endpoint("GET", NOTE, _later(lambda: of.memory.note)),
+        Endpoint("PUT", NOTE, _later(lambda: of.memory.write)),
+        Endpoint("GET", "/api/facts", _later(lambda: of.memory.facts)),
+        Endpoint("GET", FACT, _later(lambda: of.memory.fact)),
+        Endpoint("POST", FACT + "/pin", _later(lambda: of.memory.pin)),
+        Endpoint("POST", FACT + "/unpin", _later(lambda: of.memory.unpin)),
+        Endpoint("DELETE", FACT, _later(lambda: of.memory.forget)),
+        Endpoint("GET", "/api/recipients", _later(lambda: of.recipients.recipients)),
+        Endpoint("GET", "/api/health", _of_the_owner(_later(lambda: of.health.health))),
+        Endpoint("POST", "/api/doctor", _of_the_owner(_later(lambda: of.doctor.examine))),
+    ]
+
+
+def _later(method: Callable[[], Admitted]) -> Admitted:
+    """What answers as the method does that is looked for when somebody asks."""
+
+    async def give(request: web.Request, admission: Admission) -> web.StreamResponse:
+        return await method()(request, admission)
+
+    return give
+
+
+def _of_the_owner(give: Admitted) -> Admitted:
+    """For the owner alone; others are told so."""
+
+    async def give_owner(request: web.Request, admission: Admission) -> web.StreamResponse:
+        if admission.person.id != OWNER:
+            return refusal(403, "forbidden", "This is the owner's alone: it tells of everybody's use of the gateway.")
+        return await give(request, admission)
+
+    return give_owner

@@ -1,0 +1,79 @@
+"""The doctor inside the gateway that runs: its keys, models and plugins are in its environment, not in a terminal's.
+
+POST /api/doctor   the findings of the checks that depend on the environment; with `?offline=1` no vendor is asked
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+from aiohttp import web
+
+from gateway.auth.people import Admission
+from gateway.config.keys import Config
+from gateway.doctor import home_checks, memory_checks, model_checks
+from gateway.doctor.config_check import check
+from gateway.doctor.findings import EXAMINE_SECONDS, Finding, Report
+from gateway.http.responses import answer
+from gateway.status.overview import Overview
+from gateway.wiring.app import Application
+
+
+class SelfExamination:
+    """Examines the gateway that it runs in. `overview` is the gateway now."""
+
+    def __init__(self, gateway: Application, overview: Callable[[], Overview]) -> None:
+        self._gateway = gateway
+        self._overview = overview
+
+    async def examine(self, request: web.Request, _: Admission) -> web.StreamResponse:
+        """The report."""
+        config, hooks = self._gateway.parts.settings.current, self._gateway.hooks
+        offline = "offline" in request.query
+        overview = self._overview()
+        backends = await asyncio.to_thread(hooks.memory_backends)
+        models, embedding, backend, configuration = await asyncio.gather(
+            _found(self._models(config, offline=offline)),
+            _found(memory_checks.of_embedding(self._gateway.embeddings, config, offline=offline)),
+            _found(asyncio.to_thread(lambda: list(memory_checks.of_backend(config, backends)))),
+            _found(asyncio.to_thread(self._configuration, config)),
+        )
+        findings = {
+            "gateway": _of_overview(overview),
+            "configuration": configuration,
+            "memory backend": backend,
+            "models": models,
+            "embedding": embedding,
+        }
+        path = config.sources.path
+        return answer(200, Report(None if path is None else str(path.absolute()), findings))
+
+    def _models(self, config: Config, *, offline: bool) -> Awaitable[Sequence[Finding]]:
+        gateway = self._gateway
+        kinds: Mapping[str, object] = gateway.hooks.chat_providers()
+        return model_checks.of_models(gateway.providers, gateway.models, config, kinds, offline=offline)
+
+    def _configuration(self, config: Config) -> list[Finding]:
+        """The findings about the files as they are now, by the environment that this gateway was started with."""
+        sources, environment = config.sources, config.references.environment
+        return list(home_checks.of_configuration(check(sources.path, environment, sources.overrides, self._gateway.hooks)))
+
+
+def _of_overview(overview: Overview) -> tuple[Finding, ...]:
+    refuses = [f"It takes no messages: {overview.refuses}"] if overview.refuses else []
+    mend = "`exuvia status` shows it with what the gateway counts; its log has more."
+    return tuple(Finding(what=sentence, mend=mend) for sentence in (*refuses, *overview.troubles))
+
+
+async def _found(looking: Awaitable[Sequence[Finding]]) -> tuple[Finding, ...]:
+    """The findings of one check; that it fails or takes too long is a finding too."""
+    try:
+        async with asyncio.timeout(EXAMINE_SECONDS):
+            return tuple(await looking)
+    except TimeoutError:
+        return (
+            Finding(what=f"This was not done after {EXAMINE_SECONDS:.0f} s.", mend="Look at the network, or try later."),
+        )
+    except Exception as error:
+        return (Finding.of_failure(error),)

@@ -1,0 +1,173 @@
+"""How daily facts become few that stay: batches, what a model is asked, and what of its answer counts. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from plugins.api.facts.fact_values import Draft, Fact, InvalidFact
+from plugins.facts.fact_book import FactBook
+from plugins.facts.model_answers import draft_of, rows_of
+from plugins.facts.scoring import saying
+from plugins.languages.prompts import FactTexts
+from plugins.support.fencing import harmless, mark_for
+from sessions.events.tokens import estimate
+
+BATCH = 12_000
+"""Characters of facts in one request."""
+
+LINE = 40
+"""Characters around a fact on its line."""
+
+MOST = 20
+"""Facts that one batch leaves."""
+
+ANSWER = 2500
+"""Tokens that an answer may have."""
+
+
+class DistillationResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What an answer gave: facts, and of those that they supersede the id and the index of the fact that says otherwise.
+    `wrong` says what was wrong with the answer, empty if it counts."""
+
+    drafts: tuple[Draft, ...] = ()
+    superseded: tuple[tuple[str, int], ...] = ()
+    wrong: str = ""
+
+
+def due(book: FactBook, *, threshold: int, interval_hours: float, now: datetime) -> list[str]:
+    """Whose daily facts are to be distilled: so many are new, or the oldest of the new has waited so long. 0 of either is
+    never for that reason."""
+    fresh: defaultdict[str, list[Fact]] = defaultdict(list)
+    for fact in book.undistilled():
+        fresh[fact.owner].append(fact)
+    return [owner for owner, theirs in fresh.items() if _are_due(theirs, threshold, interval_hours, now)]
+
+
+def _are_due(fresh: Sequence[Fact], threshold: int, interval_hours: float, now: datetime) -> bool:
+    if threshold and len(fresh) >= threshold:
+        return True
+    longest = now - datetime.fromisoformat(min(fact.created for fact in fresh))
+    return bool(interval_hours) and longest >= timedelta(hours=interval_hours)
+
+
+class TokenBudget:
+    """The facts that one request may hold, new ones and those that are kept already. `tokens` is what the model's window
+    leaves for them, None where that is unknown."""
+
+    def __init__(self, tokens: int | None) -> None:
+        self._most = self._now = tokens
+        self.alone = 0
+        """The facts in a row that were refused though they stood alone."""
+
+    def batch(self, fresh: Sequence[Fact]) -> list[Fact]:
+        """Return the first of the new facts: about `BATCH` characters in half of the tokens, and one at least."""
+        left = None if self._now is None else self._now // 2
+        return _first(fresh, left) or list(fresh[:1])
+
+    def beside(self, known: Sequence[Fact], batch: Sequence[Fact]) -> list[Fact]:
+        """Return the facts that are shown beside a batch, in their order: of those that are kept already about `BATCH`
+        characters in the tokens that are left, those first that share most words with the batch."""
+        left = None if self._now is None else self._now - sum(map(_tokens, batch))
+        shown = {fact.id for fact in _first(nearest(known, batch), left)}
+        return [fact for fact in known if fact.id in shown]
+
+    def shrink(self, refused: Sequence[Fact], *, for_good: bool) -> bool:
+        """Take less than these facts, which were refused, in the next request; with `for_good` in all later ones too.
+        Return False if there was only one."""
+        if len(refused) == 1:
+            self.alone += 1
+            self._now = self._most
+            return False
+        self._now = sum(map(_tokens, refused)) // 2
+        if for_good:
+            self._most = self._now
+        return True
+
+    def answered(self) -> None:
+        """Take as much as is possible again."""
+        self._now, self.alone = self._most, 0
+
+
+def nearest(known: Sequence[Fact], fresh: Sequence[Fact]) -> list[Fact]:
+    """The facts that are kept already, those first that share most words with the new."""
+    from plugins.support.text.words import word_set  # noqa: PLC0415 - what is known of languages: not at the start
+
+    said = frozenset[str]().union(*(word_set(fact.content) for fact in fresh))
+    return sorted(known, key=lambda each: -len(said & word_set(each.content)))
+
+
+def _first(facts: Sequence[Fact], tokens: int | None) -> list[Fact]:
+    """The first of the facts that have `BATCH` characters together, and so many tokens."""
+    found: list[Fact] = []
+    characters = 0
+    for fact in facts:
+        characters += len(fact.content) + LINE
+        if tokens is not None:
+            tokens -= _tokens(fact)
+        if characters > BATCH or (tokens is not None and tokens < 0):
+            break
+        found.append(fact)
+    return found
+
+
+def _tokens(fact: Fact) -> int:
+    return estimate(fact.content) + LINE // 4
+
+
+def request(fresh: Sequence[Fact], known: Sequence[Fact], language: FactTexts) -> str:
+    """The facts as data, those that are kept already first, each with its number, and the question behind them."""
+    told = [f"{number}. ({fact.type}) {harmless(fact.content)}" for number, fact in enumerate([*known, *fresh], 1)]
+    mark = mark_for("\n".join(told))
+    kept, new = told[: len(known)], told[len(known) :]
+    parts = [f"[{mark}] {language.kept}:", *kept, f"[{mark}] {language.new}:", *new, f"[{mark}] end"]
+    return "\n".join([*parts, "", language.distill_question])
+
+
+def distilled(answer: str, known: Sequence[Fact], fresh: Sequence[Fact]) -> DistillationResult:
+    """What counts of an answer about these `known` facts and the `fresh` ones behind them. What a fact was made from is what
+    the answer says, else those that say the same; a known one among it is superseded."""
+    if (rows := rows_of(answer)) is None:
+        return DistillationResult(wrong="The answer was not the JSON that was asked for.")
+    drafts: list[Draft] = []
+    superseded: dict[str, int] = {}
+    kept = {fact.id for fact in known}
+    for row in rows[:MOST]:
+        try:
+            found = draft_of(row)
+        except InvalidFact:
+            continue
+        sources = _numbered(row, "from", [*known, *fresh]) or saying(found.content, fresh)
+        old = [fact.id for fact in _numbered(row, "supersedes", [*known, *fresh])] + [f.id for f in sources if f.id in kept]
+        made_of = tuple(fact.id for fact in sources if fact.id not in kept and fact.id not in old)
+        superseded |= {each: len(drafts) for each in old if each not in superseded}
+        drafts.append(msgspec.structs.replace(found, made_of=made_of))
+    wrong = "No fact of the answer was sound." if rows and not drafts else ""
+    return DistillationResult(drafts=tuple(drafts), superseded=tuple(superseded.items()), wrong=wrong)
+
+
+def as_they_are(facts: Sequence[Fact]) -> DistillationResult:
+    """The facts unchanged, which dedupe then thins out."""
+    drafts = tuple(
+        Draft(
+            content=fact.content,
+            type=fact.type,
+            tags=tuple(tag for tag in fact.tags if ":" not in tag),
+            importance=fact.importance,
+            made_of=(fact.id,),
+        )
+        for fact in facts
+    )
+    return DistillationResult(drafts=drafts)
+
+
+def _numbered(row: object, name: str, facts: Sequence[Fact]) -> list[Fact]:
+    """The facts, numbered from 1, that a row names."""
+    numbers = row.get(name) if isinstance(row, Mapping) else None
+    if not isinstance(numbers, list):
+        return []
+    sound = dict.fromkeys(n for n in numbers if isinstance(n, int) and not isinstance(n, bool) and 1 <= n <= len(facts))
+    return [facts[number - 1] for number in sound]

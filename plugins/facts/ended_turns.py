@@ -1,0 +1,107 @@
+"""What was said in turns that have ended, out of a session's events. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from sessions.events.events import (
+    CommandAnswered,
+    MessageReceived,
+    ModelReplied,
+    Recorded,
+    SessionForked,
+    TurnEnded,
+    TurnJoined,
+    TurnStarted,
+    kind_of,
+)
+
+TELLING = frozenset(
+    kind_of(kind)
+    for kind in (SessionForked, MessageReceived, CommandAnswered, TurnStarted, TurnJoined, ModelReplied, TurnEnded)
+)
+"""The kinds of events that are looked at."""
+
+
+ORDER = "/remember "
+
+
+class EndedTurn(msgspec.Struct, frozen=True, kw_only=True):
+    """A turn: its `ordinal`, the seqs of its first message and of its end, what the person wrote and the assistant answered,
+    whether others read along, whether it was answered at all, and by which model (`provider:model`). `typed`: it is no turn
+    but what was told to be remembered behind the one with this ordinal."""
+
+    ordinal: int
+    first: int
+    end: int
+    asked: str
+    answered: str
+    group: bool
+    replied: bool
+    model: str
+    typed: bool = False
+
+
+def is_order(text: str) -> bool:
+    """Whether a message is `/remember` with something behind it."""
+    return text.startswith(ORDER) and bool(text[len(ORDER) :].strip())
+
+
+def ended_turns(events: Iterable[Recorded]) -> list[EndedTurn]:
+    """The turns that began and ended in these events, in order; in a fork those behind it, since the others are its
+    parent's."""
+    turns: list[EndedTurn] = []
+    waiting: dict[int, MessageReceived] = {}
+    taken: dict[int, MessageReceived] = {}
+    answers: list[str] = []
+    model = ""
+    running: int | None = None
+    for recorded in events:
+        match recorded.event:
+            case SessionForked():
+                turns = []
+            case MessageReceived() as message:
+                waiting[recorded.seq] = message
+            case TurnStarted(takes=takes) as started:
+                running, answers, model = recorded.turn, [], f"{started.provider}:{started.model}"
+                taken = {seq: waiting.pop(seq) for seq in takes if seq in waiting}
+            case TurnJoined(takes=takes):
+                taken |= {seq: waiting.pop(seq) for seq in takes if seq in waiting}
+            case ModelReplied(text=text) if text.strip():
+                answers.append(text)
+            case CommandAnswered(answers=seq, failed=False) if seq in waiting and is_order(waiting[seq].text):
+                turns.append(_remembered(waiting.pop(seq), seq, recorded.seq, turns[-1] if turns else None))
+            case TurnEnded(outcome=outcome) if running is not None and running == recorded.turn:
+                turns.append(
+                    EndedTurn(
+                        ordinal=running,
+                        first=min(taken, default=recorded.seq),
+                        end=recorded.seq,
+                        asked="\n".join(message.text for message in taken.values()),
+                        answered="\n".join(answers),
+                        group=any(message.chat == "group" for message in taken.values()),
+                        replied=outcome in ("replied", "silent"),
+                        model=model,
+                    )
+                )
+                running, taken = None, {}
+            case _:
+                pass
+    return turns
+
+
+def _remembered(message: MessageReceived, seq: int, end: int, before: EndedTurn | None) -> EndedTurn:
+    """What a person told to be remembered, behind a turn."""
+    return EndedTurn(
+        ordinal=before.ordinal if before else 0,
+        first=seq,
+        end=end,
+        asked=message.text[len(ORDER) :].strip(),
+        answered="",
+        group=message.chat == "group",
+        replied=True,
+        model=before.model if before else "",
+        typed=True,
+    )

@@ -1,0 +1,102 @@
+"""What a model is asked to find in a turn, and what of its answer becomes facts. Pure."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from plugins.api.facts.fact_values import Draft, InvalidFact
+from plugins.facts.ended_turns import EndedTurn
+from plugins.facts.model_answers import draft_of, rows_of
+from plugins.languages.prompts import FactTexts
+from plugins.support.fencing import harmless, mark_for
+from plugins.support.text.trivial_queries import is_small_talk
+from sessions.attachments.store import head_and_tail
+
+LONGEST_ASKED, LONGEST_ANSWERED = 6000, 3000
+"""Bytes of what the person wrote, and of what was answered, that are shown."""
+
+MOST_TOKENS = 3750
+"""The tokens of as many bytes, as they are estimated where a token has the fewest."""
+
+SHORTEST = 8
+"""Characters of a message that could hold a fact."""
+
+ANSWER = 600
+"""Tokens that an answer may have."""
+
+LONGEST_LINE = 500
+"""Characters of a line that can be one of a stack trace: what is longer is not looked at."""
+
+_TRACE = re.compile(
+    r"Traceback \(most recent call last\)|\s+at [\w.$<>]+\(.*\)$|\s*File \".*\", line \d+|[\w.]*(?:Error|Exception)\b.*:"
+)
+
+
+class ExtractionResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What an answer gave: the facts, and what was wrong with it (empty if nothing was)."""
+
+    drafts: tuple[Draft, ...] = ()
+    wrong: str = ""
+
+
+def may_hold_facts(turn: EndedTurn) -> bool:
+    """Whether a model is asked at all: not about greetings, commands, and what is nothing but an error that was pasted."""
+    text = turn.asked.strip()
+    if not turn.replied or len(text) < SHORTEST or text.startswith("/") or is_small_talk(text):
+        return False
+    return len(_without_trace(text)) >= SHORTEST
+
+
+def system(language: FactTexts, most: int) -> str:
+    """What the model is told to do."""
+    return language.extraction.replace("{most}", str(most))
+
+
+def share_of(room: int | None) -> float:
+    """Return the share of the longest turn for which there is room in so many tokens, a twentieth at least."""
+    return 1.0 if room is None else min(1.0, max(0.05, room / MOST_TOKENS))
+
+
+def request(turn: EndedTurn, language: FactTexts, share: float = 1.0) -> str:
+    """The turn as data, each part of it up to this share of the longest that is shown, and the question behind it."""
+    asked = harmless(head_and_tail(_without_trace(turn.asked), int(share * LONGEST_ASKED)))
+    answered = harmless(head_and_tail(_without_trace(turn.answered), int(share * LONGEST_ANSWERED)))
+    mark = mark_for(asked + answered)
+    told = [f"[{mark}] {language.person}:", asked, f"[{mark}] {language.assistant}:", answered, f"[{mark}] end"]
+    return "\n".join([*told, "", language.question])
+
+
+def extracted(answer: str, most: int) -> ExtractionResult:
+    """The facts in an answer, at most so many, the most important first; an unsound one is left out. An answer that is no
+    JSON of the wanted form gives none, and says so."""
+    rows = rows_of(answer)
+    if rows is None:
+        return ExtractionResult(wrong="The answer was not the JSON that was asked for.")
+    drafts: list[Draft] = []
+    refused = ""
+    for row in rows:
+        try:
+            drafts.append(_sound(row))
+        except InvalidFact as error:
+            refused = refused or str(error)
+    unique = {each.content.casefold(): each for each in drafts}
+    best = sorted(unique.values(), key=lambda each: -each.importance)[:most]
+    return ExtractionResult(drafts=tuple(best), wrong="" if best or not rows else refused)
+
+
+def _sound(row: object) -> Draft:
+    found = draft_of(row)
+    if is_small_talk(found.content) or _is_of_a_trace(found.content):
+        raise InvalidFact("A fact is no greeting and no error message.")
+    return found
+
+
+def _without_trace(text: str) -> str:
+    """The text without the lines of stack traces."""
+    return "\n".join(line for line in text.split("\n") if not _is_of_a_trace(line)).strip()
+
+
+def _is_of_a_trace(line: str) -> bool:
+    return len(line) <= LONGEST_LINE and _TRACE.match(line) is not None

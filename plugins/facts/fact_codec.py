@@ -1,0 +1,34 @@
+"""One event of the facts ⇄ one line, in the form of all logs of the house (`sessions.events.codec`)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from plugins.api.facts.fact_events import KINDS, FactEvent, LoggedFactEvent, Unknown
+from sessions.events.codec import InvalidLine, parsed, sealed
+
+
+class _Envelope(msgspec.Struct, frozen=True):
+    seq: int
+    at: str
+    kind: str
+
+
+_envelope = msgspec.json.Decoder(_Envelope).decode
+_event = {kind: msgspec.json.Decoder(type_) for kind, type_ in KINDS.items()}
+
+
+def encode(seq: int, at: str, event: FactEvent, previous: bytes) -> tuple[bytes, bytes]:
+    """The event's line, newline included, and its sum, given the previous line's."""
+    return sealed(seq, at, None, event, previous)
+
+
+def decode(line: bytes) -> LoggedFactEvent:
+    """Parse one line; its sum is not looked at. Raises InvalidLine where a known kind lacks or mistypes a field."""
+    try:
+        envelope = _envelope(line)
+        decoder = _event.get(envelope.kind)
+        event: FactEvent | Unknown = parsed(line, decoder) if decoder else Unknown(kind=envelope.kind)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        raise InvalidLine(f"it cannot be read: {error}") from error
+    return LoggedFactEvent(seq=envelope.seq, at=envelope.at, event=event)

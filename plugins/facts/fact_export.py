@@ -1,0 +1,198 @@
+"""Facts as one JSON document, to take them elsewhere and to bring them back.
+
+The document is `{"exuvia_facts": 1, "entries": [...]}`; an entry has `id`, `content`, `type`, `tags`, `importance`,
+`createdAt`, `lastUsedAt`, `source`, `pinned`, `layer`, `owner`, `origin` (`session` and `seq`) and `madeOf` (ids). Only
+`content` must be there: an entry without an id has one that its words make, so that the same document brings it once. A
+bare list of entries is taken too, and so are the lists `daily` and `longterm` in the place of `entries`.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any, get_args
+
+import msgspec
+
+from plugins.api.facts.fact_values import Fact, FactSource, InvalidFact, Origin, draft
+from sessions.events.codec import carriable
+from sessions.store.recorder import stamp
+
+LONGEST_FILE = 32 * 1024 * 1024
+"""Bytes of a document that is read."""
+
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
+_NAMELESS = uuid.UUID("5d0f1a0e-6f0c-5b57-9d7e-0f6a3c1b2e44")
+_SOURCES: tuple[str, ...] = get_args(FactSource)
+
+
+class ImportedFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What came out of a document: the facts, and for each entry that was refused a sentence with its number."""
+
+    entries: tuple[Fact, ...]
+    refused: tuple[str, ...]
+
+
+def exported(facts: Iterable[Fact]) -> bytes:
+    """The document with these facts."""
+    document = {"exuvia_facts": 1, "entries": [_row(fact) for fact in facts]}
+    return msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"
+
+
+def taken(document: bytes, known: Collection[str], now: datetime) -> ImportedFacts:
+    """The facts of a document. One whose id is `known` already is refused, and so is whatever is not sound; nothing of a
+    refused entry is taken. Raises InvalidFact where it is no such document at all."""
+    if len(document) > LONGEST_FILE:
+        raise InvalidFact(f"A document has at most {LONGEST_FILE // 2**20} MiB.")
+    try:
+        read = msgspec.json.decode(document)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        raise InvalidFact(f"It is no JSON: {error}.") from error
+    entries: list[Fact] = []
+    refused: list[str] = []
+    there = set(known)
+    for number, (row, layer) in enumerate(_rows(read), 1):
+        try:
+            fact = _fact(row, layer, now)
+            if fact.id in there:
+                raise InvalidFact(f"A fact {fact.id} is there already.")
+        except InvalidFact as error:
+            refused.append(f"Entry {number}: {error}")
+        else:
+            there.add(fact.id)
+            entries.append(fact)
+    return ImportedFacts(entries=tuple(entries), refused=tuple(refused))
+
+
+def _rows(document: object) -> Iterator[tuple[object, str]]:
+    """The entries with the layer that their place tells."""
+    if isinstance(document, list):
+        yield from ((row, "longterm") for row in document)
+        return
+    lists = (
+        [(name, document[name]) for name in ("entries", "daily", "longterm") if name in document]
+        if isinstance(document, dict)
+        else []
+    )
+    if not lists or not all(isinstance(rows, list) for _, rows in lists):
+        raise InvalidFact('It has no list "entries".')
+    for name, rows in lists:
+        yield from ((row, "daily" if name == "daily" else "longterm") for row in rows)
+
+
+def _row(fact: Fact) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "id": fact.id,
+        "content": fact.content,
+        "type": fact.type,
+        "tags": fact.tags,
+        "importance": fact.importance,
+        "createdAt": fact.created,
+        "lastUsedAt": fact.used or None,
+        "source": fact.source,
+        "pinned": fact.pinned,
+        "layer": fact.layer,
+        "owner": fact.owner or None,
+        "origin": fact.origin,
+        "madeOf": fact.made_of or None,
+    }
+    return {name: value for name, value in row.items() if value is not None}
+
+
+def _fact(row: object, layer: str, now: datetime) -> Fact:
+    if not isinstance(row, dict):
+        raise InvalidFact("It is no object.")
+    of = Fields(row)
+    sound = draft(of.text("content", ""), of.text("type", "fact"), of.texts("tags"), of.number("importance", 0.5))
+    source = of.text("source", "imported")
+    if source not in _SOURCES:
+        raise InvalidFact(f"Its source is one of {', '.join(_SOURCES)}, not {source!r}.")
+    layer = of.text("layer", layer)
+    if layer not in ("daily", "longterm"):
+        raise InvalidFact(f"Its layer is daily or longterm, not {layer!r}.")
+    owner = of.text("owner", "")[:128]
+    name = of.text("id", "") or _made_of(owner, layer, sound.content)
+    if not _ID.match(name):
+        raise InvalidFact("Its id is no word of at most 64 letters, digits, dots, hyphens and underscores.")
+    return Fact(
+        id=name,
+        content=sound.content,
+        type=sound.type,
+        tags=sound.tags,
+        importance=sound.importance,
+        created=of.time("createdAt") or stamp(now),
+        used=of.time("lastUsedAt"),
+        source=source,  # type: ignore[arg-type]
+        layer=layer,  # type: ignore[arg-type]
+        pinned=of.truth("pinned"),
+        owner=owner,
+        origin=of.origin(),
+        made_of=tuple(of.texts("madeOf")),
+    )
+
+
+def _made_of(*words: str) -> str:
+    """The id that these words make."""
+    return str(uuid.uuid5(_NAMELESS, carriable("\0".join(words))))
+
+
+class Fields:
+    """The fields of an entry, each of the type that it must have. All methods raise InvalidFact."""
+
+    def __init__(self, row: Mapping[str, Any]) -> None:
+        self._row = row
+
+    def text(self, name: str, otherwise: str) -> str:
+        """A text, `otherwise` where there is none."""
+        value = self._row.get(name)
+        if not isinstance(value, str | None):
+            raise InvalidFact(f"Its {name} is no text.")
+        return otherwise if value is None else value
+
+    def texts(self, name: str) -> list[str]:
+        """A list of texts, empty where there is none."""
+        value = self._row.get(name) or []
+        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+            raise InvalidFact(f"Its {name} are no list of texts.")
+        return value
+
+    def number(self, name: str, otherwise: float) -> float:
+        """A number, `otherwise` where there is none."""
+        value = self._row.get(name)
+        if value is None:
+            return otherwise
+        with suppress(OverflowError):  # of an integer that no float holds
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                return float(value)
+        raise InvalidFact(f"Its {name} is no number.")
+
+    def truth(self, name: str) -> bool:
+        """Whether something is so; not, where nothing is said."""
+        value = self._row.get(name, False)
+        if not isinstance(value, bool):
+            raise InvalidFact(f"Its {name} is neither true nor false.")
+        return value
+
+    def time(self, name: str) -> str:
+        """A time in RFC 3339 or in milliseconds since 1970, as RFC 3339; empty where there is none."""
+        value = self._row.get(name)
+        if value is None:
+            return ""
+        try:
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                return stamp(datetime.fromtimestamp(value / 1000, UTC))
+            read = datetime.fromisoformat(value)
+            return stamp(read if read.tzinfo else read.replace(tzinfo=UTC))
+        except (ValueError, TypeError, OverflowError, OSError):
+            raise InvalidFact(f"Its {name} is no time.") from None
+
+    def origin(self) -> Origin | None:
+        """The message that it came from, if that is said."""
+        value = self._row.get("origin")
+        try:
+            return None if value is None else msgspec.convert(value, Origin)
+        except msgspec.ValidationError as error:
+            raise InvalidFact(f"Its origin has no session and seq: {error}.") from None

@@ -1,0 +1,52 @@
+"""What of the facts is worth a place behind a person's message. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Set
+
+from plugins.api.facts.fact_values import Fact
+from plugins.facts.facts import DOCUMENT
+from plugins.facts.scoring import RecallStats, saying
+from plugins.support.fencing import harmless
+from sessions.events.events import RecalledHit
+from sessions.events.tokens import estimate
+
+COVERED = 0.34
+"""The share of what a message asks for, by weight, that a fact has at least."""
+
+MOST = 8
+"""Facts behind one message."""
+
+FRAME = 20
+"""Tokens of the line above a fact."""
+
+
+def chosen(
+    found: Iterable[RecallStats], *, tokens: int, known: Set[str], line: Callable[[Fact], int]
+) -> tuple[RecalledHit, ...]:
+    """Of facts, best first, those that bear on the message and whose ids are not `known` to the model already, each said
+    once, at most so many tokens of them. `line` is where a fact stands in its log."""
+    taken: list[RecalledHit] = []
+    told: list[Fact] = []
+    for each in found:
+        text = harmless(each.fact.content)
+        size = FRAME + estimate(text)
+        if len(taken) == MOST or size > tokens:
+            break
+        if each.overlap >= COVERED and each.fact.id not in known and not saying(each.fact.content, told):
+            tokens -= size
+            told.append(each.fact)
+            taken.append(_hit(each, text, line(each.fact)))
+    return tuple(taken)
+
+
+def _hit(recalled: RecallStats, text: str, line: int) -> RecalledHit:
+    fact = recalled.fact
+    return RecalledHit(
+        path=DOCUMENT,
+        lines=(line, line),
+        digest=fact.id,
+        text=text,
+        score=round(recalled.score, 4),
+        headings=(f"{fact.type}, {fact.created[:10]}",),
+    )

@@ -1,0 +1,63 @@
+"""`write_memory`: the model keeps a fact for long."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar
+
+import msgspec
+
+from plugins.api.context import PluginContext
+from plugins.api.facts.fact_errors import FactsError
+from plugins.api.facts.fact_values import TYPES, InvalidFact, draft
+from plugins.api.tool import ToolContext, ToolOutput
+from plugins.support.errors import ToolFailed
+from plugins.tools.file_changes import convert
+from sessions.events.messages import ToolDefinition
+
+
+class WriteArguments(msgspec.Struct, frozen=True):
+    """What the model gives."""
+
+    content: Annotated[str, msgspec.Meta(min_length=1)]
+    type: str = "fact"
+    importance: float = 0.6
+    tags: tuple[str, ...] = ()
+
+
+class WriteMemory:
+    """Keeps a fact, with the person it belongs to."""
+
+    definition: ClassVar[ToolDefinition] = ToolDefinition(
+        name="write_memory",
+        description=(
+            "Keep one small fact for later conversations: a preference, a decision, a convention, something about the person"
+            " or their project. One sentence that can be understood alone. Longer things belong into a note."
+        ),
+        parameters={
+            "type": "object",
+            "properties": {
+                "content": {"type": "string", "description": "The fact, as one sentence."},
+                "type": {"type": "string", "enum": list(TYPES)},
+                "importance": {"type": "number", "minimum": 0.3, "maximum": 1.0, "description": "0.7 and more is critical."},
+                "tags": {"type": "array", "items": {"type": "string"}},
+            },
+            "required": ["content"],
+            "additionalProperties": False,
+        },
+    )
+    repeatable: ClassVar[bool] = False
+
+    def __init__(self, context: PluginContext) -> None:
+        self._facts = context.facts
+
+    async def run(self, arguments: dict[str, Any], call: ToolContext) -> ToolOutput:
+        """Return the fact's id as JSON; ToolFailed where it is not sound, or cannot be kept."""
+        wanted = convert(arguments, WriteArguments)
+        if self._facts is None:
+            raise ToolFailed("There is no memory here.")
+        try:
+            sound = draft(wanted.content, wanted.type, [tag for tag in wanted.tags if ":" not in tag], wanted.importance)
+            (kept,) = await self._facts.write([sound], "model", owner=call.person)
+        except (InvalidFact, FactsError) as error:
+            raise ToolFailed(str(error)) from error
+        return ToolOutput(text=msgspec.json.encode({"id": kept.id, "kept": kept.content}).decode())

@@ -1,0 +1,360 @@
+"""`Hooks`: the plugins and what they provide. The only code that touches pluggy.
+
+pluggy chooses and validates; it never calls. Its own calling loses all results when one implementation raises, and does
+not await coroutines, so implementations are called one by one here, and each failure is named.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+import pluggy
+
+from plugins.api import hookspecs
+from plugins.api.channel import Channel
+from plugins.api.chat import ChatProvider
+from plugins.api.command import Command
+from plugins.api.compaction import AfterCompaction, BeforeCompaction, CompactionBudget, CompactionContext
+from plugins.api.context import NoSettings, PluginContext
+from plugins.api.embedding import EmbeddingProvider
+from plugins.api.hookspecs import EndedTurn
+from plugins.api.memory.memory_backend import MemoryBackend
+from plugins.api.pruning import PruningBudget, PruningContext
+from plugins.api.summarization import MemoryFlush, Summarizer
+from plugins.api.tool import Tool
+from plugins.host import decision_hooks, notification_hooks
+from plugins.host.decision_hooks import Decision
+from plugins.host.implementations import Implementation, Implementations
+from plugins.host.notification_hooks import Notification
+from plugins.host.registry import CHECKS, LATE, Registry
+from plugins.host.validation import InvalidPlugin, hook_function
+from plugins.support.untrusted import PluginCallFailed, attempt
+from sessions.events.events import PluginFailed, Trigger
+from sessions.events.pruning import Edit
+from sessions.state.edit_validation import admitted, joined
+from sessions.state.view import View
+
+
+class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+    """Something of a plugin that is not used. `hook` is empty where it is the plugin as a whole."""
+
+    plugin: str
+    hook: str
+    sentence: str
+
+
+class PruningProposal(msgspec.Struct, frozen=True, kw_only=True):
+    """What all plugins together propose to prune, and who of them failed."""
+
+    edits: tuple[Edit, ...]
+    failures: tuple[PluginFailed, ...]
+
+
+class CompactionProposal(msgspec.Struct, frozen=True, kw_only=True):
+    """From which seq on a plugin wants everything to stay, None where none of them says, and who of them failed."""
+
+    keep_from: int | None
+    failures: tuple[PluginFailed, ...]
+
+
+NOTHING = NoSettings()
+"""The settings of a plugin that has none."""
+
+
+class Hooks:
+    """All plugins, in the order of their registration, which decides between two things of one name: the first stays.
+
+    `refused` lists what was turned away or switched off, each with a sentence for people. Nothing that a plugin does raises
+    here. `seconds` is how long a stranger's decision may take, `notice_seconds` how long it may hear of something.
+    """
+
+    def __init__(self, seconds: float = decision_hooks.SECONDS, notice_seconds: float = notification_hooks.SECONDS) -> None:
+        self.refused: list[Refusal] = []
+        self._pluggy = _empty()
+        self._offers = Registry(self.refuse)
+        self._unasked: list[str] = []
+        """Who was not asked yet for what is asked late."""
+        self._ours: set[str] = set()
+        self._settings: dict[str, Any] = {}
+        self._seconds = seconds
+        self._notice_seconds = notice_seconds
+        self._decisions: dict[str, Decision] = {}
+        self._notices: dict[str, Notification] = {}
+
+    def register(self, name: str, plugin: object, *, ours: bool = False, settings: Any = NOTHING) -> bool:
+        """Take in a plugin, a module or an object with hook implementations, and ask it what it provides. `ours`: it needs
+        no thread of its own. `settings` is what everything of it is told.
+
+        Returns False when the plugin as a whole was refused, with nothing of it taken.
+        """
+        try:
+            attempt(lambda: self._take_in(name, plugin))
+        except PluginCallFailed as failed:
+            self.refuse(name, "", str(failed))
+            return False
+        self._ours |= {name} if ours else set()
+        self._settings[name] = settings
+        self._decisions.clear()
+        self._notices.clear()
+        for hook in CHECKS:
+            if hook not in LATE:
+                self._collect(name, hook)
+        self._unasked.append(name)
+        return True
+
+    def without(self, name: str) -> Hooks:
+        """The same plugins but one, and what they were found to provide, without asking them again."""
+        others = Hooks(self._seconds, self._notice_seconds)
+        others.refused = [refusal for refusal in self.refused if refusal.plugin != name]
+        for plugin in self.plugins:
+            if plugin != name:
+                others._pluggy.register(self._pluggy.get_plugin(plugin), plugin)
+                others._settings[plugin] = self._settings[plugin]
+        others._ours = self._ours - {name}
+        others._unasked = [plugin for plugin in self._unasked if plugin != name]
+        others._offers.adopt(self._offers, without=name)
+        return others
+
+    def adopt(self, others: Hooks) -> None:
+        """Have the plugins that others have, and no other. Whoever holds one of the mappings sees it at once; what was
+        switched off is asked again."""
+        self.refused, self._pluggy, self._settings = others.refused, others._pluggy, others._settings
+        self._ours, self._unasked = others._ours, others._unasked
+        self._offers.adopt(others._offers)
+        self._decisions.clear()
+        self._notices.clear()
+
+    def refuse(self, plugin: str, hook: str, reason: str) -> None:
+        """Note that something of a plugin is not used; `reason` is the end of a sentence."""
+        what = f"The plugin {plugin!r}" if not hook else f"Something of the plugin {plugin!r} ({hook})"
+        self.refused.append(Refusal(plugin=plugin, hook=hook, sentence=f"{what} is not used: {reason}."))
+
+    @property
+    def plugins(self) -> tuple[str, ...]:
+        """The names of those that were taken in, in that order."""
+        return tuple(self._settings)
+
+    def settings(self, plugin: str) -> Any:
+        """What everything of a plugin is told."""
+        return self._settings[plugin]
+
+    def owner(self, hook: str, name: str) -> str:
+        """The plugin that offered a thing through a registration hook."""
+        return self._offers.owner(hook, name)
+
+    def strangers(self) -> dict[str, str]:
+        """The names of the plugins that are not built in, by the outermost package or module that each one's code is in."""
+        found = {}
+        for name in self.plugins:
+            if name not in self._ours:
+                plugin = self._pluggy.get_plugin(name)
+                module = getattr(plugin, "__name__", "") if inspect.ismodule(plugin) else type(plugin).__module__
+                found[str(module).partition(".")[0]] = name
+        return found
+
+    def is_ours(self, plugin: str) -> bool:
+        """Whether it is one of the built-ins."""
+        return plugin in self._ours
+
+    def provided(self, plugin: str) -> dict[str, list[str]]:
+        """The names of what a plugin provides, by registration hook."""
+        self.memory_backends()
+        return self._offers.of_plugin(plugin)
+
+    def implemented(self, plugin: str) -> list[str]:
+        """The hooks that a plugin implements."""
+        callers = self._pluggy.get_hookcallers(self._pluggy.get_plugin(plugin)) or ()
+        return sorted(caller.name for caller in callers)
+
+    def chat_providers(self) -> Mapping[str, type[ChatProvider]]:
+        """The chat providers by name, in the order in which they were registered."""
+        return self._offers.of_hook("register_chat_providers")
+
+    def embedding_providers(self) -> Mapping[str, type[EmbeddingProvider]]:
+        """The embedding providers by name, in the order in which they were registered."""
+        return self._offers.of_hook("register_embedding_providers")
+
+    def memory_backends(self) -> Mapping[str, type[MemoryBackend]]:
+        """The memory backends by name; the built-in one that is always there is none of them. The plugins are asked for them
+        now, not when they are registered."""
+        while self._unasked:
+            name = self._unasked.pop(0)
+            for hook in LATE:
+                self._collect(name, hook)
+        return self._offers.of_hook("register_memory_backends")
+
+    def tools(self) -> Mapping[str, type[Tool]]:
+        """The tools by name."""
+        return self._offers.of_hook("register_tools")
+
+    def commands(self) -> Mapping[str, type[Command]]:
+        """The chat commands by name."""
+        return self._offers.of_hook("register_commands")
+
+    def channels(self) -> Mapping[str, type[Channel]]:
+        """The channels by name."""
+        return self._offers.of_hook("register_channels")
+
+    def summarizers(self) -> Mapping[str, type[Summarizer]]:
+        """The summarizers by name."""
+        return self._offers.of_hook("register_summarizers")
+
+    def flushes(self) -> Mapping[str, type[MemoryFlush]]:
+        """The flushes by name."""
+        return self._offers.of_hook("register_flushes")
+
+    async def propose_prunes(
+        self, view: View, context: PruningContext, budget: PruningBudget, now: datetime
+    ) -> PruningProposal:
+        """Ask each plugin what the next request, of this view and as `context` tells it, should show less of. What they
+        propose for one message meets."""
+        decision = self._decision("propose_prunes")
+        given = {"context": context, "budget": budget, "now": now}
+        edits: list[Edit] = []
+        failures: list[PluginFailed] = []
+        for asked in decision.implementations():
+            decided = await decision.ask(asked, given, functools.partial(_checked_prunes, view, asked.plugin))
+            edits += decided.value or ()
+            failures += [decided.failure] if decided.failure else []
+        return PruningProposal(edits=joined(view, edits), failures=tuple(failures))
+
+    async def plan_compaction(
+        self, context: CompactionContext, budget: CompactionBudget, trigger: Trigger
+    ) -> CompactionProposal:
+        """Ask the plugins, in the order of their registration, where the view should be cut, until one says so."""
+        decision = self._decision("plan_compaction")
+        given = {"context": context, "budget": budget, "trigger": trigger}
+        failures: list[PluginFailed] = []
+        for asked in decision.implementations():
+            decided = await decision.ask(asked, given, functools.partial(_checked_cut, context))
+            failures += [decided.failure] if decided.failure else []
+            if decided.value is not None:
+                return CompactionProposal(keep_from=decided.value, failures=tuple(failures))
+        return CompactionProposal(keep_from=None, failures=tuple(failures))
+
+    async def before_compaction(self, compaction: BeforeCompaction) -> tuple[PluginFailed, ...]:
+        """Tell the plugins that one begins; returns who of them failed."""
+        return await self._notice("before_compaction").tell(lambda _: {"compaction": compaction})
+
+    async def after_compaction(self, compaction: AfterCompaction) -> tuple[PluginFailed, ...]:
+        """Tell the plugins that one was made; returns who of them failed."""
+        return await self._notice("after_compaction").tell(lambda _: {"compaction": compaction})
+
+    async def gateway_started(self, context: Callable[[str], PluginContext], *, only: str = "") -> tuple[PluginFailed, ...]:
+        """Tell the plugins, or one of them, that the gateway is about to serve, each with its own house; returns who
+        failed."""
+        return await self._notice("gateway_started").tell(lambda plugin: {"house": context(plugin)}, only=only)
+
+    async def gateway_stopping(self) -> tuple[PluginFailed, ...]:
+        """Tell the plugins that the gateway ends; returns who of them failed."""
+        return await self._notice("gateway_stopping").tell(lambda _: {})
+
+    async def turn_ended(self, turn: EndedTurn) -> tuple[PluginFailed, ...]:
+        """Tell the plugins that a turn is over; returns who of them failed."""
+        return await self._notice("turn_ended").tell(lambda _: {"turn": turn})
+
+    def anybody(self, hook: str) -> bool:
+        """Whether a hook is implemented at all."""
+        return bool(getattr(self._pluggy.hook, hook).get_hookimpls())
+
+    def _decision(self, hook: str) -> Decision:
+        if hook not in self._decisions:
+            self._decisions[hook] = Decision(self._implementing(hook), seconds=self._seconds)
+        return self._decisions[hook]
+
+    def _notice(self, hook: str) -> Notification:
+        if hook not in self._notices:
+            lasting = hook == "gateway_started"
+            self._notices[hook] = Notification(self._implementing(hook), seconds=self._notice_seconds, lasting=lasting)
+        return self._notices[hook]
+
+    def _implementing(self, hook: str) -> Implementations:
+        """Everybody who implements a hook; who is switched off is refused."""
+        implementations = [
+            Implementation(
+                plugin=each.plugin_name,
+                function=each.function,
+                wants=tuple(each.argnames),
+                ours=each.plugin_name in self._ours,
+            )
+            for each in getattr(self._pluggy.hook, hook).get_hookimpls()
+        ]
+
+        def switched_off(plugin: str, why: str) -> None:
+            self.refuse(plugin, hook, f"it is switched off until a restart ({why})")
+
+        return Implementations(hook, implementations, switched_off=switched_off)
+
+    def _take_in(self, name: str, plugin: object) -> None:
+        if self._pluggy.has_plugin(name):
+            raise InvalidPlugin("a plugin of this name is there already")
+        if inspect.isclass(plugin):
+            raise InvalidPlugin("it is a class; offer an instance of it, or a module")
+        offered = self._implementations(plugin)
+        if not offered:
+            raise InvalidPlugin("it implements no hook; is @hookimpl missing?")
+        for hook, function, options in offered:
+            self._check(hook, function, options)
+        try:
+            self._pluggy.register(plugin, name)
+        except pluggy.PluginValidationError as error:
+            # The last line says what is wrong; the lines before it repeat the plugin and the hook.
+            raise InvalidPlugin(f"pluggy refuses it: {str(error).splitlines()[-1]}") from error
+        except ValueError as error:
+            raise InvalidPlugin("it is registered under another name already") from error
+
+    def _implementations(self, plugin: object) -> list[tuple[str, Any, Mapping[str, Any]]]:
+        found: list[tuple[str, Any, Mapping[str, Any]]] = []
+        for attribute in dir(plugin):
+            options: Mapping[str, Any] | None = self._pluggy.parse_hookimpl_opts(plugin, attribute)
+            if options is not None:
+                found.append((options.get("specname") or attribute, getattr(plugin, attribute), options))
+        return found
+
+    def _check(self, hook: str, function: Any, options: Mapping[str, Any]) -> None:
+        if getattr(self._pluggy.hook, hook, None) is None:
+            raise InvalidPlugin(f"there is no hook {hook!r}")
+        if options.get("wrapper") or options.get("hookwrapper"):
+            raise InvalidPlugin(f"{hook} is a wrapper, and nothing wraps hooks here")
+        hook_function(hook, function)
+
+    def _collect(self, plugin: str, hook: str) -> None:
+        for implementation in getattr(self._pluggy.hook, hook).get_hookimpls():
+            if implementation.plugin_name == plugin:
+                self._offers.collect(plugin, hook, implementation.function, ours=plugin in self._ours)
+
+
+def _empty() -> pluggy.PluginManager:
+    """A register of plugins that knows the hooks and nobody who implements them."""
+    empty = pluggy.PluginManager(hookspecs.GROUP)
+    empty.add_hookspecs(hookspecs)
+    return empty
+
+
+TOLD = 3
+"""Refused edits of one proposal that are named."""
+
+
+def _checked_prunes(view: View, plugin: str, answer: object) -> tuple[tuple[Edit, ...], str]:
+    """The edits in an answer that can be made, and why others cannot."""
+    if not isinstance(answer, list | tuple):
+        raise InvalidPlugin(f"it returned {type(answer).__name__} where a list was promised")
+    checked = admitted(view, answer, plugin)
+    more = len(checked.refused) - TOLD
+    return checked.edits, "; ".join(checked.refused[:TOLD]) + (f" (and {more} more)" if more > 0 else "")
+
+
+def _checked_cut(context: CompactionContext, answer: object) -> tuple[int | None, str]:
+    """The seq in an answer, if everything may stay from there on, and what is wrong with it if not."""
+    if answer is None:
+        return None, ""
+    if type(answer) is not int:  # a stranger's own kind of number may compare as it likes
+        raise InvalidPlugin(f"it returned {type(answer).__name__} where a seq or None was promised")
+    if answer not in context.cuts:
+        raise InvalidPlugin(f"it answered {answer}, which is none of context.cuts")
+    return answer, ""

@@ -1,0 +1,84 @@
+"""Telling plugins what happens: one by one, each within its time, and whatever it does the others are told too."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+
+import structlog
+
+from plugins.host.implementations import Implementation, Implementations
+from plugins.support import task_leaks
+from plugins.support.untrusted import PluginCallFailed, failure_of
+from sessions.events.events import PluginFailed
+
+SECONDS = 5.0
+"""How long one plugin may take to hear of something."""
+
+STOP_SECONDS = 1.0
+"""So long one that is stopped may take to end."""
+
+log = structlog.get_logger("exuvia.plugins")
+
+
+class Notification:
+    """One hook that tells, and everybody who implements it; `seconds` is how long each may take. `lasting`: tasks that are
+    begun there may go on."""
+
+    def __init__(self, implementations: Implementations, *, seconds: float = SECONDS, lasting: bool = False) -> None:
+        self._implementations = implementations
+        self._seconds = seconds
+        self._lasting = lasting
+        self._stopping: set[asyncio.Task[PluginCallFailed | None]] = set()
+
+    async def tell(self, given: Callable[[str], Mapping[str, object]], *, only: str = "") -> tuple[PluginFailed, ...]:
+        """Tell everybody, or one plugin; `given` has the arguments of each by name. Returns how some failed. Only our own
+        cancellation raises."""
+        failures = []
+        for told in self._implementations.now():
+            if only not in ("", told.plugin):
+                continue
+            if (failed := await self._told(told, given(told.plugin))) is None:
+                self._implementations.did_well(told)
+            else:
+                failures.append(self._implementations.failed(told, failed))
+        return tuple(failures)
+
+    async def _told(self, told: Implementation, given: Mapping[str, object]) -> PluginCallFailed | None:
+        running = asyncio.create_task(self._run(told, given))
+        try:
+            await asyncio.wait([running], timeout=self._seconds)
+        except asyncio.CancelledError:
+            await self._stop(running, told.plugin)
+            raise
+        if running.done():
+            return running.result()
+        await self._stop(running, told.plugin)
+        return PluginCallFailed(f"it did not return within {self._seconds:g} seconds")
+
+    async def _run(self, told: Implementation, given: Mapping[str, object]) -> PluginCallFailed | None:
+        def left(sentence: str) -> None:
+            self._implementations.failed(told, PluginCallFailed(sentence))
+            log.error("plugin_failed", plugin=told.plugin, reason=sentence)
+
+        with task_leaks.gathered(told.plugin, left) if not (self._lasting or told.ours) else nullcontext():
+            return await _run(told, given)
+
+    async def _stop(self, running: asyncio.Task[PluginCallFailed | None], plugin: str) -> None:
+        """Stop one. Who does not end is left behind, and keeps nobody waiting."""
+        self._stopping.add(running)
+        running.add_done_callback(self._stopping.discard)
+        running.cancel()
+        await asyncio.wait([running], timeout=STOP_SECONDS)
+        if not running.done():
+            log.error("notice_does_not_stop", plugin=plugin)
+
+
+async def _run(told: Implementation, given: Mapping[str, object]) -> PluginCallFailed | None:
+    """How one failed: as a task's own exception, SystemExit would end the process."""
+    try:
+        await told.function(*(given[name] for name in told.wants))
+    except BaseException as error:  # what is cancelled ends here too, and nobody asks how
+        return failure_of(error)
+    return None

@@ -1,0 +1,196 @@
+"""Whether what a plugin hands over is what it promised. Each check returns the name under which the thing is offered, and
+raises `InvalidPlugin` with the end of a sentence, whose beginning (who, in which hook) the caller knows."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from typing import get_args
+
+import msgspec
+
+from plugins.api.channel import Channel
+from plugins.api.chat import ChatProvider
+from plugins.api.command import Command, CommandTime
+from plugins.api.embedding import EmbeddingProvider
+from plugins.api.memory.memory_backend import MemoryBackend
+from plugins.api.memory_settings import AUTO, SQLITE
+from plugins.api.summarization import MemoryFlush, Summarizer
+from plugins.api.tool import Tool
+from plugins.support.untrusted import PluginCallFailed
+from sessions.events.messages import ToolDefinition
+
+_WORD = re.compile(r"[a-z][a-z0-9_]{0,31}")
+_TOOL = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
+_LINE = re.compile(r"[^\x00-\x1f\x7f]{1,300}")
+
+
+NOTICES = frozenset(["before_compaction", "after_compaction", "gateway_started", "gateway_stopping", "turn_ended"])
+"""The hooks that are awaited; all others are plain functions that return at once."""
+
+
+class InvalidPlugin(PluginCallFailed):
+    """What was handed over cannot be used; `str(error)` is the end of a sentence."""
+
+
+def hook_function(hook: str, function: Callable[..., object]) -> None:
+    """Whether a function can be called as its hook is."""
+    if hook in NOTICES:
+        if not inspect.iscoroutinefunction(function):
+            raise InvalidPlugin(f"{hook} must be an async function")
+    elif (
+        inspect.iscoroutinefunction(function)
+        or inspect.isasyncgenfunction(function)
+        or inspect.isgeneratorfunction(function)
+    ):
+        raise InvalidPlugin(
+            f"{hook} must be a plain function that returns what it decides or offers, neither async nor a generator"
+        )
+
+
+def plugin_settings(plugin: object) -> type[msgspec.Struct] | None:
+    """The form of a plugin's own table in the configuration, None where it has none."""
+    form = getattr(plugin, "Settings", None)
+    if form is None:
+        return None
+    if not (isinstance(form, type) and issubclass(form, msgspec.Struct)):
+        raise InvalidPlugin("its Settings is not a msgspec Struct")
+    if required := _without_default(form):
+        raise InvalidPlugin(f"its Settings has no default for {', '.join(required)}")
+    return form
+
+
+def chat_provider(offered: object) -> str:
+    """The name of a chat provider's class."""
+    provider = _class(
+        offered, ChatProvider, ("__aenter__", "__aexit__", "default_model", "explain_default", "limits", "stream")
+    )
+    name = _text(provider, "name", _WORD)
+    settings = getattr(provider, "Settings", None)
+    if not (isinstance(settings, type) and issubclass(settings, msgspec.Struct)):
+        raise InvalidPlugin(f"{provider.__name__}.Settings is not a msgspec Struct")
+    if required := _without_default(settings):
+        raise InvalidPlugin(f"{provider.__name__}.Settings has no default for {', '.join(required)}")
+    _coroutine(provider, "__aenter__", "__aexit__")
+    _plain(provider, "default_model", "explain_default", "limits", "stream")
+    return name
+
+
+def embedding_provider(offered: object) -> str:
+    """The name of an embedding provider's class."""
+    kind = _class(offered, EmbeddingProvider, ("__aenter__", "__aexit__", "model", "explain_default", "dimensions", "embed"))
+    _coroutine(kind, "__aenter__", "__aexit__", "embed")
+    _plain(kind, "model", "explain_default", "dimensions")
+    return _text(kind, "name", _WORD)
+
+
+def memory_backend(offered: object) -> str:
+    """The name of a memory backend's class."""
+    methods = (
+        *("why_not", "__enter__", "__exit__", "known", "take", "forget", "chunks", "size", "keywords", "counts"),
+        *("pieces", "unembedded", "count_unembedded", "embed", "bound", "nearest", "cosines"),
+    )
+    kind = _class(offered, MemoryBackend, methods)
+    _plain(kind, *methods)
+    name = _text(kind, "name", _WORD)
+    if name in (AUTO, SQLITE):
+        raise InvalidPlugin(f"{name!r} is taken")
+    return name
+
+
+def tool(offered: object) -> str:
+    """The name of a tool's class."""
+    kind = _class(offered, Tool, ("run",))
+    definition = getattr(kind, "definition", None)
+    if not isinstance(definition, ToolDefinition):
+        raise InvalidPlugin(f"{kind.__name__}.definition is not a ToolDefinition")
+    if not isinstance(getattr(kind, "repeatable", None), bool):
+        raise InvalidPlugin(f"{kind.__name__}.repeatable is neither True nor False")
+    if not (isinstance(definition.name, str) and _TOOL.fullmatch(definition.name)):
+        raise InvalidPlugin(f"{definition.name!r} is not a name for a tool: letters, digits, _ and -, up to 64")
+    _schema(kind.__name__, definition)
+    _coroutine(kind, "run")
+    return definition.name
+
+
+def command(offered: object) -> str:
+    """The name of a command's class."""
+    kind = _class(offered, Command, ("run",))
+    name = _text(kind, "name", _WORD)
+    _text(kind, "usage", _LINE)
+    _text(kind, "summary", _LINE)
+    if getattr(kind, "when", None) not in get_args(CommandTime):
+        raise InvalidPlugin(f"{kind.__name__}.when is neither 'now' nor 'between_turns'")
+    _coroutine(kind, "run")
+    return name
+
+
+def channel(offered: object) -> str:
+    """The name of a channel's class."""
+    kind = _class(offered, Channel, ("__aenter__", "__aexit__", "run", "deliver"))
+    _coroutine(kind, "__aenter__", "__aexit__", "run", "deliver")
+    return _text(kind, "name", _WORD)
+
+
+def summarizer(offered: object) -> str:
+    """The name of a summarizer's class."""
+    kind = _class(offered, Summarizer, ("summarize",))
+    _coroutine(kind, "summarize")
+    return _text(kind, "name", _WORD)
+
+
+def flush(offered: object) -> str:
+    """The name of a flush's class."""
+    kind = _class(offered, MemoryFlush, ("flush",))
+    _coroutine(kind, "flush")
+    return _text(kind, "name", _WORD)
+
+
+def _class(offered: object, promised: type, methods: tuple[str, ...]) -> type:
+    if not isinstance(offered, type):
+        raise InvalidPlugin(f"it returned {type(offered).__name__} where a class was promised")
+    missing = [method for method in methods if not callable(getattr(offered, method, None))]
+    if missing:
+        raise InvalidPlugin(f"{offered.__name__} is no {promised.__name__}: it lacks {', '.join(missing)}")
+    return offered
+
+
+def _without_default(settings: type[msgspec.Struct]) -> list[str]:
+    # msgspec's own listing evaluates every annotation, which costs more than all other checks of a plugin together.
+    fields, defaults = settings.__struct_fields__, settings.__struct_defaults__
+    bare = len(fields) - len(defaults)
+    later = [field for field, default in zip(fields[bare:], defaults, strict=True) if default is msgspec.NODEFAULT]
+    return [*fields[:bare], *later]
+
+
+def _text(kind: type, field: str, pattern: re.Pattern[str]) -> str:
+    value = getattr(kind, field, None)
+    if not (isinstance(value, str) and pattern.fullmatch(value)):
+        wanted = "lower-case letters, digits and _, up to 32" if pattern is _WORD else "one line of up to 300 characters"
+        raise InvalidPlugin(f"{kind.__name__}.{field} is not {wanted}")
+    return value
+
+
+def _schema(owner: str, definition: ToolDefinition) -> None:
+    # A schema goes into the log and into every request: one that is not JSON would break each turn, not only its tool.
+    if not isinstance(definition.description, str) or not isinstance(definition.parameters, dict):
+        raise InvalidPlugin(f"{owner}.definition has a description that is no text or parameters that are no object")
+    if definition.parameters.get("type") != "object":
+        raise InvalidPlugin(f"{owner}.definition.parameters is not a JSON Schema of type object")
+    try:
+        msgspec.json.encode(definition)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidPlugin(f"{owner}.definition is not JSON") from error
+
+
+def _coroutine(kind: type, *methods: str) -> None:
+    for method in methods:
+        if not inspect.iscoroutinefunction(getattr(kind, method)):
+            raise InvalidPlugin(f"{kind.__name__}.{method} is not an async function")
+
+
+def _plain(kind: type, *methods: str) -> None:
+    for method in methods:
+        if inspect.iscoroutinefunction(getattr(kind, method)):
+            raise InvalidPlugin(f"{kind.__name__}.{method} is a coroutine, which nobody would await here")

@@ -1,0 +1,94 @@
+"""The ways out of the house: kept connections, through a proxy or not, and the certificates that are trusted.
+
+Those are the list that comes with httpx and the system's; `SSL_CERT_FILE` or `SSL_CERT_DIR` name others, as everywhere.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from typing import TYPE_CHECKING
+from urllib.parse import SplitResult
+from urllib.request import getproxies_environment, proxy_bypass
+
+from plugins.support.errors import Unreachable
+
+if TYPE_CHECKING:
+    from aiohttp import ClientSession
+    from httpx_aiohttp import AiohttpTransport
+
+CONNECTIONS = 256
+"""How many may be open through one door."""
+
+
+class CertificateError(Unreachable):
+    """The server is not known to be the one that it says it is; it will be no other in a moment."""
+
+    retryable = False
+
+
+def distrust(error: BaseException) -> str | None:
+    """What is wrong with the server's certificate, where a request failed for that; None where it failed otherwise."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ssl.SSLCertVerificationError) and (words := getattr(cause, "verify_message", "")):
+            return str(words).rstrip(".")  # aiohttp's error is one of these too, and says less
+        cause = getattr(cause, "certificate_error", None) or cause.__cause__ or cause.__context__
+    return None
+
+
+class ConnectionPools:
+    """The ways out: one for each proxy, with and without TLS. Each is made when it is first needed and keeps its
+    connections open."""
+
+    def __init__(self) -> None:
+        # Operators behind a proxy set HTTPS_PROXY, and mean it. aiohttp could look for itself, but then it also reads
+        # ~/.netrc, in a thread and for each request anew, and stumbles over a key beside the password it finds there.
+        self._proxies = getproxies_environment()
+        self._doors: dict[tuple[bool, str | None], AiohttpTransport] = {}
+        self._opening = asyncio.Lock()
+
+    async def to(self, address: SplitResult) -> AiohttpTransport:
+        """The door for an address. Raises CertificateRefused if the operator's own certificates cannot be read."""
+        way = address.scheme == "https", self._proxy(address)
+        if way not in self._doors:
+            async with self._opening:
+                if way not in self._doors:
+                    try:
+                        self._doors[way] = await asyncio.to_thread(_door, *way)
+                    except OSError as error:
+                        raise CertificateError(
+                            "The certificates that SSL_CERT_FILE or SSL_CERT_DIR names cannot be read."
+                        ) from error
+        return self._doors[way]
+
+    async def close(self) -> None:
+        """Close all connections."""
+        for door in self._doors.values():
+            await door.aclose()
+
+    def _proxy(self, address: SplitResult) -> str | None:
+        if not self._proxies or proxy_bypass(address.hostname or ""):
+            return None
+        return self._proxies.get(address.scheme) or self._proxies.get("all")
+
+
+def _door(secure: bool, proxy: str | None) -> AiohttpTransport:
+    """Runs in a thread: it imports 100 ms of modules and reads all certificates there are."""
+    import aiohttp  # noqa: PLC0415 - a start does not need it
+    import httpx  # noqa: PLC0415 - a start does not need it
+    from httpx_aiohttp import AiohttpTransport  # noqa: PLC0415 - a start does not need it
+
+    if secure:
+        # Both the list that comes with httpx and the system's: some Pythons have no system list, some firms only that.
+        trust = httpx.create_ssl_context()
+        trust.load_default_certs()
+    else:
+        trust = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+    def session() -> ClientSession:
+        connector = aiohttp.TCPConnector(limit=CONNECTIONS, keepalive_timeout=60, ssl=trust)
+        return aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
+
+    through = None if proxy is None else httpx.Proxy(proxy if "://" in proxy else f"http://{proxy}")
+    return AiohttpTransport(client=session, verify=trust, proxy=through)

@@ -1,0 +1,303 @@
+"""The backend `sqlite`, which is always there: chunks of documents, found by their words and by their vectors. Derived.
+
+Every method blocks: those on an event loop call it in a thread, one at a time.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import time
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, ClassVar, Self
+
+import msgspec
+
+from plugins.api.memory.chunks import Chunk
+from plugins.api.memory.memory_backend import Document, Identity
+from plugins.api.memory.scope import EVERYTHING, Scope
+from plugins.memory.index.integrity import is_sealed, is_sound, say_closed, sum_of
+from plugins.memory.index.keywords import LISTED, Keywords, listed, version
+from plugins.memory.index.tables import open_tables
+from plugins.memory.index.vectors import Vectors, vectors_in
+from plugins.support.text.words import indexed
+from sessions.catalog.sqlite import lacks_full_text
+
+_HEADINGS = msgspec.json.Decoder(tuple[str, ...])
+_COLUMNS = ("path", "source", "first", "last", "headings", "text", "day", "owner", "senders", "private")
+_INSERT = f"INSERT INTO chunks ({', '.join(_COLUMNS)}, digest, sum) VALUES ({', '.join('?' * len(_COLUMNS))}, ?, ?)"  # noqa: S608
+
+
+class MemoryIndex:
+    """The index of the documents of some sources, in the file `path`. Use as a context manager.
+
+    `searches_vectors` is False where this Python's SQLite loads no extensions and there is no numpy either.
+    """
+
+    name: ClassVar[str] = "sqlite"
+
+    @classmethod
+    def why_not(cls) -> str:
+        """See `MemoryBackend`."""
+        return lacks_full_text()
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._db: Any = None
+        self._vectors: Vectors | None = None
+        self._words: Keywords
+
+    def __enter__(self) -> Self:
+        self._db, extension = open_tables(self._path)
+        self._words = Keywords(self._db)
+        try:
+            self._vectors = vectors_in(self._db, extension=extension)
+        except BaseException:
+            self._db.close()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._db.close()
+
+    @property
+    def searches_vectors(self) -> bool:
+        """See `MemoryBackend`."""
+        return self._vectors is not None
+
+    def is_sound(self) -> bool:
+        """Whether nothing in the file was harmed; see `soundness`. Raises `sqlite.Error` where vectors cannot be read."""
+        return is_sound(self._db) and (self._vectors is None or self._vectors.are_sound())
+
+    def is_sealed(self) -> bool:
+        """Whether nobody but SQLite wrote to the file since it was closed."""
+        return is_sealed(self._db, self._path)
+
+    def say_closed(self) -> int:
+        """See `soundness.say_closed`."""
+        return say_closed(self._db)
+
+    def version(self) -> int:
+        """A number that changes when another connection has written, and at no other time."""
+        return version(self._db)
+
+    # --- the documents ------------------------------------------------------------------------------------------------
+
+    def known(self) -> dict[str, tuple[str, str]]:
+        """See `MemoryBackend`."""
+        rows = self._db.execute("SELECT path, stamp, state FROM documents")
+        return {path: (stamp, state) for path, stamp, state in rows}
+
+    def take(self, documents: Iterable[Document]) -> None:
+        """See `MemoryBackend`; all of them are kept, or none."""
+        with self._transaction():
+            for document in documents:
+                self._take(document)
+
+    def forget(self, paths: Sequence[str]) -> None:
+        """These documents are gone."""
+        with self._transaction():
+            for path in paths:
+                self._forget(path)
+
+    def _take(self, document: Document) -> None:
+        self._forget(document.path, document.reading.since)
+        row = (document.path, document.source, document.stamp, document.reading.state)
+        self._db.execute("INSERT INTO documents VALUES (?, ?, ?, ?)", row)
+        for chunk in document.reading.chunks:
+            self._add(msgspec.structs.replace(chunk, source=document.source))
+
+    def _forget(self, path: str, since: int = 0) -> None:
+        """Drop a document with its chunks that begin at this line or later."""
+        db = self._db
+        old = db.execute("SELECT id FROM chunks WHERE path = ? AND first >= ?", (path, since)).fetchall()
+        for table, key in (("chunks", "id"), ("words", "rowid"), ("parts", "rowid")):
+            db.executemany(f"DELETE FROM {table} WHERE {key} = ?", old)  # noqa: S608 - names of ours
+        if self._vectors:
+            self._vectors.drop([key for (key,) in old])
+        db.execute("DELETE FROM documents WHERE path = ?", (path,))
+
+    def _add(self, chunk: Chunk) -> None:
+        db = self._db
+        key = db.execute(_INSERT, _row(chunk)).lastrowid
+        text = chunk.embedded()
+        db.execute("INSERT INTO words (rowid, text) VALUES (?, ?)", (key, indexed(text)))
+        db.execute("INSERT INTO parts (rowid, text) VALUES (?, ?)", (key, text))
+        # What was embedded before, under whatever path and line, is not embedded again.
+        db.execute("UPDATE embeddings SET used = ? WHERE digest = ?", (round(time.time()), chunk.digest()))
+        if self._vectors:
+            self._vectors.give(key, chunk.digest())
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._db.execute("COMMIT")
+        except BaseException:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            raise
+
+    def settle(self) -> None:
+        """See `MemoryBackend`. FTS5 leaves what came in several parts, all of which each search looks through."""
+        self._db.execute("INSERT INTO words (words) VALUES ('optimize')")
+
+    def chunks(self, keys: Collection[int], scope: Scope = EVERYTHING) -> dict[int, Chunk]:
+        """The chunks with these ids, of those that exist and are in the scope."""
+        condition, values = scope.condition()
+        rows = self._db.execute(
+            f"SELECT id, {', '.join(_COLUMNS)} FROM chunks WHERE id IN {LISTED}"  # noqa: S608 - names of ours
+            + (f" AND {condition}" if condition else ""),
+            (listed(keys), *values),
+        )
+        return {key: _chunk(row) for key, *row in rows}
+
+    def beside(self, keys: Collection[int], away: int) -> set[int]:
+        """See `MemoryBackend`."""
+        rows = self._db.execute(
+            "SELECT other.id FROM json_each(?) AS it CROSS JOIN chunks AS one ON one.id = it.value"
+            " CROSS JOIN chunks AS other ON other.id BETWEEN one.id - ? AND one.id + ? AND other.path = one.path",
+            (listed(keys), away, away),
+        )
+        return {key for (key,) in rows}
+
+    def size(self) -> tuple[int, int]:
+        """How many documents and how many chunks there are."""
+        return self._words.size()
+
+    # --- keywords -----------------------------------------------------------------------------------------------------
+
+    def keywords(self, words: Sequence[str], limit: int, scope: Scope = EVERYTHING) -> dict[int, float]:
+        """See `MemoryBackend`."""
+        return self._words.found(words, limit, scope)
+
+    def counts(self, words: Collection[str]) -> tuple[int, dict[str, int]]:
+        """See `MemoryBackend`."""
+        return self.size()[1], self._words.counts(words)
+
+    def pieces(self, keys: Collection[int]) -> dict[int, str]:
+        """See `MemoryBackend`."""
+        return self._words.pieces(keys)
+
+    # --- vectors ------------------------------------------------------------------------------------------------------
+
+    def unembedded(self, identity: Identity, limit: int) -> dict[str, str]:
+        """Texts that have no vector of this identity yet, by their digests."""
+        rows = self._db.execute(
+            "SELECT min(id), digest FROM chunks WHERE digest NOT IN (SELECT digest FROM embeddings WHERE identity = ?)"
+            " GROUP BY digest ORDER BY 1 DESC LIMIT ?",
+            (self._number(identity), limit),
+        ).fetchall()
+        chunks = self.chunks([key for key, _ in rows])
+        return {digest: chunks[key].embedded() for key, digest in rows}
+
+    def count_unembedded(self, identity: Identity) -> int:
+        """How many texts `unembedded` would give without a limit."""
+        found = self._db.execute(
+            "SELECT count(DISTINCT digest) FROM chunks"
+            " WHERE digest NOT IN (SELECT digest FROM embeddings WHERE identity = ?)",
+            (self._number(identity),),
+        ).fetchone()
+        return int(found[0])
+
+    def embed(self, identity: Identity, vectors: Mapping[str, Sequence[float]]) -> None:
+        """Keep vectors by the digests of what was embedded, and give them to the chunks that say so."""
+        db = self._db
+        with self._transaction():
+            number = self._number(identity) or self._begin(identity)
+            for digest, vector in vectors.items():
+                if len(vector) != identity.dimensions:
+                    raise ValueError(f"{identity.model} gave {len(vector)} dimensions instead of {identity.dimensions}")
+                self._keep(number, identity, digest, _packed(vector))
+                for (key,) in db.execute("SELECT id FROM chunks WHERE digest = ?", (digest,)).fetchall():
+                    if self._vectors:
+                        self._vectors.give(key, digest, number)
+
+    def keep(self, vectors: Iterable[tuple[Identity, str, bytes]]) -> None:
+        """Keep packed vectors for chunks that are yet to come."""
+        with self._transaction():
+            for identity, digest, packed in vectors:
+                self._keep(self._number(identity) or self._begin(identity), identity, digest, packed)
+
+    def _keep(self, number: int, identity: Identity, digest: str, packed: bytes) -> None:
+        checked = sum_of(identity.provider, identity.model, identity.dimensions, digest, packed)
+        row = (number, digest, packed, checked, round(time.time()))
+        self._db.execute("INSERT OR REPLACE INTO embeddings VALUES (?, ?, ?, ?, ?)", row)
+
+    def bound(self, identity: Identity | None, most: int) -> None:
+        """See `MemoryBackend`."""
+        number = self._number(identity) if identity else None
+        (there,) = self._db.execute("SELECT count(*) FROM embeddings").fetchone()
+        if there <= most:
+            return
+        needed = "(identity = ? AND digest IN (SELECT digest FROM chunks))"
+        with self._transaction():
+            self._db.execute(
+                "DELETE FROM embeddings WHERE (identity, digest) IN (SELECT identity, digest FROM embeddings"  # noqa: S608
+                f" WHERE NOT {needed} ORDER BY used DESC, digest LIMIT -1 OFFSET ?)",
+                (number or 0, most),
+            )
+            spent = "SELECT id FROM identities WHERE id <> ? AND NOT EXISTS (SELECT 1 FROM embeddings WHERE identity = id)"
+            for (each,) in self._db.execute(spent, (number or 0,)).fetchall():
+                if self._vectors:
+                    self._vectors.end(each)
+                self._db.execute("DELETE FROM identities WHERE id = ?", (each,))
+
+    def nearest(
+        self, identity: Identity, vector: Sequence[float], limit: int, scope: Scope = EVERYTHING
+    ) -> dict[int, float]:
+        """The chunks in the scope that are nearest to a vector, nearest first, with their cosines."""
+        number = self._number(identity)
+        return self._vectors.nearest(number, _packed(vector), limit, scope) if self._vectors and number else {}
+
+    def cosines(self, identity: Identity, vector: Sequence[float], keys: Collection[int]) -> dict[int, float]:
+        """The cosines of these chunks, of those that have a vector."""
+        number = self._number(identity)
+        return self._vectors.cosines(number, _packed(vector), keys) if self._vectors and number else {}
+
+    def _number(self, identity: Identity) -> int | None:
+        """The number of an identity, None for one that was never met."""
+        row = (identity.provider, identity.model, identity.dimensions)
+        query = "SELECT id FROM identities WHERE provider = ? AND model = ? AND ? IN (dimensions, 0) ORDER BY id DESC"
+        found = self._db.execute(query, row).fetchone()
+        return int(found[0]) if found else None
+
+    def _begin(self, identity: Identity) -> int:
+        row = (identity.provider, identity.model, identity.dimensions)
+        made = self._db.execute("INSERT INTO identities (provider, model, dimensions) VALUES (?, ?, ?)", row)
+        number = int(made.lastrowid)
+        if self._vectors:
+            self._vectors.begin(number, identity.dimensions)
+        return number
+
+
+def _row(chunk: Chunk) -> tuple[str | int, ...]:
+    """A chunk as its columns, its digest, and the sum of all these."""
+    headings = msgspec.json.encode(chunk.headings).decode()
+    senders = "".join(f"\n{sender}\n" for sender in chunk.senders)
+    where = (chunk.path, chunk.source, chunk.first, chunk.last)
+    row = (*where, headings, chunk.text, chunk.day, chunk.owner, senders, int(chunk.private), chunk.digest())
+    return *row, sum_of(*row)
+
+
+def _chunk(row: Sequence[Any]) -> Chunk:
+    path, source, first, last, headings, text, day, owner, senders, private = row
+    return Chunk(
+        path=path,
+        source=source,
+        first=first,
+        last=last,
+        headings=_HEADINGS.decode(headings),
+        text=text,
+        day=day,
+        owner=owner,
+        senders=tuple(sender for sender in senders.split("\n") if sender),
+        private=bool(private),
+    )
+
+
+def _packed(vector: Sequence[float]) -> bytes:
+    return array.array("f", vector).tobytes()

@@ -1,0 +1,267 @@
+"""The vectors of the chunks, searched: by sqlite-vec where SQLite can load it, else by a matrix in memory.
+
+Both give the same answers. What is kept is the table `embeddings`; the tables of sqlite-vec are made of it.
+"""
+
+from __future__ import annotations
+
+import array
+import importlib
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Protocol
+
+from plugins.api.memory.scope import EVERYTHING, Scope
+
+EXACTLY = 5_000
+"""Vectors among which each is compared in full. Among more, all are compared by one bit a dimension first."""
+
+AGAIN, AGAIN_AT_MOST = 4, 512
+"""How many times as many as are wanted are compared in full after that, and how many at most, unless more are wanted:
+sqlite-vec takes longer the more it is to find. Measured on 2,960 turns of LoCoMo and 786 questions, six results each: of the
+results 98.8 % are those of comparing all in full, and recall is the same (8 times: 99.7 %, for twice the time)."""
+
+MOST = 4096
+"""The largest k of sqlite-vec."""
+
+_STALE = "vectors are stale"
+"""The mark on a file that was written by somebody without sqlite-vec."""
+
+
+class Vectors(Protocol):
+    """What the index asks of either way. `identity` is the number of one, `packed` a vector as 32-bit floats."""
+
+    def begin(self, identity: int, dimensions: int) -> None:
+        """Make room for an identity's vectors."""
+        ...
+
+    def end(self, identity: int) -> None:
+        """An identity has no vectors any more."""
+        ...
+
+    def give(self, key: int, digest: str, identity: int | None = None) -> None:
+        """Give a chunk the vectors that `embeddings` has for its digest, of one identity or of all."""
+        ...
+
+    def drop(self, keys: Sequence[int]) -> None:
+        """Chunks are gone."""
+        ...
+
+    def nearest(self, identity: int, packed: bytes, limit: int, scope: Scope) -> dict[int, float]:
+        """The keys of chunks in the scope that are nearest to a vector, nearest first, with their cosines."""
+        ...
+
+    def cosines(self, identity: int, packed: bytes, keys: Collection[int]) -> dict[int, float]:
+        """The cosines of these chunks, of those that have a vector."""
+        ...
+
+    def are_sound(self) -> bool:
+        """Return True if what is searched is what `embeddings` has. Raises `sqlite.Error` where it cannot be read."""
+        ...
+
+
+def vectors_in(db: Any, *, extension: bool) -> Vectors | None:
+    """The vectors of an open index; None where there is neither sqlite-vec nor numpy."""
+    if extension:
+        return VecTables(db)
+    try:
+        return VecMatrix(db)
+    except ImportError:
+        return None
+
+
+class VecTables:
+    """A table of sqlite-vec for each identity: the vectors, and beside them one bit a dimension."""
+
+    def __init__(self, db: Any) -> None:
+        self._db = db
+        if db.execute("SELECT 1 FROM marks WHERE name = ?", (_STALE,)).fetchone():
+            self._make_anew()
+
+    def begin(self, identity: int, dimensions: int) -> None:
+        """See `Vectors`."""
+        bits = f", bits bit[{dimensions:d}]" if dimensions % 8 == 0 else ""
+        self._db.execute(
+            f"CREATE VIRTUAL TABLE IF NOT EXISTS vectors_{identity:d} USING vec0"
+            f" (embedding float[{dimensions:d}] distance_metric=cosine{bits})"
+        )
+
+    def end(self, identity: int) -> None:
+        """See `Vectors`."""
+        self._db.execute(f"DROP TABLE IF EXISTS vectors_{identity:d}")
+
+    def give(self, key: int, digest: str, identity: int | None = None) -> None:
+        """See `Vectors`."""
+        for number in self._dimensions() if identity is None else (identity,):
+            if identity is not None:
+                self._db.execute(f"DELETE FROM vectors_{number:d} WHERE rowid = ?", (key,))  # noqa: S608 - a name of ours
+            self._insert(number, "SELECT ?, vector FROM embeddings WHERE digest = ? AND identity = ?", key, digest)
+
+    def _insert(self, identity: int, rows: str, *values: int | str) -> None:
+        bits = (", bits", ", vec_quantize_binary(vector)") if self._dimensions()[identity] % 8 == 0 else ("", "")
+        self._db.execute(
+            f"INSERT INTO vectors_{identity:d} (rowid, embedding{bits[0]})"  # noqa: S608 - numbers and names of ours
+            f" SELECT *{bits[1]} FROM ({rows})",
+            (*values, identity),
+        )
+
+    def drop(self, keys: Sequence[int]) -> None:
+        """See `Vectors`."""
+        for number in self._dimensions():
+            self._db.executemany(f"DELETE FROM vectors_{number:d} WHERE rowid = ?", [(key,) for key in keys])  # noqa: S608
+
+    def nearest(self, identity: int, packed: bytes, limit: int, scope: Scope) -> dict[int, float]:
+        """See `Vectors`."""
+        (count,) = self._db.execute(f"SELECT count(*) FROM vectors_{identity:d}_rowids").fetchone()  # noqa: S608 - of ours
+        roughly = count > EXACTLY and self._dimensions()[identity] % 8 == 0
+        many = max(limit, min(limit * AGAIN, AGAIN_AT_MOST)) if roughly else limit
+        if not scope.condition()[0]:
+            near = self._near(identity, packed, many, roughly=roughly)
+        else:
+            # To tell of each vector whether it is in the scope costs more than to look for more and tell it of those.
+            wanted, enough = (many, min(many, 2 * limit)) if roughly else (2 * many, many)
+            near = self._near(identity, packed, wanted, roughly=roughly)
+            inside = self._inside(near, scope)
+            if len(inside) < enough and len(near) == wanted:
+                near = self._near(identity, packed, many, roughly=roughly, scope=scope)
+            else:
+                near = inside
+        cosines = self.cosines(identity, packed, near) if roughly else near
+        return dict(sorted(cosines.items(), key=lambda each: (-each[1], each[0]))[:limit])
+
+    def _near(
+        self, identity: int, packed: bytes, limit: int, *, roughly: bool, scope: Scope = EVERYTHING
+    ) -> dict[int, float]:
+        """The keys nearest by all of their vectors, with their cosines, or by their bits, with what means nothing."""
+        condition, values = scope.condition()
+        within = f" AND rowid IN (SELECT id FROM chunks WHERE {condition})" if condition else ""  # noqa: S608 - of ours
+        compared = "bits MATCH vec_quantize_binary(?)" if roughly else "embedding MATCH ?"
+        rows = self._db.execute(
+            f"SELECT rowid, 1 - distance FROM vectors_{identity:d} WHERE {compared} AND k = ?{within}",  # noqa: S608 - of ours
+            (packed, min(limit, MOST), *values),
+        )
+        return dict(rows)
+
+    def _inside(self, near: Mapping[int, float], scope: Scope) -> dict[int, float]:
+        condition, values = scope.condition()
+        query = f"SELECT id FROM chunks WHERE id IN ({', '.join('?' * len(near))}) AND {condition}"  # noqa: S608 - of ours
+        return {key: near[key] for (key,) in self._db.execute(query, (*near, *values))}
+
+    def cosines(self, identity: int, packed: bytes, keys: Collection[int]) -> dict[int, float]:
+        """See `Vectors`."""
+        marks = ", ".join("?" * len(keys))
+        rows = self._db.execute(
+            # CROSS JOIN: the vectors of these chunks are looked up; never all vectors, to see whose they are.
+            "SELECT chunks.id, 1 - vec_distance_cosine(vector, ?) FROM chunks"  # noqa: S608 - marks alone
+            " CROSS JOIN embeddings ON embeddings.digest = chunks.digest AND identity = ?"
+            f" WHERE chunks.id IN ({marks})",
+            (packed, identity, *keys),
+        )
+        return dict(rows)
+
+    def are_sound(self) -> bool:
+        """See `Vectors`."""
+        due = "FROM chunks CROSS JOIN embeddings ON embeddings.digest = chunks.digest AND identity = ?"
+        for number, dimensions in self._dimensions().items():
+            bits = " AND bits = vec_quantize_binary(vector)" if dimensions % 8 == 0 else ""
+            held = f"FROM vectors_{number:d} AS held CROSS JOIN chunks ON chunks.id = held.rowid"
+            same = f"{held} CROSS JOIN embeddings ON embeddings.digest = chunks.digest AND identity = ?"
+            counts = {
+                self._db.execute(f"SELECT count(*) {rows}", values).fetchone()
+                for rows, values in (
+                    (f"FROM vectors_{number:d}_rowids", ()),
+                    (due, (number,)),
+                    (f"{same} WHERE embedding = vector{bits}", (number,)),
+                )
+            }
+            if len(counts) > 1:
+                return False
+            # A search also reads the room that is left for further vectors, and fails where that was cut off.
+            for roughly in (False, True) if bits else (False,):
+                self._near(number, array.array("f", [1.0] * dimensions).tobytes(), 1, roughly=roughly)
+        return True
+
+    def _dimensions(self) -> Mapping[int, int]:
+        """How long the vectors of each identity are."""
+        return dict(self._db.execute("SELECT id, dimensions FROM identities"))
+
+    def _make_anew(self) -> None:
+        self._db.execute("BEGIN IMMEDIATE")
+        for number, dimensions in self._dimensions().items():
+            self.begin(number, dimensions)
+            self._db.execute(f"DELETE FROM vectors_{number:d}")  # noqa: S608 - a name of ours
+            self._insert(number, "SELECT chunks.id, vector FROM chunks JOIN embeddings USING (digest) WHERE identity = ?")
+        self._db.execute("DELETE FROM marks WHERE name = ?", (_STALE,))
+        self._db.execute("COMMIT")
+
+
+class VecMatrix:
+    """The vectors of each identity that is asked for as the rows of a matrix, which is kept. ImportError without numpy."""
+
+    def __init__(self, db: Any) -> None:
+        self._np: Any = importlib.import_module("numpy")
+        self._db = db
+        self._rows: dict[int, tuple[tuple[int, int], Any, Any]] = {}
+        self._changes = 0
+
+    def begin(self, identity: int, dimensions: int) -> None:
+        """See `Vectors`."""
+        self._changed()
+
+    def end(self, identity: int) -> None:
+        """See `Vectors`."""
+        self._rows.pop(identity, None)
+
+    def give(self, key: int, digest: str, identity: int | None = None) -> None:
+        """See `Vectors`."""
+        self._changed()
+
+    def drop(self, keys: Sequence[int]) -> None:
+        """See `Vectors`."""
+        self._changed()
+
+    def _changed(self) -> None:
+        self._changes += 1
+        self._db.execute("INSERT OR IGNORE INTO marks VALUES (?)", (_STALE,))
+
+    def nearest(self, identity: int, packed: bytes, limit: int, scope: Scope) -> dict[int, float]:
+        """See `Vectors`."""
+        np = self._np
+        keys, matrix = self._matrix(identity, len(packed))
+        cosines = matrix @ self._normal(np.frombuffer(packed, np.float32))
+        condition, values = scope.condition()
+        if condition:
+            allowed = self._db.execute(f"SELECT id FROM chunks WHERE {condition}", values)  # noqa: S608 - of ours
+            inside = np.isin(keys, np.fromiter((key for (key,) in allowed), np.int64))
+            keys, cosines = keys[inside], cosines[inside]
+        best = np.argpartition(-cosines, limit)[:limit] if len(cosines) > limit else np.arange(len(cosines))
+        return {int(keys[at]): float(cosines[at]) for at in best[np.lexsort((keys[best], -cosines[best]))]}
+
+    def cosines(self, identity: int, packed: bytes, keys: Collection[int]) -> dict[int, float]:
+        """See `Vectors`."""
+        np = self._np
+        there, matrix = self._matrix(identity, len(packed))
+        chosen = np.isin(there, np.fromiter(keys, np.int64))
+        cosines = matrix[chosen] @ self._normal(np.frombuffer(packed, np.float32))
+        return dict(zip(there[chosen].tolist(), cosines.tolist(), strict=True))
+
+    def are_sound(self) -> bool:
+        """See `Vectors`; the matrix is made of these rows, which have sums."""
+        return True
+
+    def _matrix(self, identity: int, size: int) -> tuple[Any, Any]:
+        """The keys, and in the same order their vectors, each of length 1; read anew when anybody has written."""
+        np = self._np
+        (version,) = self._db.execute("PRAGMA data_version").fetchone()
+        stamp = (version, self._changes)
+        if identity not in self._rows or self._rows[identity][0] != stamp:
+            rows = self._db.execute(
+                "SELECT chunks.id, vector FROM chunks JOIN embeddings USING (digest) WHERE identity = ?", (identity,)
+            ).fetchall()
+            matrix = np.frombuffer(b"".join(packed for _, packed in rows), np.float32).reshape(len(rows), size // 4)
+            self._rows[identity] = (stamp, np.fromiter((key for key, _ in rows), np.int64), self._normal(matrix))
+        _, keys, normal = self._rows[identity]
+        return keys, normal
+
+    def _normal(self, vectors: Any) -> Any:
+        """Vectors, or one, divided by their lengths; one of nothing stays so."""
+        return vectors / self._np.maximum(self._np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)

@@ -1,0 +1,141 @@
+"""What the model may do with the memory: `memory_search` and `memory_get`. They return data, with where it stands."""
+
+from __future__ import annotations
+
+from datetime import date
+from typing import Annotated, Any, ClassVar, Literal
+
+import msgspec
+
+from plugins.api.context import PluginContext
+from plugins.api.memory.scope import Scope
+from plugins.api.tool import ToolContext, ToolOutput
+from plugins.memory.index_errors import IndexUnusable
+from plugins.support.errors import ToolFailed
+from plugins.support.workspace import own_note
+from plugins.tools.file_changes import convert
+from sessions.events.messages import ToolDefinition
+
+LINES = 400
+"""Lines of a note in one answer, at most."""
+
+
+def scope_of(call: ToolContext) -> Scope:
+    """What may be shown in the conversation of a call."""
+    return Scope(owners=frozenset({call.person}), private=not call.group)
+
+
+class SearchArguments(msgspec.Struct, frozen=True):
+    """What the model gives: what it looks for, how many results at most, and what the search is narrowed to: the days from
+    `since` to `until`, who said it, notes or conversations."""
+
+    query: Annotated[str, msgspec.Meta(min_length=1, max_length=2000)]
+    max_results: Annotated[int, msgspec.Meta(ge=1, le=50)] | None = None
+    since: date | None = msgspec.field(name="from", default=None)
+    until: date | None = msgspec.field(name="to", default=None)
+    sender: Annotated[str, msgspec.Meta(min_length=1, max_length=100)] | None = None
+    source: Literal["notes", "sessions"] | None = None
+
+    def narrowed(self, scope: Scope) -> Scope:
+        """The part of a scope that this asks for."""
+        sources = {None: None, "notes": frozenset({"notes", "extra"}), "sessions": frozenset({"sessions"})}[self.source]
+        return msgspec.structs.replace(scope, since=self.since, until=self.until, sender=self.sender, sources=sources)
+
+
+class GetArguments(msgspec.Struct, frozen=True):
+    """What the model gives: a note, the first line (from 1), how many lines."""
+
+    path: Annotated[str, msgspec.Meta(min_length=1)]
+    start: Annotated[int, msgspec.Meta(ge=1)] = 1
+    lines: Annotated[int, msgspec.Meta(ge=1)] = LINES
+
+
+class MemorySearch:
+    """Finds what the notes say about something."""
+
+    definition: ClassVar[ToolDefinition] = ToolDefinition(
+        name="memory_search",
+        description=(
+            "Search the notes (MEMORY.md and memory/) and earlier conversations for what was said, decided or preferred"
+            " before. Give a question or the exact words. Each result says where it stands, as path#Lfirst-Llast; memory_get"
+            " reads around it."
+        ),
+        parameters={
+            "type": "object",
+            "properties": {
+                "query": {"type": "string", "description": "What to look for."},
+                "max_results": {"type": "integer", "minimum": 1, "maximum": 50, "description": "How many results at most."},
+                "from": {"type": "string", "format": "date", "description": "The first day, YYYY-MM-DD."},
+                "to": {"type": "string", "format": "date", "description": "The last day, YYYY-MM-DD."},
+                "sender": {"type": "string", "description": "Who said it, in conversations; “assistant” is you."},
+                "source": {"type": "string", "enum": ["notes", "sessions"], "description": "Only there; by default both."},
+            },
+            "required": ["query"],
+            "additionalProperties": False,
+        },
+    )
+    repeatable: ClassVar[bool] = True
+
+    def __init__(self, context: PluginContext) -> None:
+        self._memory = context.memory
+
+    async def run(self, arguments: dict[str, Any], call: ToolContext) -> ToolOutput:
+        """Return the results as JSON; ToolFailed where the index cannot be used."""
+        wanted = convert(arguments, SearchArguments)
+        if self._memory is None:
+            raise ToolFailed("There is no memory here.")
+        try:
+            found = await self._memory.search(wanted.query, wanted.narrowed(scope_of(call)), results=wanted.max_results)
+        except IndexUnusable as error:
+            raise ToolFailed(str(error)) from error
+        results = [
+            {
+                "citation": hit.citation,
+                "score": round(hit.score, 3),
+                "headings": hit.chunk.headings,
+                "text": hit.chunk.text,
+            }
+            for hit in found.hits
+        ]
+        answer: dict[str, Any] = {"results": results}
+        if found.remarks:
+            answer["remarks"] = found.remarks
+        return ToolOutput(text=msgspec.json.encode(answer).decode())
+
+
+class MemoryGet:
+    """Reads a note, or some of its lines."""
+
+    definition: ClassVar[ToolDefinition] = ToolDefinition(
+        name="memory_get",
+        description=(
+            "Read a note (MEMORY.md or one in memory/) or an earlier conversation (sessions/….jsonl), or lines of it, such"
+            " as those that memory_search named."
+        ),
+        parameters={
+            "type": "object",
+            "properties": {
+                "path": {"type": "string", "description": "The note, such as memory/2026-11-21.md."},
+                "start": {"type": "integer", "minimum": 1, "description": "The first line, counted from 1."},
+                "lines": {"type": "integer", "minimum": 1, "description": f"How many lines, {LINES} at most."},
+            },
+            "required": ["path"],
+            "additionalProperties": False,
+        },
+    )
+    repeatable: ClassVar[bool] = True
+
+    def __init__(self, context: PluginContext) -> None:
+        self._memory = context.memory
+
+    async def run(self, arguments: dict[str, Any], call: ToolContext) -> ToolOutput:
+        """Return JSON with `text` and `path`; the text is empty where there is no such note. ToolFailed with ENOENT for a
+        path that no note can have."""
+        wanted = convert(arguments, GetArguments)
+        if self._memory is None:
+            raise ToolFailed("There is no memory here.")
+        path = own_note(call.person, wanted.path)
+        text = await self._memory.excerpt(path, wanted.start, min(wanted.lines, LINES), scope_of(call))
+        if text is None:
+            raise ToolFailed(f"ENOENT: {wanted.path} is no note; notes are MEMORY.md and the .md files in memory/.")
+        return ToolOutput(text=msgspec.json.encode({"text": text, "path": path}).decode())

@@ -1,0 +1,87 @@
+"""What of the memory was used: the documents that stood behind a message, or that a search or a reading gave to the model.
+
+The journals tell it. They are read backwards, the newest first, and only as many bytes as one is willing to read.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from sessions.events.codec import InvalidLine, decode
+from sessions.events.errors import SessionsError
+from sessions.events.events import MemoryRecalled, ModelReplied, ToolReturned
+from sessions.files.reverse_reader import lines_backwards
+from sessions.files.verify import reading
+
+BUDGET = 256 * 1024 * 1024
+"""Bytes of journals that are read at most."""
+
+_TELLING = (b'"kind":"memory_recalled"', b'"kind":"tool_returned"', b'"kind":"model_replied"')
+_CITED = re.compile(r'"citation":"([^"#]+)#L')
+_READ = re.compile(r'"path"\s*:\s*"([^"]+)"')
+_AT = re.compile(rb'\A\{"seq":[0-9]+,"at":"([^"]{20,30})"')
+
+
+class NoteUsage(msgspec.Struct, frozen=True, kw_only=True):
+    """The paths that were used since `since`, which is when the oldest event was that was looked at (empty if there is
+    none). `all`: there are no older ones."""
+
+    paths: frozenset[str]
+    since: str = ""
+    all: bool = True
+
+
+def used(folder: Path, budget: int = BUDGET) -> NoteUsage:
+    """What was used in the sessions of a folder. Blocks for as long as reading takes; a journal that cannot be read is
+    passed over."""
+    found: set[str] = set()
+    since, left = "", budget
+    for path in _newest_first(folder):
+        for line in _lines(path, left):
+            left -= len(line)
+            if at := _AT.match(line):
+                since = min(filter(None, (since, at[1].decode())))
+            found |= _paths(line)
+        if left <= 0:
+            return NoteUsage(paths=frozenset(found), since=since, all=False)
+    return NoteUsage(paths=frozenset(found), since=since)
+
+
+def _newest_first(folder: Path) -> Sequence[Path]:
+    there = [path for path in folder.glob("*.jsonl") if path.is_file() and not path.is_symlink()]
+    return sorted(there, key=lambda path: path.stat().st_mtime_ns, reverse=True)
+
+
+def _lines(path: Path, budget: int) -> Iterator[bytes]:
+    """The lines of a journal, the last first, until the budget is used up."""
+    try:
+        with reading(path) as descriptor:
+            size = os.fstat(descriptor).st_size
+            for line, _ in lines_backwards(descriptor, 0, size):
+                yield line
+                budget -= len(line)
+                if budget <= 0:
+                    return
+    except SessionsError:
+        return
+
+
+def _paths(line: bytes) -> set[str]:
+    if not any(mark in line[:200] for mark in _TELLING):
+        return set()
+    try:
+        event = decode(line).event
+    except InvalidLine:
+        return set()
+    if isinstance(event, MemoryRecalled):
+        return {hit.path for hit in event.hits}
+    if isinstance(event, ToolReturned):
+        return set(_CITED.findall(event.output))
+    if isinstance(event, ModelReplied):
+        return {path for call in event.calls if call.tool == "memory_get" for path in _READ.findall(call.arguments)}
+    return set()

@@ -1,0 +1,72 @@
+"""Which of the candidates answer best: fusion, temporal decay, diversity. Pure functions over frozen values.
+
+The order is fixed: fusion, minimum score, decay, sort, MMR, the best k. The minimum comes before decay, or a note of last
+year could never be found.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from datetime import date
+from functools import cache
+from heapq import heapify, heappop, heappush
+
+from plugins.memory.search.candidates import Candidate, Ranked, Rules, min_max, ranked
+from plugins.memory.search.fusion import fuse
+
+POOL = 4
+"""Out of how many candidates for each result diversity chooses."""
+
+
+def rank(candidates: Sequence[Candidate], rules: Rules, today: date) -> list[Ranked]:
+    """The best of the candidates, best first; at most `rules.results`."""
+    parts = fuse(candidates, rules)
+    scored = []
+    for each in candidates:
+        left = decay_of(each.day, today, rules.half_life_days)
+        one = ranked(each, parts[each.key], 1 - rules.decay_share + rules.decay_share * left)
+        if one.fused >= rules.min_score:
+            scored.append(one)
+    scored.sort(key=lambda each: (-each.score, each.candidate.key))
+    return diverse(scored[: POOL * rules.results], rules.results, rules.mmr_lambda)
+
+
+def decay_of(day: date | None, today: date, half_life_days: float | None) -> float:
+    """What is left of a score: 0.5^(age / half-life). 1 for what has no date, for the future, and where decay is off."""
+    if day is None or half_life_days is None or half_life_days <= 0:
+        return 1.0
+    return math.pow(0.5, max(0, (today - day).days) / half_life_days)
+
+
+def diverse(found: Sequence[Ranked], results: int, mmr_lambda: float | None, *, scaled: bool = True) -> list[Ranked]:
+    """The best by maximal marginal relevance (Carbonell and Goldstein, SIGIR 1998): each time the one with the largest
+    λ × relevance − (1 − λ) × likeness to the most alike of those already taken: the Jaccard index of their words.
+
+    It chooses from all of `found`, sorted best first; `scaled` puts their scores between 0 and 1 first, over that same
+    pool. The seeds' example is on raw scores."""
+    if mmr_lambda is None or mmr_lambda >= 1 or len(found) < 2:
+        return list(found[:results])
+    scores = [each.score for each in found]
+    relevance = min_max(scores) if scaled else scores
+    words = cache(lambda at: found[at].candidate.words())
+    left = [(-mmr_lambda * each, at) for at, each in enumerate(relevance)]
+    heapify(left)
+    likeness, compared = [0.0] * len(found), [0] * len(found)
+    taken: list[int] = []
+    while left and len(taken) < results:
+        # Likeness only grows: whoever is not the best without what was taken since it was compared is not so with it either.
+        _, best = heappop(left)
+        if compared[best] == len(taken):
+            taken.append(best)
+            continue
+        likeness[best] = max(likeness[best], *(jaccard(words(best), words(other)) for other in taken[compared[best] :]))
+        compared[best] = len(taken)
+        heappush(left, ((1 - mmr_lambda) * likeness[best] - mmr_lambda * relevance[best], best))
+    return [found[at] for at in taken]
+
+
+def jaccard(one: frozenset[str], other: frozenset[str]) -> float:
+    """How alike two sets of words are, from 0 to 1."""
+    both = len(one & other)
+    return both / (len(one) + len(other) - both) if one or other else 0.0

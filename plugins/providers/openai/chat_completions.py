@@ -1,0 +1,305 @@
+"""OpenAI's chat completions on the wire: a context as a request's body, a stream's chunks as a reply.
+
+After OpenAI's API reference (`POST /v1/chat/completions`), and what compatible servers make of it: ids that are missing,
+`[DONE]` that never comes, usage that is null, errors inside the stream, several calls under one index, text in parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from plugins.api.chat import CallDraft, ChatRequest, Delta, Reply, RequestOptions
+from plugins.providers.hosted.encoding_cache import EncodingCache
+from plugins.providers.hosted.images import data_url, sent_with
+from plugins.providers.hosted.openai_errors import in_stream
+from plugins.providers.hosted.tool_names import taken_name
+from plugins.support.errors import BadAnswer, StreamCut
+from plugins.support.http_errors import plain_words
+from plugins.support.lenient_json import count, decoded, is_json
+from sessions.events.events import StopReason
+from sessions.events.messages import AssistantMessage, Message, ToolMessage, Usage, UserMessage
+
+_encode = msgspec.json.Encoder().encode
+
+DONE = b"[DONE]"
+"""The data of the event that ends a stream."""
+
+# --- the request ------------------------------------------------------------------------------------------------------
+
+
+class Encoder:
+    """Encodes requests. Of each session's last one the messages are kept as bytes: only what is new is encoded."""
+
+    def __init__(self, remembered: EncodingCache | None = None) -> None:
+        self._remembered = remembered or EncodingCache()
+
+    def body(self, request: ChatRequest, *, max_tokens: int | None, max_tokens_key: str, effort: str | None = None) -> bytes:
+        """The JSON body of a streaming request. `effort` is how much a model that reasons does, in the service's words."""
+        context = request.context
+        head: dict[str, Any] = {"model": request.model, "stream": True, "stream_options": {"include_usage": True}}
+        options = {name: value for name, value in context.parameters.items() if value is not None}
+        limit = options.pop("max_tokens", max_tokens)
+        head |= options
+        if limit is not None:
+            head[max_tokens_key] = limit
+        if effort:
+            head["reasoning_effort"] = effort
+        if context.tools:
+            head["tools"] = [{"type": "function", "function": tool} for tool in context.tools]
+        head |= _option_fields(request.options)
+        system = _encode({"role": "system", "content": context.instructions}) if context.instructions else b""
+        messages = self._messages(request.session, context.messages, request.pictures)
+        between = b"," if system and messages else b""
+        return b"".join((_encode(head)[:-1], b',"messages":[', system, between, messages, b"]}"))
+
+    def _messages(self, session: str, messages: Sequence[Message], pictures: Mapping[str, bytes]) -> bytearray:
+        """The messages, joined by commas."""
+        known, joined = self._remembered.take(session, messages)
+        for message in messages[known:]:
+            joined += b"," * bool(joined) + _encode(_wire_message(message, pictures))
+        self._remembered.keep(session, messages, joined)
+        return joined
+
+
+def _option_fields(request_options: RequestOptions) -> dict[str, Any]:
+    """What a request asks for beside its messages."""
+    wished: dict[str, Any] = {}
+    if request_options.require_tool:
+        named = {"type": "function", "function": {"name": request_options.tool}}
+        wished["tool_choice"] = named if request_options.tool else "required"
+    if request_options.single_tool_call:
+        wished["parallel_tool_calls"] = False
+    if (form := request_options.response_format) is not None:
+        schema = {"name": form.name, "schema": form.schema, "description": form.description or None, "strict": form.strict}
+        given = {name: value for name, value in schema.items() if value is not None}
+        wished["response_format"] = (
+            {"type": "json_object"} if form.schema is None else {"type": "json_schema", "json_schema": given}
+        )
+    return wished
+
+
+def _wire_message(message: Message, pictures: Mapping[str, bytes]) -> dict[str, Any]:
+    match message:
+        case UserMessage() if sent := sent_with(message, pictures):
+            images = [{"type": "image_url", "image_url": {"url": data_url(*each)}} for each in sent]
+            words = [{"type": "text", "text": message.text}] if message.text else []
+            return {"role": "user", "content": [*images, *words]}
+        case UserMessage():
+            return {"role": "user", "content": message.text}
+        case ToolMessage():
+            return {"role": "tool", "tool_call_id": message.id, "content": message.text}
+        case AssistantMessage(calls=()):
+            return {"role": "assistant", "content": message.text}
+        case AssistantMessage():
+            calls = [
+                {"id": c.id, "type": "function", "function": {"name": taken_name(c.tool), "arguments": c.arguments or "{}"}}
+                for c in message.calls
+            ]
+            return {"role": "assistant", "content": message.text or None, "tool_calls": calls}
+
+
+# --- the answer -------------------------------------------------------------------------------------------------------
+
+
+class _Function(msgspec.Struct):
+    name: str | None = None
+    arguments: str | dict[str, Any] | None = None
+
+
+class _Call(msgspec.Struct):
+    index: int | None = None
+    id: str | None = None
+    function: _Function | None = None
+
+
+class _Part(msgspec.Struct):
+    text: str | None = None
+    thinking: Any = None
+
+
+class _Piece(msgspec.Struct):
+    content: str | list[_Part] | None = None
+    refusal: str | None = None
+    tool_calls: list[_Call] | None = None
+    reasoning: Any = None
+    reasoning_content: Any = None
+    reasoning_details: Any = None
+
+
+class _Choice(msgspec.Struct):
+    delta: _Piece | None = None
+    message: _Piece | None = None
+    finish_reason: str | None = None
+    index: int = 0
+
+
+class _Chunk(msgspec.Struct):
+    choices: list[_Choice] | None = None
+    model: str | None = None
+    usage: Any = None
+    error: Any = None
+
+
+_chunk = msgspec.json.Decoder(_Chunk, strict=False).decode
+
+_STOPS: dict[str, StopReason] = {
+    "stop": "end",
+    "length": "length",
+    "tool_calls": "calls",
+    "function_call": "calls",
+    "content_filter": "refused",
+}
+
+_BROKEN = frozenset({"abort", "aborted", "error", "insufficient_system_resource"})
+"""Finish reasons by which a server says that it could not finish."""
+
+
+class _Draft:
+    """A tool call as its pieces come."""
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.id = ""
+        self.tool = ""
+        self.arguments: list[str] = []
+
+    def take(self, id_: str | None, function: _Function) -> None:
+        """One piece more; the id and the tool's name are given once, or again and again."""
+        self.id = self.id or id_ or ""
+        self.tool = self.tool or function.name or ""
+        arguments = function.arguments
+        if isinstance(arguments, dict):
+            arguments = _encode(arguments).decode()
+        if arguments:
+            self.arguments.append(arguments)
+
+
+class StreamAccumulator:
+    """One answer as its chunks come. `take` gives the text that is new; `reply` the whole once `complete`."""
+
+    def __init__(self, model: str) -> None:
+        self._model = model
+        self._text: list[str] = []
+        self._calls: list[_Draft] = []
+        self._growing: dict[int, _Draft] = {}
+        self._finish: str | None = None
+        self._usage: Any = None
+        self._refused = False
+        self.done = False
+        """`[DONE]` came: nothing follows."""
+        self.said = 0
+        """The pieces of text, of reasoning and of calls that have come."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether the answer has its end, by its own word."""
+        return self._finish is not None
+
+    def take(self, data: bytes) -> Iterator[Delta]:
+        """The new text of one event's data. Raises BadAnswer, or what an error inside the stream means."""
+        if data.strip() == DONE:
+            self.done = True
+            return
+        chunk = parse_chunk(data)
+        if chunk.error:
+            raise in_stream(chunk.error, self._model)
+        self._model = chunk.model or self._model
+        self._usage = chunk.usage or self._usage
+        for choice in chunk.choices or ():
+            if choice.index == 0:
+                yield from self._take_choice(choice)
+
+    def _take_choice(self, choice: _Choice) -> Iterator[Delta]:
+        piece = choice.delta or choice.message or _Piece()
+        self._refused = self._refused or bool(piece.refusal)
+        self.said += _says_something(piece) or bool(choice.finish_reason)
+        for text in (_text(piece.content), piece.refusal):
+            if text:
+                self._text.append(text)
+                yield Delta(text)
+        for call in piece.tool_calls or ():
+            self._take_call(call)
+        self._finish = choice.finish_reason or self._finish
+
+    def _take_call(self, call: _Call) -> None:
+        """Calls come in pieces under an index. Servers that give none send whole calls, one behind the other; and some
+        give every call the same, with an id of its own."""
+        function = call.function or _Function()
+        if call.index is None:
+            draft = self._calls[-1] if self._calls and not function.name else None
+        else:
+            draft = self._growing.get(call.index)
+            if draft and draft.id and call.id and function.name and draft.id != call.id:
+                draft = None
+        if draft is None:
+            draft = _Draft(index=len(self._calls) if call.index is None else call.index)
+            self._calls.append(draft)
+            self._growing[draft.index] = draft
+        draft.take(call.id, function)
+
+    def _whole_calls(self) -> tuple[CallDraft, ...]:
+        """The calls that may be run: none of an answer that was withheld, no last one that an early end has cut."""
+        calls = sorted(self._calls, key=lambda draft: draft.index)
+        if self._finish == "content_filter":
+            return ()
+        if self._finish == "length" and calls and not is_json("".join(calls[-1].arguments)):
+            calls.pop()
+        return tuple(
+            CallDraft(id=draft.id, tool=draft.tool, arguments="".join(draft.arguments)) for draft in calls if draft.tool
+        )
+
+    def reply(self) -> Reply:
+        """The whole answer; StreamCut if it has no end."""
+        if self._finish is None and not (self.done and (self._text or self._calls)):
+            raise StreamCut("The answer broke off before its end.")
+        if self._finish in _BROKEN:
+            raise StreamCut(f"The provider broke off: {self._finish}.")
+        calls = self._whole_calls()
+        stop = "calls" if calls else _STOPS.get(self._finish or "stop", "end")
+        if stop == "calls" and not calls:
+            stop = "end"
+        return Reply(
+            text="".join(self._text),
+            model=self._model,
+            stop="refused" if self._refused and not calls else stop,
+            calls=calls,
+            usage=_usage(self._usage),
+        )
+
+
+def parse_chunk(data: bytes) -> _Chunk:
+    """One chunk; text with lone surrogates is kept with replacements. Raises BadAnswer."""
+    try:
+        return decoded(_chunk, data)
+    except ValueError as error:
+        raise BadAnswer(f"The provider sent what is no chunk of an answer: {plain_words(data[:200])}") from error
+
+
+def _text(content: str | list[_Part] | None) -> str | None:
+    """The text of a piece; of a list its text parts, where a model's thinking has parts of another form."""
+    return "".join(part.text or "" for part in content) if isinstance(content, list) else content
+
+
+def _says_something(piece: _Piece) -> bool:
+    """Return True if a piece has text, a part of a call, or reasoning under one of the names that servers give it."""
+    parts = piece.content if isinstance(piece.content, list) else ()
+    functions = [call.function for call in piece.tool_calls or () if call.function]
+    return bool(
+        any(function.name or function.arguments for function in functions)
+        or piece.refusal
+        or piece.reasoning
+        or piece.reasoning_content
+        or piece.reasoning_details
+        or _text(piece.content)
+        or any(part.thinking for part in parts)
+    )
+
+
+def _usage(usage: Any) -> Usage | None:
+    if (read := count(usage, "prompt_tokens")) is None:
+        return None
+    cached = count(usage, "prompt_tokens_details", "cached_tokens") or 0
+    return Usage(input=read, output=count(usage, "completion_tokens") or 0, cached=cached)

@@ -1,0 +1,170 @@
+"""What leaves, as data that a model is asked about: plain text between marks that cannot occur in it, in pieces that fit.
+
+Nothing in it can end its fence, pass for somebody else's words, or be read as a model's own template. Flush and summary
+are asked about the very same text. Pure.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from itertools import count
+
+import msgspec
+
+from sessions.events.messages import AssistantMessage, Message, ToolMessage, UserMessage
+from sessions.events.tokens import estimate
+
+MOST_PIECES = 8
+"""How many pieces a record is divided into, at most: each is a request."""
+
+MARK_BYTES = 4
+"""A mark is twice as many hexadecimal digits."""
+
+_STAGES: tuple[tuple[int, int], ...] = ((2_000, 10**9), (600, 6_000), (200, 1_500), (80, 300))
+"""How many characters are shown of what a tool was given or returned, and of any other text; the first that fit count."""
+
+_FRAME = 16
+"""Tokens of an entry's heading and mark."""
+
+# How the templates of the field's models begin and end a message. A space in them, and they are text.
+_TEMPLATE = re.compile(
+    r"<(?=[|｜])|(?<=[|｜])>|\[(?=/?(?:INST|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS)\])|<(?=<SYS>>|</SYS>>)"
+    r"|<(?=/?(?:s|bos|eos|think|tool_call|tool_response|start_of_turn|end_of_turn)>)"
+)
+_CONTROL = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff\U000e0000-\U000e007f]"
+)
+
+
+class FencedEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that was said: who said it, and what. `machine` is what a tool was given or returned, of which head and tail
+    may do."""
+
+    who: str
+    text: str
+    machine: bool = False
+
+
+def entries(messages: Sequence[Message], summary: str = "") -> list[FencedEntry]:
+    """The messages as entries, behind the summary of what came before them where there is one."""
+    earlier = [FencedEntry(who="summary of what came before", text=harmless(summary))] if summary.strip() else []
+    return [*earlier, *(entry for message in messages for entry in _said(message))]
+
+
+def divided(record: Sequence[FencedEntry], room: int) -> list[list[FencedEntry]]:
+    """The record in at most `MOST_PIECES` pieces of at most `room` estimated tokens each. Where it is too long for that,
+    less is shown of each text, of what machines said first; in the end only the first piece and the latest are left."""
+    pieces: list[list[FencedEntry]] = []
+    for machine, other in _STAGES:
+        shown = [_cut(entry, machine if entry.machine else other) for entry in record]
+        pieces = list(_filled(shown, room))
+        if len(pieces) <= MOST_PIECES:
+            return pieces
+    return [pieces[0], *pieces[1 - MOST_PIECES :]]
+
+
+def fenced(record: Sequence[FencedEntry]) -> str:
+    """The record between its marks. The mark is drawn from the text itself and does not occur in it."""
+    mark = mark_for("\n".join(entry.text for entry in record))
+    lines = [part for entry in record for part in (f"[{mark}] {entry.who}:", entry.text)]
+    return "\n".join([f"[{mark}] the record begins", *lines, f"[{mark}] the record ends"])
+
+
+def quoted(text: str, name: str) -> str:
+    """A single text between marks, under a name."""
+    text = harmless(text)
+    mark = mark_for(text)
+    return f"[{mark}] {name}:\n{text}\n[{mark}] end"
+
+
+def mark_for(text: str) -> str:
+    """Hexadecimal digits that do not occur in the text, the same each time."""
+    told = text.encode("utf-8", "replace")
+    for salt in count():
+        mark = hashlib.blake2b(told, digest_size=MARK_BYTES, salt=salt.to_bytes(8, "big")).hexdigest()
+        if mark not in text:
+            return mark
+    raise AssertionError
+
+
+def harmless(text: str) -> str:
+    """The text without what a model's template or a terminal would obey."""
+    return _CONTROL.sub("\ufffd", _TEMPLATE.sub(_spaced, text.replace("\r\n", "\n")))
+
+
+def unwrapped(answer: str) -> str:
+    """A model's answer without white space, and without a Markdown fence, around the whole of it."""
+    answer = answer.strip()
+    fence = re.fullmatch(r"```\w*\n(.*?)\n?```", answer, re.DOTALL)
+    return fence[1].strip() if fence else answer
+
+
+def _spaced(found: re.Match[str]) -> str:
+    return f" {found[0]}" if found[0] == ">" else f"{found[0]} "
+
+
+def _said(message: Message) -> Iterator[FencedEntry]:
+    match message:
+        case UserMessage():
+            files = "".join(f"\n(attached: {each.name or each.media})" for each in message.attachments)
+            yield FencedEntry(who="the person", text=harmless(message.text + files))
+        case AssistantMessage():
+            if message.text.strip() or not message.calls:
+                yield FencedEntry(who="the assistant", text=harmless(message.text))
+            for call in message.calls:
+                yield FencedEntry(who=f"the assistant calls {_word(call.tool)}", text=harmless(call.arguments), machine=True)
+        case ToolMessage():
+            how = "failed with" if message.failed else "returned"
+            yield FencedEntry(who=f"{_word(message.tool)} {how}", text=harmless(message.text), machine=True)
+
+
+def _word(tool: str) -> str:
+    """A tool's name as one word: it stands in a heading, and models invent names."""
+    return re.sub(r"[^\w.-]", "_", tool)[:64] or "a tool"
+
+
+def _cut(entry: FencedEntry, limit: int) -> FencedEntry:
+    """The entry with at most about so many characters: its head and a shorter tail."""
+    text = entry.text
+    if len(text) <= limit:
+        return entry
+    head, tail = limit - limit // 3, limit // 3
+    gone = f"[… {len(text) - head - tail:,} characters are not shown …]"
+    return msgspec.structs.replace(entry, text=f"{text[:head]}\n{gone}\n{text[-tail:]}")
+
+
+def _filled(record: Sequence[FencedEntry], room: int) -> Iterator[list[FencedEntry]]:
+    """Pieces that are as full as they can be. An entry that fits no piece goes on in the next."""
+    piece: list[FencedEntry] = []
+    used = 0
+    for entry in (part for each in record for part in _parts(each, max(1, room - _FRAME))):
+        tokens = estimate(entry.text) + _FRAME
+        if piece and used + tokens > room:
+            yield piece
+            piece, used = [], 0
+        piece.append(entry)
+        used += tokens
+    if piece:
+        yield piece
+
+
+def _parts(entry: FencedEntry, room: int) -> Iterator[FencedEntry]:
+    text, start = entry.text, 0
+    most = 8 * room  # no estimate has more characters to a token, so a long text is not measured anew for each part
+    while len(text) - start > 1 and (len(text) - start > most or estimate(text[start:]) > room):
+        window = text[start : start + most + 1]
+        fitting = bisect_left(range(1, len(window)), True, key=lambda size: estimate(window[:size]) > room)
+        size = _before_a_word(window, max(1, fitting))
+        yield msgspec.structs.replace(entry, text=text[start : start + size])
+        start += size
+        entry = msgspec.structs.replace(entry, who=entry.who.removesuffix(" (goes on)") + " (goes on)")
+    yield msgspec.structs.replace(entry, text=text[start:]) if start else entry
+
+
+def _before_a_word(text: str, size: int) -> int:
+    """Where to part the text so that no word is torn, if that costs little of `size`."""
+    best = max(text.rfind(" ", size * 3 // 4, size), text.rfind("\n", size * 3 // 4, size))
+    return best + 1 if best > 0 else size

@@ -1,0 +1,129 @@
+"""What a server says when it refuses: the status, the pause that it asks for, and its own words, made fit for a person."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+import msgspec
+
+from plugins.support.errors import ProviderError
+from plugins.support.secrets import scrubbed
+
+RETRIED = frozenset({408, 409, 429, 500, 502, 503, 504, 529})
+"""Statuses after which the same request may do better."""
+
+SENTENCE = 300
+"""Characters of a provider's own words that are shown to a person."""
+
+_GENERAL = frozenset(
+    {
+        "api", "argument", "arguments", "bad", "client", "engine", "entity", "error", "exception", "failed", "failure",
+        "generation", "http", "inference", "input", "internal", "invalid", "model", "param", "parameter", "parameters",
+        "provider", "request", "runtime", "server", "service", "status", "unknown", "unprocessable", "upstream",
+        "validation",
+    }
+)  # fmt: skip
+"""Words of which such names of errors consist as say nothing of why: `invalid_request_error`, `BadRequestError`."""
+
+_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+")
+
+_SECONDS = re.compile(r"([0-9]{1,9}(?:\.[0-9]+)?)s")
+
+
+class StatusRefused(ProviderError):
+    """The server answered with an error status. Providers read `status` and `body` and raise what it means."""
+
+    code = "bad_request"
+
+    def __init__(self, status: int, body: bytes, *, retry_after: float | None = None) -> None:
+        super().__init__(f"The server answered {status}: {plain_words(body)}", retry_after=retry_after)
+        self.status = status
+        self.body = body
+        self.retryable = status in RETRIED
+
+
+def in_short(error: ProviderError) -> str:
+    """What was wrong, without the server's own text: that one may quote whoever asked, and is for nobody else."""
+    what = error.code.replace("_", " ")
+    refused = error if isinstance(error, StatusRefused) else error.__cause__
+    return f"{what}, status {refused.status}" if isinstance(refused, StatusRefused) else what
+
+
+def asked_pause(headers: Mapping[str, str], body: bytes, now: float) -> float | None:
+    """Seconds that a refusal asks to wait, in its headers or, as Google's do, in its body; `now` is the Unix time."""
+    wait = retry_after(headers.get("retry-after"), headers.get("retry-after-ms"), now)
+    return pause_in(body) if wait is None else wait
+
+
+def retry_after(header: str | None, millis: str | None, now: float) -> float | None:
+    """Seconds to wait from `Retry-After` (seconds or an HTTP date) or `retry-after-ms`; `now` is the Unix time."""
+    for text, unit in ((millis, 1000.0), (header, 1.0)):
+        try:
+            seconds = float(text or "") / unit
+        except ValueError:
+            continue
+        if 0 <= seconds < 1e9:
+            return seconds
+    try:
+        return max(0.0, parsedate_to_datetime(header or "").timestamp() - now)
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return None
+
+
+def pause_in(body: bytes) -> float | None:
+    """Seconds that a `RetryInfo` in an error's body asks to wait (`google.rpc.RetryInfo`, Google's error model)."""
+    told = (_SECONDS.fullmatch(str(detail.get("retryDelay"))) for detail in error_details(body))
+    return next((float(seconds[1]) for seconds in told if seconds), None)
+
+
+def error_details(body: bytes) -> list[dict[str, Any]]:
+    """The `details` of a JSON error as a list of objects; empty if it has none."""
+    details = error_object(body).get("details")
+    return [detail for detail in details if isinstance(detail, dict)] if isinstance(details, list) else []
+
+
+def error_object(body: bytes) -> dict[str, Any]:
+    """The error that a JSON body tells of: `{"error": {…}}`, the same in a list, `{"error": "…"}`, or the object itself;
+    empty if the body is nothing of the kind."""
+    try:
+        value = msgspec.json.decode(body)
+    except (msgspec.MsgspecError, RecursionError, UnicodeError):
+        return {}
+    if isinstance(value, list) and value:
+        value = value[0]
+    error = value.get("error", value) if isinstance(value, dict) else None
+    if isinstance(error, str):
+        return {"message": error}
+    return error if isinstance(error, dict) else {}
+
+
+def names_another_reason(body: bytes, about: re.Pattern[str]) -> bool:
+    """Return True if a code of an error says why it happened, and that is nothing that `about` finds in it. The message of
+    such an error tells nothing more: it may quote what a person wrote."""
+    return any(not _is_general(name) and not about.search(name) for name in _names(error_object(body)))
+
+
+def _names(error: Mapping[str, Any]) -> list[str]:
+    """An error's codes, as far as they are words."""
+    details = error.get("details")
+    told = [error, *(each for each in (details if isinstance(details, list) else [details]) if isinstance(each, dict))]
+    names = (each.get(key) for each in told for key in ("code", "type", "status", "reason", "error_code"))
+    return [name for name in names if isinstance(name, str)]
+
+
+def _is_general(name: str) -> bool:
+    """Whether a code is that of any refused request; a sentence in its place, or a number, says no more."""
+    return " " in name or name.startswith("invalid_request") or {word.lower() for word in _WORD.findall(name)} <= _GENERAL
+
+
+def plain_words(body: bytes) -> str:
+    """The beginning of a body as one line for a person: a JSON error's own message where there is one. Secrets are taken out
+    before anything is cut: servers repeat the key that they refuse."""
+    error = error_object(body)
+    told = error.get("message") or error.get("detail")
+    text = scrubbed(told if isinstance(told, str) else body.decode("utf-8", "replace"))[: 16 * SENTENCE]
+    words = " ".join("".join(character if character.isprintable() else " " for character in text).split())
+    return words[:SENTENCE] or "nothing"

@@ -1,0 +1,125 @@
+"""The words of a text, in every script, as the keyword index sees them and as a question is looked up.
+
+Each word is written as people may write it elsewhere: in lower case, without accents and vowel signs that are left out at
+will, digits as 0 to 9, and by its stem. Scripts without spaces are cut into overlapping pairs of characters. Names such as
+`handleWebSocket`, `two-part_names` and `src/app/pool.py` are found as a whole, however they are written, and by their parts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from plugins.support.bounded_cache import bounded_cache
+from plugins.support.text.spelling import alike, plain, spelt_out
+from plugins.support.text.stemming import ENGLISH, SMALL_SIGNS, idle, language_of, stem
+
+# What Python does not count as letters and yet stands inside of words: the vowel signs of India and its neighbours.
+_SIGNS = (
+    "\u0900-\u0963\u0966-\u0df3\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0edf\u0f18-\u0f39\u0f3e-\u0f84\u0f86-\u0fbc"
+    "\u1000-\u1049\u1050-\u109f\u1780-\u17d3\u17dc-\u17e9\u0300-\u036f"
+)
+_WORD = re.compile(rf"[\w{_SIGNS}]+(?:[-./:@+\\]+[\w{_SIGNS}]+)*")
+_PART = re.compile(rf"(?:[^\W_]|[{_SIGNS}])+")
+_FOLDERS = (re.compile(r"[/\\]+"), re.compile(r"[/\\.:@]+"))
+_CASES = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|(?<=[A-Za-z]{2})(?=[0-9])|(?<=[0-9])(?=[A-Z]{2})")
+_HAN = "\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
+_UNSPACED = re.compile(f"([{_HAN}]+|[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]+)")
+_PARTICLES = "을를이가은는의에도로와과만"
+
+LONGEST = 128
+"""Characters of a word, or of a name with its separators left out, by which it is found: of a longer one the first."""
+
+
+def indexed(text: str) -> str:
+    """The text as the keyword index stores it: words apart, stems, parts of names and pairs of characters beside them."""
+    return " ".join(_pieces(text))
+
+
+def sought(question: str) -> list[str]:
+    """The words by which a question is looked up, each once, in their order; those that questions are merely made of are
+    left out unless nothing else is there."""
+    found = [found[0] for found in _WORD.finditer(alike(question))]
+    language = _language(found)
+    left_out = idle(language)
+    told = [piece for word in found if word.casefold() not in left_out for piece in _terms(word, language)]
+    told = [piece for piece in dict.fromkeys(told) if piece not in left_out]
+    return told or list(dict.fromkeys(_pieces(question)))
+
+
+def word_set(text: str) -> frozenset[str]:
+    """The words of a text, for comparing it with another."""
+    return frozenset(_pieces(text))
+
+
+def words_in(text: str, language: str) -> frozenset[str]:
+    """The words of a text whose language is known, or is to be taken for the same as another's."""
+    return frozenset(term for word in _WORD.findall(alike(text)) for term in _terms(word, language))
+
+
+def language_in(text: str) -> str:
+    """The language that a text is written in, as far as that matters for its words."""
+    return _language(_WORD.findall(alike(text)))
+
+
+def quoted(word: str) -> str:
+    """A word as a string of an FTS5 query, whatever it holds."""
+    return '"' + word.replace('"', '""').replace("\0", " ") + '"'
+
+
+def _pieces(text: str) -> list[str]:
+    words = _WORD.findall(alike(text))
+    language = _language(words)
+    return [term for word in words for term in _terms(word, language)]
+
+
+def _language(words: list[str]) -> str:
+    return language_of([word.casefold() for word in words])
+
+
+@bounded_cache(20_000)
+def _terms(word: str, language: str) -> tuple[str, ...]:
+    """All that one word, or a name of several, is found by."""
+    parts = _PART.findall(word)
+    terms = [term for part in parts for term in _script_terms(part, language)]
+    if len(parts) > 1:
+        for name in dict.fromkeys([word, *(piece for folders in _FOLDERS for piece in folders.split(word))]):
+            inside = _PART.findall(name)
+            if len(inside) > 1:
+                terms.append(plain("".join(inside).casefold()))
+    return tuple(dict.fromkeys(term[:LONGEST] for term in terms if term))
+
+
+def _script_terms(part: str, language: str) -> Iterator[str]:
+    for at, run in enumerate(_UNSPACED.split(part)):
+        if at % 2:
+            yield from _pairs(run)
+        elif run:
+            yield from _spellings(run, language)
+
+
+def _pairs(run: str) -> Iterator[str]:
+    yield from (run[at : at + 2] for at in range(max(1, len(run) - 1)))
+    if len(run) > 1:
+        # Many Chinese words are one character, which has another beside it in each text.
+        yield from (sign for sign in run if "\u3400" <= sign <= "\u9fff" and sign not in SMALL_SIGNS)
+    if len(run) == 2 and run[1] in _PARTICLES:  # a Korean word of one syllable and what is hung on it
+        yield run[0]
+
+
+def _spellings(part: str, language: str) -> Iterator[str]:
+    word = part.casefold()
+    stemmed = plain(stem(word, language))
+    if word.isascii():
+        yield word
+        yield stemmed
+        pieces = _CASES.split(part)
+        if len(pieces) > 1:
+            yield from map(str.casefold, pieces)
+        return
+    yield stemmed
+    if "\u0590" < word[0] < "\u05ff" and word[0] in "הובלכמש" and len(word) > 3:  # Hebrew writes its small words in front
+        yield word[1:]
+    if language != ENGLISH and word[0] < "\u0250":
+        yield plain(word)
+    yield spelt_out(word) if word[0] < "\u0250" else stemmed

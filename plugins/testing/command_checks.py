@@ -1,0 +1,111 @@
+"""What every command does. Inherit the class in a module of tests, and say which command is meant, with what is typed after
+it:
+
+    class TestMine(CommandConformance):
+        command = Mine
+        argument = "tomorrow"
+
+`conversation` may be replaced, for a command that needs something special to be there. Each test is a method that pytest
+finds."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import ClassVar
+
+from plugins.api.command import Command, CommandFailed, ConversationView
+from plugins.host import validation
+from plugins.testing.checks import check, check_sentence, kept_awake
+from plugins.testing.static_conversation import StaticConversation
+
+ODD = (
+    "",
+    "x",
+    "x" * 20_000,
+    "-1",
+    "99999999999999999999",
+    "../../etc/passwd",
+    "\x00\u202e😀",
+    "--help",
+    "a\nb",
+    '"; DROP TABLE x',
+)
+"""What people type."""
+
+
+class CommandConformance:
+    """See the module."""
+
+    command: ClassVar[type[Command]]
+    argument: ClassVar[str] = ""
+    seconds: ClassVar[float] = 5.0
+    """How long it may take to end when it is cancelled."""
+
+    def conversation(self) -> ConversationView:
+        """The conversation that it is typed in."""
+        return StaticConversation()
+
+    async def answer(self, command: Command, argument: str) -> str:
+        """What it answers, or the sentence with which it cannot be done; anything but these two fails the check."""
+        try:
+            answer = await command.run(argument, self.conversation())
+        except CommandFailed as error:
+            check_sentence(str(error))
+            return str(error)
+        except Exception as error:
+            told = f"{type(error).__name__} was raised for {argument[:100]!r}, and not CommandFailed: {error}"
+            raise AssertionError(told) from error
+        assert isinstance(answer, str), f"run returned {type(answer).__name__}, and not text."
+        return answer
+
+    @check
+    async def test_the_house_takes_its_class(self) -> None:
+        """Mend what the sentence names: the class needs `name`, `usage` and `summary` as one line each, `when` as "now" or
+        "between_turns", and `run`, which is async."""
+        assert validation.command(self.command) == self.command.name
+
+    @check
+    async def test_help_can_show_it(self) -> None:
+        """`usage` is what is typed, beginning with the slash and the name: "/remind TIME TEXT". `summary` is one
+        sentence."""
+        assert self.command.usage.split()[0] == f"/{self.command.name}", f"usage is {self.command.usage!r}."
+        assert self.command.summary.endswith("."), f"summary is no sentence: {self.command.summary!r}"
+
+    @check
+    async def test_it_answers(self) -> None:
+        """`run` returns the answer as Markdown, and never nothing: people see that something was done."""
+        answer = await self.command().run(self.argument, self.conversation())
+        assert isinstance(answer, str), f"run returned {type(answer).__name__}, and not text."
+        assert answer.strip(), "The answer is empty."
+
+    @check
+    async def test_whatever_is_typed_has_an_answer(self) -> None:
+        """Raise CommandFailed with one sentence for the person where it cannot be done. Any other error counts as the
+        plugin's own failure."""
+        for argument in ODD:
+            assert (await self.answer(self.command(), argument)).strip(), f"The answer to {argument[:100]!r} is empty."
+
+    @check
+    async def test_one_conversation_does_not_show_in_another(self) -> None:
+        """One instance serves all sessions: keep nothing of a conversation on `self`."""
+        command = self.command()
+        first = await self.answer(command, self.argument)
+        for argument in ODD:
+            await self.answer(command, argument)
+        again = await self.answer(command, self.argument)
+        assert again == first, f"After others it answered {again[:200]!r}, and before {first[:200]!r}."
+
+    @check
+    async def test_it_holds_nobody_up(self) -> None:
+        """Everybody shares one event loop: no `time.sleep`, no `requests`, no long computation. Use `await
+        asyncio.to_thread(...)` for files and for what computes."""
+        await kept_awake(lambda: self.answer(self.command(), self.argument))
+
+    @check
+    async def test_it_ends_when_it_is_stopped(self) -> None:
+        """`/stop` cancels a command at an await. Let CancelledError pass."""
+        running = asyncio.create_task(self.command().run(self.argument, self.conversation()))
+        await asyncio.sleep(0)
+        running.cancel()
+        await asyncio.wait([running], timeout=self.seconds)
+        assert running.done(), "It still runs, although it was stopped."

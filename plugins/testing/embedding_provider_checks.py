@@ -1,0 +1,374 @@
+"""What every embedding provider does. Inherit a class in a module of tests, and say which provider is meant:
+
+    class TestMine(HostedEmbeddingConformance):
+        provider = Mine
+        server = MyServer
+
+`EmbeddingProviderConformance` is for a model that runs in this process; `HostedEmbeddingConformance` has more, for one that
+a service runs, of which `server` is a fake. Each test is a method that pytest finds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from operator import mul
+from pathlib import Path
+from typing import Any, ClassVar
+
+from plugins.api.embedding import EmbeddingProvider
+from plugins.api.memory_settings import EmbeddingKeys
+from plugins.host import validation
+from plugins.http.client import Timeouts
+from plugins.support.errors import (
+    BadAnswer,
+    BadRequest,
+    ContextOverflow,
+    CredentialsRefused,
+    NoSuchModel,
+    ProviderError,
+    RateLimited,
+    StreamCut,
+    Unreachable,
+)
+from plugins.support.secrets import Secret
+from plugins.testing.checks import check, check_sentence, error_of
+from plugins.testing.contexts import HASTY, PATIENT, make_context
+from plugins.testing.servers.embedding_server import EmbeddingBehavior, EmbeddingServer
+from plugins.testing.servers.faulty_server import Fault
+
+TEXTS = (
+    "The door code is 4711.",
+    "We fly to Lisbon on Friday.",
+    "Die Krankenversicherungskarte liegt im Schrank.",
+    "我们决定使用数据库分片",
+    "tea, and nobody likes it with milk",
+)
+
+ODD = (
+    "😀👩‍👩‍👧 e\u0301 \u202eabc",
+    "two\nlines\tand a tab",
+    "<script>'; DROP TABLE notes; --",
+    "half of a pair: \ud83d",
+    "\x00\x1b[31m",
+    "word " * 1000,
+)
+
+
+def cosine(one: Sequence[float], other: Sequence[float]) -> float:
+    """How alike two vectors are, 1 for the same direction."""
+    lengths = math.sqrt(sum(map(mul, one, one)) * sum(map(mul, other, other)))
+    return float(sum(map(mul, one, other)) / lengths)
+
+
+def _turned_round(answer: Any) -> Any:
+    """The same answer, in which a list whose entries tell their places comes backwards."""
+    match answer:
+        case dict():
+            return {name: _turned_round(inner) for name, inner in answer.items()}
+        case [{**first}, {}, *_] if any(all(entry.get(name) == at for at, entry in enumerate(answer)) for name in first):
+            return answer[::-1]
+    return answer
+
+
+class EmbeddingProviderConformance:
+    """See the module."""
+
+    provider: ClassVar[type[EmbeddingProvider]]
+
+    @asynccontextmanager
+    async def opened(self, folder: Path) -> AsyncIterator[EmbeddingProvider]:
+        """The provider, ready to be asked."""
+        settings = EmbeddingKeys(provider=self.provider.name)
+        async with make_context(folder, settings) as context, self.provider(context) as provider:
+            yield provider
+
+    @check
+    async def test_the_house_takes_its_class(self) -> None:
+        """Mend what the sentence names: the class needs a `name` of lower-case letters, digits and _, and every method of
+        `EmbeddingProvider`, those async that are async there and no others."""
+        assert validation.embedding_provider(self.provider) == self.provider.name
+
+    @check
+    async def test_it_says_at_once_whether_it_can_be_used_and_why(self, tmp_path: Path) -> None:
+        """`model()` returns the model's name where it can be used, else None; `why()` the end of a sentence, such as
+        "ACME_API_KEY is set". Neither asks a server or reads a file: what has to be found out, find out in `__aenter__`."""
+        async with self.opened(tmp_path) as provider:
+            assert isinstance(provider.model(), str), f"model() is {provider.model()!r} where it can be used."
+            check_sentence(provider.explain_default())
+
+    @check
+    async def test_each_text_has_its_own_vector_in_order(self, tmp_path: Path) -> None:
+        """Return one vector for each text, in the order of the texts. Where a server tells the place of each vector, go by
+        that and not by the order in which they come."""
+        async with self.opened(tmp_path) as provider:
+            together = await provider.embed(TEXTS, "note")
+            assert len(together) == len(TEXTS), f"{len(together)} vectors for {len(TEXTS)} texts."
+            for text, vector in zip(TEXTS, together, strict=True):
+                (alone,) = await provider.embed([text], "note")
+                likeness = cosine(alone, vector)
+                assert likeness > 0.98, f"The vector of {text!r} is another one among others (cosine {likeness:.2f})."
+
+    @check
+    async def test_every_vector_has_a_direction_and_the_length_that_is_promised(self, tmp_path: Path) -> None:
+        """All vectors of one provider have `dimensions()` numbers; NaN, infinity and zeros alone are no vector: raise
+        BadAnswer. `dimensions()` may be 0 before the first answer, and never after it."""
+        async with self.opened(tmp_path) as provider:
+            promised = provider.dimensions()
+            vectors = [*await provider.embed(TEXTS, "note"), *await provider.embed(TEXTS[:1], "query")]
+            assert promised in (0, provider.dimensions()), f"dimensions() was {promised}, and is {provider.dimensions()}."
+            for vector in vectors:
+                assert len(vector) == provider.dimensions(), f"{len(vector)} numbers, and dimensions() says otherwise."
+                assert all(math.isfinite(number) for number in vector), "A number is not finite."
+                assert any(vector), "A vector is all zeros."
+
+    @check
+    async def test_no_texts_have_no_vectors(self, tmp_path: Path) -> None:
+        """For no texts return an empty list, without asking anybody."""
+        async with self.opened(tmp_path) as provider:
+            assert list(await provider.embed([], "note")) == []
+
+    @check
+    async def test_odd_texts_are_embedded_or_refused(self, tmp_path: Path) -> None:
+        """Notes hold everything: emoji, control characters, half of a surrogate pair, thousands of words in a row. Each has
+        a vector of the whole text, or a ProviderError is raised; nothing else. What JSON cannot hold, replace:
+        `text.encode("utf-8", "replace").decode()`."""
+        async with self.opened(tmp_path) as provider:
+            for text in ODD:
+                try:
+                    assert len(await provider.embed([text], "note")) == 1
+                except ProviderError as error:
+                    check_sentence(str(error))
+
+    @check
+    async def test_two_that_ask_at_once_are_not_mixed_up(self, tmp_path: Path) -> None:
+        """One provider serves everybody at the same time: keep nothing of a request on `self`."""
+        async with self.opened(tmp_path) as provider:
+            first, second = await asyncio.gather(provider.embed(TEXTS, "note"), provider.embed(TEXTS[::-1], "note"))
+            for one, other in zip(first, reversed(second), strict=True):
+                assert cosine(one, other) > 0.98, "Two requests at once got each other's vectors."
+
+    @check
+    async def test_whoever_no_longer_waits_disturbs_nobody(self, tmp_path: Path) -> None:
+        """`embed` may be cancelled at any await. Let CancelledError pass, and leave the provider as it was before."""
+        async with self.opened(tmp_path) as provider:
+            for steps in (1, 2, 5, 20):
+                asking = asyncio.create_task(provider.embed(TEXTS, "note"))
+                for _ in range(steps):
+                    await asyncio.sleep(0)
+                if asking.cancel():
+                    await asyncio.wait([asking])
+                    assert asking.cancelled(), "It was cancelled and went on: something catches CancelledError."
+                assert len(await provider.embed(TEXTS[:1], "query")) == 1
+
+
+class HostedEmbeddingConformance(EmbeddingProviderConformance):
+    """See the module. `variable` is the environment variable that has the key, "" where no variable has. `shortens` says
+    that the provider asks for as many dimensions as `memory.embedding.dimensions` says, where a service can give fewer."""
+
+    server: ClassVar[type[EmbeddingServer]] = EmbeddingServer
+    variable: ClassVar[str] = ""
+    shortens: ClassVar[bool] = False
+
+    def settings(self, url: str, **more: Any) -> EmbeddingKeys:
+        """What `[memory.embedding]` says when the service is at this address."""
+        said = {"provider": self.provider.name, "base_url": url, "api_key": Secret(self.server.KEY), **more}
+        return EmbeddingKeys(**{"model": self.server.MODEL, **said})
+
+    @asynccontextmanager
+    async def opened(self, folder: Path) -> AsyncIterator[EmbeddingProvider]:
+        """The provider, with a fake that answers."""
+        async with self.asking(folder) as (provider, _):
+            yield provider
+
+    @asynccontextmanager
+    async def asking(
+        self, folder: Path, *answers: Any, patience: Timeouts = PATIENT, **more: Any
+    ) -> AsyncIterator[tuple[EmbeddingProvider, EmbeddingServer]]:
+        """The provider and the fake, which gives these answers; `more` are further settings."""
+        async with (
+            self.server(*answers).serving() as server,
+            make_context(folder, self.settings(server.url, **more), patience=patience) as context,
+            self.provider(context) as provider,
+        ):
+            yield provider, server
+
+    @check
+    async def test_opening_it_asks_nobody(self, tmp_path: Path) -> None:
+        """Every provider is opened at each start, also those that nobody uses: no request before the first `embed`."""
+        async with self.asking(tmp_path) as (provider, server):
+            provider.model(), provider.explain_default(), provider.dimensions()
+            assert not server.paths, "It asked the service before there was anything to embed."
+            assert not server.asked_lists, "It asked for the list of models before there was anything to embed."
+
+    @check
+    async def test_without_a_key_it_says_what_is_missing(self, tmp_path: Path) -> None:
+        """Without a key and an address `model()` is None, and `why()` names the variable or the setting that is missing."""
+        settings = EmbeddingKeys(provider="none")
+        async with make_context(tmp_path, settings) as context, self.provider(context) as provider:
+            assert provider.model() is None, f"model() is {provider.model()!r} where nothing is set."
+            check_sentence(provider.explain_default())
+            wanted = self.variable or "api_key"
+            assert wanted in provider.explain_default(), f"why() does not name {wanted}: {provider.explain_default()!r}"
+
+    @check
+    async def test_a_variable_with_the_key_makes_it_usable(self, tmp_path: Path) -> None:
+        """Read the variable from `context.environment`, never from `os.environ`."""
+        environment = {self.variable: self.server.KEY} if self.variable else {}
+        async with (
+            make_context(tmp_path, EmbeddingKeys(), environment=environment) as context,
+            self.provider(context) as provider,
+        ):
+            assert (provider.model() is not None) == bool(self.variable), f"{self.variable} makes no difference."
+
+    @check
+    async def test_a_wrong_key_is_said_and_never_shown(self, tmp_path: Path) -> None:
+        """Raise CredentialsRefused for 401 and 403. The sentence names the setting that holds the key, not the key."""
+        wrong = "a-wrong-key-9876543210"
+        async with self.asking(tmp_path, api_key=Secret(wrong)) as (provider, _):
+            await error_of(provider.embed(TEXTS, "note"), CredentialsRefused, secret=wrong)
+
+    @check
+    async def test_each_refusal_has_its_meaning(self, tmp_path: Path) -> None:
+        """`context.transport` raises StatusRefused with `status` and `body`: raise what it means instead. 401 and 403 are
+        CredentialsRefused, 404 NoSuchModel, 429 RateLimited, 400 BadRequest (or ContextOverflow where too much was sent),
+        500 and more Unreachable."""
+        for status, meant in (
+            (400, (BadRequest, ContextOverflow)),
+            (401, (CredentialsRefused,)),
+            (403, (CredentialsRefused,)),
+            (404, (NoSuchModel,)),
+            (429, (RateLimited,)),
+            (500, (Unreachable,)),
+            (503, (Unreachable,)),
+        ):
+            async with self.asking(tmp_path) as (provider, server):
+                server.now_says(Fault(status=status, body=server.refusal(status, "It is so.")))
+                await error_of(provider.embed(TEXTS[:1], "note"), *meant, secret=server.KEY)
+
+    @check
+    async def test_a_pause_that_the_service_asks_for_is_told(self, tmp_path: Path) -> None:
+        """RateLimited carries `retry_after` in seconds: pass on that of the StatusRefused."""
+        async with self.asking(tmp_path, Fault(status=429, headers={"Retry-After": "3600"})) as (provider, _):
+            error = await error_of(provider.embed(TEXTS, "note"), RateLimited)
+            assert error.retry_after == 3600, f"retry_after is {error.retry_after}, and the service asked for 3600."
+
+    @check
+    async def test_vectors_that_are_none_are_refused(self, tmp_path: Path) -> None:
+        """Count the vectors, and look at their numbers: fewer or more than texts, other lengths, zeros, NaN and null are a
+        BadAnswer. A wrong vector would stand in the index for years."""
+        changes = {
+            "one too few": lambda vectors: vectors[:-1],
+            "one too many": lambda vectors: [*vectors, vectors[0]],
+            "none": lambda _: [],
+            "zeros": lambda vectors: [*vectors[:-1], [0.0] * len(vectors[-1])],
+            "another length": lambda vectors: [*vectors[:-1], [*vectors[-1], 0.5]],
+            "not a number": lambda vectors: [*vectors[:-1], [float("nan")] * len(vectors[-1])],
+            "null": lambda vectors: [*vectors[:-1], [None] * len(vectors[-1])],
+            "text": lambda vectors: [*vectors[:-1], "AACAPwAAgD8="],
+        }
+        for what, change in changes.items():
+            async with self.asking(tmp_path, EmbeddingBehavior(change)) as (provider, _):
+                try:
+                    await error_of(provider.embed(TEXTS[:3], "note"), BadAnswer)
+                except AssertionError as failed:
+                    raise AssertionError(f"Vectors that are none ({what}): {failed}") from failed
+
+    @check
+    async def test_vectors_that_come_in_another_order_are_put_right(self, tmp_path: Path) -> None:
+        """Where the service tells the place of each vector, sort by it: answers may come in any order, and the vector of
+        another text would stand in the index for years."""
+        async with self.asking(tmp_path, EmbeddingBehavior(wrap=_turned_round)) as (provider, _):
+            await self._are_own_vectors(provider, TEXTS, await provider.embed(TEXTS, "note"))
+
+    @check
+    async def test_notes_and_questions_are_told_apart_where_the_service_does(self, tmp_path: Path) -> None:
+        """`embed` is told the purpose of its texts, "note" or "query": send what the service calls it. A question that is
+        embedded as a note finds worse."""
+        if not self.server.PURPOSES:
+            return
+        async with self.asking(tmp_path) as (provider, server):
+            for purpose in ("note", "query"):
+                await provider.embed(TEXTS[:1], purpose)
+                said, meant = server.purposes[-1], server.PURPOSES[purpose]
+                assert said == meant, f"A {purpose} is sent as {said!r}, and the service calls it {meant!r}."
+
+    @check
+    async def test_as_many_dimensions_are_asked_for_as_are_set(self, tmp_path: Path) -> None:
+        """Where `shortens` is set: send `context.settings.dimensions` to the service, if it is not None."""
+        if not self.shortens:
+            return
+        async with self.asking(tmp_path, dimensions=64) as (provider, server):
+            (vector,) = await provider.embed(TEXTS[:1], "note")
+            asked = server.wanted(server.requests[-1])
+            assert (asked, len(vector)) == (64, 64), f"{asked} dimensions were asked for, where 64 are set."
+
+    @check
+    async def test_a_page_instead_of_an_answer_is_a_bad_answer(self, tmp_path: Path) -> None:
+        """Proxies and hotel networks answer 200 with a page. What is not the JSON that the service promises is a BadAnswer;
+        `msgspec.json.decode(answer, type=...)` with `except msgspec.MsgspecError` finds all of it."""
+        for media, body in (
+            ("text/html", b"<html><h1>Sign in to this network</h1></html>"),
+            ("application/json", b""),
+            ("application/json", b"[" * 100_000),
+            ("application/json", b'{"nothing": "of it"}'),
+            ("application/json", b"\xff\xfe"),
+        ):
+            async with self.asking(tmp_path, Fault(media=media, body=body)) as (provider, _):
+                await error_of(provider.embed(TEXTS[:1], "note"), BadAnswer)
+
+    @check
+    async def test_an_answer_that_breaks_off_is_never_a_short_one(self, tmp_path: Path) -> None:
+        """A connection that closes early raises StreamCut, or what is left of the answer is a BadAnswer. Do not mend half of
+        an answer."""
+        for end in ("cut", "reset", "hang"):
+            async with self.asking(tmp_path, Fault(end=end, pieces=2), patience=HASTY) as (provider, _):
+                await error_of(provider.embed(TEXTS, "note"), StreamCut, BadAnswer)
+
+    @check
+    async def test_a_service_that_is_away_is_unreachable(self, tmp_path: Path) -> None:
+        """Use `context.transport`, which has deadlines, and let its Unreachable pass."""
+        async with self.asking(tmp_path, Fault(end="silence"), patience=HASTY) as (provider, server):
+            await error_of(provider.embed(TEXTS[:1], "query"), Unreachable)
+        async with make_context(tmp_path, self.settings(server.url)) as context, self.provider(context) as provider:
+            await error_of(provider.embed(TEXTS[:1], "query"), Unreachable)
+
+    @check
+    async def test_more_than_the_service_takes_at_once_is_asked_for_in_parts_or_refused(self, tmp_path: Path) -> None:
+        """Where the service takes few texts at once, send several requests; every text is sent, and has its own vector. A
+        ProviderError is allowed too, a text that is left out is not."""
+        texts = [f"text number {number}" for number in range(20)]
+        async with self.asking(tmp_path) as (provider, server):
+            server.most = 7
+            try:
+                vectors = await provider.embed(texts, "note")
+            except ProviderError as error:
+                check_sentence(str(error))
+                return
+            assert len(vectors) == len(texts)
+            await self._are_own_vectors(provider, texts, vectors)
+
+    @check
+    async def test_a_text_that_is_too_long_is_never_cut_off(self, tmp_path: Path) -> None:
+        """Send a long text in pieces and put their vectors together, or raise what the service says. A vector of the
+        beginning alone would hide the rest for ever. Switch off what the service calls truncation."""
+        text = " ".join(f"word{number}" for number in range(400))
+        async with self.asking(tmp_path) as (provider, server):
+            server.tokens = 200
+            try:
+                await provider.embed([text], "note")
+            except ProviderError as error:
+                check_sentence(str(error))
+                return
+            sent = "".join(piece for texts in server.taken for piece in texts).replace(" ", "")
+            missing = [word for word in text.split() if word not in sent]
+            assert not missing, f"{len(missing)} of 400 words were never sent, {missing[0]} first."
+
+    async def _are_own_vectors(
+        self, provider: EmbeddingProvider, texts: Sequence[str], vectors: Sequence[Sequence[float]]
+    ) -> None:
+        for place in (0, len(texts) // 2, len(texts) - 1):
+            (alone,) = await provider.embed([texts[place]], "note")
+            assert cosine(alone, vectors[place]) > 0.98, f"The vector of text {place + 1} of {len(texts)} is another's."

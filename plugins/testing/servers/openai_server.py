@@ -1,0 +1,189 @@
+"""A fake of OpenAI's chat completions, strict where the real one is, and faulty where a test says so.
+
+Written from OpenAI's API reference (chat completions, streaming, error codes), with the words of refusals that people quote
+in their reports. It refuses unknown arguments, tool calls and results that do not pair, names that no function can have, and
+pictures that are none. OpenAI's own Python client talks to it in a test.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from typing import ClassVar
+
+from aiohttp import web
+
+from plugins.testing.servers.faulty_server import (
+    Fault,
+    FaultyServer,
+    Json,
+    RawResponse,
+    ServerResponse,
+    is_picture,
+    json_response,
+)
+
+KEY = "sk-test-0123456789"
+
+
+class ScriptedResponse(ServerResponse):
+    """An ordinary answer: text in words, tool calls in fragments, usage, `[DONE]`. `counts` are the tokens that it says the
+    request had, where that is not a quarter of its characters."""
+
+    def __init__(
+        self, text: str = "", *calls: tuple[str, str], finish: str = "", delay: float = 0, counts: int | None = None
+    ) -> None:
+        self.text = text
+        self.counts = counts
+        self.calls = calls
+        self.finish = finish or ("tool_calls" if calls else "stop")
+        self.delay = delay
+
+
+Answer = Fault | RawResponse | ScriptedResponse
+
+
+def refusal(message: str, code: str | None, kind: str = "invalid_request_error") -> bytes:
+    """An error body in OpenAI's form."""
+    return json.dumps({"error": {"message": message, "type": kind, "param": None, "code": code}}).encode()
+
+
+class OpenAIServer(FaultyServer[ScriptedResponse]):
+    """The fake; see `FaultyServer`. `models` are those that it lists, with what compatible servers add to an entry;
+    `props` is what llama-server tells of itself."""
+
+    PATH = "/v1/chat/completions"
+    BASE = "/v1"
+    KEY: ClassVar[str] = KEY
+    MODEL: ClassVar[str] = "gpt-test"
+
+    def __init__(self, *answers: Answer, respond: Callable[[Json], Answer] | None = None) -> None:
+        super().__init__(*answers, respond=respond)
+        self.models: dict[str, Json] = {self.MODEL: {}}
+        self.props: Json | None = None
+
+    def key_refused(self, request: web.Request) -> web.Response | None:
+        if request.headers.get("Authorization") == f"Bearer {self.KEY}":
+            return None
+        return json_response(401, refusal("Incorrect API key provided: sk-wrong.", "invalid_api_key"))
+
+    def refused(self, request: web.Request, body: Json) -> web.Response | None:
+        wrong = what_is_wrong(body)
+        return None if wrong is None else json_response(400, refusal(wrong, None))
+
+    def listing(self, request: web.Request) -> Json | web.Response:
+        usual = {"object": "model", "created": 1_686_935_002, "owned_by": "openai"}
+        return {"object": "list", "data": [{"id": name, **usual, **more} for name, more in self.models.items()]}
+
+    def add_more(self, app: web.Application) -> None:
+        app.router.add_get("/props", self._props)
+
+    async def _props(self, request: web.Request) -> web.Response:
+        return web.Response(status=404) if self.props is None else web.json_response(self.props)
+
+    def says(self, text: str) -> ScriptedResponse:
+        return ScriptedResponse(text)
+
+    def echo(self, body: Json) -> ScriptedResponse:
+        return ScriptedResponse(next(m["content"] for m in reversed(body["messages"]) if m["role"] == "user"))
+
+    def pieces(self, request: web.Request, body: Json, answer: ScriptedResponse) -> list[bytes]:
+        return events_of(body, answer)
+
+
+def events_of(body: Json, answer: ScriptedResponse) -> list[bytes]:
+    """The events of an ordinary answer."""
+    head = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": f"{body['model']}-2026-01-01"}
+
+    def event(delta: Json, finish: str | None = None) -> bytes:
+        chunk = {**head, "choices": [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}]}
+        return b"data: " + json.dumps({**chunk, "usage": None}).encode() + b"\n\n"
+
+    events = [event({"role": "assistant", "content": "" if answer.text else None})]
+    words = answer.text.split(" ")
+    if answer.text:
+        events += [event({"content": word + (" " if n < len(words) - 1 else "")}) for n, word in enumerate(words)]
+    for index, (tool, arguments) in enumerate(answer.calls):
+        opening = {"index": index, "id": f"call_{index}", "type": "function"}
+        events.append(event({"tool_calls": [{**opening, "function": {"name": tool, "arguments": ""}}]}))
+        for start in range(0, len(arguments), 5):
+            piece = {"index": index, "function": {"arguments": arguments[start : start + 5]}}
+            events.append(event({"tool_calls": [piece]}))
+    events.append(event({}, answer.finish))
+    if body.get("stream_options", {}).get("include_usage"):
+        tokens = len(json.dumps(body["messages"])) // 4 if answer.counts is None else answer.counts
+        usage = {
+            "prompt_tokens": tokens,
+            "completion_tokens": len(words),
+            "total_tokens": tokens + len(words),
+            "prompt_tokens_details": {"cached_tokens": tokens // 2},
+        }
+        events.append(b"data: " + json.dumps({**head, "choices": [], "usage": usage}).encode() + b"\n\n")
+    return [*events, b"data: [DONE]\n\n"]
+
+
+_FIELDS = frozenset(
+    {
+        "model", "messages", "stream", "stream_options", "tools", "tool_choice", "temperature", "top_p", "max_tokens",
+        "max_completion_tokens", "reasoning_effort", "seed", "stop", "presence_penalty", "frequency_penalty",
+        "parallel_tool_calls", "response_format",
+    }
+)  # fmt: skip
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+
+
+def what_is_wrong(body: Json) -> str | None:
+    """What the real service would refuse about a request, in its words; None if nothing."""
+    if unknown := set(body) - _FIELDS:
+        return f"Unrecognized request argument supplied: {unknown.pop()}"
+    if not body["messages"]:
+        return "Invalid 'messages': empty array. Expected an array with minimum length 1, but got an empty array instead."
+    for n, message in enumerate(body["messages"]):
+        for wrong in _wrong_message(message, f"messages[{n}]"):
+            return wrong
+    return _wrong_pair(body)
+
+
+def _wrong_message(message: Json, place: str) -> Iterator[str]:
+    content, calls = message.get("content"), message.get("tool_calls")
+    if message["role"] not in ("system", "user", "assistant", "tool"):
+        yield f"Invalid value: '{message['role']}'. Supported values are: 'system', 'assistant', 'user', and 'tool'."
+    for part in content if isinstance(content, list) else ():
+        media, _, base64 = part.get("image_url", {}).get("url", "").removeprefix("data:").partition(";base64,")
+        if part.get("type") != "text" and not is_picture(media, base64):
+            yield f"Invalid '{place}.content': expected text, or a base64-encoded data URL with an image MIME type."
+    if content is None and not calls:
+        yield f"Invalid value for 'content': expected a string, got null. ({place})"
+    if calls is not None and not calls:
+        yield f"Invalid '{place}.tool_calls': empty array. Expected an array with minimum length 1."
+    for n, call in enumerate(calls or ()):
+        function = call["function"]
+        if not _NAME.fullmatch(function["name"]):
+            yield (
+                f"Invalid '{place}.tool_calls[{n}].function.name': string does not match pattern. Expected a string that"
+                " matches the pattern '^[a-zA-Z0-9_-]+$'."
+            )
+        if not isinstance(function["arguments"], str) or len(call["id"]) > 40:
+            yield f"Invalid type for '{place}.tool_calls[{n}]'."
+
+
+def _wrong_pair(body: Json) -> str | None:
+    """Each call is answered right behind it, and nothing else is."""
+    owed: list[str] = []
+    for message in body["messages"]:
+        if message["role"] == "tool":
+            if message["tool_call_id"] not in owed:
+                return (
+                    "Invalid parameter: messages with role 'tool' must be a response to a preceeding message with"
+                    " 'tool_calls'."
+                )
+            owed.remove(message["tool_call_id"])
+            continue
+        if owed:
+            return (
+                "An assistant message with 'tool_calls' must be followed by tool messages responding to each"
+                f" 'tool_call_id'. The following tool_call_ids did not have response messages: {', '.join(owed)}"
+            )
+        owed = [call["id"] for call in message.get("tool_calls", ())]
+    return "The following tool_call_ids did not have response messages" if owed else None

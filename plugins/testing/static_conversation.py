@@ -1,0 +1,217 @@
+"""A conversation that stands still, for tests of commands: what it tells is set, and what is done to it is noted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import cast
+
+import msgspec
+
+from plugins.api.command import (
+    CommandFailed,
+    CommandHelp,
+    CompactionEntry,
+    ContextItem,
+    ContextReport,
+    FactsView,
+    HistoryEntry,
+    MemoryFound,
+    MemoryReport,
+    ModelsOffered,
+    NoteEntry,
+    PrunedReport,
+    QueueState,
+)
+from plugins.api.facts.fact_errors import NoSuchFact
+from sessions.events.messages import Usage
+
+COMPACTED = CompactionEntry(
+    number=2,
+    at="2026-11-21T12:00:00.000Z",
+    why="asked for",
+    messages=12,
+    tokens_before=9_000,
+    tokens_after=1_000,
+    by="model_summary",
+    summary="## Goals\n\n- Paint the sky.",
+    kept=("src/a.py", "#12"),
+    lost=("v1.2",),
+    checks=("An identifier was missing.",),
+)
+
+
+class NoFacts:
+    """There are none."""
+
+    async def listed(self, *_: object) -> list[object]:
+        """Nothing."""
+        return []
+
+    daily = listed
+
+    async def clear(self) -> int:
+        """None has left."""
+        return 0
+
+    async def pin(self, *_: object, **__: object) -> object:
+        """Raises NoSuchFact, as each that names one."""
+        raise NoSuchFact("There is no such fact.")
+
+    forget = story = pin
+
+
+class StaticConversation:
+    """A `ConversationView`. `done` holds what was done to it, as tuples that begin with a word; the rest is what it tells,
+    and may be set."""
+
+    person = "owner"
+    client = "terminal"
+    channel = "websocket"
+    key = "main"
+    session = "20261121-031241-7k2m9q"
+
+    def __init__(self, *, running: bool = False, said: Sequence[HistoryEntry] = ()) -> None:
+        self.running = running
+        self.said = said
+        self.done: list[object] = []
+        self.mode = "followup"
+        self.is_verbose = False
+        self.tokens: Mapping[str, Mapping[str, Usage]] = {}
+        self.of_plugins: Mapping[str, Mapping[str, Usage]] = {}
+        self.before = Usage()
+        self.items: tuple[ContextItem, ...] = ()
+        self.pruned = PrunedReport()
+        self.window: int | None = 1000
+        self.counted: int | None = None
+        self.reserve: int | None = None
+        self.made: tuple[CompactionEntry, ...] = ()
+
+    def commands(self) -> Sequence[CommandHelp]:
+        """One."""
+        return [CommandHelp(name="status", usage="/status", summary="Say how it is.")]
+
+    def status(self) -> str:
+        """That all is well."""
+        return "all is well"
+
+    def model(self) -> str:
+        """The one in use."""
+        return "local:smollm2, because it is installed"
+
+    def models(self) -> Sequence[str]:
+        """Two."""
+        return ["local:smollm2", "openai:gpt"]
+
+    async def offered_models(self) -> Sequence[ModelsOffered]:
+        """Those of one provider."""
+        return [ModelsOffered(provider="openai", models=("gpt", "gpt-mini"))]
+
+    async def choose_model(self, name: str | None) -> str:
+        """CommandFailed for a provider `nobody`."""
+        self.done.append(("choose", name))
+        if name == "nobody:x":
+            raise CommandFailed("There is no provider nobody.")
+        return f"{name or 'auto'}, because it was chosen"
+
+    async def history(self, count: int, *, commands: bool = False) -> Sequence[HistoryEntry]:
+        """The last of `said`."""
+        self.done.append(("history", count, commands))
+        return self.said[-count:]
+
+    def queue(self) -> QueueState:
+        """Two wait."""
+        return QueueState(mode=self.mode, waiting=2, limit=20)
+
+    async def choose_queue(self, mode: str | None) -> None:
+        """Note it."""
+        self.mode = mode or "followup"
+
+    def verbose(self) -> bool:
+        """As it was chosen."""
+        return self.is_verbose
+
+    async def choose_verbose(self, on: bool | None) -> None:
+        """Note it."""
+        self.is_verbose = bool(on)
+        self.done.append(("verbose", on))
+
+    def local(self, at: str) -> datetime:
+        """In UTC."""
+        return datetime.fromisoformat(at).astimezone(UTC)
+
+    def spent(self) -> Mapping[str, Mapping[str, Usage]]:
+        """What `tokens` says."""
+        return self.tokens
+
+    def spent_by_plugins(self) -> Mapping[str, Mapping[str, Usage]]:
+        """What `of_plugins` says."""
+        return self.of_plugins
+
+    def inherited(self) -> Usage:
+        """What `before` says."""
+        return self.before
+
+    async def context(self) -> ContextReport:
+        """What `items` and the other figures say."""
+        return ContextReport(
+            items=self.items, window=self.window, counted=self.counted, reserve=self.reserve, pruned=self.pruned
+        )
+
+    async def compact(self, focus: str) -> CompactionEntry:
+        """`COMPACTED`; CommandFailed for the focus `nothing`."""
+        if focus == "nothing":
+            raise CommandFailed("There is nothing to compact.")
+        return msgspec.structs.replace(COMPACTED, noted=self.is_verbose)
+
+    async def compactions(self, count: int) -> Sequence[CompactionEntry]:
+        """The last of `made`."""
+        return self.made[-count:]
+
+    async def revert(self, number: int) -> int:
+        """Note it."""
+        self.done.append(("revert", number))
+        return 12_345
+
+    async def forget_lines(self, place: str) -> str:
+        """Note it."""
+        self.done.append(("forget", place))
+        return "- old ``` line"
+
+    async def distill(self) -> tuple[int, int]:
+        """Three of 1200."""
+        return 1200, 3
+
+    @property
+    def facts(self) -> FactsView:
+        """None."""
+        return cast("FactsView", NoFacts())
+
+    async def message(self, session: str, seq: int) -> str:
+        """Nothing."""
+        return ""
+
+    async def remember(self, text: str) -> str:
+        """Note it."""
+        self.done.append(("remember", text))
+        return "MEMORY.md#L3-L3"
+
+    async def memory(self) -> MemoryReport:
+        """A small one."""
+        note = NoteEntry(path="memory/2026-11-20.md", bytes=1_234, changed="2 h ago")
+        return MemoryReport(notes=2, sessions=1, chunks=7, how="by words", latest=(note,), remarks=("It is behind.",))
+
+    async def search_memory(self, query: str) -> MemoryFound:
+        """One hit for `tea`."""
+        self.done.append(("search", query))
+        hits = (("MEMORY.md#L3-L4", "tea\n\nwithout milk"),) if query == "tea" else ()
+        return MemoryFound(hits=hits, remarks=() if hits else ("Nothing matches in 2 notes.",))
+
+    def stop_turn(self) -> bool:
+        """Whether it is `running`."""
+        return self.running
+
+    async def start_anew(self) -> str:
+        """Note it."""
+        self.done.append("anew")
+        return "20261121-031242-aaaaaa"

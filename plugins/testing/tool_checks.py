@@ -1,0 +1,166 @@
+"""What every tool does. Inherit the class in a module of tests, and say which tool is meant, with a call that succeeds:
+
+    class TestMine(ToolConformance):
+        tool = Mine
+        arguments = {"path": "notes.md"}
+
+`prepare` makes what that call needs. Each test is a method that pytest finds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, ClassVar
+
+from plugins.api.context import PluginContext
+from plugins.api.tool import Tool, ToolContext, ToolOutput
+from plugins.host import validation
+from plugins.support.errors import ToolFailed
+from plugins.testing.checks import check, check_sentence, kept_awake
+from plugins.testing.contexts import make_context
+
+CALL = ToolContext(session="20261121-120000-aaaaaa", person="owner", turn=1, call="20261121-120000-aaaaaa/4/0")
+
+WRONG: tuple[Any, ...] = (
+    None,
+    True,
+    -1,
+    1e300,
+    "",
+    "x" * 10_000,
+    "../../../etc/passwd",
+    "\x00\u202e😀",
+    [],
+    [[]],
+    {},
+    {"a": 1},
+)
+"""What models write where something else was asked for."""
+
+
+class ToolConformance:
+    """See the module."""
+
+    tool: ClassVar[type[Tool]]
+    arguments: ClassVar[dict[str, Any]]
+    settings: ClassVar[Any] = None
+    """The tool's settings, None for one that has none."""
+    seconds: ClassVar[float] = 5.0
+    """How long it may take to end when it is cancelled."""
+
+    def prepare(self, context: PluginContext) -> None:
+        """Make what the call needs, such as a file in `context.workspace`."""
+
+    @asynccontextmanager
+    async def opened(self, folder: Path) -> AsyncIterator[Tool]:
+        """The tool, ready to be called."""
+        async with make_context(folder, self.settings) as context:
+            self.prepare(context)
+            yield self.tool(context)
+
+    async def outcome(self, tool: Tool, arguments: dict[str, Any]) -> str:
+        """What a call returns or fails with; anything but these two fails the check."""
+        try:
+            output = await tool.run(copy.deepcopy(arguments), CALL)
+        except ToolFailed as error:
+            check_sentence(str(error))
+            return str(error)
+        except Exception as error:
+            shown = str(arguments)[:200]
+            raise AssertionError(f"{type(error).__name__} was raised for {shown}, and not ToolFailed: {error}") from error
+        assert isinstance(output, ToolOutput), f"run returned {type(output).__name__}, and not a ToolOutput."
+        assert isinstance(output.text, str), f"ToolOutput.text is {type(output.text).__name__}."
+        return output.text
+
+    @check
+    async def test_the_house_takes_its_class(self) -> None:
+        """Mend what the sentence names: the class needs `definition`, a ToolDefinition with a JSON Schema of an object;
+        `repeatable`, True or False; and `run`, which is async."""
+        assert validation.tool(self.tool) == self.tool.definition.name
+
+    @check
+    async def test_its_schema_agrees_with_the_example(self) -> None:
+        """The schema is all that a model knows of the arguments: name each under `properties`, list those that must be there
+        under `required`, and say in `description` what the tool does."""
+        schema = self.tool.definition.parameters
+        known, required = set(schema.get("properties", {})), set(schema.get("required", ()))
+        assert len(self.tool.definition.description) >= 20, "The description says too little for a model to go by."
+        assert required <= known, f"required names {sorted(required - known)}, which properties does not."
+        assert required <= set(self.arguments), f"The example lacks {sorted(required - set(self.arguments))}."
+        assert set(self.arguments) <= known, f"The schema does not know {sorted(set(self.arguments) - known)}."
+
+    @check
+    async def test_the_example_succeeds(self, tmp_path: Path) -> None:
+        """`run` returns a `ToolOutput` with text for the model. ToolFailed is for what could not be done."""
+        async with self.opened(tmp_path) as tool:
+            output = await tool.run(copy.deepcopy(self.arguments), CALL)
+            assert isinstance(output, ToolOutput), f"run returned {type(output).__name__}, and not a ToolOutput."
+            assert isinstance(output.text, str), f"ToolOutput.text is {type(output.text).__name__}."
+
+    @check
+    async def test_wrong_arguments_are_refused_in_a_sentence(self, tmp_path: Path) -> None:
+        """Nobody checks the arguments against the schema before: models leave some out, and write numbers as text, paths
+        that lead elsewhere and whole essays. Convert them, `msgspec.convert(arguments, MyArguments)`, and raise ToolFailed
+        with one sentence that tells the model what is wrong. Any other error counts as the plugin's own failure."""
+        async with self.opened(tmp_path) as tool:
+            for name in self.arguments:
+                for wrong in WRONG:
+                    await self.outcome(tool, {**self.arguments, name: wrong})
+            for name in self.tool.definition.parameters.get("required", ()):
+                without = {key: value for key, value in self.arguments.items() if key != name}
+                try:
+                    await tool.run(without, CALL)
+                except ToolFailed as error:
+                    check_sentence(str(error))
+                else:
+                    raise AssertionError(f"It ran without {name!r}, which its schema requires.")
+
+    @check
+    async def test_it_leaves_its_arguments_as_they_are(self, tmp_path: Path) -> None:
+        """The arguments stand in the log: copy what you want to change."""
+        async with self.opened(tmp_path) as tool:
+            given = copy.deepcopy(self.arguments)
+            await tool.run(given, CALL)
+            assert given == self.arguments, f"It changed its arguments to {given}."
+
+    @check
+    async def test_calls_at_once_are_not_mixed_up(self, tmp_path: Path) -> None:
+        """One instance serves all sessions at the same time: keep nothing of a call on `self`."""
+        async with self.opened(tmp_path) as tool:
+            wrong: dict[str, Any] = {}
+            alone = await self.outcome(tool, wrong)
+            _, together = await asyncio.gather(self.outcome(tool, self.arguments), self.outcome(tool, wrong))
+            assert together == alone, f"Beside another call it answered {together[:200]!r}, and alone {alone[:200]!r}."
+
+    @check
+    async def test_it_holds_nobody_up(self, tmp_path: Path) -> None:
+        """Everybody shares one event loop: no `time.sleep`, no `requests`, no long computation. Use `context.transport`, and
+        `await asyncio.to_thread(...)` for files and for what computes."""
+        async with self.opened(tmp_path) as tool:
+            await kept_awake(lambda: self.outcome(tool, self.arguments))
+
+    @check
+    async def test_it_ends_when_it_is_stopped(self, tmp_path: Path) -> None:
+        """A person stops a turn, and the call is cancelled at an await. It then has five seconds: let CancelledError
+        pass."""
+        async with self.opened(tmp_path) as tool:
+            for steps in (0, 1, 3):
+                running = asyncio.create_task(tool.run(copy.deepcopy(self.arguments), CALL))
+                for _ in range(steps):
+                    await asyncio.sleep(0)
+                running.cancel()
+                await asyncio.wait([running], timeout=self.seconds)
+                assert running.done(), "It still runs, although it was stopped."
+
+    @check
+    async def test_repeatable_means_that_twice_is_as_once(self, tmp_path: Path) -> None:
+        """After a crash a repeatable call is run again. Say `repeatable = False` where that would do something twice, or
+        answer something else."""
+        async with self.opened(tmp_path) as tool:
+            if self.tool.repeatable:
+                first, second = [await self.outcome(tool, self.arguments) for _ in range(2)]
+                assert first == second, f"The second time it answered {second[:200]!r}, and first {first[:200]!r}."

@@ -1,0 +1,82 @@
+"""Which attachments a journal names: those that its messages came with, and tool outputs that were too long for a line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from hashlib import file_digest
+from pathlib import Path
+
+import msgspec
+
+from sessions.events.codec import InvalidLine, decode
+from sessions.events.events import MessageReceived, ToolReturned
+from sessions.events.file_types import PLAIN
+from sessions.events.messages import Attachment
+
+_MARKS = (b'"attachments":[{"', b'"whole":"')
+"""One of these stands in every line that names an attachment; in a text its quotation marks would be escaped."""
+_DIGEST = re.compile(rb'"(?:sha256|whole)":"([0-9a-f]{64})"')
+
+
+class AttachmentReference(msgspec.Struct, frozen=True):
+    """An attachment, and the seq of the event that names it."""
+
+    seq: int
+    attachment: Attachment
+
+
+def named_in(path: Path) -> Iterator[AttachmentReference]:
+    """What a journal names, in order. A line that is no event names nothing. Blocks; raises OSError."""
+    for line in _naming_lines(path):
+        try:
+            recorded = decode(line)
+        except InvalidLine:
+            continue
+        match recorded.event:
+            case MessageReceived(attachments=attachments):
+                yield from (AttachmentReference(recorded.seq, attachment) for attachment in attachments)
+            case ToolReturned(whole=str(whole), cut_from=cut_from):
+                yield AttachmentReference(recorded.seq, Attachment(sha256=whole, media=PLAIN, bytes=cut_from or 0))
+
+
+def digests_in(path: Path) -> set[str]:
+    """The hashes that stand in a journal, also in lines that are damaged. Blocks; raises OSError."""
+    return {found.decode() for line in _naming_lines(path) for found in _DIGEST.findall(line)}
+
+
+class AttachmentFault(msgspec.Struct, frozen=True, kw_only=True):
+    """An attachment that is not as a journal names it: at which seq, and what is wrong with it."""
+
+    seq: int
+    sha256: str
+    name: str
+    reason: str
+
+
+def faults_in(path: Path, folder: Path, known: dict[str, str]) -> Iterator[AttachmentFault]:
+    """What is wrong with the attachments that a journal names, which lie in `folder`. `known` is filled with the result of
+    each, so that those that several journals name are read once. Blocks; raises OSError where the journal cannot be read."""
+    for named in named_in(path):
+        digest = named.attachment.sha256
+        if digest not in known:
+            known[digest] = _wrong_with(folder / digest)
+        if reason := known[digest]:
+            yield AttachmentFault(seq=named.seq, sha256=digest, name=named.attachment.name, reason=reason)
+
+
+def _wrong_with(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return "" if file_digest(file, "sha256").hexdigest() == path.name else "was altered"
+    except FileNotFoundError:
+        return "is missing"
+    except OSError as error:
+        return f"cannot be read ({error.strerror})"
+
+
+def _naming_lines(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        for line in file:
+            if any(mark in line for mark in _MARKS):
+                yield line

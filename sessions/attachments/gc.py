@@ -1,0 +1,77 @@
+"""Orphans: attachments that were sent and never named in a message. After a day they are removed.
+
+Nothing is removed that stands in any journal, and none at all while a journal cannot be read: the journals are asked, not
+our own notes, since a crash may fall between an event and its note.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+from sessions.attachments.attachment_refs import digests_in, named_in
+from sessions.attachments.owners import is_digest
+from sessions.attachments.store import DRAFT, Attachments
+from sessions.events.codec import InvalidLine, decode
+from sessions.events.events import SessionOpened
+
+
+def remove_orphans(attachments: Attachments, journals: Path, before: float) -> int:
+    """Remove what came before a time (seconds, as the file system has them) and is named nowhere; returns how many files
+    of content went. Lost records of named ones are written anew. Blocks; raises OSError."""
+    if not attachments.folder.is_dir() or not journals.is_dir():
+        return 0  # without the journals nobody knows what they name
+    owners = attachments.owners
+    new = [(path, digest) for path, digest, at in owners.unsettled() if at < before]
+    recorded = owners.digests()
+    unknown = {path.name for path in attachments.folder.iterdir() if is_digest(path.name)} - recorded
+    _remove_drafts(attachments.folder, before)
+    if not new and not unknown:
+        return 0
+    paths = sorted(journals.glob("*.jsonl"))
+    named = {digest for path in paths for digest in digests_in(path)}
+    for path in paths:
+        if not unknown.isdisjoint(named):
+            _record_again(attachments, path, unknown)
+    for path, digest in new:
+        with owners.lock, contextlib.suppress(FileNotFoundError):  # it may have been settled meanwhile
+            if digest in named:
+                path.rename(path.with_name(digest))
+            elif path.stat().st_mtime < before:
+                path.unlink()
+    return sum(_remove(attachments, digest, before) for digest in {*unknown, *(digest for _, digest in new)} - named)
+
+
+def _remove(attachments: Attachments, digest: str, before: float) -> bool:
+    """Remove a content that nobody owns any more."""
+    path = attachments.path(digest)
+    with attachments.owners.lock, contextlib.suppress(FileNotFoundError):
+        if not attachments.owners.is_owned(digest) and path.stat().st_mtime < before:
+            path.unlink()
+            return True
+    return False
+
+
+def _remove_drafts(folder: Path, before: float) -> None:
+    for path in [*folder.glob(f"{DRAFT}*"), *folder.glob("owners/*/.*")]:
+        with contextlib.suppress(FileNotFoundError):
+            if path.stat().st_mtime < before:
+                path.unlink()
+
+
+def _record_again(attachments: Attachments, path: Path, unknown: set[str]) -> None:
+    """Write the records that the owner of a journal has lost."""
+    person = _person(path)
+    for named in named_in(path) if person else ():
+        if named.attachment.sha256 in unknown:
+            attachments.owners.record(person, named.attachment, named=True)
+
+
+def _person(path: Path) -> str:
+    """Whose a journal is; empty if its first line does not say."""
+    with path.open("rb") as file:
+        try:
+            event = decode(file.readline()).event
+        except InvalidLine:
+            return ""
+    return event.person if isinstance(event, SessionOpened) else ""

@@ -1,0 +1,166 @@
+"""Attachments: pictures, files and large tool outputs, kept by content beside the journals.
+
+attachments/<sha256>                  the content
+attachments/owners/<person>/<sha256>  who sent it, and what it is (see `owners`)
+attachments/.draft-…                  one that is being written
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+from collections.abc import Callable
+from hashlib import sha256
+from mmap import ACCESS_READ, mmap
+from pathlib import Path
+from typing import Self
+
+from sessions.attachments.owners import Owners, is_digest
+from sessions.events.errors import StorageFailed
+from sessions.events.file_types import PLAIN, Content, media_of, recognise
+from sessions.events.messages import Attachment
+from sessions.files.fsync import make_folder, sync_content, sync_folder
+
+DRAFT = ".draft-"
+
+
+class Attachments:
+    """A folder of files named by the SHA-256 of their bytes. What was kept is durable before its name is given out."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.owners = Owners(folder / "owners")
+
+    async def keep(self, content: bytes, person: str) -> str:
+        """Store a tool's output, durably, for the person it was made for, and return its hexadecimal SHA-256;
+        StorageFailed if the disk refuses."""
+        return (await asyncio.to_thread(self._keep, content, person, PLAIN, "", named=True)).sha256
+
+    async def store(self, content: bytes, person: str, *, claimed: str, name: str) -> Attachment:
+        """Store what a person sent, durably. `claimed` is the media type that its sender gives it, `name` what they call
+        it; either may be empty. StorageFailed if the disk refuses."""
+        return await asyncio.to_thread(self._keep, content, person, claimed, name, named=False)
+
+    async def find(self, person: str, digest: str) -> Attachment | None:
+        """What this person sent under a hash; None if there is nothing such of theirs. StorageFailed if that cannot be
+        read."""
+        try:
+            return await asyncio.to_thread(self.owners.find, person, digest)
+        except OSError as error:
+            raise StorageFailed(f"an attachment could not be looked up: {error.strerror}") from error
+
+    async def settle(self, person: str, attachments: tuple[Attachment, ...]) -> None:
+        """Note that a durable event names these, which are kept from here on."""
+        for each in attachments:
+            await asyncio.to_thread(self.owners.settle, person, each.sha256)
+
+    async def read(self, digest: str, convert: Callable[[bytes], bytes] = bytes) -> bytes:
+        """The bytes kept under a digest, converted on the thread that reads them; FileNotFoundError if there are none, or
+        others than were kept."""
+        if not is_digest(digest):
+            raise FileNotFoundError(digest)
+        return await asyncio.to_thread(lambda: convert(self._read(digest)))
+
+    def path(self, digest: str) -> Path:
+        """Where the content of a hash lies."""
+        return self.folder / digest
+
+    def _keep(self, content: bytes, person: str, claimed: str, name: str, *, named: bool) -> Attachment:
+        with Draft(self) as draft:
+            draft.write(content)
+            return draft.keep(person, claimed=claimed, name=name, named=named)
+
+    def _read(self, digest: str) -> bytes:
+        content = self.path(digest).read_bytes()
+        if sha256(content).hexdigest() != digest:
+            raise FileNotFoundError(f"{digest} was altered")
+        return content
+
+
+class Draft:
+    """A file that is being written. Every method blocks and raises StorageFailed where the disk refuses; `close`, as
+    leaving the context, removes it if it was not kept."""
+
+    def __init__(self, attachments: Attachments) -> None:
+        self._attachments = attachments
+        self._path = attachments.folder / f"{DRAFT}{secrets.token_hex(8)}"
+        self._hash = sha256()
+        self.size = 0
+        try:
+            make_folder(attachments.folder)
+            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
+            self._file = open(os.open(self._path, flags, 0o600), "r+b", buffering=0)  # noqa: SIM115 - by close
+        except OSError as error:
+            raise _failed(error) from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Remove what was not kept. At any time, once or more often."""
+        self._file.close()
+        self._path.unlink(missing_ok=True)
+
+    def write(self, piece: bytes) -> None:
+        """Append bytes."""
+        try:
+            written = 0
+            while written < len(piece):
+                written += self._file.write(piece[written:])
+        except OSError as error:
+            raise _failed(error) from error
+        self._hash.update(piece)
+        self.size += len(piece)
+
+    def keep(self, person: str, *, claimed: str, name: str, named: bool = False) -> Attachment:
+        """Make what was written an attachment of this person, durably. It takes the place of an equal one, so that it
+        takes as long whether or not somebody has the same, and mends one that was altered."""
+        try:
+            sync_content(self._file.fileno())
+            attachment = self._described(claimed, name)
+            os.replace(self._path, self._attachments.path(attachment.sha256))
+            sync_folder(self._attachments.folder)
+            self._attachments.owners.record(person, attachment, named=named)
+        except OSError as error:
+            raise _failed(error) from error
+        return attachment
+
+    def _described(self, claimed: str, name: str) -> Attachment:
+        digest = self._hash.hexdigest()
+        if not self.size:  # an empty file cannot be mapped
+            return _description(b"", digest, claimed, name)
+        with mmap(self._file.fileno(), 0, access=ACCESS_READ) as content:
+            return _description(content, digest, claimed, name)
+
+
+def _description(content: Content, digest: str, claimed: str, name: str) -> Attachment:
+    picture = recognise(content)
+    if picture is None:
+        return Attachment(sha256=digest, media=media_of(content, claimed), bytes=len(content), name=name)
+    return Attachment(
+        sha256=digest,
+        media=picture.media,
+        bytes=len(content),
+        name=name,
+        width=picture.width,
+        height=picture.height,
+    )
+
+
+def _failed(error: OSError) -> StorageFailed:
+    return StorageFailed(f"an attachment could not be stored: {error.strerror}")
+
+
+def head_and_tail(text: str, limit: int) -> str:
+    """A text of more than `limit` bytes cut to its beginning and end, with a line between that says what is missing."""
+    encoded = text.encode("utf-8", "replace")
+    if len(encoded) <= limit:
+        return text
+    half = limit // 2
+    head = encoded[:half].decode("utf-8", "ignore")
+    tail = encoded[-half:].decode("utf-8", "ignore")
+    return f"{head}\n[… {len(encoded) - 2 * half} bytes left out …]\n{tail}"

@@ -1,0 +1,321 @@
+"""The catalog: which sessions there are, checkpoints of their transcripts, and the message ids of each key.
+
+It is derived: whatever is missing, damaged or old in `catalog.sqlite` is read again from the journals, so the file may be
+deleted at any time. But it is also what remembers that a journal was there, and how far it went: that is forgotten when a
+person says so (`acknowledged.forget`), or with the file. Rows live in memory while the gateway runs; what changes is written
+behind, at most once a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+
+import msgspec
+
+from sessions.catalog.catalog_file import Batch, CatalogFile
+from sessions.catalog.checksums import seal, unseal
+from sessions.catalog.lineage import Lineage, SessionRow
+from sessions.catalog.receipt_batches import CollectedReceipts, ReceiptBatch, collect, encode_batch
+from sessions.catalog.receipts import REMEMBERED, Receipts
+from sessions.catalog.scan import survey
+from sessions.catalog.sqlite import Error, Unavailable
+from sessions.events.errors import StorageFailed, UnknownSession
+from sessions.files.append_file import reason
+from sessions.files.fsync import UNSURE
+from sessions.state.transcript import FOLD, Transcript, from_checkpoint, to_checkpoint
+from sessions.store.protocols import START, Position
+
+__all__ = ["Catalog", "SessionRow"]
+
+PAUSE = 1.0
+"""Seconds that changes are collected before they are written."""
+
+
+class _Stored(msgspec.Struct, frozen=True, kw_only=True):
+    fold: int
+    position: Position
+    transcript: bytes
+
+
+def encode_checkpoint(session: str, position: Position, transcript: Transcript) -> bytes:
+    """The checkpoint of a session as sealed bytes. Costs what the transcript holds: not for the event loop."""
+    stored = _Stored(fold=FOLD, position=position, transcript=to_checkpoint(transcript))
+    return seal(session, msgspec.msgpack.encode(stored))
+
+
+def decode_checkpoint(session: str, sealed: object) -> tuple[Position, Transcript] | None:
+    """What `encode_checkpoint` was given, or None where these are not its bytes for this session and this fold."""
+    value = unseal(session, sealed)
+    if value is None:
+        return None
+    try:
+        stored = msgspec.msgpack.decode(value, type=_Stored)
+        if stored.fold != FOLD:
+            return None
+        return stored.position, from_checkpoint(stored.transcript)
+    except msgspec.MsgspecError:
+        return None  # written by a version whose values look different
+
+
+class _Changes(msgspec.Struct, kw_only=True):
+    """What is not written yet; of a session only the newest row and checkpoint."""
+
+    rows: dict[str, SessionRow] = msgspec.field(default_factory=dict)
+    checkpoints: dict[str, tuple[Position, Transcript]] = msgspec.field(default_factory=dict)
+    receipts: list[ReceiptBatch] = msgspec.field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.rows or self.checkpoints or self.receipts)
+
+
+class Catalog:
+    """All sessions of one home. Use as an async context manager; leaving it writes everything. One process a file. Entering
+    raises StorageFailed where it cannot be known which sessions there are.
+
+    `rebuilt` says in a sentence why the file was not used, `unreadable` names the journals that are damaged, gone or could
+    not be read, with the reason, `unbegun` those of which no line was ever acknowledged, and `failure` says what keeps
+    changes from being written just now.
+    """
+
+    def __init__(self, path: Path, folder: Path) -> None:
+        self.rebuilt: str | None = None
+        self.unreadable: dict[Path, str] = {}
+        self.unbegun: list[Path] = []
+        self.failure: str | None = None
+        self._folder = folder
+        self._file = CatalogFile(path)
+        self._lineage = Lineage()
+        self._covered: dict[str, Position] = {}
+        self._changes = _Changes()
+        self._dirty = asyncio.Event()
+        self._closing = asyncio.Event()
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Catalog:
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self._file)
+            await self._load()
+            await self._reconcile()
+            tasks = await stack.enter_async_context(asyncio.TaskGroup())
+            tasks.create_task(self._write_behind())
+            stack.callback(self._close)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+    # --- sessions -----------------------------------------------------------------------------------------------------
+
+    @property
+    def count(self) -> int:
+        """How many sessions are known."""
+        return len(self._lineage.rows)
+
+    def row(self, session: str) -> SessionRow | None:
+        """What is known of a session."""
+        return self._lineage.rows.get(session)
+
+    def current(self, person: str, key: str) -> SessionRow | None:
+        """The session that takes the messages of a person's key."""
+        return self._lineage.current((person, key))
+
+    def sessions(self, person: str) -> list[SessionRow]:
+        """The current session of each of a person's keys, in the order of the keys."""
+        rows = (self._lineage.current(name) for name in self._lineage.names(person))
+        return [row for row in rows if row is not None]
+
+    def chain(self, session: str) -> list[SessionRow]:
+        """The sessions before this one under its key, newest first."""
+        return self._lineage.chain(session)
+
+    def successor(self, session: str) -> SessionRow | None:
+        """The session that went on where this one ended."""
+        return self._lineage.successor(session)
+
+    def unsettled(self) -> list[SessionRow]:
+        """The sessions that have, or may have, something left to finish."""
+        return [row for row in self._lineage.rows.values() if not row.settled]
+
+    def changed_since(self, at: str) -> list[SessionRow]:
+        """The sessions with an event at or after a time, RFC 3339 in UTC."""
+        return [row for row in self._lineage.rows.values() if row.at >= at]
+
+    def vouches(self, session: str) -> bool:
+        """Whether a session's journal is, by size and time, still what was durable and verified when nothing was left to
+        do in it. Asks the file system for the two numbers."""
+        row = self._lineage.rows.get(session)
+        if row is None or not row.settled:
+            return False
+        try:
+            stat = self._path(session).stat()
+        except OSError:
+            return False
+        return (row.size, row.mtime_ns) == (stat.st_size, stat.st_mtime_ns)
+
+    def put(self, row: SessionRow) -> None:
+        """Take in what is now true of a session; `size` and `mtime_ns` were the journal's when all of it was durable."""
+        if row.session not in self._lineage.rows:
+            self._covered[row.session] = START  # its ids are those that its first checkpoints will bring
+        self._lineage.put(row)
+        self._changes.rows[row.session] = row
+        self._dirty.set()
+
+    # --- checkpoints and receipts -------------------------------------------------------------------------------------
+
+    async def checkpoint(self, session: str) -> tuple[Position, Transcript] | None:
+        """The last checkpoint of a session, if there is one of this version that is as it was written. The journal has the
+        last word: it must still hold the line at the position."""
+        sealed = await self._file.checkpoint(session)
+        return await asyncio.to_thread(decode_checkpoint, session, sealed)
+
+    def save_checkpoint(
+        self, session: str, position: Position, transcript: Transcript, receipts: Receipts | None = None
+    ) -> None:
+        """Keep a transcript for the next start, and the ids of the session's messages up to the same position. Both must be
+        durable. Without `receipts` the next start reads the ids from the journal."""
+        self._changes.checkpoints[session] = position, transcript
+        covered = self._covered.get(session)
+        if receipts is not None and covered is not None and covered.seq < position.seq:
+            messages = tuple(receipts.between(session, covered.seq, position.seq))
+            self._cover(ReceiptBatch(session=session, after=covered.seq, upto=position, messages=messages))
+        self._dirty.set()
+
+    async def receipts(self, person: str, key: str) -> Receipts:
+        """The newest message ids of a key, REMEMBERED at least, across its sessions, as their journals have them now. Raises
+        StorageFailed while the process has no descriptor or memory left to read them."""
+        found: list[tuple[str, CollectedReceipts]] = []
+        wanted = REMEMBERED
+        for row in self._lineage.all_of((person, key)):
+            if wanted <= 0:
+                break
+            if (collected := await self._collect(row.session, wanted)) is not None:
+                found.append((row.session, collected))
+                wanted -= len(collected.messages)
+        receipts = Receipts()
+        for session, collected in reversed(found):
+            receipts.extend(session, collected.messages)
+        return receipts
+
+    async def _collect(self, session: str, wanted: int) -> CollectedReceipts | None:
+        stored = await self._file.receipts(session)
+        path = self._path(session)
+        try:
+            collected = await asyncio.to_thread(collect, path, stored, wanted)
+        except (UnknownSession, OSError) as error:
+            if isinstance(error, OSError) and error.errno in UNSURE:  # the ids are there, and must not be taken for unknown
+                raise StorageFailed(f"{path.name} cannot be read: {reason(error)}.") from error
+            self.unreadable[path] = str(error)
+            return None
+        self._covered[session] = collected.upto
+        if collected.new is not None:
+            self._cover(collected.new)
+        return collected
+
+    def _cover(self, batch: ReceiptBatch) -> None:
+        self._covered[batch.session] = batch.upto
+        self._changes.receipts.append(batch)
+        self._dirty.set()
+
+    def _path(self, session: str) -> Path:
+        return self._folder / f"{session}.jsonl"
+
+    # --- the file -----------------------------------------------------------------------------------------------------
+
+    async def _load(self) -> None:
+        stored, self._file.rows = self._file.rows, []
+        for row in await asyncio.to_thread(_decode_rows, stored):
+            self._lineage.put(row)
+
+    async def _reconcile(self) -> None:
+        """Bring the rows in line with the journals in the folder."""
+        try:
+            found = await asyncio.to_thread(survey, self._folder, self._lineage.rows)
+        except OSError as error:
+            raise StorageFailed(f"{self._folder} cannot be listed: {reason(error)}.") from error
+        for path, why in found.unknown.items():  # its key would go on in another session, as if it had not been there
+            raise StorageFailed(
+                f"{path} cannot be read: {why}. Which conversation it belongs to is not known either, so none can go on."
+                " To do without it, move it away."
+            )
+        self.unreadable.update(found.unreadable)
+        self.unbegun = found.unbegun
+        for row in found.changed:
+            self._lineage.put(row)
+            self._changes.rows[row.session] = row
+        if self._changes:
+            self._dirty.set()
+        if self._lineage.rows:  # a first start, with no journals, rebuilds nothing
+            self.rebuilt = self._file.unused
+
+    def _close(self) -> None:
+        self._closing.set()
+        self._dirty.set()
+
+    async def _write_behind(self) -> None:
+        while not self._closing.is_set():
+            await self._dirty.wait()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._closing.wait(), PAUSE)
+            self._dirty.clear()
+            await self._write()
+        await self._write()  # what came meanwhile, or could not be written just now
+
+    async def _write(self) -> None:
+        changes, self._changes = self._changes, _Changes()
+        if not changes:
+            return
+        batch = await asyncio.to_thread(_encode, changes)
+        try:
+            await self._file.write(batch)
+            self.failure = None
+        except Unavailable as error:
+            self.failure = f"The catalog cannot be written: {error}."
+            self._take_back(changes)
+        except Error as error:
+            await self._remake(error)
+        except StorageFailed as error:
+            self.failure = str(error)  # no file can be made: what is derived is derived again at the next start
+
+    async def _remake(self, error: Exception) -> None:
+        try:
+            await self._file.remake(error)
+            self._take_back(_Changes(rows=dict(self._lineage.rows)))
+        except StorageFailed as failed:
+            self.failure = str(failed)
+
+    def _take_back(self, changes: _Changes) -> None:
+        """What could not be written is tried again, under what has come since. Checkpoints are let go of: they are large."""
+        later = self._changes
+        later.rows = changes.rows | later.rows
+        later.receipts = changes.receipts + later.receipts
+        self._dirty.set()
+
+
+def _encode(changes: _Changes) -> Batch:
+    return Batch(
+        rows=[(session, seal(session, msgspec.msgpack.encode(row))) for session, row in changes.rows.items()],
+        checkpoints=list(_encode_checkpoints(changes.checkpoints)),
+        receipts=[(b.session, b.after, b.upto.seq, encode_batch(b)) for b in changes.receipts],
+    )
+
+
+def _encode_checkpoints(saved: Mapping[str, tuple[Position, Transcript]]) -> Iterator[tuple[str, bytes]]:
+    """Those that can be encoded: of a session whose journal holds a number that MessagePack has not, the journal is read."""
+    for session, (position, transcript) in saved.items():
+        with suppress(OverflowError):
+            yield session, encode_checkpoint(session, position, transcript)
+
+
+def _decode_rows(stored: list[tuple[object, object]]) -> list[SessionRow]:
+    """The rows that are as they were written; the others are read from their journals again."""
+    rows = []
+    decode = msgspec.msgpack.Decoder(SessionRow).decode
+    for session, sealed in stored:
+        if isinstance(session, str) and (value := unseal(session, sealed)) is not None:
+            with suppress(msgspec.MsgspecError):
+                rows.append(decode(value))
+    return rows

@@ -1,0 +1,135 @@
+"""Which sessions a key had, and which of them is the current one: an index in memory over the catalog's rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TypeAlias, TypeVar
+
+import msgspec
+
+from sessions.events.events import Succession
+
+Name: TypeAlias = tuple[str, str]
+"""A conversation as people know it: the person, and the key that the person uses for it."""
+
+_Key = TypeVar("_Key", Name, str)
+
+
+class SessionRow(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """What is known of one session without opening it.
+
+    `head` is its last durable seq and `at` that event's time. `size` (bytes) and `mtime_ns` are the journal's when this was
+    known to be true; an `mtime_ns` of 0 says that nobody has verified it. `settled`: nothing is left to finish. `title` is
+    what its person calls it, if anything.
+    """
+
+    session: str
+    key: str
+    person: str
+    opened_at: str
+    succeeds: Succession | None
+    head: int
+    at: str
+    size: int
+    mtime_ns: int
+    settled: bool
+    closed: bool
+    title: str = ""
+
+    @property
+    def name(self) -> Name:
+        """Whose and which conversation this is."""
+        return self.person, self.key
+
+    @property
+    def acknowledged(self) -> int:
+        """The seq up to which the journal is known to have been durable: a head that nobody has verified may stand in a
+        tail that was never synced."""
+        return self.head if self.mtime_ns else 1
+
+
+class Lineage:
+    """All rows, by session and by name. Every question costs no more than the sessions of one name."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, SessionRow] = {}
+        self._names: dict[Name, set[str]] = {}
+        self._successors: dict[str, set[str]] = {}
+        self._current: dict[Name, str] = {}
+
+    def put(self, row: SessionRow) -> None:
+        """Take a row in, in the place of the session's former one."""
+        former = self.rows.get(row.session)
+        self.rows[row.session] = row
+        if former is not None:
+            if (former.name, former.succeeds) == (row.name, row.succeeds):
+                return
+            self._unlink(former)
+        self._names.setdefault(row.name, set()).add(row.session)
+        if row.succeeds is not None:
+            self._successors.setdefault(row.succeeds.session, set()).add(row.session)
+        self._current.pop(row.name, None)
+
+    def current(self, name: Name) -> SessionRow | None:
+        """The session that takes the name's messages: the one that no other succeeds, the newest of several."""
+        if (session := self._current.get(name)) is not None:
+            return self.rows[session]
+        rows = [self.rows[session] for session in self._names.get(name, ())]
+        heads = [row for row in rows if not self._succeeding(row)] or rows  # a ring of successions has no head
+        if not heads:
+            return None
+        newest = max(heads, key=_age)
+        self._current[name] = newest.session
+        return newest
+
+    def names(self, person: str) -> list[Name]:
+        """The person's conversations, in the order of their keys."""
+        return sorted(name for name in self._names if name[0] == person)
+
+    def chain(self, session: str) -> list[SessionRow]:
+        """The sessions that this one goes back to, newest first."""
+        return list(self._ancestors(session))
+
+    def successor(self, session: str) -> SessionRow | None:
+        """The session that went on under the same name, the newest of several."""
+        row = self.rows.get(session)
+        return max(self._succeeding(row), key=_age, default=None) if row else None
+
+    def all_of(self, name: Name) -> list[SessionRow]:
+        """Every session of the name, newest first: the current one, those it goes back to, then whatever else there is."""
+        current = self.current(name)
+        if current is None:
+            return []
+        line = [current, *self._ancestors(current.session)]
+        others = self._names[name].difference(row.session for row in line)
+        return line + sorted((self.rows[session] for session in others), key=_age, reverse=True)
+
+    def _ancestors(self, session: str) -> Iterator[SessionRow]:
+        row, seen = self.rows.get(session), {session}
+        while row is not None and row.succeeds is not None and row.succeeds.session not in seen:
+            older = self.rows.get(row.succeeds.session)
+            if older is None or older.name != row.name:
+                return
+            seen.add(older.session)
+            yield older
+            row = older
+
+    def _succeeding(self, row: SessionRow) -> list[SessionRow]:
+        found = (self.rows[session] for session in self._successors.get(row.session, ()))
+        return [other for other in found if other.name == row.name]
+
+    def _unlink(self, row: SessionRow) -> None:
+        _discard(self._names, row.name, row.session)
+        if row.succeeds is not None:
+            _discard(self._successors, row.succeeds.session, row.session)
+        self._current.pop(row.name, None)
+
+
+def _discard(index: dict[_Key, set[str]], key: _Key, session: str) -> None:
+    index[key].discard(session)
+    if not index[key]:
+        del index[key]
+
+
+def _age(row: SessionRow) -> tuple[str, str]:
+    return row.opened_at, row.session

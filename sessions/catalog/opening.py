@@ -1,0 +1,111 @@
+"""Opening a session: its journal, from the last checkpoint that it confirms, folded to its transcript."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+
+from sessions.catalog.catalog import Catalog
+from sessions.events.codec import InvalidLine, decode
+from sessions.events.errors import JournalDamaged, UnknownSession
+from sessions.files.journal import Journal, Journals
+from sessions.files.verify import reading, verify_lines
+from sessions.state.reducer import evolve
+from sessions.state.transcript import Transcript, Unfolding
+from sessions.store.protocols import START, Position
+
+VERIFIED_FIRST = 16 * 1024 * 1024
+"""Bytes up to which a journal that the catalog does not vouch for is verified before it is used."""
+
+
+class OpenedSession(msgspec.Struct, frozen=True, kw_only=True):
+    """A session ready for a `Recorder`. `verified` is false for a large journal whose beginning, which a checkpoint stands
+    for, was not read: whoever opened it verifies it behind."""
+
+    log: Journal
+    position: Position
+    transcript: Transcript
+    verified: bool
+
+
+class _Fold:
+    """What opening a journal collects, off the event loop."""
+
+    def __init__(self, transcript: Transcript) -> None:
+        self.transcript = transcript
+
+    def __call__(self, line: bytes) -> None:
+        self.transcript = evolve(self.transcript, decode(line), len(line))
+
+
+async def open_session(journals: Journals, catalog: Catalog, session: str) -> OpenedSession:
+    """Open an existing session. Raises UnknownSession, StorageFailed, JournalDamaged: the latter also where the catalog
+    knows of more than there is."""
+    row = catalog.row(session)
+    try:
+        return await _last(journals, catalog, session, row.acknowledged if row else 0)
+    except UnknownSession as unknown:
+        if row is None:
+            raise
+        raise await journals.missing(session) from unknown
+
+
+async def _last(journals: Journals, catalog: Catalog, session: str, least: int) -> OpenedSession:
+    """Open a session from its last checkpoint on, or from its beginning where there is none that its journal confirms."""
+    path = journals.path(session)
+    verified = catalog.vouches(session)
+    if not verified and _size(path) <= VERIFIED_FIRST:
+        await journals.verify(session)
+        verified = True
+    checkpoint = await catalog.checkpoint(session)
+    if checkpoint is not None:
+        try:
+            return await _open(journals, catalog, session, *checkpoint, least=least, verified=verified)
+        except JournalDamaged as damaged:
+            if damaged.line:
+                raise
+            # The checkpoint, which is derived, disagrees with the journal: only the journal is asked. But it must not have
+            # lost events that the checkpoint had.
+            least = max(least, checkpoint[0].seq)
+    return await _open(journals, catalog, session, START, Transcript(), least=least, verified=True)
+
+
+async def _open(
+    journals: Journals,
+    catalog: Catalog,
+    session: str,
+    after: Position,
+    transcript: Transcript,
+    *,
+    least: int,
+    verified: bool,
+) -> OpenedSession:
+    fold = _Fold(transcript)
+    trusted = catalog.vouches(session)
+    try:
+        log, last = await journals.open(session, after=after, fold=fold, trusted=trusted, least=least)
+    except InvalidLine as error:
+        line = fold.transcript.head + 1
+        raise JournalDamaged(journals.path(session), line, str(error), good_seq=line - 1) from error
+    folded = fold.transcript
+    if folded.stale is not None:
+        folded = await asyncio.to_thread(unfolded, journals.path(session), folded.stale, upto=last.offset)
+    return OpenedSession(log=log, position=last, transcript=folded, verified=verified)
+
+
+def unfolded(path: Path, unfolding: Unfolding, *, upto: int) -> Transcript:
+    """The transcript of the first `upto` bytes of a journal, with a view that a revert makes larger again: the last that
+    they hold, or one that is only considered. For a thread. Raises UnknownSession, StorageFailed, JournalDamaged."""
+    fold = _Fold(Transcript(unfolding=unfolding))
+    with reading(path) as descriptor:
+        verify_lines(descriptor, path, START, upto, fold)
+    return fold.transcript
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0

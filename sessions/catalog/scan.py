@@ -1,0 +1,129 @@
+"""A survey: what the journals of a folder say of themselves, read from where they begin and from their last lines."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from sessions.catalog.lineage import SessionRow
+from sessions.events.codec import InvalidLine, decode, is_whole
+from sessions.events.errors import SessionsError, UnknownSession
+from sessions.events.events import Recorded, SessionClosed
+from sessions.files.append_file import reason
+from sessions.files.header import beginning
+from sessions.files.reverse_reader import lines_backwards
+from sessions.files.verify import open_to_read, verify_journal
+
+
+class FolderScan(msgspec.Struct, frozen=True, kw_only=True):
+    """`changed`: the sessions whose journal is new or differs from its row. `unreadable`: journals that do not say whose
+    they are, are gone, or end before what was acknowledged, each with the reason. `unbegun`: journals that nobody knows
+    and that hold no whole line, so nothing of them was ever acknowledged. `unknown`: those of the unreadable ones that may
+    belong to any key, since nobody knows them and the system refused to read them."""
+
+    changed: list[SessionRow]
+    unreadable: dict[Path, str]
+    unbegun: list[Path]
+    unknown: dict[Path, str]
+
+
+def survey(folder: Path, known: Mapping[str, SessionRow]) -> FolderScan:
+    """Compare the folder's journals with the rows, by size and time, and read those that differ. Blocks; reads only.
+
+    A known session keeps its row where its journal is gone, ends before what was acknowledged, or no longer says whose it
+    is: its key must answer that the log is damaged, and not begin anew as if nothing had been there. Raises OSError where
+    the folder cannot be listed.
+    """
+    found = FolderScan(changed=[], unreadable={}, unbegun=[], unknown={})
+    present: set[str] = set()
+    for entry in _journals(folder):
+        session = entry.name.removesuffix(".jsonl")
+        present.add(session)
+        row = known.get(session)
+        try:
+            now = entry.stat(follow_symlinks=False)
+            if row is None or (row.size, row.mtime_ns) != (now.st_size, now.st_mtime_ns):
+                found.changed.append(_confirmed(read_row(Path(entry.path), now), row))
+        except (InvalidLine, OSError) as error:
+            path = Path(entry.path)
+            found.unreadable[path] = str(error)
+            if row is not None:
+                found.changed.append(msgspec.structs.replace(row, settled=False))
+            elif isinstance(error, InvalidLine):
+                if entry.is_file(follow_symlinks=False) and _holds_no_line(path):
+                    found.unbegun.append(path)
+            elif error.errno != errno.ELOOP:  # no journal is a link
+                found.unknown[path] = reason(error)
+        except UnknownSession:
+            present.discard(session)
+    for session in sorted(known.keys() - present):
+        found.unreadable[folder / f"{session}.jsonl"] = "it is gone"
+    succeeded = {row.succeeds.session for row in (*known.values(), *found.changed) if row.succeeds is not None}
+    found.unbegun[:] = [path for path in found.unbegun if path.stem not in succeeded]  # another session says that it began
+    for path in found.unbegun:
+        del found.unreadable[path]
+    return found
+
+
+def _holds_no_line(path: Path) -> bool:
+    """Return True if a journal is empty, or nothing but a torn tail."""
+    try:
+        return verify_journal(path).events == 0
+    except SessionsError:
+        return False
+
+
+def _confirmed(read: SessionRow, known: SessionRow | None) -> SessionRow:
+    """What a journal says of a session, unless it lacks events that were acknowledged."""
+    if known is not None and read.head < known.acknowledged:
+        raise InvalidLine(f"it ends with event {read.head}, and event {known.acknowledged} was acknowledged")
+    return read
+
+
+def _journals(folder: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return [entry for entry in entries if entry.name.endswith(".jsonl")]
+    except FileNotFoundError:
+        return []
+
+
+def read_row(path: Path, found: os.stat_result) -> SessionRow:
+    """What a journal's first and last lines say of a session that nobody has opened. Blocks; InvalidLine, OSError,
+    UnknownSession."""
+    if not stat.S_ISREG(found.st_mode):
+        raise InvalidLine("it is not a regular file")  # opening a pipe would wait for ever
+    descriptor = open_to_read(path)
+    try:
+        began = beginning(descriptor, path.stem)
+        last = _last(descriptor, found.st_size)
+    finally:
+        os.close(descriptor)
+    return SessionRow(
+        session=began.session,
+        key=began.key,
+        person=began.person,
+        opened_at=began.at,
+        succeeds=began.succeeds,
+        head=last.seq,
+        at=last.at,
+        size=found.st_size,
+        mtime_ns=0,
+        settled=False,
+        closed=isinstance(last.event, SessionClosed),
+    )
+
+
+def _last(descriptor: int, size: int) -> Recorded:
+    for line, _ in lines_backwards(descriptor, 0, size):
+        if is_whole(line):
+            try:
+                return decode(line)
+            except InvalidLine:
+                continue  # damage, which opening the journal will tell in full
+    raise InvalidLine("it has no whole line")

@@ -1,0 +1,58 @@
+"""The lock of a home: one process at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import stat
+from pathlib import Path
+from types import TracebackType
+
+from sessions.events.errors import HomeLocked
+from sessions.files.fsync import make_folder
+
+
+class HomeLock:
+    """Holds the home while the block runs; entering raises HomeLocked if another process holds it, or
+    if its file cannot be used.
+
+    The kernel lets the lock go with its process, however that ends, so nobody ever has to remove the file: it stays, and
+    only says for people which process wrote it last.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._descriptor = -1
+
+    def __enter__(self) -> HomeLock:
+        make_folder(self._path.parent)
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW  # a child process must not inherit the lock
+        try:
+            descriptor = os.open(self._path, flags, 0o600)
+        except OSError as error:
+            raise HomeLocked(f"{self._path} cannot be opened: {error.strerror}.") from error
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise HomeLocked(f"{self._path} is no file; remove it.")
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = "unknown"
+            with contextlib.suppress(OSError):
+                owner = os.pread(descriptor, 20, 0).decode("ascii", "replace").strip() or owner
+            os.close(descriptor)
+            raise HomeLocked(
+                f"{self._path.parent} is in use by another gateway (process {owner}); stop it, or choose another home."
+            ) from None
+        except BaseException:
+            os.close(descriptor)
+            raise
+        self._descriptor = descriptor
+        with contextlib.suppress(OSError):  # as of a full disk: the lock is held all the same
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        os.close(self._descriptor)
+        self._descriptor = -1

@@ -1,0 +1,107 @@
+"""Reading a journal from any seq on, without an index: seq is dense and stands first on each line, so bisecting finds it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from sessions.events.codec import InvalidLine, is_whole, seq_of, verify
+from sessions.files.line_reader import BLOCK, lines_from, sum_before
+from sessions.files.verify import damaged, is_torn, reading
+from sessions.store.protocols import Position
+from sessions.store.recorder import LONGEST_LINE
+
+NEAR = 16 * 1024
+"""Bytes that are read through rather than bisected."""
+
+HEAD = 160
+"""Bytes of a line's beginning that hold its seq and show its shape."""
+
+
+def read_lines(path: Path, first: int, limit: int, *, upto: int | None = None) -> list[bytes]:
+    """The whole lines from seq `first` (at least 1) on, verified: about `limit` bytes, and at least one where there is one.
+
+    Reads no further than offset `upto` (default: the file's end), and also while another process appends: a torn tail
+    is left out. For a thread. Raises UnknownSession, JournalDamaged, StorageFailed.
+    """
+    with reading(path) as descriptor:
+        size = os.fstat(descriptor).st_size
+        end = size if upto is None else min(size, upto)
+        start = _find(descriptor, path, first, end)
+        if start is None:
+            return []
+        before = Position(seq=first - 1, offset=start, sum=sum_before(descriptor, start))
+        return _read(descriptor, path, before, limit, end)
+
+
+def _read(descriptor: int, path: Path, last: Position, limit: int, end: int) -> list[bytes]:
+    found: list[bytes] = []
+    lines = lines_from(descriptor, last.offset, end, block=min(limit + HEAD, BLOCK))
+    for line in lines:
+        if found and limit < len(line):
+            break
+        try:
+            digest = verify(line, last.sum, last.seq + 1)
+        except InvalidLine as invalid:
+            if is_torn(line, lines):
+                break
+            raise damaged(path, last, str(invalid)) from invalid
+        found.append(line)
+        limit -= len(line)
+        last = Position(seq=last.seq + 1, offset=last.offset + len(line), sum=digest)
+    return found
+
+
+def _find(descriptor: int, path: Path, seq: int, end: int) -> int | None:
+    """The offset at which the line `seq` begins, or None where the journal ends before it."""
+    low, high = 0, end  # the line wanted begins at or behind `low`, where one begins, and before `high`
+    while high - low > NEAR:
+        middle = (low + high) // 2
+        start = _next_start(descriptor, middle, high)
+        there = None if start is None else _seq_at(descriptor, start)
+        if start is None or there is None or there > seq:
+            high = middle + 1
+        else:
+            low = start
+    return _walk(descriptor, path, low, seq, end)
+
+
+def _walk(descriptor: int, path: Path, start: int, seq: int, end: int) -> int | None:
+    """Go from line to line, from the one that begins at `start`, to `seq`."""
+    lines = lines_from(descriptor, start, end, block=NEAR)
+    last = Position(offset=start)
+    for line in lines:
+        if not is_whole(line):
+            if is_torn(line, lines):
+                return None
+            raise damaged(path, last, "it is not an event line")
+        there = seq_of(line)
+        if there >= seq:
+            break
+        last = Position(seq=there, offset=last.offset + len(line))
+    else:
+        return None
+    return last.offset
+
+
+def _next_start(descriptor: int, offset: int, high: int) -> int | None:
+    """Where the first line begins behind `offset` and before `high`."""
+    step = 4096
+    while offset < high:
+        block = os.pread(descriptor, min(step, high - offset), offset)
+        found = block.find(b"\n")
+        if found >= 0:
+            start = offset + found + 1
+            return start if start < high else None
+        if not block:
+            return None
+        offset, step = offset + len(block), min(step * 4, LONGEST_LINE)
+    return None
+
+
+def _seq_at(descriptor: int, start: int) -> int | None:
+    """The seq of the line that begins at `start`; None in a torn tail or where there is damage: either is met on the way."""
+    try:
+        return seq_of(os.pread(descriptor, HEAD, start))
+    except InvalidLine:
+        return None

@@ -1,0 +1,173 @@
+"""One request's context: what stands before the conversation, and its messages.
+
+`assemble` is total: whatever the log holds, each call has exactly one result behind it, so that no provider refuses the
+request and no session is stuck. `Gauge` measures a context for `request_sent`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from sessions.events.events import InstructionsSet
+from sessions.events.messages import AssistantMessage, Message, ToolDefinition, ToolMessage, UserMessage
+from sessions.events.token_features import TokenFeatures, of_head, of_message
+from sessions.state.persistent_list import PersistentList
+from sessions.state.transcript import Transcript
+
+LOST_RESULT = "No result of this call was recorded."
+"""What the model is told where a call has no result in the log."""
+
+
+class Context(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that one request says. `parameters` are the sampling options that were configured."""
+
+    instructions: str
+    tools: tuple[ToolDefinition, ...]
+    parameters: dict[str, Any]
+    messages: Sequence[Message]
+
+
+def assemble(transcript: Transcript, before: Context | None = None) -> Context:
+    """The context of the next request, from the transcript alone. `before` is one that was assembled earlier: what both
+    have in common is not checked again."""
+    head = transcript.instructions
+    messages = transcript.messages
+    known = len(before.messages) if before is not None and continues(messages, before.messages) else 0
+    if not is_paired(messages[known:]):
+        messages = PersistentList(paired(messages))
+    return Context(
+        instructions=standing_text(head) if head else "",
+        tools=head.tools if head else (),
+        parameters=dict(head.parameters) if head else {},
+        messages=messages,
+    )
+
+
+def standing_text(instructions: InstructionsSet) -> str:
+    """What stands before the conversation: the instructions, and each note under a heading with its path."""
+    return "\n\n".join([instructions.text, *(f"# {note.path}\n\n{note.text}" for note in instructions.notes)])
+
+
+def continues(messages: Sequence[Message], before: Sequence[Message]) -> bool:
+    """Whether these messages begin with those before. Mostly one grew out of the other, which is seen at once."""
+    if isinstance(messages, PersistentList) and messages.grew_from(before):
+        return True
+    return tuple(messages[: len(before)]) == tuple(before)
+
+
+def is_paired(messages: Sequence[Message]) -> bool:
+    """Whether each call is followed, before anything else, by its one result, and each result follows its call."""
+    owed: set[str] = set()
+    for message in messages:
+        if isinstance(message, ToolMessage):
+            if message.id not in owed:
+                return False
+            owed.discard(message.id)
+        elif owed:
+            return False
+        elif isinstance(message, AssistantMessage) and message.calls:
+            owed = {call.id for call in message.calls}
+            if len(owed) != len(message.calls):
+                return False
+    return not owed
+
+
+def paired(messages: Iterable[Message]) -> list[Message]:
+    """The messages with every call followed by its result: results move up to their call, a lost one is replaced by
+    `LOST_RESULT`, one without a call is left out."""
+    results: dict[str, ToolMessage] = {}
+    others: list[UserMessage | AssistantMessage] = []
+    for message in messages:
+        if isinstance(message, ToolMessage):
+            results.setdefault(message.id, message)
+        else:
+            others.append(message)
+    repaired: list[Message] = []
+    for message in others:
+        repaired.append(message)
+        if isinstance(message, AssistantMessage):
+            repaired.extend(
+                results.get(call.id) or ToolMessage(id=call.id, tool=call.tool, text=LOST_RESULT, failed=True)
+                for call in message.calls
+            )
+    return repaired
+
+
+class Measured(msgspec.Struct, frozen=True, kw_only=True):
+    """What `request_sent` says of a context: `sha256` in hexadecimal of its canonical JSON, and what it holds without its
+    attachments."""
+
+    sha256: str
+    units: TokenFeatures
+
+
+MARKED = 32
+"""A gauge remembers where it stood after each so many messages."""
+
+
+class _Mark(msgspec.Struct, frozen=True, kw_only=True):
+    """What was measured of the first so many messages."""
+
+    messages: int
+    state: Any  # hashlib's own type has no name while running
+    units: TokenFeatures
+
+
+class Gauge:
+    """Measures contexts at a cost of only what is new, or stands behind a change, since the one measured before.
+
+    The canonical JSON is the array `[head, message, message, …]`, with `head` an object of `instructions`, `parameters`
+    and `tools`: keys sorted, no white space, UTF-8, no escapes that JSON does not demand.
+    """
+
+    def __init__(self) -> None:
+        self._head = b""
+        self._messages: Sequence[Message] = ()
+        self._marks: list[_Mark] = []
+
+    def measure(self, context: Context) -> Measured:
+        """The context's hash and units."""
+        known = self._known(canonical_head(context), context.messages)
+        state, units = known.state.copy(), known.units
+        for count, message in enumerate(context.messages[known.messages :], known.messages + 1):
+            state.update(b"," + canonical(message))
+            units += of_message(message)
+            if count % MARKED == 0 or count == len(context.messages):
+                if self._marks[-1].messages % MARKED:
+                    self._marks.pop()  # the one at the end, which moves on
+                self._marks.append(_Mark(messages=count, state=state.copy(), units=units))
+        self._messages = context.messages
+        state.update(b"]")
+        return Measured(sha256=state.hexdigest(), units=units)
+
+    def _known(self, head: bytes, messages: Sequence[Message]) -> _Mark:
+        """The last mark that holds for these messages. Those behind it are forgotten."""
+        if head != self._head:
+            self._head, self._messages = head, ()
+            self._marks = [_Mark(messages=0, state=hashlib.sha256(b"[" + head), units=of_head(head.decode()))]
+        common = common_beginning(messages, self._messages)
+        while self._marks[-1].messages > common:
+            self._marks.pop()
+        return self._marks[-1]
+
+
+def common_beginning(messages: Sequence[Message], before: Sequence[Message]) -> int:
+    """How many messages both begin with."""
+    if continues(messages, before):
+        return len(before)
+    pairs = enumerate(zip(messages, before, strict=False))
+    return next((index for index, (one, other) in pairs if one is not other and one != other), len(messages))
+
+
+def canonical(value: object) -> bytes:
+    """A value's canonical JSON."""
+    return msgspec.json.encode(value, order="sorted")
+
+
+def canonical_head(context: Context) -> bytes:
+    """The canonical JSON of what stands before the messages."""
+    return canonical({"instructions": context.instructions, "parameters": context.parameters, "tools": context.tools})

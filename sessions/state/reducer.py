@@ -1,0 +1,329 @@
+"""The fold: how each event changes a transcript.
+
+`evolve(transcript, recorded)` is pure; `project(lines)` folds a whole journal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import assert_never
+
+import msgspec
+
+from sessions.events.codec import decode
+from sessions.events.events import (
+    AttachmentsWithheld,
+    CallRef,
+    CommandAnswered,
+    CompactionAbandoned,
+    CompactionBegan,
+    CompactionReverted,
+    ContextCompacted,
+    ContextPruned,
+    Event,
+    InstructionsSet,
+    MemoryFlushed,
+    MemoryRecalled,
+    MessageReceived,
+    ModelReplied,
+    NoteAppended,
+    PluginFailed,
+    Recorded,
+    ReplyDelivered,
+    RequestSent,
+    SessionClosed,
+    SessionForked,
+    SessionOpened,
+    SettingChanged,
+    ToolCalled,
+    ToolReturned,
+    TurnEnded,
+    TurnInterrupted,
+    TurnJoined,
+    TurnResumed,
+    TurnStarted,
+    UnknownEvent,
+)
+from sessions.events.messages import AssistantMessage, ToolCall, ToolMessage, Usage, UserMessage
+from sessions.events.token_features import TokenFeatures, of_message
+from sessions.state.calibration import Calibration
+from sessions.state.compaction_cycle import CompactionCut, abandoned, appended, began, closed, compacted, flushed
+from sessions.state.pending_deliveries import PendingDelivery, address_of, owed_by
+from sessions.state.recall_message import recalled_message
+from sessions.state.request_sizes import RequestSizes
+from sessions.state.transcript import OpenCall, OpenTurn, Transcript, Unfolding, WaitingMessage
+
+
+def project(lines: Iterable[bytes], transcript: Transcript | None = None) -> Transcript:
+    """Fold lines, already verified, into a transcript; `transcript` is where to go on from."""
+    folded = transcript or Transcript()
+    for line in lines:
+        folded = evolve(folded, decode(line), len(line))
+    return folded
+
+
+def evolve(transcript: Transcript, recorded: Recorded, size: int = 0) -> Transcript:
+    """The transcript after one more event, whose line has `size` bytes. Those of unknown kinds only count."""
+    changes = _changes(transcript, recorded, recorded.event)
+    return msgspec.structs.replace(transcript, head=recorded.seq, at=recorded.at, bytes=transcript.bytes + size, **changes)
+
+
+def _changes(  # noqa: PLR0911, PLR0912 - one arm for each kind
+    t: Transcript, recorded: Recorded, event: Event | UnknownEvent
+) -> dict[str, object]:
+    match event:
+        case SessionOpened():
+            return {
+                "session": event.session,
+                "key": event.key,
+                "person": event.person,
+                "opened_at": recorded.at,
+                "succeeds": event.succeeds,
+                "counts": _known(event.calibrations),
+            }
+        case MessageReceived():
+            return {"waiting": (*t.waiting, WaitingMessage(seq=recorded.seq, message=event))}
+        case InstructionsSet():
+            return {"instructions": event, "instructed": recorded.seq}
+        case TurnStarted():
+            return _started(t, recorded, event)
+        case TurnJoined():
+            taken = _taken(t, recorded.seq, event.takes)
+            to = address_of(w.message for w in t.waiting if w.seq in event.takes)
+            return {
+                **taken,
+                **_in_turn(t, lambda turn: {"takes": (*turn.takes, *event.takes), "reply_to": to or turn.reply_to}),
+            }
+        case TurnResumed():
+            return _in_turn(t, lambda turn: _resumed(turn, event))
+        case TurnInterrupted():
+            return _in_turn(t, lambda _: {"interrupted": True})
+        case MemoryRecalled():
+            return _recalled(t, recorded, event)
+        case RequestSent():
+            return _asked(t, recorded, event) if event.purpose == "answer" else {}
+        case ModelReplied():
+            return _replied(t, recorded, event)
+        case ToolCalled():
+            return _in_turn(t, lambda turn: {"calls": _began(turn.calls, event)})
+        case ToolReturned():
+            return _returned(t, recorded, event)
+        case TurnEnded():
+            turn = t.open_turn
+            owed = owed_by(event, recorded.seq, turn.said, turn.reply_to) if turn else ()
+            return {"open_turn": None, **({"owed": (*t.owed, *owed)} if owed else {})}
+        case ReplyDelivered():
+            return {"owed": tuple(owed for owed in t.owed if owed.of != event.of)}
+        case SettingChanged():
+            others = {name: value for name, value in t.settings.items() if name != event.name}
+            return {"settings": others if event.value is None else {**others, event.name: event.value}}
+        case CommandAnswered():
+            to = address_of(w.message for w in t.waiting if w.seq == event.answers)
+            answered = tuple(w for w in t.waiting if w.seq != event.answers)
+            return {"waiting": answered, **({"owed": (*t.owed, PendingDelivery(of=recorded.seq, to=to))} if to else {})}
+        case SessionClosed():
+            return {"closed": event.reason, "cycle": closed(t.cycle)}
+        case ContextPruned():
+            return {"view": t.view.pruned(event.edits)}
+        case CompactionBegan():
+            return {"cycle": began(t.cycle, event)}
+        case MemoryFlushed():
+            return {"cycle": flushed(t.cycle, recorded, event, t.bytes), **_paid(t, "flush", event.model, event.usage)}
+        case ContextCompacted():
+            return {**_compacted(t, recorded, event), **_paid(t, "summary", event.model, event.usage)}
+        case NoteAppended():
+            return {"cycle": appended(t.cycle, event)}
+        case CompactionAbandoned():
+            return {"cycle": abandoned(t.cycle, recorded, event)}
+        case CompactionReverted():
+            return _reverted(t, recorded, event)
+        case SessionForked():
+            return {
+                "session": event.session,
+                "key": event.key,
+                "opened_at": recorded.at,
+                "succeeds": None,
+                "closed": None,
+                "waiting": (),  # what waits, and what is owed to channels and notes, is the parent's
+                "owed": (),
+                "cycle": msgspec.structs.replace(closed(t.cycle), owed=()),
+                "usage": Usage(),
+                "spent": {},
+                "inherited": t.inherited + t.usage,
+            }
+        case AttachmentsWithheld():
+            return {"withheld": t.withheld | {(event.model, file.sha256) for file in event.files}}
+        case PluginFailed() | UnknownEvent():
+            return {}
+    assert_never(event)
+
+
+def _in_turn(t: Transcript, change: object) -> dict[str, object]:
+    if t.open_turn is None:
+        return {}
+    assert callable(change)
+    return {"open_turn": msgspec.structs.replace(t.open_turn, **change(t.open_turn))}
+
+
+def _taken(t: Transcript, placed: int, takes: tuple[int, ...]) -> dict[str, object]:
+    taken = {w.seq: w.message for w in t.waiting if w.seq in takes}
+    view = t.view
+    for seq in takes:
+        if (message := taken.get(seq)) and _held(t, placed):
+            view = view.grown(UserMessage(text=message.text, attachments=message.attachments), placed, seq)
+    return {"view": view, "waiting": tuple(w for w in t.waiting if w.seq not in taken)}
+
+
+def _recalled(t: Transcript, recorded: Recorded, event: MemoryRecalled) -> dict[str, object]:
+    """It stands where the turn's messages do, and leaves the view with them."""
+    if t.open_turn is None or not event.hits or not _held(t, t.open_turn.started):
+        return {}
+    digests = tuple(hit.digest for hit in event.hits)
+    return {"view": t.view.recalling(recalled_message(event), t.open_turn.started, recorded.seq, digests)}
+
+
+def _held(t: Transcript, placed: int) -> bool:
+    """Whether a message placed here is held: not if a later event is known to leave it out."""
+    return t.unfolding is None or placed >= t.unfolding.keep_from
+
+
+def _started(t: Transcript, recorded: Recorded, event: TurnStarted) -> dict[str, object]:
+    ordinal = recorded.turn if recorded.turn is not None else t.turn + 1
+    turn = OpenTurn(
+        ordinal=ordinal,
+        at=recorded.at,
+        takes=event.takes,
+        provider=event.provider,
+        model=event.model,
+        window=event.window,
+        reserve=event.reserve,
+        started=recorded.seq,
+        group=any(w.message.chat == "group" for w in t.waiting if w.seq in event.takes),
+        reply_to=address_of(w.message for w in t.waiting if w.seq in event.takes),
+    )
+    return {"turn": ordinal, "open_turn": turn, **_taken(t, recorded.seq, event.takes)}
+
+
+def _resumed(turn: OpenTurn, event: TurnResumed) -> dict[str, object]:
+    return {
+        "resumed": event.attempt,
+        "replies": turn.replies + 1,
+        "crashes": turn.crashes + (not turn.interrupted),
+        "interrupted": False,
+    }
+
+
+def _replied(t: Transcript, recorded: Recorded, event: ModelReplied) -> dict[str, object]:
+    refs = [CallRef(of=recorded.seq, index=index) for index in range(len(event.calls))]
+    calls = tuple(
+        ToolCall(id=call_id(ref), tool=call.tool, arguments=call.arguments)
+        for ref, call in zip(refs, event.calls, strict=True)
+    )
+    changes: dict[str, object] = {}
+    said = TokenFeatures()
+    if event.text or calls or event.opaque:
+        message = AssistantMessage(text=event.text, calls=calls, opaque=event.opaque)
+        said = of_message(message)
+        if _held(t, recorded.seq):
+            changes["view"] = t.view.grown(message, recorded.seq)
+    changes["counts"] = t.counts.after_reply(said, event.usage, opaque=event.opaque is not None, compacted=event.compacted)
+    if event.usage is not None:
+        changes["usage"] = t.usage + event.usage
+        changes["spent"] = _spent(t, "answer", replied_as(t, event), event.usage)
+        changes["last_usage"] = event.usage
+    opened = tuple(
+        OpenCall(ref=ref, tool=call.tool, arguments=call.arguments) for ref, call in zip(refs, event.calls, strict=True)
+    )
+    answer = {"said": recorded.seq} if event.text and not opened and event.stop != "cancelled" else {}
+    return {**changes, **_in_turn(t, lambda _: {"calls": opened, "finished": not opened, **answer})}
+
+
+def replied_as(t: Transcript, event: ModelReplied) -> str:
+    """`provider:model` of a reply of the open turn; the model alone where no provider is known."""
+    provider = event.provider or (t.open_turn.provider if t.open_turn else "")
+    return f"{provider}:{event.model}" if provider else event.model
+
+
+def _asked(t: Transcript, recorded: Recorded, event: RequestSent) -> dict[str, object]:
+    changes: dict[str, object] = {"asked_at": recorded.at, **_in_turn(t, lambda turn: {"replies": turn.replies + 1})}
+    if event.units is not None:
+        model = event.model or (t.open_turn.name if t.open_turn else "")
+        changes["counts"] = t.counts.after_asking(event.units, model)
+    return changes
+
+
+def _known(calibrations: dict[str, tuple[float, ...]]) -> RequestSizes:
+    """What a session begins with: factors to go by, of which it is as unsure as of those that are believed of every model.
+    Of a version that had more or fewer of them none is taken."""
+    whole = len(Calibration().factors)
+    return RequestSizes(models={name: Calibration(each) for name, each in calibrations.items() if len(each) == whole})
+
+
+def _paid(t: Transcript, purpose: str, model: str, usage: Usage | None) -> dict[str, object]:
+    """What a request beside the turns cost: it counts, and says nothing of the view."""
+    if usage is None:
+        return {}
+    return {"usage": t.usage + usage, "spent": _spent(t, purpose, model, usage)}
+
+
+_UNCOUNTED: dict[str, object] = {"last_usage": None}
+"""What is known of the view's size once its beginning is another: nothing, or an old count would be read again."""
+
+
+def _compacted(t: Transcript, recorded: Recorded, event: ContextCompacted) -> dict[str, object]:
+    changes: dict[str, object] = {
+        "cycle": compacted(t.cycle, recorded, event, t.bytes),
+        "cuts": (*t.cuts, _cut(t, recorded, event)),
+        "cut": event.compaction,
+    }
+    if t.unfolding is not None:
+        wanted = event.compaction == t.unfolding.to
+        return {**changes, "unfolding": msgspec.structs.replace(t.unfolding, summary=event.summary)} if wanted else changes
+    return {**changes, "summary": event.summary, "view": t.view.cut(event.keep_from, event.summary), **_UNCOUNTED}
+
+
+def _cut(t: Transcript, recorded: Recorded, event: ContextCompacted) -> CompactionCut:
+    return CompactionCut(
+        seq=recorded.seq,
+        compaction=event.compaction,
+        keep_from=event.keep_from,
+        under=t.cut,
+        trigger=t.cycle.trigger,
+    )
+
+
+def _reverted(t: Transcript, recorded: Recorded, event: CompactionReverted) -> dict[str, object]:
+    known = t.unfolding
+    changes: dict[str, object] = {"cut": event.to, **_UNCOUNTED}
+    if known is None:
+        return {**changes, "stale": Unfolding(until=recorded.seq, to=event.to, keep_from=event.keep_from)}
+    if recorded.seq != known.until:
+        return changes  # an earlier one, which the last makes void
+    view = t.view.cut(event.keep_from, known.summary)
+    return {**changes, "unfolding": None, "summary": known.summary, "view": view}
+
+
+def _spent(t: Transcript, purpose: str, model: str, usage: Usage) -> dict[str, dict[str, Usage]]:
+    by_model = t.spent.get(purpose, {})
+    return {**t.spent, purpose: {**by_model, model: by_model.get(model, Usage()) + usage}}
+
+
+def _began(calls: tuple[OpenCall, ...], event: ToolCalled) -> tuple[OpenCall, ...]:
+    return tuple(
+        msgspec.structs.replace(call, began=True, repeatable=event.repeatable) if call.ref == event.call else call
+        for call in calls
+    )
+
+
+def _returned(t: Transcript, recorded: Recorded, event: ToolReturned) -> dict[str, object]:
+    tool = next((call.tool for call in t.open_turn.calls if call.ref == event.call), "") if t.open_turn else ""
+    message = ToolMessage(id=call_id(event.call), tool=tool, text=event.output, failed=event.outcome != "returned")
+    return {
+        "view": t.view.grown(message, recorded.seq) if _held(t, recorded.seq) else t.view,
+        **_in_turn(t, lambda turn: {"calls": tuple(c for c in turn.calls if c.ref != event.call)}),
+    }
+
+
+def call_id(ref: CallRef) -> str:
+    """The id under which a call and its result meet in a request: ours, since providers' own ids repeat."""
+    return f"call_{ref.of}_{ref.index}"

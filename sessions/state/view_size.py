@@ -1,0 +1,95 @@
+"""How large a view is in tokens, message by message: as it is counted in all, and shared out by our estimates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sessions.events.messages import AssistantMessage, Message
+from sessions.events.token_features import TokenFeatures, of_files, of_head, of_message, of_text
+from sessions.events.tokens import estimate
+from sessions.events.vision import VisionSupport, look
+from sessions.state.compaction import Sizes
+from sessions.state.context import Context, canonical_head, common_beginning
+from sessions.state.persistent_list import PersistentList
+from sessions.state.transcript import Transcript
+
+
+class CharacterCount:
+    """The `sizes` of a view's messages in characters, and their sum. `follow` it with the view before it is asked."""
+
+    def __init__(self) -> None:
+        self.messages: Sequence[Message] = ()
+        self.sizes: PersistentList[int] = PersistentList()
+        self.characters = 0
+
+    def follow(self, messages: Sequence[Message]) -> int:
+        """Count what is not what was there before; returns the index of the first such message."""
+        known = common_beginning(messages, self.messages)
+        if known < len(self.sizes):
+            self.characters -= sum(self.sizes[known:])
+            self.sizes = PersistentList(self.sizes[:known])
+        for message in messages[known:]:
+            self.sizes = self.sizes.grown(characters(message))
+            self.characters += self.sizes[-1]
+        self.messages = messages
+        return known
+
+
+def characters(message: Message) -> int:
+    """Characters that a message shows to the model."""
+    if isinstance(message, AssistantMessage):
+        return len(message.text) + len(message.opaque or "") + sum(len(call.arguments) for call in message.calls)
+    return len(message.text)
+
+
+class ViewSize:
+    """Sizes of one session's requests. Each message is counted once; what a model is shown of files is decided anew each
+    time, as it is for a request."""
+
+    def __init__(self) -> None:
+        self._messages: Sequence[Message] = ()
+        self._units: list[TokenFeatures] = []
+        self._total = TokenFeatures()
+        self._head: tuple[object, TokenFeatures] = (None, TokenFeatures())
+
+    def sizes(self, transcript: Transcript, context: Context, sight: VisionSupport | None) -> Sizes:
+        """The sizes of a request's parts in tokens, as the model counts that replied last; together they are what is
+        estimated of the whole. `context` was assembled from the transcript; `sight` is that of the model to be asked."""
+        self._follow(context.messages)
+        head, counts = self._head_of(context), transcript.counts
+        model = counts.last.model if counts.last else ""
+        files = _files(context.messages, sight)
+        messages = [units + files[index] if index in files else units for index, units in enumerate(self._units)]
+        calibration = counts.calibration(model)
+        parts = [calibration.tokens(head, whole=True), *(calibration.tokens(units) for units in messages)]
+        estimated = counts.estimate(sum(files.values(), self._total + head), model)
+        factor = estimated / max(sum(parts), 1)
+        return Sizes(head=max(0, round(parts[0] * factor)), messages=tuple(round(part * factor) for part in parts[1:]))
+
+    def _follow(self, messages: Sequence[Message]) -> None:
+        known = common_beginning(messages, self._messages)
+        fresh = [of_message(message) for message in messages[known:]]
+        self._total += sum(fresh, TokenFeatures()) - sum(self._units[known:], TokenFeatures())
+        self._units[known:] = fresh
+        self._messages = messages
+
+    def _head_of(self, context: Context) -> TokenFeatures:
+        key = (context.instructions, context.tools)
+        if self._head[0] != key:
+            self._head = (key, of_head(canonical_head(context).decode()))
+        return self._head[1]
+
+
+def weighed(transcript: Transcript, text: str) -> float:
+    """The tokens of a text as the model counts that replied last, and never fewer than by its length: for what must fit."""
+    counts = transcript.counts
+    calibration = counts.calibration(counts.last.model if counts.last else "")
+    return max(calibration.tokens(of_text(text)), estimate(text))
+
+
+def _files(messages: Sequence[Message], sight: VisionSupport | None) -> dict[int, TokenFeatures]:
+    """What the messages with attachments have beside their texts, by their indexes."""
+    files: dict[int, TokenFeatures] = {}
+    for seen in look(messages, sight, ""):
+        files[seen.at[0]] = files.get(seen.at[0], TokenFeatures()) + of_files([seen])
+    return files
