@@ -29,7 +29,8 @@ from tests.waiting import deadline, until
 
 LINES = '''
 import asyncio, json, msgspec
-from exuvia import InboundMessage, Channel, OutboundMessage, ChannelInbox, PluginContext, MessageRejected, TryLater, Undeliverable, hookimpl
+from exuvia import Channel, ChannelInbox, InboundMessage, MessageRejected, OutboundMessage, PluginContext
+from exuvia import TryLater, Undeliverable, hookimpl
 
 class Settings(msgspec.Struct, frozen=True):
     port: int = 0
