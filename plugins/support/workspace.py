@@ -74,7 +74,7 @@ def why_refused(parts: tuple[str, ...], person: str, *, group: bool, writes: boo
     if writes and whose == EVERYBODY and person != OWNER:
         return "Everybody reads that file; only the owner changes it. Write to another path, which is this person's own."
     if writes and _is_folder(parts):
-        return "It is a folder."
+        return "The path is a folder."
     return ""
 
 

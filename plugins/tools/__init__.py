@@ -1,9 +1,9 @@
 """The built-in file tools.
 
 edit          The `edit` tool
-file_changes  One change of one file by a tool
-file_target   A place in the workspace where a file may be written
+file_changes  Changes of workspace files by tools
+file_target   Atomic writes below an open directory
 read          The `read` tool
-seen_files    What a session has seen of each file, so that nothing is overwritten that it does not know.
+seen_files    The lines of each file that a session has read
 write         The `write` tool
 """

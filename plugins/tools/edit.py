@@ -1,4 +1,4 @@
-"""The `edit` tool: a passage of a text file for another."""
+"""The `edit` tool, which replaces a passage of a text file."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ import msgspec
 from plugins.api.context import PluginContext
 from plugins.api.tool import ToolContext, ToolOutput
 from plugins.support.errors import ToolFailed
-from plugins.tools.file_changes import FileChange, FileChanges, check_size, convert, encoded
+from plugins.tools.file_changes import FileChange, FileChanges, check_size, convert, encode_text
 from sessions.events.messages import ToolDefinition
 
-AROUND = 2
-"""Lines shown before and behind what was edited."""
+CONTEXT_LINES = 2
+"""Lines shown before and after the edited lines."""
 
-MOST_SHOWN = 20
-"""Lines shown of an edit."""
+MAX_LINES_SHOWN = 20
+"""Maximum lines shown of an edit."""
 
-LINE_SHOWN = 200
-"""Characters shown of one line."""
+MAX_LINE_CHARACTERS = 200
+"""Maximum characters shown of a line."""
 
-MOST_NAMED = 10
-"""Places named by their lines."""
+MAX_LINE_NUMBERS = 10
+"""Maximum line numbers listed when a passage occurs more than once."""
 
-LINES_COMPARED = 3000
-"""Lines that are looked through for one that resembles a passage that is not there."""
+MAX_LINES_COMPARED = 3000
+"""Maximum lines searched for one that resembles a missing passage."""
 
 
 class EditArguments(msgspec.Struct, frozen=True):
-    """What the model gives."""
+    """Arguments of the `edit` tool."""
 
     path: Annotated[str, msgspec.Meta(min_length=1)]
     old: Annotated[str, msgspec.Meta(min_length=1)]
@@ -40,79 +40,86 @@ class EditArguments(msgspec.Struct, frozen=True):
 
 
 class Edit:
-    """Puts one passage of a text file in the place of another."""
+    """The `edit` tool, which replaces one passage of a text file by another."""
 
     definition: ClassVar[ToolDefinition] = ToolDefinition(
         name="edit",
-        description="Replace a passage of a text file of the workspace. Everything else in the file stays as it is.",
+        description="Replace a passage of a text file in the workspace. The rest of the file is left unchanged.",
         parameters={
             "type": "object",
             "properties": {
-                "path": {"type": "string", "description": "The file, from the workspace on."},
+                "path": {"type": "string", "description": "Path of the file, relative to the workspace."},
                 "old": {
                     "type": "string",
-                    "description": "The passage as it stands in the file, with enough around it to occur only once.",
+                    "description": "The passage exactly as in the file, with enough context to occur only once.",
                 },
-                "new": {"type": "string", "description": "What stands there afterwards; empty removes the passage."},
-                "all": {"type": "boolean", "description": "Replace it wherever it occurs; by default it must occur once."},
+                "new": {"type": "string", "description": "The replacement; empty removes the passage."},
+                "all": {
+                    "type": "boolean",
+                    "description": "Replace every occurrence; by default the passage must occur once.",
+                },
             },
             "required": ["path", "old", "new"],
             "additionalProperties": False,
         },
     )
-    # Where the new passage contains the old one, doing it twice is not doing it once.
+    # Not idempotent: the new passage may contain the old one.
     repeatable: ClassVar[bool] = False
 
     def __init__(self, context: PluginContext) -> None:
         self._changes = FileChanges(context)
 
     async def run(self, arguments: dict[str, Any], call: ToolContext) -> ToolOutput:
-        """Edit, and show the lines as they are now; ToolFailed with the reason if nothing was done."""
-        wanted = convert(arguments, EditArguments)
-        encoded(wanted.new)
-        if wanted.old == wanted.new:
+        """Edit the file and return the changed lines.
+
+        Raises:
+            ToolFailed: Nothing was changed; the message says why.
+        """
+        request = convert(arguments, EditArguments)
+        encode_text(request.new)
+        if request.old == request.new:
             raise ToolFailed("The old and the new passage are the same.")
-        return await self._changes.make(wanted.path, call, lambda file: _edit(file, wanted), new=False)
+        return await self._changes.apply(request.path, call, lambda file: _edit(file, request), new=False)
 
 
-def _edit(file: FileChange, wanted: EditArguments) -> str:
+def _edit(file: FileChange, request: EditArguments) -> str:
     if file.before is None:
-        raise ToolFailed("There is no such file.")
-    text = _text(file.before)
-    old, new = _with_its_line_ends(text, wanted.old, wanted.new)
+        raise ToolFailed("The file does not exist.")
+    text = _decode(file.before)
+    old, new = _match_line_endings(text, request.old, request.new)
     count = text.count(old)
     if count == 0:
-        raise ToolFailed(_not_there(text, old))
-    if count > 1 and not wanted.all:
+        raise ToolFailed(_not_found(text, old))
+    if count > 1 and not request.all:
         raise ToolFailed(
-            f"The passage occurs {count:,} times, in {_lines(text, old, count)}; give more of the text around the one that"
-            " is meant, or set all to true."
+            f"The passage occurs {count:,} times, in {_line_numbers(text, old, count)}; include more surrounding text,"
+            " or set all to true."
         )
-    check_size(len(text) + count * (len(new) - len(old)))  # before the memory is taken for it
+    check_size(len(text) + count * (len(new) - len(old)))  # before allocating the result
     edited = text.replace(old, new)
-    file.replace(encoded(edited))
+    file.replace(encode_text(edited))
     places = f"{count:,} place{'s' * (count != 1)}"
-    # The passage was found all the same, so nothing was overwritten blindly.
+    # Not an error: the passage was found, so nothing was overwritten unseen.
     changed = (
         ""
         if file.known is None or file.known.is_of(file.before)
-        else " The rest of the file has changed since it was read here."
+        else " The rest of the file has changed since it was read in this session."
     )
-    return f"Edited {file.path} in {places}.{changed}\n{_shown(edited, text.index(old), new)}"
+    return f"Edited {file.path} in {places}.{changed}\n{_excerpt(edited, text.index(old), new)}"
 
 
-def _text(content: bytes) -> str:
+def _decode(content: bytes) -> str:
     try:
         text = content.decode()
     except UnicodeDecodeError as error:
-        raise ToolFailed("The file is not UTF-8 text, so it is not edited.") from error
+        raise ToolFailed("The file is not UTF-8 text and cannot be edited.") from error
     if "\0" in text:
-        raise ToolFailed("It is not a text file.")
+        raise ToolFailed("The file is not a text file.")
     return text
 
 
-def _with_its_line_ends(text: str, old: str, new: str) -> tuple[str, str]:
-    """The passages with the file's line ends where it has those of Windows, which models do not write."""
+def _match_line_endings(text: str, old: str, new: str) -> tuple[str, str]:
+    """Return both passages with the line endings of the file: models write `\\n` where the file has `\\r\\n`."""
     if old in text and "\n" in old:
         return old, new
     if "\r\n" not in text or "\r" in old or "\r" in new:
@@ -120,30 +127,30 @@ def _with_its_line_ends(text: str, old: str, new: str) -> tuple[str, str]:
     return old.replace("\n", "\r\n"), new.replace("\n", "\r\n")
 
 
-def _lines(text: str, old: str, count: int) -> str:
+def _line_numbers(text: str, old: str, count: int) -> str:
     numbers, at = [], -len(old)
-    for _ in range(min(count, MOST_NAMED)):
+    for _ in range(min(count, MAX_LINE_NUMBERS)):
         at = text.index(old, at + len(old))
         numbers.append(f"{text.count(chr(10), 0, at) + 1}")
-    more = f" and {count - MOST_NAMED:,} more" if count > MOST_NAMED else ""
+    more = f" and {count - MAX_LINE_NUMBERS:,} more" if count > MAX_LINE_NUMBERS else ""
     return f"lines {', '.join(numbers)}{more}"
 
 
-def _not_there(text: str, old: str) -> str:
+def _not_found(text: str, old: str) -> str:
     sentence = "The passage does not occur in the file"
-    wanted = next((line for line in old.splitlines() if line.strip()), "")[:LINE_SHOWN]
-    lines = [line[:LINE_SHOWN] for line in islice(text.split("\n"), LINES_COMPARED)]
-    nearest = get_close_matches(wanted, lines, n=1) if wanted.strip() else []
+    first_line = next((line for line in old.splitlines() if line.strip()), "")[:MAX_LINE_CHARACTERS]
+    lines = [line[:MAX_LINE_CHARACTERS] for line in islice(text.split("\n"), MAX_LINES_COMPARED)]
+    nearest = get_close_matches(first_line, lines, n=1) if first_line.strip() else []
     if not nearest:
-        return f"{sentence}; read it again."
+        return f"{sentence}; read the file again."
     return f"{sentence}; the nearest is line {lines.index(nearest[0]) + 1}: {nearest[0].strip()}"
 
 
-def _shown(text: str, at: int, new: str) -> str:
-    """The first place that was edited, with its lines numbered and those around it."""
+def _excerpt(text: str, at: int, new: str) -> str:
+    """Return the first edited place with line numbers and context."""
     first = text.count("\n", 0, at)
     last = first + new.count("\n")
     lines = text.removesuffix("\n").split("\n")
-    numbered = list(enumerate(lines, start=1))[max(0, first - AROUND) : last + AROUND + 1]
-    shown = [f"{number:>5}  {line.rstrip(chr(13))[:LINE_SHOWN]}" for number, line in numbered[:MOST_SHOWN]]
-    return "\n".join(shown + ["       …"] * (len(numbered) > MOST_SHOWN))
+    numbered = list(enumerate(lines, start=1))[max(0, first - CONTEXT_LINES) : last + CONTEXT_LINES + 1]
+    shown = [f"{number:>5}  {line.rstrip(chr(13))[:MAX_LINE_CHARACTERS]}" for number, line in numbered[:MAX_LINES_SHOWN]]
+    return "\n".join(shown + ["       …"] * (len(numbered) > MAX_LINES_SHOWN))

@@ -1,8 +1,8 @@
-"""A place in the workspace where a file may be written: its folder, held open, and its name there.
+"""Atomic writes of a file in the workspace, below a directory that is held open.
 
-Every step is taken from the descriptor of the folder before it and follows no link, so whatever somebody does to the folders
-meanwhile, what is written lies in the folder that was opened. A file is exchanged as a whole: the new one is written
-beside it, synced, and renamed over it, and a crash at any moment leaves the old or the new.
+Each step is relative to the descriptor of the directory before it and follows no link, so a write cannot leave the directory
+that was opened, even if somebody renames directories meanwhile. A file is replaced as a whole: the new one is written beside
+it, synced and renamed over it, so a crash leaves either the old or the new file.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from plugins.api.context import PluginContext
     from plugins.api.tool import ToolContext
 
-LARGEST = 1024 * 1024
-"""Bytes of a file that is written or edited, at most."""
+MAX_FILE_BYTES = 1024 * 1024
+"""Maximum size in bytes of a file that is written or edited."""
 
 _NEW = ".exuvia-new-"
 _STALE_SECONDS = 600.0
@@ -35,18 +35,18 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
-# Between the last look at a file and its exchange another thread must not have exchanged it: its content would be lost.
+# Held from the last check of a file to its replacement, so that no other thread's write is lost in between.
 _LOCKS = tuple(threading.Lock() for _ in range(64))
 
 _Stamp: TypeAlias = tuple[int, int, int, int]
 
 
 class FileChanged(Exception):
-    """Somebody else changed the file in this moment; nothing was written."""
+    """The file was changed by somebody else; nothing was written."""
 
 
 class FileTarget:
-    """One name in an open folder. `stamp` is of the file that was there when it was looked at, None for no file."""
+    """A file name in an open directory. Remembers the state of the file when it was read, to detect changes."""
 
     def __init__(self, folder: int, name: str) -> None:
         self._folder = folder
@@ -55,30 +55,42 @@ class FileTarget:
         self._mode = 0o600
 
     def content(self) -> bytes | None:
-        """The bytes of the file that is there, or None; NotBeneath for what is no plain file of at most `LARGEST` bytes,
-        OSError."""
+        """Return the content of the file, or None if it does not exist.
+
+        Raises:
+            OutsideFolder: It is not a regular file of at most `MAX_FILE_BYTES` bytes.
+            OSError: It cannot be read.
+        """
         try:
             opened = open_plain(self._folder, (self._name,), open_step_by_step)
         except FileNotFoundError:
-            self._refuse_a_twin()
+            self._check_case_collision()
             return None
         found = os.fstat(opened)
         if stat.S_ISDIR(found.st_mode):
             os.close(opened)
-            raise OutsideFolder("It is a folder.")
+            raise OutsideFolder("The path is a folder.")
         with open(opened, "rb") as file:
-            content = file.read(LARGEST + 1)
-        if len(content) > LARGEST:
-            raise OutsideFolder(f"The file is larger than {LARGEST >> 20} MiB, the most that this tool changes.")
+            content = file.read(MAX_FILE_BYTES + 1)
+        if len(content) > MAX_FILE_BYTES:
+            raise OutsideFolder(f"The file is larger than {MAX_FILE_BYTES >> 20} MiB, the most that this tool changes.")
         self._stamp, self._mode = _stamp(found), stat.S_IMODE(found.st_mode) & 0o777
         return content
 
-    def replace(self, content: bytes, go_on: Callable[[], object]) -> None:
-        """Put this content there, with the permissions of what was there. `go_on` is asked last before it counts, and may
-        raise. OSError or FileChanged leave everything as it was."""
+    def replace(self, content: bytes, check_cancelled: Callable[[], object]) -> None:
+        """Replace the content atomically, keeping the permissions.
+
+        Args:
+            content: The new content.
+            check_cancelled: Called just before the change takes effect; may raise to cancel it.
+
+        Raises:
+            FileChanged: The file changed since `content` was called. Nothing was written.
+            OSError: The file cannot be written. Nothing was changed.
+        """
         self._remove_leftovers()
-        fresh = f"{_NEW}{secrets.token_hex(8)}"
-        descriptor = os.open(fresh, _CREATE, 0o600, dir_fd=self._folder)
+        temporary = f"{_NEW}{secrets.token_hex(8)}"
+        descriptor = os.open(temporary, _CREATE, 0o600, dir_fd=self._folder)
         try:
             try:
                 _write_all(descriptor, content)
@@ -86,26 +98,26 @@ class FileTarget:
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
-            go_on()
-            self._refuse_a_change()
-            os.rename(fresh, self._name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
+            check_cancelled()
+            self._check_unchanged()
+            os.rename(temporary, self._name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
         except BaseException:
             with suppress(FileNotFoundError):
-                os.unlink(fresh, dir_fd=self._folder)
+                os.unlink(temporary, dir_fd=self._folder)
             raise
         os.fsync(self._folder)
 
-    def append(self, content: bytes, go_on: Callable[[], object]) -> None:
-        """Put this content behind what is there, in one write; as `replace` otherwise."""
+    def append(self, content: bytes, check_cancelled: Callable[[], object]) -> None:
+        """Append to the file in one write; otherwise like `replace`."""
         descriptor = os.open(self._name, _APPEND, dir_fd=self._folder)
         try:
             before = os.fstat(descriptor)
             if _stamp(before) != self._stamp:
                 raise FileChanged
-            go_on()
+            check_cancelled()
             written = os.write(descriptor, content)
             if written < len(content):
-                # A part of a section is worse than none. Only what was written here is taken back.
+                # A partial section is worse than none. Remove only what this call wrote.
                 if os.fstat(descriptor).st_size == before.st_size + written:
                     os.ftruncate(descriptor, before.st_size)
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -113,7 +125,7 @@ class FileTarget:
         finally:
             os.close(descriptor)
 
-    def _refuse_a_change(self) -> None:
+    def _check_unchanged(self) -> None:
         try:
             now = _stamp(os.stat(self._name, dir_fd=self._folder, follow_symlinks=False))
         except FileNotFoundError:
@@ -121,14 +133,14 @@ class FileTarget:
         if now != self._stamp:
             raise FileChanged
 
-    def _refuse_a_twin(self) -> None:
-        # On some systems both would be one file, and a person would take one for the other anyway.
+    def _check_case_collision(self) -> None:
+        # On case-insensitive file systems both would be one file, and people would confuse them anywhere.
         for name in os.listdir(self._folder):
             if name.casefold() == self._name.casefold():
-                raise OutsideFolder(f"There is {name!r} already; names that differ only in capitals are not made.")
+                raise OutsideFolder(f"{name!r} already exists; names that differ only in case are not created.")
 
     def _remove_leftovers(self) -> None:
-        """Of writers that were killed; one that is fresh may be another's work."""
+        """Remove temporary files of writers that were killed; a recent one may still be in use."""
         for name in os.listdir(self._folder):
             if name.startswith(_NEW):
                 with suppress(OSError):
@@ -138,18 +150,21 @@ class FileTarget:
 
 
 def workspace_file(context: PluginContext, path: str, call: ToolContext, *, writes: bool = False) -> Path:
-    """Return the file or folder of the workspace that the person of a call means by a path.
+    """Return the file or directory of the workspace that the person of a call means by a path.
 
-    The path is checked by its text: what lies there need not exist, and may be a link.
+    Only the text of the path is checked: the file need not exist, and may be a link.
 
     Args:
-        house: What the tool was given.
+        context: The context the tool was created with.
         path: As the model wrote it: relative, or absolute and inside the workspace.
-        call: For whom the tool runs. In a group nobody's `MEMORY.md` is read.
+        call: The tool call. In a group nobody's `MEMORY.md` is read.
         writes: The tool changes the file, which may not be one of `agent.protected_files`.
 
+    Returns:
+        The path inside the workspace.
+
     Raises:
-        ToolFailed: The path lies elsewhere, or this person may not read or change it there.
+        ToolFailed: The path is outside of the workspace, or this person may not read or change it.
     """
     try:
         if writes:
@@ -162,7 +177,11 @@ def workspace_file(context: PluginContext, path: str, call: ToolContext, *, writ
 
 
 def readable_parts(workspace: Path, path: str, *, person: str, group: bool) -> tuple[str, ...]:
-    """The components of the path that `person` means and may read; NotBeneath with the reason for one that may not be."""
+    """Return the components of a path that `person` may read.
+
+    Raises:
+        OutsideFolder: The path may not be read; the message says why.
+    """
     parts = meant(components(workspace, path), person)
     if why := why_refused(parts, person, group=group):
         raise OutsideFolder(why)
@@ -172,43 +191,68 @@ def readable_parts(workspace: Path, path: str, *, person: str, group: bool) -> t
 def writable_parts(
     workspace: Path, path: str, protected: Sequence[str], *, person: str, group: bool = False
 ) -> tuple[str, ...]:
-    """The components of the path that `person` means and may write; NotBeneath with the reason for one that may not be.
-    `protected` are paths from the workspace on, whatever their capitals. Others read along in a `group`."""
+    """Return the components of a path that `person` may write.
+
+    Args:
+        workspace: The workspace directory.
+        path: The path as the model wrote it.
+        protected: Paths relative to the workspace that only the operator changes, compared without case.
+        person: The person of the call.
+        group: True if others read the conversation too.
+
+    Raises:
+        OutsideFolder: The path may not be written; the message says why.
+    """
     parts = plain_parts(workspace, path, person)
     plain = "/".join(parts).casefold()
     if any(plain == one.casefold() for one in protected):
-        raise OutsideFolder("This file holds the operator's orders; only the operator changes it (agent.protected_files).")
+        raise OutsideFolder(
+            "This file holds the operator's instructions; only the operator may change it (agent.protected_files)."
+        )
     if why := why_refused(parts, person, group=group, writes=True):
         raise OutsideFolder(why)
     return parts
 
 
 def plain_parts(workspace: Path, path: str, person: str) -> tuple[str, ...]:
-    """The components of the file that `person` means; NotBeneath with the reason where no file is written by such a name."""
+    """Return the components of a path that `person` means, if its name is acceptable for a new file.
+
+    Raises:
+        OutsideFolder: The name is not acceptable; the message says why.
+    """
     named = components(workspace, path)
     if named == (".",) or path.endswith("/"):
-        raise OutsideFolder("It is a folder.")
+        raise OutsideFolder("The path is a folder.")
     for part in named:
         if part.startswith("."):
-            # .git/hooks, .envrc and their like are run by other programs.
-            raise OutsideFolder("Names that begin with a dot are not written.")
+            # Other programs execute files such as .git/hooks and .envrc.
+            raise OutsideFolder("Names that begin with a dot cannot be written.")
         if not part.isprintable() or part != part.strip() or part.endswith("."):
-            raise OutsideFolder("A name is printable, and neither begins with a space nor ends with a space or a dot.")
+            raise OutsideFolder("A name must be printable, and may not begin with a space or end with a space or a dot.")
     return meant(named, person)
 
 
 @contextmanager
-def file_place(workspace: Path, parts: tuple[str, ...], *, make: bool) -> Iterator[FileTarget]:
-    """The place that the parts name; with `make`, folders that are missing are made (0700). Of this process nobody else has
-    it at the same time. Raises NotBeneath, OSError."""
+def open_target(workspace: Path, parts: tuple[str, ...], *, make: bool) -> Iterator[FileTarget]:
+    """Open the directory of a file for writing, exclusively within this process.
+
+    Args:
+        workspace: The workspace directory.
+        parts: The components of the path.
+        make: Create missing directories (0700).
+
+    Raises:
+        OutsideFolder: The path leaves the workspace.
+        OSError: A directory cannot be opened or created.
+    """
     if ".." in parts:
-        raise OutsideFolder("A path with .. is not followed.")
+        raise OutsideFolder("Paths with .. are not allowed.")
     current = os.open(workspace, _FOLDER)
     try:
         for part in parts[:-1]:
-            following = _enter(current, part, make=make)
+            child = _enter(current, part, make=make)
             os.close(current)
-            current = following
+            current = child
         found = os.fstat(current)
         with _LOCKS[hash((found.st_dev, found.st_ino, parts[-1].casefold())) % len(_LOCKS)]:
             yield FileTarget(current, parts[-1])

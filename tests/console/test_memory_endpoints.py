@@ -17,7 +17,7 @@ from gateway.http.console import notes_editor
 from gateway.http.console.notes_editor import NoteChanged, NoteRefused, write_note
 from gateway.support.home import Home
 from plugins.support.workspace import OWNER
-from plugins.tools.file_target import LARGEST, FileTarget
+from plugins.tools.file_target import MAX_FILE_BYTES, FileTarget
 from tests.console.asked import ask
 from tests.gateway.gateways import TOKEN, Gateway, gateway
 
@@ -275,7 +275,7 @@ def test_a_note_keeps_the_line_ends_that_it_had(tmp_path: Path) -> None:
 def test_a_note_has_a_longest_length_also_with_the_line_ends_that_it_had(tmp_path: Path) -> None:
     (tmp_path / "MEMORY.md").write_bytes(b"one\r\n")
     read = notes_editor.read_note(tmp_path, "MEMORY.md", OWNER)
-    for text in ("x" * (LARGEST + 1), "\n" * (LARGEST // 2 + 1)):
+    for text in ("x" * (MAX_FILE_BYTES + 1), "\n" * (MAX_FILE_BYTES // 2 + 1)):
         with pytest.raises(NoteRefused, match="A note may have 1 MiB"):
             write_note(tmp_path, "MEMORY.md", text, read.digest, OWNER)
     assert (tmp_path / "MEMORY.md").read_bytes() == b"one\r\n"

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from gateway.conversations.notes.day_notes import FOLDER, DayNotes, day_note, digest_of
 from gateway.conversations.notes.pending_notes import PendingNotes
-from plugins.tools.file_target import LARGEST
+from plugins.tools.file_target import MAX_FILE_BYTES
 from sessions.events.errors import StorageFailed
 from sessions.events.events import MemoryFlushed, NoteAppended
 from tests.gateway.gateways import TOKEN, Gateway, gateway
@@ -86,11 +86,11 @@ async def test_a_days_note_that_is_full_goes_on_in_a_second_file_and_the_next_da
 
 async def test_a_section_for_which_there_is_no_room_begins_the_second_file(on: Stage, tmp_path: Path) -> None:
     """Were it appended, neither the tools nor the console could change the note any more."""
-    (tmp_path / TODAY).write_text("x" * (LARGEST - 20) + "\n")
+    (tmp_path / TODAY).write_text("x" * (MAX_FILE_BYTES - 20) + "\n")
     of = owe(on, TODAY, "## 12:00 main\n\n- The sky is green.")
     await notes(on).pay()
     assert appended(on) == [(of, "memory/2026-11-21-2.md")]
-    assert (tmp_path / TODAY).stat().st_size == LARGEST - 19
+    assert (tmp_path / TODAY).stat().st_size == MAX_FILE_BYTES - 19
 
 
 async def test_what_cannot_be_written_at_all_keeps_no_other_path_back_and_stays_owed(on: Stage, tmp_path: Path) -> None:

@@ -54,7 +54,10 @@ async def test_a_model_writes_edits_and_reads_its_notes_but_not_its_orders(tmp_p
             ("returned", "Edited memory/2026-11-21.md in 1 place.\n    1  The meeting is on Tuesday."),
             ("returned", "The meeting is on Tuesday.\n"),
             ("returned", "You are kind.\n"),
-            ("failed", "This file holds the operator's orders; only the operator changes it (agent.protected_files)."),
+            (
+                "failed",
+                "This file holds the operator's instructions; only the operator may change it (agent.protected_files).",
+            ),
         ]
         assert (workspace / "SOUL.md").read_text() == "You are kind.\n"
         assert offered(client) == ["read", "write", "edit", *MEMORY, "write_memory"]

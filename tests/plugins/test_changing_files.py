@@ -54,7 +54,7 @@ async def test_what_is_written_is_durable_with_its_name_and_its_folder(workspace
 async def test_creating_never_overwrites(workspace: Workspace) -> None:
     workspace.put("a.md", "mine\n")
     assert await workspace.refusal("write", "a.md", content="theirs") == (
-        "There is such a file already; read it, then use mode replace or append, or edit."
+        "The file already exists; read it, then use mode replace or append, or edit."
     )
     assert workspace.text("a.md") == "mine\n"
 
@@ -81,7 +81,7 @@ async def test_a_file_is_replaced_only_by_a_session_that_read_it_as_it_is(worksp
 async def test_a_file_that_is_too_large_to_change_does_not_count_as_read(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(read, "LARGEST", 10)
+    monkeypatch.setattr(read, "MAX_FILE_BYTES", 10)
     workspace.put("a.md", "x" * 11)
     assert await workspace.do("read", "a.md") == "x" * 11
     assert "read it first" in await workspace.refusal("write", "a.md", content="y", mode="replace")
@@ -93,18 +93,18 @@ async def test_a_file_of_which_only_a_part_was_read_is_not_replaced(workspace: W
 
     await workspace.do("read", "a.md", limit=2)
     assert await workspace.refusal("write", "a.md", **wanted) == (
-        "Of this file lines 3 to 5 were not read in this session; read on with offset 3 first, or use edit."
+        "Lines 3 to 5 were not read in this session; read from offset 3 first, or use edit."
     )
     await workspace.do("read", "a.md", offset=4)
-    assert "line 3 was not read" in await workspace.refusal("write", "a.md", **wanted)
+    assert "Line 3 was not read" in await workspace.refusal("write", "a.md", **wanted)
     await workspace.do("read", "a.md", offset=3, limit=1)
     assert "Replaced" in await workspace.do("write", "a.md", **wanted)
 
 
 async def test_a_long_file_is_replaced_once_it_was_read_to_its_end(workspace: Workspace) -> None:
     workspace.put("a.md", "".join(f"line {n}\n" for n in range(50_000)))
-    following, said = 1, "[There is more"
-    while "[There is more" in said:
+    following, said = 1, "[Truncated; "
+    while "[Truncated; " in said:
         assert " not read in this session" in await workspace.refusal("write", "a.md", content="", mode="replace")
         said = await workspace.do("read", "a.md", offset=following)
         following += said.count("\n")
@@ -116,17 +116,17 @@ async def test_a_long_file_is_replaced_once_it_was_read_to_its_end(workspace: Wo
 async def test_a_line_that_is_too_long_to_be_shown_is_never_taken_for_seen(workspace: Workspace) -> None:
     workspace.put("a.md", "one\n" + "x" * 300_000 + "\nthree\n")
     await workspace.do("read", "a.md")
-    assert "is longer than this" in await workspace.do("read", "a.md", offset=2)
+    assert "is truncated; continue after it" in await workspace.do("read", "a.md", offset=2)
     await workspace.do("read", "a.md", offset=3)
     said = await workspace.refusal("write", "a.md", content="", mode="replace")
-    assert said == "Line 2 of this file is too long to be read whole; use edit, or write to another file."
+    assert said == "Line 2 is too long to be read completely; use edit, or write to another file."
 
 
 async def test_an_edit_of_a_file_that_was_read_in_part_leaves_known_what_stands_before_it(workspace: Workspace) -> None:
     workspace.put("a.md", "one\ntwo\nthree\nfour\nfive\n")
     await workspace.do("read", "a.md", limit=3)
     await workspace.do("edit", "a.md", old="two", new="2\n2")
-    assert "lines 2 to 6 were" in await workspace.refusal("write", "a.md", content="", mode="replace")
+    assert "Lines 2 to 6 were" in await workspace.refusal("write", "a.md", content="", mode="replace")
     await workspace.do("read", "a.md", offset=2)
     await workspace.do("edit", "a.md", old="four", new="4")
     assert "Replaced" in await workspace.do("write", "a.md", content="", mode="replace")
@@ -179,7 +179,7 @@ async def test_an_appended_note_is_no_leave_to_replace_the_rest(workspace: Works
 
 
 async def test_no_file_grows_beyond_a_mebibyte(workspace: Workspace) -> None:
-    most = file_target.LARGEST
+    most = file_target.MAX_FILE_BYTES
     await workspace.do("write", "a", content="x" * most)
     for refused in (
         {"content": "y", "mode": "append"},
@@ -214,8 +214,7 @@ async def test_an_edit_changes_one_passage_and_shows_it_among_its_lines(workspac
 async def test_a_passage_that_occurs_often_is_named_by_its_lines_or_replaced_everywhere(workspace: Workspace) -> None:
     workspace.put("a.md", "x\ny\nx x\n")
     assert await workspace.refusal("edit", "a.md", old="x", new="z") == (
-        "The passage occurs 3 times, in lines 1, 3, 3; give more of the text around the one that is meant, or set all to"
-        " true."
+        "The passage occurs 3 times, in lines 1, 3, 3; include more surrounding text, or set all to true."
     )
     assert (await workspace.do("edit", "a.md", old="x", new="", all="true")).startswith("Edited a.md in 3 places.")
     assert workspace.text("a.md") == "\ny\n \n"
@@ -226,7 +225,7 @@ async def test_for_a_passage_that_is_not_there_the_nearest_line_is_shown(workspa
     assert await workspace.refusal("edit", "a.md", old="The meeting is on monday", new="z") == (
         "The passage does not occur in the file; the nearest is line 2: The meeting is on Monday."
     )
-    assert "read it again" in await workspace.refusal("edit", "a.md", old="12345", new="z")
+    assert "read the file again" in await workspace.refusal("edit", "a.md", old="12345", new="z")
 
 
 async def test_line_ends_and_a_missing_last_one_stay(workspace: Workspace) -> None:
@@ -246,9 +245,9 @@ async def test_an_edit_of_a_file_that_others_changed_says_so(workspace: Workspac
 async def test_what_is_no_utf8_or_not_there_is_not_edited(workspace: Workspace) -> None:
     (workspace.folder / "latin").write_bytes(b"caf\xe9")
     (workspace.folder / "binary").write_bytes(b"a\0b")
-    assert await workspace.refusal("edit", "latin", old="caf", new="x") == "The file is not UTF-8 text, so it is not edited."
-    assert await workspace.refusal("edit", "binary", old="a", new="x") == "It is not a text file."
-    assert await workspace.refusal("edit", "none", old="a", new="x") == "There is no such file."
+    assert await workspace.refusal("edit", "latin", old="caf", new="x") == "The file is not UTF-8 text and cannot be edited."
+    assert await workspace.refusal("edit", "binary", old="a", new="x") == "The file is not a text file."
+    assert await workspace.refusal("edit", "none", old="a", new="x") == "The file does not exist."
     assert "No such file" in await workspace.refusal("edit", "no/ne", old="a", new="x")
     assert await workspace.refusal("edit", "latin", old="a", new="a") == "The old and the new passage are the same."
     assert workspace.names() == {"latin", "binary"}
@@ -320,15 +319,15 @@ def expected(way: str, before: str | None, old: str, new: str) -> str:
         ("/etc/exuvia", "outside the workspace"),
         ("a\0", "NUL"),
         ("a\nb", "printable"),
-        ("a/b.", "ends with a space or a dot"),
-        (" a", "begins with a space"),
+        ("a/b.", "end with a space or a dot"),
+        (" a", "begin with a space"),
         (".git/hooks/post-commit", "begin with a dot"),
         ("a/.envrc", "begin with a dot"),
-        (".", "It is a folder."),
-        ("new/", "It is a folder."),
-        ("folder", "It is a folder."),
+        (".", "The path is a folder."),
+        ("new/", "The path is a folder."),
+        ("folder", "The path is a folder."),
         ("note.md/deeper", "Not a directory"),
-        ("NOTE.md", "differ only in capitals"),
+        ("NOTE.md", "differ only in case"),
         ("AGENTS.md", "agent.protected_files"),
         ("./agents.MD", "agent.protected_files"),
         ("memory//sealed.md", "agent.protected_files"),
@@ -496,7 +495,7 @@ async def test_a_change_by_somebody_else_in_that_moment_is_not_overwritten(
     workspace.put("a.md", "theirs\n")
     held.go.set()
 
-    assert "Somebody changed the file in this moment" in await task
+    assert "The file was changed by another process" in await task
     assert (workspace.text("a.md"), workspace.names()) == ("theirs\n", {"a.md"})
 
 
@@ -527,13 +526,13 @@ def _run(*command: str) -> None:
 async def test_a_full_or_read_only_disk_is_said_and_nothing_is_changed(disk: Path) -> None:
     workspace = Workspace(disk)
     await workspace.do("write", "a", content="a" * 20_000)
-    full = "It was not written: the disk is full."
+    full = "The file was not written: the disk is full."
     for path, mode in (("a", "replace"), ("a", "append"), ("new", "create")):
         assert await workspace.refusal("write", path, content="b" * 60_000, mode=mode) == full
     assert (workspace.text("a"), workspace.names()) == ("a" * 20_000, {"a"})
     await asyncio.to_thread(_run, "mount", "-o", "remount,ro", str(disk))
     wanted = {"old": "a", "new": "b", "all": True}
-    assert await workspace.refusal("edit", "a", **wanted) == "It was not written: Read-only file system."
+    assert await workspace.refusal("edit", "a", **wanted) == "The file was not written: Read-only file system."
 
 
 def test_they_are_tools_that_are_never_run_again_by_themselves(workspace: Workspace) -> None:
@@ -546,7 +545,7 @@ def test_a_place_above_the_workspace_is_none(tmp_path: Path) -> None:
     (tmp_path / "secret.md").write_text("secret")
     for parts in (("..", "secret.md"), ("memory", "..", "..", "secret.md"), ("memory", "..")):
         with (
-            pytest.raises(OutsideFolder, match=r"with \.\. is not followed"),
-            file_target.file_place(tmp_path / "workspace", parts, make=True),
+            pytest.raises(OutsideFolder, match=r"with \.\. are not allowed"),
+            file_target.open_target(tmp_path / "workspace", parts, make=True),
         ):
             pass

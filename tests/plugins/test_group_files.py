@@ -49,7 +49,7 @@ async def test_in_a_group_memory_is_neither_read_nor_changed_however_it_is_spell
     ]
     for tool, arguments in ways:
         said = await refusal(place, tool, path, **arguments)
-        assert said == REFUSED or (path.endswith(("/", "/.")) and said == "It is a folder.")
+        assert said == REFUSED or (path.endswith(("/", "/.")) and said == "The path is a folder.")
     assert place.text("MEMORY.md") == PRIVATE
     assert place.names() == {"MEMORY.md", "memory", "memory/2026-11-21.md", "plan.txt"}
 

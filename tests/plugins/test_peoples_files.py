@@ -70,7 +70,7 @@ async def test_a_listing_names_nobody_elses_folder(place: Workspace) -> None:
     assert (await do(place, OWNER, "read", ".")).split("\n") == own
     place.put("people/guests.md", "a list of the owner's\n")
     assert await do(place, OWNER, "read", "people") == "guests.md"
-    assert await refusal(place, "ana", "read", "people") == "It cannot be opened: No such file or directory."
+    assert await refusal(place, "ana", "read", "people") == "The file cannot be opened: No such file or directory."
 
 
 async def test_what_is_shared_is_read_by_everybody_and_changed_by_the_owner_alone(place: Workspace) -> None:
@@ -90,7 +90,7 @@ async def test_what_is_shared_is_read_by_everybody_and_changed_by_the_owner_alon
 async def test_no_file_takes_the_place_of_a_folder_that_others_lie_in(tmp_path: Path) -> None:
     place = Workspace(tmp_path)
     for person, path in ((OWNER, "people"), (OWNER, "People"), (OWNER, "shared"), ("ana", "people/ana")):
-        assert await refusal(place, person, "write", path, content="x") == "It is a folder."
+        assert await refusal(place, person, "write", path, content="x") == "The path is a folder."
     assert place.names() == set()
 
 
@@ -199,5 +199,5 @@ async def test_a_plugins_tool_is_given_the_file_that_the_person_means_and_may_re
     assert given("ana", "people/ben/draft.txt") == "no: That belongs to somebody else."
     assert given("ana", "../outside") == "no: A path with .. is not followed; name the file from the workspace on."
     assert given("ana", "shared/house.md", writes=True).startswith("no: Everybody reads that file")
-    assert given(OWNER, "AGENTS.md", writes=True).startswith("no: This file holds the operator's orders")
+    assert given(OWNER, "AGENTS.md", writes=True).startswith("no: This file holds the operator's instructions")
     assert given(OWNER, "MEMORY.md", group=True).startswith("no: MEMORY.md is for private chats alone")

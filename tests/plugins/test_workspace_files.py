@@ -109,15 +109,15 @@ async def test_a_folder_of_many_names_is_listed_in_part(place: Place) -> None:
     for number in range(501):
         (place.workspace / f"{number:03}").touch()
     lines = (await place.read(".")).splitlines()
-    assert lines == [*sorted(lines[:-1]), "[There are more than these 500.]"]
+    assert lines == [*sorted(lines[:-1]), "[Only the first 500 entries are listed.]"]
     assert len(lines) == 501
 
 
 async def test_a_file_is_read_from_a_line_for_some_lines_and_says_how_to_read_on(place: Place) -> None:
     (place.workspace / "note.txt").write_text("one\ntwo\u2028still two\nthree\nfour")
 
-    assert await place.read(limit=1) == "one\n[There is more; read on with offset 2.]"
-    assert await place.read(offset=2, limit="2") == ("two\u2028still two\nthree\n[There is more; read on with offset 4.]")
+    assert await place.read(limit=1) == "one\n[Truncated; continue with offset 2.]"
+    assert await place.read(offset=2, limit="2") == ("two\u2028still two\nthree\n[Truncated; continue with offset 4.]")
     assert await place.read(offset=4) == await place.read(offset=4, limit=1) == "four"
     assert await place.read(offset=4, limit=9) == "four"
     assert await place.refusal(offset=5) == "The file ends before line 5."
@@ -138,7 +138,7 @@ async def test_a_long_file_comes_in_pieces_that_join_to_the_whole(place: Place) 
     while True:
         answer = await place.read(offset=offset)
         assert len(answer.encode()) <= 256 * 1024
-        text, note, following = answer.rpartition("[There is more; read on with offset ")
+        text, note, following = answer.rpartition("[Truncated; continue with offset ")
         if not note:
             break
         got, offset = got + text, int(following.removesuffix(".]"))
@@ -158,16 +158,16 @@ async def test_a_line_about_as_long_as_an_answer_is_whole_or_says_that_it_is_not
     if length <= 255 * 1024:
         assert answer == line
     else:
-        assert answer == f"{line[: 255 * 1024]}\n[Line 1 is longer than this; read on after it with offset 2.]"
+        assert answer == f"{line[: 255 * 1024]}\n[Line 1 is truncated; continue after it with offset 2.]"
 
 
 async def test_a_line_too_long_for_an_answer_is_cut_between_characters_and_passed_over(place: Place) -> None:
     (place.workspace / "note.txt").write_text("first\n" + "€" * 200_000 + "\nlast\n")
 
-    assert await place.read() == "first\n[There is more; read on with offset 2.]"
+    assert await place.read() == "first\n[Truncated; continue with offset 2.]"
     text, note = (await place.read(offset=2)).split("\n")
     assert text == "€" * (255 * 1024 // 3)
-    assert note == "[Line 2 is longer than this; read on after it with offset 3.]"
+    assert note == "[Line 2 is truncated; continue after it with offset 3.]"
     assert await place.read(offset=3) == "last\n"
 
 
@@ -184,11 +184,11 @@ async def test_bytes_that_are_no_utf8_are_replaced_and_the_answer_stays_bounded(
 @pytest.mark.parametrize("before", [0, 100, 9000])
 async def test_a_binary_file_is_refused(place: Place, before: int) -> None:
     (place.workspace / "note.txt").write_bytes(b"a\n" * before + b"PNG\0\n" + b"a\n")
-    assert await place.refusal() == "It is not a text file."
+    assert await place.refusal() == "The file is not a text file."
 
 
 async def test_a_line_beyond_what_is_passed_over_is_refused(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workspace_files, "FARTHEST", 2 << 20)
+    monkeypatch.setattr(workspace_files, "MAX_SKIPPED_BYTES", 2 << 20)
     (place.workspace / "note.txt").write_text("x" * (3 << 20) + "\n\n")
     assert "beyond the first 2 MiB" in await place.refusal(offset=2)
 
@@ -209,16 +209,16 @@ async def test_a_line_beyond_what_is_passed_over_is_refused(place: Place, monkey
 )
 async def test_arguments_that_make_no_sense_are_refused_with_a_sentence(tmp_path: Path, arguments: dict[str, Any]) -> None:
     (tmp_path / "a").write_text("a\n")
-    with pytest.raises(ToolFailed, match=r"^These arguments cannot be used: |^The file ends before line "):
+    with pytest.raises(ToolFailed, match=r"^Invalid arguments: |^The file ends before line "):
         await read_tool(tmp_path).run(arguments, CALL)
 
 
 async def test_what_is_not_there_is_said(place: Place) -> None:
-    assert await place.refusal("nowhere.txt") == "It cannot be opened: No such file or directory."
+    assert await place.refusal("nowhere.txt") == "The file cannot be opened: No such file or directory."
     (place.workspace / "note.txt").touch()
-    assert await place.refusal("note.txt/deeper") == "It cannot be opened: Not a directory."
+    assert await place.refusal("note.txt/deeper") == "The file cannot be opened: Not a directory."
     place.tool = read_tool(place.workspace / "gone")
-    assert await place.refusal() == "It cannot be opened: No such file or directory."
+    assert await place.refusal() == "The file cannot be opened: No such file or directory."
 
 
 def test_it_is_a_tool_that_may_be_run_again() -> None:
@@ -267,7 +267,7 @@ async def test_a_whole_path_that_leads_out_of_the_workspace_again_is_refused(pla
         ("secret\0/../note.txt", "A path cannot contain a NUL."),
         ("\ud800", "The path is not text that a file's name can be."),
         ("a/" * 3000, "The path is longer than 4,096 bytes."),
-        ("a" * 300, "It cannot be opened: File name too long."),
+        ("a" * 300, "The file cannot be opened: File name too long."),
     ],
 )
 async def test_a_path_that_is_no_path_is_refused(place: Place, path: str, sentence: str) -> None:
@@ -307,7 +307,7 @@ async def test_a_pipe_a_socket_and_a_device_are_refused_at_once(place: Place) ->
 
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(place.workspace / "s"))
-        assert await place.refusal("s") == "It cannot be opened: No such device or address."
+        assert await place.refusal("s") == "The file cannot be opened: No such device or address."
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a device file")
@@ -320,7 +320,7 @@ async def test_a_device_file_is_refused(place: Place) -> None:
         assert "pipe, socket or device" in await place.refusal("zero")
     except AssertionError:
         # A file system mounted with nodev refuses the opening itself, which is as good.
-        assert await place.refusal("zero") == "It cannot be opened: Permission denied."
+        assert await place.refusal("zero") == "The file cannot be opened: Permission denied."
 
 
 async def test_no_descriptor_is_left_open_whatever_was_asked(place: Place) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from plugins.support.safe_open import OutsideFolder
-from plugins.tools.file_target import LARGEST, FileChanged, FileTarget, file_place
+from plugins.tools.file_target import MAX_FILE_BYTES, FileChanged, FileTarget, open_target
 
 TRIES = 8
 """Attempts to append to a file that somebody else keeps changing."""
@@ -93,7 +93,7 @@ def _append(
     held = b""
     refused: Exception = NoteNotWritten(f"{path} has {MOST_FILES} files already.")
     for number, name in enumerate(_names(path) if continued else there, 1):
-        with file_place(workspace, tuple(name.split("/")), make=True) as place:
+        with open_target(workspace, tuple(name.split("/")), make=True) as place:
             try:
                 before = place.content()
                 if before is not None and (at := line(before)) is not None:
@@ -119,8 +119,8 @@ def _put(place: FileTarget, before: bytes | None, content: bytes, name: str) -> 
         place.replace(content, lambda: None)
         return content
     addition = _missing(before, content)
-    if before and len(before) + len(addition) > LARGEST:
-        raise NoteNotWritten(f"{name} has no room for it, since a note may have {LARGEST >> 20} MiB; shorten it.")
+    if before and len(before) + len(addition) > MAX_FILE_BYTES:
+        raise NoteNotWritten(f"{name} has no room for it, since a note may have {MAX_FILE_BYTES >> 20} MiB; shorten it.")
     place.append(addition, lambda: None)
     return before + addition
 

@@ -14,7 +14,7 @@ from plugins.memory.memory import Memory
 from plugins.memory.sources.notes import Notes, is_note
 from plugins.support.safe_open import OutsideFolder
 from plugins.support.workspace import MAIN, own_note, why_refused
-from plugins.tools.file_target import FileChanged, file_place
+from plugins.tools.file_target import FileChanged, open_target
 from sessions.events.codec import carriable
 
 LONGEST = 4000
@@ -72,7 +72,7 @@ class MemoryWriter:
 
     def _take_out(self, path: str, first: int, last: int) -> str:
         try:
-            with file_place(self._workspace, tuple(path.split("/")), make=False) as place:
+            with open_target(self._workspace, tuple(path.split("/")), make=False) as place:
                 for _ in range(TRIES):
                     lines = _LINES.findall(place.content() or b"")
                     if not 1 <= first <= last <= len(lines):

@@ -17,7 +17,7 @@ from plugins.memory.sources.markdown_files import is_markdown
 from plugins.memory.sources.notes import Notes, is_note
 from plugins.support.safe_open import OutsideFolder
 from plugins.support.workspace import why_refused
-from plugins.tools.file_target import LARGEST, FileChanged, FileTarget, file_place, plain_parts
+from plugins.tools.file_target import MAX_FILE_BYTES, FileChanged, FileTarget, open_target, plain_parts
 
 
 class NoSuchNote(GatewayError):
@@ -73,7 +73,7 @@ def read_note(workspace: Path, path: str, person: str) -> Note:
         parts = _parts(workspace, path, person)
         if why := why_refused(parts, person, group=False):
             raise NoteRefused(why)
-        with file_place(workspace, parts, make=False) as place:
+        with open_target(workspace, parts, make=False) as place:
             content = place.content()
     except (OutsideFolder, OSError, NoteRefused) as error:
         raise NoSuchNote(f"There is no note {path} that could be shown: {_reason(error)}") from error
@@ -92,7 +92,7 @@ def write_note(workspace: Path, path: str, text: str, expected: str | None, pers
         if why := why_refused(parts, person, group=False, writes=True):
             raise NoteRefused(f"{path} is not written: {why}")
         path = "/".join(parts)
-        with file_place(workspace, parts, make=True) as place:
+        with open_target(workspace, parts, make=True) as place:
             before = _expected(place, path, expected)
             content = _bytes(text, before)
             if content == before:
@@ -133,8 +133,8 @@ def _bytes(text: str, before: bytes | None) -> bytes:
     if before is not None and b"\r\n" in before:  # a browser knows no other line end than one
         lines = lines.replace("\n", "\r\n")
     content = lines.encode()
-    if len(content) > LARGEST:
-        raise NoteRefused(f"A note may have {LARGEST >> 20} MiB.")
+    if len(content) > MAX_FILE_BYTES:
+        raise NoteRefused(f"A note may have {MAX_FILE_BYTES >> 20} MiB.")
     return content
 
 

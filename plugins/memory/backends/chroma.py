@@ -35,7 +35,6 @@ class ChromaBackend(LocalBackend):
 
     @classmethod
     def why_not(cls) -> str:
-        """See `MemoryBackend`."""
         return "" if find_spec("chromadb") else "chromadb is not installed (pip install 'exuvia[chroma]')"
 
     def __init__(self, place: Path) -> None:
@@ -87,15 +86,12 @@ class ChromaBackend(LocalBackend):
             self._collections[msgspec.convert(collection.metadata, Identity)] = collection, there & used
 
     def unembedded(self, identity: Identity, limit: int) -> dict[str, str]:
-        """See `MemoryBackend`."""
         return self._lacking(self._collection(identity)[1], limit)
 
     def count_unembedded(self, identity: Identity) -> int:
-        """See `MemoryBackend`."""
         return len(set(self._digests.values()).difference(self._collection(identity)[1]))
 
     def embed(self, identity: Identity, vectors: Mapping[str, Sequence[float]]) -> None:
-        """See `MemoryBackend`."""
         self._check(identity, vectors)
         collection, there = self._begun(identity)
         for some in _some(list(vectors)):
@@ -105,7 +101,6 @@ class ChromaBackend(LocalBackend):
     def nearest(
         self, identity: Identity, vector: Sequence[float], limit: int, scope: Scope = EVERYTHING
     ) -> dict[int, float]:
-        """See `MemoryBackend`."""
         collection, there = self._collection(identity)
         allowed = self._allowed(scope)
         inside = {digest for key, digest in self._digests.items() if digest in there and allowed(key)}
@@ -119,7 +114,6 @@ class ChromaBackend(LocalBackend):
         return best({key: near[it] for key, it in self._digests.items() if it in near and allowed(key)}, limit)
 
     def cosines(self, identity: Identity, vector: Sequence[float], keys: Collection[int]) -> dict[int, float]:
-        """See `MemoryBackend`."""
         collection, there = self._collection(identity)
         digests = {key: it for key in keys if (it := self._digests.get(key, "")) in there}
         if not digests:

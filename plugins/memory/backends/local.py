@@ -57,7 +57,6 @@ class LocalBackend:
 
     @classmethod
     def why_not(cls) -> str:
-        """See `MemoryBackend`."""
         return ""
 
     def __init__(self, place: Path) -> None:
@@ -82,7 +81,6 @@ class LocalBackend:
 
     @property
     def searches_vectors(self) -> bool:
-        """See `MemoryBackend`."""
         return True
 
     def _note(self, record: Record) -> None:
@@ -122,16 +120,13 @@ class LocalBackend:
     # --- documents ----------------------------------------------------------------------------------------------------
 
     def known(self) -> dict[str, tuple[str, str]]:
-        """See `MemoryBackend`."""
         return {path: (document.stamp, document.reading.state) for path, (document, _) in self._documents.items()}
 
     def take(self, documents: Iterable[Document]) -> None:
-        """See `MemoryBackend`."""
         for document in documents:
             self._note(StoredDocument(document=document, words=tuple(map(_words_of, document.reading.chunks))))
 
     def forget(self, paths: Sequence[str]) -> None:
-        """See `MemoryBackend`."""
         for path in paths:
             self._note(DeletedDocument(path=path))
 
@@ -161,17 +156,14 @@ class LocalBackend:
         """See `MemoryBackend`. Nothing is to be done."""
 
     def chunks(self, keys: Collection[int], scope: Scope = EVERYTHING) -> dict[int, Chunk]:
-        """See `MemoryBackend`."""
         allowed = self._allowed(scope)
         return {key: self._chunks[key] for key in keys if key in self._chunks and allowed(key)}
 
     def beside(self, keys: Collection[int], away: int) -> set[int]:
-        """See `MemoryBackend`."""
         near = {(key, key + by) for key in keys if key in self._chunks for by in range(-away, away + 1)}
         return {it for key, it in near if it in self._chunks and self._chunks[it].path == self._chunks[key].path}
 
     def size(self) -> tuple[int, int]:
-        """See `MemoryBackend`."""
         return len(self._documents), len(self._chunks)
 
     def _allowed(self, scope: Scope) -> Callable[[int], bool]:
@@ -182,7 +174,6 @@ class LocalBackend:
     # --- words --------------------------------------------------------------------------------------------------------
 
     def keywords(self, words: Sequence[str], limit: int, scope: Scope = EVERYTHING) -> dict[int, float]:
-        """See `MemoryBackend`."""
         allowed = self._allowed(scope)
         there = [word for word in words if self._words.has(word, allowed)]
         found = self._words.ranked(there, limit, allowed)
@@ -193,11 +184,9 @@ class LocalBackend:
         return best(found, limit)
 
     def counts(self, words: Collection[str]) -> tuple[int, dict[str, int]]:
-        """See `MemoryBackend`."""
         return len(self._chunks), {word: self._words.count(word) for word in words}
 
     def pieces(self, keys: Collection[int]) -> dict[int, str]:
-        """See `MemoryBackend`."""
         return {key: self._pieces[key] for key in keys if key in self._pieces}
 
     def _inside(self, parts: Sequence[str], allowed: Callable[[int], bool]) -> dict[int, float]:
@@ -217,7 +206,6 @@ class LocalBackend:
     # --- vectors ------------------------------------------------------------------------------------------------------
 
     def unembedded(self, identity: Identity, limit: int) -> dict[str, str]:
-        """See `MemoryBackend`."""
         return self._lacking(self._of(identity), limit)
 
     def _lacking(self, there: Container[str], limit: int) -> dict[str, str]:
@@ -231,12 +219,10 @@ class LocalBackend:
         return found
 
     def count_unembedded(self, identity: Identity) -> int:
-        """See `MemoryBackend`."""
         there = self._of(identity)
         return sum(digest not in there for digest in set(self._digests.values()))
 
     def embed(self, identity: Identity, vectors: Mapping[str, Sequence[float]]) -> None:
-        """See `MemoryBackend`."""
         self._check(identity, vectors)
         packed = b"".join(array.array("f", vector).tobytes() for vector in vectors.values())
         self._note(StoredVectors(identity=identity, digests=tuple(vectors), vectors=packed))
@@ -258,12 +244,10 @@ class LocalBackend:
     def nearest(
         self, identity: Identity, vector: Sequence[float], limit: int, scope: Scope = EVERYTHING
     ) -> dict[int, float]:
-        """See `MemoryBackend`."""
         allowed, near = self._allowed(scope), self._of(identity).cosines(vector)
         return best({key: near[it] for key, it in self._digests.items() if it in near and allowed(key)}, limit)
 
     def cosines(self, identity: Identity, vector: Sequence[float], keys: Collection[int]) -> dict[int, float]:
-        """See `MemoryBackend`."""
         near = self._of(identity).cosines(vector)
         return {key: near[it] for key in keys if (it := self._digests.get(key, "")) in near}
 

@@ -22,7 +22,6 @@ class QmdBackend(LocalBackend):
 
     @classmethod
     def why_not(cls) -> str:
-        """See `MemoryBackend`."""
         try:
             installed()
         except QmdMissing as missing:
@@ -48,7 +47,6 @@ class QmdBackend(LocalBackend):
         super().__exit__(kind, error, trace)
 
     def settle(self) -> None:
-        """See `MemoryBackend`."""
         self._words.caught_up()
 
     def caught_up(self) -> bool:

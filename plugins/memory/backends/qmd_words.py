@@ -60,7 +60,6 @@ class QmdWords(Postings):
             self._lock = None
 
     def add(self, key: int, words: Iterable[str]) -> None:
-        """See `Postings`."""
         words = list(words)
         super().add(key, words)
         name = self._names[key] = _named(_text(words))
@@ -68,7 +67,6 @@ class QmdWords(Postings):
         self._changed.add(name)
 
     def drop(self, key: int, words: Iterable[str]) -> None:
-        """See `Postings`."""
         super().drop(key, words)
         name = self._names.pop(key)
         self._keys[name].discard(key)

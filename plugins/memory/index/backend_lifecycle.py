@@ -54,7 +54,6 @@ class SingleThreadBackend:
         self._renewed = False
 
     async def write(self, work: Callable[[MemoryBackend], T]) -> T:
-        """See `OpenBackend`."""
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, self._do, work)
         except OSError as error:
@@ -63,7 +62,6 @@ class SingleThreadBackend:
     read = write
 
     async def close(self) -> None:
-        """See `OpenBackend`."""
         await asyncio.get_running_loop().run_in_executor(self._thread, self._close)
         self._thread.shutdown(wait=False)
 

@@ -77,7 +77,6 @@ class Keywords:
         return {word: known[word] for word in words}
 
     def pieces(self, keys: Collection[int]) -> dict[int, str]:
-        """See `MemoryBackend`."""
         rows = self._db.execute(f"SELECT rowid, text FROM words WHERE rowid IN {LISTED}", (listed(keys),))  # noqa: S608
         return {key: f" {text.casefold()} " for key, text in rows}
 

@@ -40,7 +40,6 @@ class MemoryIndex:
 
     @classmethod
     def why_not(cls) -> str:
-        """See `MemoryBackend`."""
         return lacks_full_text()
 
     def __init__(self, path: Path) -> None:
@@ -64,7 +63,6 @@ class MemoryIndex:
 
     @property
     def searches_vectors(self) -> bool:
-        """See `MemoryBackend`."""
         return self._vectors is not None
 
     def is_sound(self) -> bool:
@@ -86,7 +84,6 @@ class MemoryIndex:
     # --- the documents ------------------------------------------------------------------------------------------------
 
     def known(self) -> dict[str, tuple[str, str]]:
-        """See `MemoryBackend`."""
         rows = self._db.execute("SELECT path, stamp, state FROM documents")
         return {path: (stamp, state) for path, stamp, state in rows}
 
@@ -156,7 +153,6 @@ class MemoryIndex:
         return {key: _chunk(row) for key, *row in rows}
 
     def beside(self, keys: Collection[int], away: int) -> set[int]:
-        """See `MemoryBackend`."""
         rows = self._db.execute(
             "SELECT other.id FROM json_each(?) AS it CROSS JOIN chunks AS one ON one.id = it.value"
             " CROSS JOIN chunks AS other ON other.id BETWEEN one.id - ? AND one.id + ? AND other.path = one.path",
@@ -171,15 +167,12 @@ class MemoryIndex:
     # --- keywords -----------------------------------------------------------------------------------------------------
 
     def keywords(self, words: Sequence[str], limit: int, scope: Scope = EVERYTHING) -> dict[int, float]:
-        """See `MemoryBackend`."""
         return self._words.found(words, limit, scope)
 
     def counts(self, words: Collection[str]) -> tuple[int, dict[str, int]]:
-        """See `MemoryBackend`."""
         return self.size()[1], self._words.counts(words)
 
     def pieces(self, keys: Collection[int]) -> dict[int, str]:
-        """See `MemoryBackend`."""
         return self._words.pieces(keys)
 
     # --- vectors ------------------------------------------------------------------------------------------------------
@@ -228,7 +221,6 @@ class MemoryIndex:
         self._db.execute("INSERT OR REPLACE INTO embeddings VALUES (?, ?, ?, ?, ?)", row)
 
     def bound(self, identity: Identity | None, most: int) -> None:
-        """See `MemoryBackend`."""
         number = self._number(identity) if identity else None
         (there,) = self._db.execute("SELECT count(*) FROM embeddings").fetchone()
         if there <= most:

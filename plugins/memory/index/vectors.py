@@ -78,7 +78,6 @@ class VecTables:
             self._make_anew()
 
     def begin(self, identity: int, dimensions: int) -> None:
-        """See `Vectors`."""
         bits = f", bits bit[{dimensions:d}]" if dimensions % 8 == 0 else ""
         self._db.execute(
             f"CREATE VIRTUAL TABLE IF NOT EXISTS vectors_{identity:d} USING vec0"
@@ -86,11 +85,9 @@ class VecTables:
         )
 
     def end(self, identity: int) -> None:
-        """See `Vectors`."""
         self._db.execute(f"DROP TABLE IF EXISTS vectors_{identity:d}")
 
     def give(self, key: int, digest: str, identity: int | None = None) -> None:
-        """See `Vectors`."""
         for number in self._dimensions() if identity is None else (identity,):
             if identity is not None:
                 self._db.execute(f"DELETE FROM vectors_{number:d} WHERE rowid = ?", (key,))  # noqa: S608 - a name of ours
@@ -105,12 +102,10 @@ class VecTables:
         )
 
     def drop(self, keys: Sequence[int]) -> None:
-        """See `Vectors`."""
         for number in self._dimensions():
             self._db.executemany(f"DELETE FROM vectors_{number:d} WHERE rowid = ?", [(key,) for key in keys])  # noqa: S608
 
     def nearest(self, identity: int, packed: bytes, limit: int, scope: Scope) -> dict[int, float]:
-        """See `Vectors`."""
         (count,) = self._db.execute(f"SELECT count(*) FROM vectors_{identity:d}_rowids").fetchone()  # noqa: S608 - of ours
         roughly = count > EXACTLY and self._dimensions()[identity] % 8 == 0
         many = max(limit, min(limit * AGAIN, AGAIN_AT_MOST)) if roughly else limit
@@ -147,7 +142,6 @@ class VecTables:
         return {key: near[key] for (key,) in self._db.execute(query, (*near, *values))}
 
     def cosines(self, identity: int, packed: bytes, keys: Collection[int]) -> dict[int, float]:
-        """See `Vectors`."""
         marks = ", ".join("?" * len(keys))
         rows = self._db.execute(
             # CROSS JOIN: the vectors of these chunks are looked up; never all vectors, to see whose they are.
@@ -159,7 +153,6 @@ class VecTables:
         return dict(rows)
 
     def are_sound(self) -> bool:
-        """See `Vectors`."""
         due = "FROM chunks CROSS JOIN embeddings ON embeddings.digest = chunks.digest AND identity = ?"
         for number, dimensions in self._dimensions().items():
             bits = " AND bits = vec_quantize_binary(vector)" if dimensions % 8 == 0 else ""
@@ -204,19 +197,15 @@ class VecMatrix:
         self._changes = 0
 
     def begin(self, identity: int, dimensions: int) -> None:
-        """See `Vectors`."""
         self._changed()
 
     def end(self, identity: int) -> None:
-        """See `Vectors`."""
         self._rows.pop(identity, None)
 
     def give(self, key: int, digest: str, identity: int | None = None) -> None:
-        """See `Vectors`."""
         self._changed()
 
     def drop(self, keys: Sequence[int]) -> None:
-        """See `Vectors`."""
         self._changed()
 
     def _changed(self) -> None:
@@ -224,7 +213,6 @@ class VecMatrix:
         self._db.execute("INSERT OR IGNORE INTO marks VALUES (?)", (_STALE,))
 
     def nearest(self, identity: int, packed: bytes, limit: int, scope: Scope) -> dict[int, float]:
-        """See `Vectors`."""
         np = self._np
         keys, matrix = self._matrix(identity, len(packed))
         cosines = matrix @ self._normal(np.frombuffer(packed, np.float32))
@@ -237,7 +225,6 @@ class VecMatrix:
         return {int(keys[at]): float(cosines[at]) for at in best[np.lexsort((keys[best], -cosines[best]))]}
 
     def cosines(self, identity: int, packed: bytes, keys: Collection[int]) -> dict[int, float]:
-        """See `Vectors`."""
         np = self._np
         there, matrix = self._matrix(identity, len(packed))
         chosen = np.isin(there, np.fromiter(keys, np.int64))

@@ -28,7 +28,6 @@ class ExtraNotes:
         self._paths = paths
 
     def watched(self) -> WatchedFolders:
-        """See `Source`."""
         roots = [root for root in map(self._root, self._paths()) if not _unusable(root)]
         return WatchedFolders(
             flat=frozenset(root.parent for root in roots if root.is_file()),
@@ -36,7 +35,6 @@ class ExtraNotes:
         )
 
     def there(self, known: Mapping[str, str]) -> Listing:
-        """See `Source`."""
         stamps: dict[str, str] = {}
         remarks: list[str] = []
         for given in self._paths():
@@ -59,12 +57,10 @@ class ExtraNotes:
         return (place.relative_to(self._workspace) if place.is_relative_to(self._workspace) else place).as_posix()
 
     def read(self, path: str, state: str) -> Reading | None:
-        """See `Source`."""
         text = self._text(path)
         return None if text is None else Reading(chunks=chunks_of(path, text))
 
     def excerpt(self, path: str, first: int, lines: int, scope: Scope) -> str | None:
-        """See `Source`."""
         if "\0" in path or _is_elsewhere(path) or self._root_of(path) is None:
             return None
         return some_lines(self._text(path) or "", first, lines)

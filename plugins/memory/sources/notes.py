@@ -27,7 +27,6 @@ class Notes:
         self._workspace = workspace
 
     def watched(self) -> WatchedFolders:
-        """See `Source`."""
         folders = [self._workspace / name for name in (FOLDER, SHARED, PEOPLE)]
         return WatchedFolders(
             flat=frozenset({self._workspace} if self._workspace.is_dir() else ()),
@@ -55,7 +54,6 @@ class Notes:
             yield from _own_notes(folder)
 
     def read(self, path: str, state: str) -> Reading | None:
-        """See `Source`."""
         text = read_note(self._workspace, path)
         parts = tuple(path.split("/"))
         if text is None:
@@ -63,7 +61,6 @@ class Notes:
         return Reading(chunks=chunks_of(path, text, private=is_private(parts), owner=belongs_to(parts)))
 
     def excerpt(self, path: str, first: int, lines: int, scope: Scope) -> str | None:
-        """See `Source`."""
         if not is_note(path):
             return None
         if not scope.reads(path):
