@@ -63,7 +63,7 @@ def serve(aiohttp_server: AiohttpServer) -> Serve:
     async def start(*frames: str, status: int = 101) -> int:
         async def enter(request: web.Request) -> web.StreamResponse:
             if status != 101:
-                return web.Response(status=status, text="The token is not this gateway's.")
+                return web.Response(status=status, text="Invalid token.")
             door = web.WebSocketResponse(compress=False)
             await door.prepare(request)
             await door.send_str(frames[0])

@@ -1,11 +1,11 @@
-"""Authentication: people, tokens, cookies, and which hosts and origins are admitted.
+"""Authentication: people, tokens, cookies, and which hosts and origins are allowed.
 
-access           Who may speak
-auth_throttle    Attempts with wrong tokens
-callers          Callers
-people           The people of a gateway
-signed_out       Sign-outs that outlive a restart, in one small file.
-signed_tokens    Passes
-token            The gateway's token
-unauthenticated  Connections over which nobody has said yet who they are
+access           Access rules: tokens, cookies, one-time links, hosts and origins.
+auth_throttle    Rate limit for wrong tokens.
+callers          Identify the sender of an HTTP request.
+people           The people of a gateway and their tokens.
+signed_out       Sign-outs that survive a restart, in one small file.
+signed_tokens    Signed cookies and one-time links.
+token            The gateway's token.
+unauthenticated  Limit for connections that have not authenticated yet.
 """

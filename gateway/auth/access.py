@@ -1,8 +1,8 @@
-"""Who may speak: tokens and attempts, and which hosts and origins a request may name.
+"""Access rules: tokens, cookies, one-time links, and the hosts and origins that a request may name.
 
-A browser page of somebody else's can reach a local port. It cannot choose the `Origin` that the browser sends, nor, without
-controlling the address, the `Host`; so the `Host` must be our own and the `Origin` the same (cross-site websockets, DNS
-rebinding).
+A page from another site can reach a local port. It cannot choose the `Origin` that the browser sends nor, without controlling
+the address, the `Host`. So the `Host` must be one of ours and the `Origin` the same: this stops cross-site websockets and DNS
+rebinding.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 
 
 class NotAuthorized(Exception):
-    """The token names nobody, or comes from an address that must wait `retry_after` seconds; the text is a sentence."""
+    """The credentials are invalid, or their address must wait `retry_after` seconds before the next attempt."""
 
     def __init__(self, sentence: str, retry_after: int | None = None) -> None:
         super().__init__(sentence)
@@ -29,13 +29,23 @@ class NotAuthorized(Exception):
 
 
 class Access:
-    """The rules of one gateway. `port` is the one that is listened on; `hosts` and `origins` are allowed beside our own."""
+    """The access rules of one gateway.
+
+    Args:
+        people: Everybody who may use the gateway now.
+        attempts: The rate limit for wrong tokens.
+        signer: Issues and verifies cookies and one-time links.
+        host: The address that is listened on.
+        port: The port that is listened on.
+        hosts: Further values of `Host` that are allowed.
+        origins: Further values of `Origin` that are allowed.
+    """
 
     def __init__(
         self,
         people: People,
         attempts: AuthThrottle,
-        passes: TokenSigner,
+        signer: TokenSigner,
         *,
         host: str,
         port: int,
@@ -44,7 +54,7 @@ class Access:
     ) -> None:
         self._people = people
         self._attempts = attempts
-        self._passes = passes
+        self._signer = signer
         self._watchers: list[Callable[[], None]] = []
         self._any_address = _is_wildcard(host)
         own = {*_LOOPBACK_NAMES, _in_url(host)}
@@ -54,108 +64,134 @@ class Access:
         self._origins = {origin.lower().rstrip("/") for origin in origins}
         self._port = port
         self.cookie = f"exuvia-{port}"
-        """The name of a browser's cookie; with the port, since a browser has one set of cookies for all ports of a host."""
+        """The name of the session cookie. It includes the port because browsers share cookies between all ports of a host."""
 
     # --- people -------------------------------------------------------------------------------------------------------
 
     def admit(self, token: str, address: str) -> Admission:
-        """Whose token this is, which came from an IP address; NotAdmitted if it is nobody's. Only wrong tokens make an
-        address wait, and only for those: behind one address there may be many, and one who guesses must not lock the
-        others out. What keeps a guesser out is the length of the tokens."""
+        """Return the admission that a token grants.
+
+        Only wrong tokens make an address wait, and only for further wrong tokens: many people may share one address, and one
+        who
+        guesses must not lock out the others. The length of the tokens is what makes guessing hopeless.
+
+        Args:
+            token: The token that was sent.
+            address: The IP address that it came from.
+
+        Raises:
+            NotAuthorized: The token is invalid.
+        """
         if (admission := self._people.admit(token)) is not None:
             return admission
         self._count_wrong(token, address)
-        raise NotAuthorized("The token is not this gateway's.")
+        raise NotAuthorized("Invalid token.")
 
     def admit_by_header(self, authorization: str, address: str) -> Admission:
-        """As `admit`, by the header `Authorization`."""
+        """Return the admission that a header `Authorization` grants; see `admit`."""
         scheme, _, token = authorization.partition(" ")
         return self.admit(token.strip() if scheme.lower() == "bearer" else "", address)
 
     def still_admits(self, admission: Admission) -> bool:
-        """Whether somebody who was let in would be let in now."""
-        shown = admission.shown
-        return self._people.still_admit(admission) and (shown is None or self._passes.counts(shown))
+        """Return True if this admission is still valid."""
+        cookie = admission.cookie
+        return self._people.still_admit(admission) and (cookie is None or self._signer.is_valid(cookie))
 
     def replace(self, people: People) -> None:
-        """Let in these people from now on, and tell the watchers."""
+        """Replace the people who may use the gateway and notify the watchers."""
         self._people = people
-        self._tell()
+        self._notify()
 
     def watch(self, watcher: Callable[[], None]) -> None:
-        """Have `watcher` called whenever somebody may be admitted no more."""
+        """Have `watcher` called whenever an admission may have become invalid."""
         self._watchers.append(watcher)
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         for watcher in tuple(self._watchers):
             watcher()
 
     # --- browsers -----------------------------------------------------------------------------------------------------
 
     def link(self) -> str:
-        """What a one-time link of the owner carries."""
-        return self._passes.issue("link", OWNER, self._people.keys[OWNER])
+        """Return the secret of a new one-time link for the owner."""
+        return self._signer.issue("link", OWNER, self._people.keys[OWNER])
 
     def admit_by_link(self, text: str, address: str) -> Admission:
-        """Whom a one-time link names, which is used up by this. A wrong one is counted as a wrong token is. NotAdmitted."""
-        shown = self._passes.read("link", text, self._people.keys.get)
-        if shown is None:
+        """Return the admission that a one-time link grants, and invalidate the link. A wrong link counts like a wrong token.
+
+        Raises:
+            NotAuthorized: The link is invalid, expired or was used before.
+        """
+        link = self._signer.read("link", text, self._people.keys.get)
+        if link is None:
             self._count_wrong(text, address)
             raise NotAuthorized("This link was used before, or is too old. Sign in with the token.")
-        self._passes.use_up(shown)
-        return self._people.named(shown.person)
+        self._signer.use_up(link)
+        return self._people.admission_of(link.person)
 
     def cookie_for(self, admission: Admission) -> str:
-        """A cookie for somebody who was let in, which renews the one that they showed."""
+        """Return a new cookie for an admitted person. It renews the cookie that they sent, if any."""
         person = admission.person.id
-        return self._passes.issue("cookie", person, self._people.keys[person], admission.shown)
+        return self._signer.issue("cookie", person, self._people.keys[person], admission.cookie)
 
     def admit_by_cookie(self, text: str) -> Admission:
-        """Whom a cookie names. NotAdmitted."""
-        shown = self._passes.read("cookie", text, self._people.keys.get)
-        if shown is None:
-            raise NotAuthorized("This browser is not signed in any more.")
-        return self._people.named(shown.person, shown)
+        """Return the admission that a cookie grants.
 
-    def ages(self, shown: SignedToken) -> bool:
-        """Whether a cookie is so old that its browser should have a new one."""
-        return self._passes.ages(shown)
+        Raises:
+            NotAuthorized: The cookie is invalid, expired or signed out.
+        """
+        cookie = self._signer.read("cookie", text, self._people.keys.get)
+        if cookie is None:
+            raise NotAuthorized("This browser is no longer signed in.")
+        return self._people.admission_of(cookie.person, cookie)
 
-    async def sign_out(self, shown: SignedToken) -> None:
-        """Let a cookie count no more, nor any of its line, and tell the watchers. OSError if a restart will undo it."""
+    def should_renew(self, cookie: SignedToken) -> bool:
+        """Return True if a cookie is old enough to be renewed."""
+        return self._signer.should_renew(cookie)
+
+    async def sign_out(self, cookie: SignedToken) -> None:
+        """Invalidate a cookie and every cookie that renewed it, and notify the watchers.
+
+        Raises:
+            OSError: The sign-out could not be saved; a restart will undo it.
+        """
         try:
-            await self._passes.sign_out(shown)
+            await self._signer.sign_out(cookie)
         finally:
-            self._tell()
+            self._notify()
 
     def _count_wrong(self, secret: str, address: str) -> None:
-        """Count a wrong token or link; NotAdmitted, saying for how long, where the address must wait."""
+        """Count a wrong token or link.
+
+        Raises:
+            NotAuthorized: The address must wait.
+        """
         self._refuse_waiting(address)
         if secret:
-            self._attempts.wrong(address, mark_of(secret))
+            self._attempts.count_wrong(address, mark_of(secret))
         self._refuse_waiting(address)
 
     def _refuse_waiting(self, address: str) -> None:
         if wait := math.ceil(self._attempts.wait(address)):
-            raise NotAuthorized(f"Too many wrong tokens came from this address; try again in {wait} s.", wait)
+            raise NotAuthorized(f"Too many wrong tokens from this address. Try again in {wait} s.", wait)
 
     # --- names --------------------------------------------------------------------------------------------------------
 
     def allows_host(self, host: str | None) -> bool:
-        """Whether a request's `Host` is one of ours."""
+        """Return True if a request's `Host` is one of ours."""
         if host is None:
             return False
         host = _plain(host)
         return host in self._hosts or (self._any_address and _is_address(host, self._port))
 
     def allows_origin(self, origin: str | None, host: str | None) -> bool:
-        """Whether a request's `Origin`, if it has one, is listed, or a page of the very `Host` that the request names."""
+        """Return True if a request's `Origin` is absent, listed, or the same as the request's `Host`."""
         if origin is None:
             return True
         return origin.lower().rstrip("/") in self._origins or self.is_own_page(origin, host)
 
     def is_own_page(self, origin: str, host: str | None) -> bool:
-        """Whether an `Origin` is a page of the very `Host` that the request names, and that is ours."""
+        """Return True if an `Origin` is the same as the request's `Host`, and that is one of ours."""
         origin = origin.lower().rstrip("/")
         try:
             parts = urlsplit(origin)
@@ -167,7 +203,7 @@ class Access:
 
 
 def _plain(authority: str) -> str:
-    """A host with or without its port, in one spelling: lower case, no dot at the end of a name, IPv6 shortened."""
+    """Normalize a host with or without a port: lower case, no trailing dot, IPv6 shortened."""
     authority = authority.lower()
     name, colon, port = authority.rpartition(":")
     if not colon or not port.isdecimal():
@@ -192,7 +228,7 @@ def _is_wildcard(host: str) -> bool:
 
 
 def _is_address(host: str, port: int) -> bool:
-    """Whether a `Host` is a literal address with our port: no name, so no name can have been rebound."""
+    """Return True if a `Host` is an IP address with our port: no name, so DNS rebinding is impossible."""
     name, _, given = host.rpartition(":")
     if given != str(port):
         return False

@@ -1,7 +1,7 @@
-"""Attempts with wrong tokens: how long an address must wait after them.
+"""Rate limit for wrong tokens: how long an address must wait after them.
 
-Whoever guesses is told to wait, and nobody else: only the address that was wrong, only with wrong tokens, and a program that
-goes on with its one old token after a rotation is wrong once, however often it comes.
+Only the address that sent wrong tokens waits, and only before its next wrong token. A client that keeps sending one old token
+after a rotation counts as one attempt, however often it tries.
 """
 
 from __future__ import annotations
@@ -13,24 +13,27 @@ from collections.abc import Callable
 import msgspec
 
 ADDRESSES = 1024
-"""How many addresses are remembered; the one that was wrong longest ago is forgotten for a new one."""
+"""Number of addresses that are remembered; the least recent one is evicted."""
 
 FREE = 5
-"""So many different wrong tokens cost an address nothing."""
+"""Different wrong tokens that an address may send without waiting."""
 
 LONGEST_WAIT = 300.0
-"""Seconds that an address waits at most."""
+"""The longest wait of an address, in seconds."""
 
 FORGET_AFTER = 900.0
-"""Seconds without a further wrong token after which an address begins anew."""
+"""Seconds without a wrong token after which the count of an address is reset."""
 
 STORM = 100
-"""From so many wrong tokens of all addresses on (those of about the last minute) no address has any for free."""
+"""Wrong tokens a minute, from all addresses together, above which no address has free attempts."""
 
 
 class _Record(msgspec.Struct):
-    """What is known of an address: its different wrong tokens (counted; the marks of the last few), when the last came, and
-    until when it waits, both on the clock given."""
+    """The wrong tokens of one address.
+
+    `wrong` counts the different ones, `marks` are the digests of the last few. `last` is when the last one came and `until` the
+    end of the wait, both on the given clock.
+    """
 
     wrong: int
     marks: tuple[bytes, ...]
@@ -39,7 +42,7 @@ class _Record(msgspec.Struct):
 
 
 class AuthThrottle:
-    """Counts wrong tokens. `now` is a clock in seconds that never goes back."""
+    """Counter of wrong tokens by address. `now` is a monotonic clock in seconds."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
@@ -51,17 +54,17 @@ class AuthThrottle:
         return len(self._records)
 
     def wait(self, address: str) -> float:
-        """Seconds that this address should wait before it tries another token; 0 if none."""
-        record = self._records.get(place_of(address))
+        """Return the seconds that this address must wait before its next attempt; 0 if none."""
+        record = self._records.get(source_of(address))
         return 0.0 if record is None else max(0.0, record.until - self._now())
 
-    def wrong(self, address: str, mark: bytes) -> None:
-        """A wrong token came; `mark` tells it from others."""
-        now, place = self._now(), place_of(address)
-        record = self._records.pop(place, None)
+    def count_wrong(self, address: str, mark: bytes) -> None:
+        """Count a wrong token. `mark` is its digest; a repeated one is not counted again."""
+        now, source = self._now(), source_of(address)
+        record = self._records.pop(source, None)
         if record is None or now - record.last > FORGET_AFTER:
             record = _Record(wrong=0, marks=(), last=now, until=0.0)
-        self._records[place] = record
+        self._records[source] = record
         if len(self._records) > ADDRESSES:
             self._records.popitem(last=False)
         record.last = now
@@ -74,14 +77,14 @@ class AuthThrottle:
             record.until = now + min(LONGEST_WAIT, 2.0 ** min(over - 1, 16))
 
     def _is_storm(self, now: float) -> bool:
-        """Count one more of all addresses; the count sinks to nothing in a minute."""
+        """Count a wrong token for all addresses and return True above STORM a minute."""
         self._level = max(0.0, self._level - (now - self._level_at) * STORM / 60.0) + 1.0
         self._level_at = now
         return self._level > STORM
 
 
-def place_of(address: str) -> str:
-    """What counts as one address: of IPv6 the network (/64), which one subscriber has as a whole."""
+def source_of(address: str) -> str:
+    """Return what counts as one source: an IPv4 address, or the /64 network that one IPv6 subscriber has."""
     try:
         parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:

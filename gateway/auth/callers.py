@@ -1,7 +1,7 @@
-"""Callers: who sends a request, by its token, or by the cookie that a browser has instead.
+"""Identify the sender of an HTTP request by its token or its session cookie.
 
-A browser sends a cookie along with every request to its host, whoever's page asks. So a cookie counts only where the browser
-says that the page is the gateway's own: another program on the same host, at another port, is the same *site* to it.
+A browser sends a cookie with every request to its host, whichever page makes it. So a cookie is accepted only if the browser
+reports that the page is the gateway's own: to it, another program on the same host at another port is the same *site*.
 """
 
 from __future__ import annotations
@@ -15,14 +15,18 @@ _READING = ("GET", "HEAD")
 
 
 def caller(request: web.Request, access: Access) -> Admission:
-    """Who sends a request: by its header `Authorization` where it has one, else by its cookie. NotAdmitted."""
+    """Return the admission of a request's sender, by the header `Authorization` or else by the cookie.
+
+    Raises:
+        NotAuthorized: Neither grants access.
+    """
     if "Authorization" in request.headers or (admission := by_cookie(request, access)) is None:
         return access.admit_by_header(request.headers.get("Authorization", ""), request.remote or "")
     return admission
 
 
 def by_cookie(request: web.Request, access: Access) -> Admission | None:
-    """Whom the cookie of a request names, if one of our own pages sent it; None otherwise."""
+    """Return the admission that a request's cookie grants, if one of our own pages sent it; None otherwise."""
     cookie = request.cookies.get(access.cookie)
     if cookie is None or not _is_ours(request, access):
         return None
@@ -33,7 +37,7 @@ def by_cookie(request: web.Request, access: Access) -> Admission | None:
 
 
 def _is_ours(request: web.Request, access: Access) -> bool:
-    """Whether the browser says that a page of ours asks. Only what is merely read may come without an `Origin`."""
+    """Return True if the browser reports that one of our pages made the request. Only reads may lack an `Origin`."""
     if request.headers.get("Sec-Fetch-Site", "none") not in ("same-origin", "none"):
         return False
     origin = request.headers.get("Origin")

@@ -1,6 +1,6 @@
-"""Sign-outs that outlive a restart, in one small file.
+"""Sign-outs that survive a restart, in one small file.
 
-A cookie and those that renewed it are a line, which has a number. The file names the lines that were signed out, until the
+A cookie and those that renewed it form a line, which has a number. The file lists the lines that were signed out, until the
 last of their cookies would have expired.
 """
 
@@ -18,32 +18,32 @@ from gateway.support.small_files import read_at_most
 from sessions.files.fsync import sync_folder, write_new
 
 LINES = 100
-"""Lines of one person that are named. Whoever signs out of more within a month is signed out everywhere."""
+"""Lines of one person that are listed. Somebody who signs out more often within a month is signed out everywhere."""
 
 _LONGEST = 64 * 1024 * 1024
-"""Bytes of the file."""
+"""The largest size of the file, in bytes."""
 
 log = structlog.get_logger()
 
 
 class _Ended(msgspec.Struct):
-    """What one person ended: cookies made before a time, and lines by number, each until a time; in seconds since 1970."""
+    """The sign-outs of one person: cookies made before a time, and lines by number, each until a time; in seconds since 1970."""
 
     before: int = 0
     lines: dict[str, int] = {}
 
 
 class _Kept(msgspec.Struct):
-    """The content of the file. `before` counts for everybody."""
+    """The content of the file. `before` applies to everybody."""
 
     before: int = 0
     people: dict[str, _Ended] = {}
 
 
 class SignedOut:
-    """The lines of cookies that were signed out, kept in the file `path`. `now` returns seconds since 1970.
+    """The cookie lines that were signed out, stored in the file `path`. `now` returns seconds since 1970.
 
-    If the file cannot be read, nobody knows who signed out: everybody has to sign in again.
+    If the file cannot be read, the sign-outs are unknown and everybody has to sign in again.
     """
 
     def __init__(self, path: Path, now: Callable[[], float]) -> None:
@@ -68,7 +68,8 @@ class SignedOut:
         """End a line at once, and durably when this returns.
 
         Raises:
-            OSError: The file could not be written. The line is ended until the process is, and the next write includes it.
+            OSError: The file could not be written. The line stays ended until the process exits, and the next write includes
+                it.
         """
         now = int(self._now())
         ended = self._kept.people.setdefault(person, _Ended())

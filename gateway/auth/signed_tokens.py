@@ -1,8 +1,8 @@
-"""Passes: what a browser shows in the place of the token, signed with a key that is made from it.
+"""Signed cookies and one-time links, which a browser sends instead of the token.
 
-A *cookie* stands for a person for a month, and a *link* for its owner once, within minutes. Neither needs a store: each
-says whom it names and until when, so a cookie outlives a restart, and whoever changes the token has made all of them
-worthless. What is remembered is only which were signed out, and which links were used.
+A *cookie* authenticates a person for a month, a *link* its owner once, within minutes. Neither needs a store: each names its
+person and its expiry, and is signed with a key derived from the person's token. So a cookie survives a restart, and changing
+the token invalidates all of them. Only sign-outs and used links are remembered.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ import msgspec
 from gateway.auth.signed_out import SignedOut
 
 COOKIE_SECONDS = 30 * 24 * 3600
-"""How long a browser stays signed in that does not come back."""
+"""Lifetime of a cookie that is not renewed."""
 
 RENEWED_AFTER = 24 * 3600
-"""A cookie of this age is renewed when its browser comes back."""
+"""Age at which a cookie is renewed by the browser's next visit."""
 
 LINK_SECONDS = 600
-"""How long a one-time link is good."""
+"""Lifetime of a one-time link."""
 
 Purpose: TypeAlias = Literal["cookie", "link"]
 
@@ -34,7 +34,10 @@ _FORM = re.compile(r"([a-z][a-z0-9_-]{0,31})\.(\d{1,12})\.([A-Za-z0-9_-]{16})\.(
 
 
 class SignedToken(msgspec.Struct, frozen=True):
-    """Names a person (by `id`) until a time in seconds since 1970. `number` is its own, or that of the cookie it renews."""
+    """The content of a cookie or link: a person's `id`, the expiry (`until`, seconds since 1970), and a random number.
+
+    A cookie that renews another has the same number.
+    """
 
     person: str
     until: int
@@ -42,56 +45,59 @@ class SignedToken(msgspec.Struct, frozen=True):
 
 
 class TokenSigner:
-    """Makes passes and reads them. `now` tells seconds since 1970; `signed_out` keeps which cookies were ended."""
+    """Issues and verifies cookies and one-time links. `now` returns seconds since 1970."""
 
     def __init__(self, now: Callable[[], float], signed_out: SignedOut) -> None:
         self._now = now
         self._began = int(now())
         self._signed_out = signed_out
         self._used: dict[str, int] = {}
-        """Numbers of links that were used, and until when they would have been good."""
+        """The numbers of used links, with their expiry."""
 
     def issue(self, purpose: Purpose, person: str, key: bytes, renewed: SignedToken | None = None) -> str:
-        """A new pass for a person, signed with the key of their token; a cookie may renew another."""
+        """Return a new cookie or link for a person, signed with `key`; a cookie may renew another."""
         number = secrets.token_urlsafe(12) if renewed is None else renewed.number
         made = SignedToken(person, int(self._now()) + _LIFE[purpose], number)
         return f"{_plain(made)}.{_signature(purpose, made, key)}"
 
     def read(self, purpose: Purpose, text: str, key_of: Callable[[str], bytes | None]) -> SignedToken | None:
-        """What a pass says, if it is one of ours and counts now; `key_of` gives a person's key. None otherwise."""
+        """Return the content of a valid cookie or link; None otherwise. `key_of` returns a person's key."""
         form = _FORM.fullmatch(text)
         if form is None or (key := key_of(form[1])) is None:
             return None
         found = SignedToken(form[1], int(form[2]), form[3])
         genuine = hmac.compare_digest(_signature(purpose, found, key), form[4])
-        return found if genuine and (self.counts(found) if purpose == "cookie" else self._is_unused(found)) else None
+        return found if genuine and (self.is_valid(found) if purpose == "cookie" else self._is_unused(found)) else None
 
-    def counts(self, cookie: SignedToken) -> bool:
-        """Whether a cookie is in force still: neither its time nor its owner has ended it."""
+    def is_valid(self, cookie: SignedToken) -> bool:
+        """Return True if a cookie has neither expired nor been signed out."""
         made = cookie.until - COOKIE_SECONDS
         return cookie.until > self._now() and not self._signed_out.has(cookie.person, cookie.number, made)
 
-    def ages(self, found: SignedToken) -> bool:
-        """Whether a cookie should be renewed."""
-        return found.until - self._now() < COOKIE_SECONDS - RENEWED_AFTER
+    def should_renew(self, cookie: SignedToken) -> bool:
+        """Return True if a cookie is old enough to be renewed."""
+        return cookie.until - self._now() < COOKIE_SECONDS - RENEWED_AFTER
 
     async def sign_out(self, cookie: SignedToken) -> None:
-        """Let a cookie count no more, nor those that renewed it or were renewed by it; durably when this returns. OSError
-        if it cannot be kept, and is undone by a restart."""
+        """Invalidate a cookie and every cookie of its line, durably when this returns.
+
+        Raises:
+            OSError: The sign-out could not be saved; a restart will undo it.
+        """
         await self._signed_out.add(cookie.person, cookie.number, int(self._now()) + COOKIE_SECONDS)
 
     def use_up(self, link: SignedToken) -> None:
-        """Let a link count no more."""
+        """Invalidate a link that was used."""
         now = self._now()
         self._used = {number: until for number, until in self._used.items() if until > now} | {link.number: link.until}
 
     def _is_unused(self, link: SignedToken) -> bool:
-        """Whether a link is good still. One that was made before this process is not: it cannot know whether it was used."""
+        """Return True if a link is still valid. Links made before this process started are not: they may have been used."""
         return link.until > self._now() and link.number not in self._used and link.until - LINK_SECONDS >= self._began
 
 
 def signing_key(token: str) -> bytes:
-    """The key that a token's passes are signed with. It tells nothing of the token, which has 128 random bits or more."""
+    """Derive the key that signs a person's cookies and links from their token, which has 128 random bits or more."""
     return hashlib.blake2b(token.encode("utf-8", "surrogatepass"), digest_size=32, person=b"exuvia passes").digest()
 
 

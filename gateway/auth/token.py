@@ -1,4 +1,4 @@
-"""The gateway's token: where it comes from, when it is made, and which ones are refused."""
+"""The gateway's token: where it comes from, when it is generated, and which tokens are rejected."""
 
 from __future__ import annotations
 
@@ -18,51 +18,62 @@ from plugins.support.secrets import Secret, hide
 from sessions.files.fsync import sync_folder, write_new
 
 SHORTEST = 24
-"""Characters that a token has at least; random ones then hold more than 128 bits."""
+"""The minimum length of a token; a random one then has more than 128 bits."""
 
 _PLACEHOLDERS = ("changeme", "replaceme", "yourtoken", "mytoken", "placeholder", "tokenhere", "insertyour", "secrettoken")
 _FEWEST_DIFFERENT = 6
 
-GOOD_ONE = "`python3 -c 'import secrets; print(secrets.token_urlsafe(32))'` prints a good one"
-"""What to do about a weak one; a sentence without its end."""
+TOKEN_HINT = "Generate one with `python3 -c 'import secrets; print(secrets.token_urlsafe(32))'`"
+"""How to replace a weak token; a sentence without its full stop."""
 
 log = structlog.get_logger("exuvia.token")
 
 
 def gateway_token(home: Home, config: Config, environment: Mapping[str, str]) -> Secret:
-    """The token of this start: the configuration's or the environment's, else the credential `token`, else `HOME/token`,
-    which is made when it is missing. StartRefused if it is too weak, or if the gateway would listen beyond this machine
-    with a token that nobody set on purpose. It is hidden from here on."""
+    """Return the gateway's token, hidden from logs from here on.
+
+    It is that of the configuration or the environment, else the credential `token`, else `HOME/token`, which is generated if
+    missing.
+
+    Raises:
+        StartRefused: The token is weak, or the gateway would listen beyond this machine with a generated token.
+    """
     chosen = config.gateway.token
-    if chosen is None:  # a blank one is not None: somebody meant to set it
+    if chosen is None:  # a blank token is not None: somebody meant to set one
         chosen = _credential(environment)
     if chosen is not None:
         text, origin = chosen.reveal().strip(), "The token"
     else:
         if not is_loopback(config.gateway.host):
             raise StartRefused(
-                f"{config.gateway.host} can be reached from other machines, and no token is set on purpose:"
+                f"{config.gateway.host} can be reached from other machines, and no token is configured:"
                 " set gateway.token (or EXUVIA_TOKEN), or listen on 127.0.0.1."
             )
         config.references.files.add(home.token)  # watched from now on
-        text, origin = _kept(home.token), f"The token in {home.token}"
+        text, origin = _stored_token(home.token), f"The token in {home.token}"
     if weakness := token_weakness(text):
-        raise StartRefused(f"{origin} {weakness}. {GOOD_ONE}.")
+        raise StartRefused(f"{origin} {weakness}. {TOKEN_HINT}.")
     token = Secret(text)
     hide(token)
     return token
 
 
 def rotate_token(home: Home, sources: Sources, environment: Mapping[str, str]) -> None:
-    """Put a new random token into `HOME/token`, whole or not at all; a running gateway follows within seconds. StartRefused
-    if that file is not where the token comes from; OSError. Whether the configuration can be used does not matter."""
+    """Write a new random token into `HOME/token`, atomically; a running gateway follows within seconds.
+
+    The configuration need not be valid.
+
+    Raises:
+        StartRefused: The token does not come from that file.
+        OSError: The file cannot be written.
+    """
     gateway = sources.tree.get("gateway")
     chosen = isinstance(gateway, dict) and "token" in gateway
-    for elsewhere, place in (
+    for is_used, place in (
         (chosen, sources.place("gateway.token")),
         (_credential(environment) is not None, "$CREDENTIALS_DIRECTORY"),
     ):
-        if elsewhere:
+        if is_used:
             raise StartRefused(f"The token comes from {place}, not from {home.token}: change it there.")
     new = home.token.with_name(f".{home.token.name}.{secrets.token_hex(4)}")
     write_new(new, [secrets.token_urlsafe(32).encode() + b"\n"])
@@ -74,11 +85,11 @@ def rotate_token(home: Home, sources: Sources, environment: Mapping[str, str]) -
 
 
 def token_weakness(token: str) -> str | None:
-    """Why this token is refused, as the end of a sentence that begins with its name; None if it will do."""
+    """Return why a token is rejected, as the rest of a sentence that begins with its name; None if it is accepted."""
     if not token:
         return "is blank"
     if any(not "!" <= character <= "~" for character in token):
-        return "has characters that cannot stand in an HTTP header"
+        return "has characters that are not allowed in an HTTP header"
     plain = "".join(filter(str.isalnum, token.lower()))
     if any(word in plain for word in _PLACEHOLDERS):
         return "is a placeholder"
@@ -89,12 +100,12 @@ def token_weakness(token: str) -> str | None:
 
 def _repetition(token: str) -> str | None:
     if len(set(token)) < _FEWEST_DIFFERENT:
-        return f"repeats itself: fewer than {_FEWEST_DIFFERENT} of its characters are different"
-    return "repeats itself: it is one piece over and over" if token in (token + token)[1:-1] else None
+        return f"has fewer than {_FEWEST_DIFFERENT} different characters"
+    return "repeats one piece over and over" if token in (token + token)[1:-1] else None
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address to listen on can be reached from this machine only."""
+    """Return True if an address to listen on can be reached from this machine only."""
     if host.lower() == "localhost":
         return True
     try:
@@ -104,7 +115,7 @@ def is_loopback(host: str) -> bool:
 
 
 def _credential(environment: Mapping[str, str]) -> Secret | None:
-    """The credential `token` where the service manager passes one."""
+    """Return the credential `token` that the service manager passes, if any."""
     folder = environment.get("CREDENTIALS_DIRECTORY")
     if not folder or not (Path(folder) / "token").exists():
         return None
@@ -114,8 +125,8 @@ def _credential(environment: Mapping[str, str]) -> Secret | None:
         raise StartRefused(f"The token cannot be read: {error}.") from error
 
 
-def _kept(path: Path) -> str:
-    """The token that an earlier start made, or a new one, on disk before it is used."""
+def _stored_token(path: Path) -> str:
+    """Return the token in a file; generate it, durably, if the file is missing."""
     try:
         if not path.exists():
             token = secrets.token_urlsafe(32)
@@ -123,7 +134,7 @@ def _kept(path: Path) -> str:
             return token
         if path.stat().st_mode & 0o077:
             path.chmod(0o600)
-            log.warning("token_was_readable", path=str(path), done="closed to others; delete the file to get a new token")
+            log.warning("token_was_readable", path=str(path), done="made private (0600); delete the file to get a new token")
         return read_secret_file(path)
     except (OSError, ConfigRefused) as error:
-        raise StartRefused(f"The token in {path} cannot be read or made: {error}.") from error
+        raise StartRefused(f"The token in {path} cannot be read or generated: {error}.") from error

@@ -1,4 +1,4 @@
-"""Connections over which nobody has said yet who they are: an address may hold a part of all places with them, never all."""
+"""Limit for connections that have not authenticated yet: one address may hold a part of all of them, never all."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from asyncio import BaseTransport
 from typing import Protocol
 
 SWEEP = 256
-"""Connections that are added between two looks for those that were closed."""
+"""Connections that are added between two removals of closed ones."""
 
 
 class _Connection(Protocol):
-    """The protocol of a connection, as aiohttp's server makes it."""
+    """A connection's protocol, as aiohttp's server creates it."""
 
     @property
     def transport(self) -> BaseTransport | None: ...
 
 
 class UnauthenticatedLimit:
-    """The open connections, by address, over which nothing came yet that was let in.
+    """The open connections that have not authenticated yet, by address.
 
     Args:
-        most: The most that one address may have at the same time.
+        most: The limit for one address.
     """
 
     def __init__(self, most: int) -> None:
@@ -43,7 +43,7 @@ class UnauthenticatedLimit:
             self._forget_closed()
 
     def authenticated(self, address: str, connection: _Connection) -> None:
-        """Count a connection no longer: somebody who may speak has used it."""
+        """Stop counting a connection: it has authenticated."""
         if address in self._of:
             self._of[address].discard(connection)
 

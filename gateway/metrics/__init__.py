@@ -1,9 +1,9 @@
 """Counters and measurements of the running process.
 
-counters       What the gateway counts of itself while it runs.
-loop_lag       How late the event loop is
-process        What the operating system says of this process.
-prometheus     Counters and histograms, and the text in which Prometheus reads them.
-readiness      Whether the gateway takes messages, and if not, why.
-session_meter  The session meter
+counters       The counters and histograms of a gateway.
+loop_lag       The lag of the event loop.
+process        Process figures from the operating system.
+prometheus     Counters, histograms and Prometheus' text format.
+readiness      The readiness of the gateway to take messages.
+session_meter  Metrics of one session, derived from its events.
 """

@@ -1,4 +1,4 @@
-"""What the gateway counts of itself while it runs. Nothing here is durable: a restart begins at zero."""
+"""The counters and histograms of a gateway. Nothing here is durable: a restart begins at zero."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from sessions.events.messages import Usage
 Step: TypeAlias = Literal["durable", "waiting", "first_text", "answer", "tool", "end"]
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
-"""Bounds for what people wait for: from what nobody notices to the longest that a tool may take."""
+"""Bucket bounds for what people wait for: from imperceptible to the longest time that a tool may take."""
 
 BRIEF_SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
-"""Bounds for what should take no time: a sync, a late timer."""
+"""Bucket bounds for what should take almost no time: a sync, a late timer."""
 
 
 ENDED = 1000
-"""How many of the newest turns are remembered one by one."""
+"""Number of recent turns that are remembered individually."""
 
 
 class Counters:
-    """All counters and histograms; whoever does a thing adds to them, on the event loop."""
+    """All counters and histograms of a gateway. They are updated on the event loop only."""
 
     def __init__(self) -> None:
         self.messages = Counter()
         self.turns = Counter("outcome", known=get_args(TurnOutcome))
         self.turn_errors = Counter("code")
         self.ended: deque[tuple[float, str]] = deque(maxlen=ENDED)
-        """When the newest turns replied or failed, on the meters' clock, each with the code of its error or nothing."""
+        """The end of each recent turn that replied or failed, on the meters' clock, with its error code or an empty string."""
         self.turn_seconds = Histogram(SECONDS)
         self.steps: dict[Step, Histogram] = {step: Histogram(SECONDS) for step in get_args(Step)}
         self.commands = Counter("outcome", known=("answered", "failed"))
@@ -45,26 +45,26 @@ class Counters:
         self.plugin_failures = Counter("plugin", "hook")
         self.storage_failures = Counter()
         self.storage_failed: tuple[float, str] | None = None
-        """When a journal could not be written last, on the meters' clock, and why."""
+        """The last failed write of a journal: the time on the meters' clock, and the reason."""
         self.sync_seconds = Histogram(BRIEF_SECONDS)
         self.lag_seconds = Histogram(BRIEF_SECONDS)
 
-    def pay(self, purpose: str, model: str, usage: Usage) -> None:
-        """Count what a request of this purpose (`answer`, `flush`, …) cost with a model."""
+    def count_spent(self, purpose: str, model: str, usage: Usage) -> None:
+        """Count the tokens that a request for this purpose (`answer`, `flush`, …) spent with a model."""
         self.spent.add(purpose, model, "input", by=usage.input)
         self.spent.add(purpose, model, "output", by=usage.output)
         self.spent.add(purpose, model, "cached", by=usage.cached)
 
-    def embed(self, purpose: str, model: str, tokens: int) -> None:
-        """Count texts that were embedded, to be found (`note`) or to find (`query`): estimated, since few services tell."""
+    def count_embedded(self, purpose: str, model: str, tokens: int) -> None:
+        """Count the tokens of embedded notes (`note`) or queries (`query`): estimated, since few services report them."""
         self.embedded.add(purpose, model, by=tokens)
 
     def tokens_of(self, direction: Literal["input", "output"]) -> int:
-        """The tokens of all models together."""
+        """Return the tokens of all models together."""
         return sum(count for (_, way), count in self.tokens.counts.items() if way == direction)
 
     def families(self) -> Iterable[Family]:
-        """All of them for the page, with names and units by Prometheus' conventions."""
+        """Yield all metric families, with names and units by Prometheus' conventions."""
         yield counter("exuvia_messages_total", "Messages and commands received.", self.messages)
         yield counter("exuvia_turns_total", "Turns that ended, by outcome.", self.turns)
         yield counter("exuvia_turn_errors_total", "Turns that ended with an error, by its code.", self.turn_errors)

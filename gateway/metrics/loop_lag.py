@@ -1,4 +1,4 @@
-"""How late the event loop is: a timer that should run every quarter of a second, and by how much it did not."""
+"""The lag of the event loop: the delay of a timer that is due every quarter of a second."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from collections import deque
 from gateway.metrics.prometheus import Histogram
 
 EVERY = 0.25
-"""Seconds between two looks."""
+"""Interval of the timer, in seconds."""
 
-LATELY, RECENTLY = 60.0, 300.0
-"""Seconds that `lately` and `recent` look back. Whoever asks changes nothing for others who ask."""
+LAST_MINUTE, LAST_MINUTES = 60.0, 300.0
+"""The windows of `last_minute` and `last_minutes`, in seconds."""
 
 
 class LoopLag:
-    """Use as a context manager on a running loop; `observed` takes each delay in seconds."""
+    """The measured lag of a running event loop, as a context manager; `observed` receives each delay in seconds."""
 
     def __init__(self, observed: Histogram) -> None:
         self._observed = observed
-        self._lately, self._recent = LongestLag(LATELY), LongestLag(RECENTLY)
+        self._last_minute, self._last_minutes = LongestLag(LAST_MINUTE), LongestLag(LAST_MINUTES)
         self._loop: asyncio.AbstractEventLoop
         self._timer: asyncio.TimerHandle | None = None
 
     def __enter__(self) -> LoopLag:
         self._loop = asyncio.get_running_loop()
-        self._wind()
+        self._schedule()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -33,43 +33,47 @@ class LoopLag:
             self._timer.cancel()
 
     @property
-    def lately(self) -> float:
+    def last_minute(self) -> float:
         """The longest delay of the last minute, in seconds."""
-        return self._lately.value
+        return self._last_minute.value
 
     @property
-    def recent(self) -> float:
-        """The longest delay of the last minutes, in seconds."""
-        return self._recent.value
+    def last_minutes(self) -> float:
+        """The longest delay of the last five minutes, in seconds."""
+        return self._last_minutes.value
 
-    def _wind(self) -> None:
+    def _schedule(self) -> None:
         due = self._loop.time() + EVERY
-        self._timer = self._loop.call_at(due, self._look, due)
+        self._timer = self._loop.call_at(due, self._measure, due)
 
-    def _look(self, due: float) -> None:
+    def _measure(self, due: float) -> None:
         now = self._loop.time()
         delay = max(0.0, now - due)
         self._observed.observe(delay)
-        for longest in (self._lately, self._recent):
+        for longest in (self._last_minute, self._last_minutes):
             longest.add(now, delay)
-        self._wind()
+        self._schedule()
 
 
 class LongestLag:
-    """The longest delay within a window of so many seconds that slides along."""
+    """The longest delay within a sliding window.
+
+    Args:
+        seconds: The length of the window.
+    """
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
         self._peaks: deque[tuple[float, float]] = deque()
-        """When each came and how long it was. Each is longer than all after it: the others can never be the longest."""
+        """Time and length of each delay that may become the longest: each is longer than all after it."""
 
     @property
     def value(self) -> float:
-        """The longest, when the last was added; 0 where there is none."""
+        """The longest delay in the window that ended with the last `add`, in seconds; 0 if there is none."""
         return self._peaks[0][1] if self._peaks else 0.0
 
     def add(self, now: float, delay: float) -> None:
-        """One more, in the order of time."""
+        """Add a delay, in the order of time."""
         while self._peaks and self._peaks[-1][1] <= delay:
             self._peaks.pop()
         self._peaks.append((now, delay))

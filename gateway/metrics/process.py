@@ -1,4 +1,4 @@
-"""What the operating system says of this process. Each figure is None where the system does not tell it."""
+"""Process figures from the operating system. A figure is None where the system does not provide it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _DESCRIPTORS = (Path("/proc/self/fd"), Path("/dev/fd"))
 
 
 def memory() -> int:
-    """Bytes of memory that are resident; where there is no /proc, the most that ever were."""
+    """Return the resident memory in bytes; without /proc, its peak."""
     try:
         return int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):
@@ -21,7 +21,7 @@ def memory() -> int:
 
 
 def descriptors() -> int | None:
-    """How many file descriptors are open."""
+    """Return the number of open file descriptors."""
     for folder in _DESCRIPTORS:
         try:
             return len(os.listdir(folder)) - 1  # the listing itself needs one
@@ -31,6 +31,6 @@ def descriptors() -> int | None:
 
 
 def most_descriptors() -> int | None:
-    """How many may be open; None without a limit."""
+    """Return the limit of open file descriptors; None if there is none."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return None if limit == resource.RLIM_INFINITY else limit

@@ -1,4 +1,4 @@
-"""Whether the gateway takes messages, and if not, why."""
+"""The readiness of the gateway to take messages."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from sessions.events.errors import StorageFailed
 
 
 class Readiness:
-    """Starting, ready, or not any more. The reason is an error whose sentence operators and clients are shown."""
+    """The state of the gateway: starting, ready, or stopped for a reason that operators and clients are shown."""
 
     def __init__(self) -> None:
         self._reason: Busy | StorageFailed | None = Busy("The gateway is starting.")
 
     def ready(self) -> None:
-        """Messages are taken from here on."""
+        """Take messages from now on."""
         self._reason = None
 
     def stop(self, reason: Busy | StorageFailed) -> None:
-        """Messages are not taken any more."""
+        """Take no messages from now on, for this reason."""
         self._reason = reason
 
     @property
     def refuses(self) -> Busy | StorageFailed | None:
-        """Why no message is taken, or None."""
+        """The reason why messages are refused; None if they are taken."""
         return self._reason

@@ -1,4 +1,4 @@
-"""The session meter: reads along what a session's recorder notes, and counts it. The turn itself knows nothing of it."""
+"""Metrics of one session, derived from the events that its recorder appends. The turn itself knows nothing of them."""
 
 from __future__ import annotations
 
@@ -34,8 +34,11 @@ log = structlog.get_logger("exuvia")
 
 
 class SessionMeter:
-    """Counts one open session: what must not be counted twice after a failure of the disk, once it is durable. `last_error`
-    is that of the newest turn since the session was opened, None after one that went well."""
+    """The metrics of one open session.
+
+    What must not be counted twice after a failure of the disk is counted once it is durable. `last_error` is that of the newest
+    turn since the session was opened; None after a successful one.
+    """
 
     def __init__(self, recorder: Recorder, figures: Counters, *, clock: Callable[[], float] = perf_counter) -> None:
         self.last_error: Failure | None = None
@@ -44,26 +47,26 @@ class SessionMeter:
         self._clock = clock
         self._received: dict[int, float] = {}
         self._undurable: deque[tuple[int, MessageReceived | CommandAnswered | TurnEnded, float]] = deque()
-        """What counts once it is on the disk, with its seq and the time of what it is measured from."""
+        """Events that are counted once durable, each with its seq and the time from which its duration is measured."""
         self._calls: dict[CallRef, float] = {}
         self._asked = self._began = self._last = 0.0
-        self._is_mute = False
-        """The model was asked and has not said anything yet."""
-        recorder.on_event(self._noted)
+        self._awaits_text = False
+        """The model was asked and nothing of its answer has come yet."""
+        recorder.on_event(self._appended)
         recorder.on_durable(self._progressed)
 
-    def listening(self, news: Callable[[], None]) -> Callable[[], None]:
-        """`news`, called when a piece of an answer has come, with an ear for the first."""
+    def first_text_observer(self, notify: Callable[[], None]) -> Callable[[], None]:
+        """Wrap `notify`, which is called with each piece of an answer, to measure the time to the first one."""
 
-        def heard() -> None:
-            if self._is_mute:
-                self._is_mute = False
+        def observed() -> None:
+            if self._awaits_text:
+                self._awaits_text = False
                 self._figures.steps["first_text"].observe(self._clock() - self._asked)
-            news()
+            notify()
 
-        return heard
+        return observed
 
-    def _noted(self, recorded: Recorded) -> None:  # noqa: PLR0912 - one for each kind
+    def _appended(self, recorded: Recorded) -> None:  # noqa: PLR0912 - one branch per kind of event
         now = self._clock()
         figures = self._figures
         match recorded.event:
@@ -78,7 +81,7 @@ class SessionMeter:
             case TurnResumed():
                 self._begin(now)
             case RequestSent():
-                self._asked, self._is_mute = now, True
+                self._asked, self._awaits_text = now, True
             case ModelReplied() as event:
                 self._replied(event, now)
             case ToolCalled() as event:
@@ -86,16 +89,16 @@ class SessionMeter:
             case ToolReturned() as event:
                 self._returned(event, now)
             case TurnEnded() as event:
-                self._is_mute = False
+                self._awaits_text = False
                 self._calls.clear()
                 self._undurable.append((recorded.seq, event, self._last))
             case CommandAnswered() as event:
                 self._received.pop(event.answers, None)
                 self._undurable.append((recorded.seq, event, now))
             case MemoryFlushed(model=model, usage=usage) if usage is not None:
-                figures.pay("flush", model, usage)
+                figures.count_spent("flush", model, usage)
             case ContextCompacted(model=model, usage=usage) if usage is not None:
-                figures.pay("summary", model, usage)
+                figures.count_spent("summary", model, usage)
             case PluginFailed() as event:
                 figures.plugin_failures.add(event.plugin, event.hook)
             case _:
@@ -110,7 +113,7 @@ class SessionMeter:
                 self._figures.steps["waiting"].observe(now - received)
 
     def _replied(self, event: ModelReplied, now: float) -> None:
-        self._last, self._is_mute = now, False
+        self._last, self._awaits_text = now, False
         figures = self._figures
         if event.stop != "cancelled":
             figures.steps["answer"].observe(now - self._asked)
@@ -118,7 +121,7 @@ class SessionMeter:
             figures.tokens.add(event.model, "input", by=usage.input)
             figures.tokens.add(event.model, "output", by=usage.output)
             figures.cached_tokens.add(event.model, by=usage.cached)
-            figures.pay("answer", replied_as(self._recorder.transcript, event), usage)
+            figures.count_spent("answer", replied_as(self._recorder.transcript, event), usage)
 
     def _returned(self, event: ToolReturned, now: float) -> None:
         self._last = now
@@ -148,12 +151,12 @@ class SessionMeter:
         self.last_error = event.error
         figures = self._figures
         figures.turns.add(event.outcome)
-        if event.outcome in ("replied", "silent", "failed"):  # a cancelled or an abandoned one says nothing of the gateway
+        if event.outcome in ("replied", "silent", "failed"):  # cancelled and abandoned turns say nothing about the gateway
             figures.ended.append((now, event.error.code if event.error is not None else ""))
         if event.error is not None:
             figures.turn_errors.add(event.error.code)
             session, error = self._recorder.transcript.session, event.error
             log.warning("turn_failed", session=session, code=error.code, reason=error.sentence)
-        if event.outcome != "abandoned":  # which did not run
+        if event.outcome != "abandoned":  # an abandoned turn did not run
             figures.steps["end"].observe(now - last)
             figures.turn_seconds.observe(now - self._began)

@@ -1,7 +1,7 @@
 """The status of the whole gateway.
 
-instruments  The instruments
-last_hour    The last hour of the gateway
-overview     The whole gateway at one moment, as `/status.json` gives it and `exuvia status` prints it.
-problems     What is not well with the gateway as a whole, each in a sentence that says what it means or what to do.
+instruments  The sources of `/metrics` and `/status.json`.
+last_hour    Samples of the last hour, for the console's plots.
+overview     The overview that `/status.json` and `exuvia status` show.
+problems     Current problems of the gateway, as sentences.
 """

@@ -1,4 +1,4 @@
-"""The instruments: what `/metrics` and `/status.json` say is read here, from those that know it."""
+"""The sources of `/metrics` and `/status.json`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ from sessions.store.recorder import stamp
 
 
 class Instruments:
-    """Reads everything anew each time it is asked. `began` is when the gateway started, on the monotonic clock."""
+    """The parts of a gateway that its metrics and status are read from, anew at each request.
+
+    `began` is the start of the gateway on the monotonic clock, in seconds.
+    """
 
     def __init__(
         self,
@@ -63,13 +66,13 @@ class Instruments:
         self._models = models
 
     def metrics(self, websockets: int) -> str:
-        """The page for Prometheus; `websockets` is how many clients are connected."""
+        """Return the page for Prometheus; `websockets` is the number of connected clients."""
         return page(
             [*self._now(websockets), self._breakers(), *self._storage(), *self._figures.families(), *self._process()]
         )
 
     def overview(self, websockets: int) -> Overview:
-        """The gateway at this moment."""
+        """Return the overview of this moment; `websockets` is the number of connected clients."""
         figures, load, uptime = self._figures, self._switchboard.load(), self._uptime()
         refuses = self._readiness.refuses
         return Overview(
@@ -121,7 +124,7 @@ class Instruments:
         yield gauge("exuvia_waiting_messages", "Messages and commands that wait, in all open sessions.", load.waiting)
         yield gauge("exuvia_websockets", "Connected clients.", websockets)
         yield gauge("exuvia_subscriptions", "Sessions that clients follow.", load.subscriptions)
-        longest = self._lag.lately
+        longest = self._lag.last_minute
         yield gauge("exuvia_event_loop_lag_max_seconds", "The longest lag of the last minute.", longest)
 
     def _breakers(self) -> Family:
@@ -142,7 +145,7 @@ class Instruments:
         yield gauge("exuvia_unreadable_journals", "Journals that could not be read.", len(self._catalog.unreadable))
 
     def _process(self) -> Iterator[Family]:
-        """Under the names that every dashboard knows."""
+        """Yield the process metrics, under the names that common dashboards use."""
         yield gauge("process_resident_memory_bytes", "Resident memory.", process.memory())
         yield gauge("process_open_fds", "Open file descriptors.", process.descriptors())
         yield gauge("process_max_fds", "File descriptors that may be open.", process.most_descriptors())

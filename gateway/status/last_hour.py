@@ -1,6 +1,6 @@
-"""The last hour of the gateway: a ring of samples, one every ten seconds, for the small plots of the console.
+"""Samples of the last hour, one every ten seconds, for the console's plots.
 
-In memory alone, and of a fixed size. What is counted since the start is told as what came within each ten seconds.
+They are kept in memory only, in a ring of fixed size. A counter's value in a sample is its increase since the one before.
 """
 
 from __future__ import annotations
@@ -19,17 +19,21 @@ from gateway.metrics.prometheus import Histogram
 from plugins.api.context import Clock
 
 EVERY = 10.0
-"""Seconds from one sample to the next."""
+"""Interval of the samples, in seconds."""
 
 KEPT = 360
-"""Samples: an hour of them."""
+"""Number of samples that are kept: one hour."""
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
-    """Ten seconds. `at` is their end, in seconds since 1970. `turns` that ended, by whatever outcome; `errors` of turns, of
-    providers, of plugins and of the disk; `steps` the mean seconds of each step that was taken; `sync` the mean of all
-    `syncs`, None without any; `lag` the longest delay of the event loop within the last minute, in seconds; `memory` bytes.
-    What runs and waits is as it was at the end."""
+    """The measurements of ten seconds.
+
+    `at` is their end, in seconds since 1970. `turns` counts those that ended, whatever their outcome; `errors` those of turns,
+    providers, plugins and the disk. `steps` has the mean seconds of each step that was taken; `sync` the mean of all `syncs`,
+    None
+    without any; `lag` the longest delay of the event loop within the last minute, in seconds; `memory` bytes. `running` and
+    `waiting` are the values at the end.
+    """
 
     at: float
     turns: int
@@ -46,7 +50,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LastHour:
-    """Belongs to one gateway. `load` is what its conversations do now."""
+    """The samples of one gateway. `load` returns the current load of its conversations."""
 
     def __init__(self, figures: Counters, lag: LoopLag, load: Callable[[], SwitchboardLoad], clock: Clock) -> None:
         self._figures = figures
@@ -59,7 +63,7 @@ class LastHour:
 
     @property
     def samples(self) -> tuple[Sample, ...]:
-        """What there is, oldest first."""
+        """All samples, oldest first."""
         return tuple(self._samples)
 
     async def run(self) -> None:
@@ -69,22 +73,22 @@ class LastHour:
             self.take()
 
     def take(self) -> None:
-        """One sample: what came since the one before."""
+        """Take one sample."""
         before, self._counts = self._counts, self._counted()
-        seen, self._observed = self._observed, self._observations()
-        grown = {name: count - before[name] for name, count in self._counts.items()}
-        means = {name: mean for name in seen if (mean := _mean(seen[name], self._observed[name])) is not None}
+        observed, self._observed = self._observed, self._observations()
+        increase = {name: count - before[name] for name, count in self._counts.items()}
+        means = {name: mean for name in observed if (mean := _mean(observed[name], self._observed[name])) is not None}
         load = self._load()
         sample = Sample(
             at=self._clock.now().timestamp(),
-            turns=grown["turns"],
-            messages=grown["messages"],
-            errors=grown["errors"],
-            tokens=grown["tokens"],
+            turns=increase["turns"],
+            messages=increase["messages"],
+            errors=increase["errors"],
+            tokens=increase["tokens"],
             steps={name: mean for name, mean in means.items() if name in self._figures.steps},
             sync=means.get("sync"),
-            syncs=self._observed["sync"][0] - seen["sync"][0],
-            lag=self._lag.lately,
+            syncs=self._observed["sync"][0] - observed["sync"][0],
+            lag=self._lag.last_minute,
             running=load.running,
             waiting=load.waiting,
             memory=process.memory(),
@@ -102,15 +106,15 @@ class LastHour:
         }
 
     def _observations(self) -> dict[str, tuple[int, float]]:
-        steps = {str(step): _seen(histogram) for step, histogram in self._figures.steps.items()}
-        return {**steps, "sync": _seen(self._figures.sync_seconds)}
+        steps = {str(step): _count_and_sum(histogram) for step, histogram in self._figures.steps.items()}
+        return {**steps, "sync": _count_and_sum(self._figures.sync_seconds)}
 
 
-def _seen(histogram: Histogram) -> tuple[int, float]:
+def _count_and_sum(histogram: Histogram) -> tuple[int, float]:
     return histogram.count, histogram.sum
 
 
 def _mean(before: tuple[int, float], now: tuple[int, float]) -> float | None:
-    """The mean of what came between two looks, each a count and a sum; None where nothing did."""
+    """Return the mean between two observations, each a count and a sum; None if nothing was added."""
     count = now[0] - before[0]
     return (now[1] - before[1]) / count if count > 0 else None

@@ -1,4 +1,4 @@
-"""The whole gateway at one moment, as `/status.json` gives it and `exuvia status` prints it."""
+"""The overview of the gateway that `/status.json` and `exuvia status` show."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import msgspec
 from gateway.support.session_status import count_of, span
 
 WIDTH = 80
-"""Columns that every terminal has."""
+"""The width of the output, in columns."""
 
 
 class Storage(msgspec.Struct, frozen=True, kw_only=True):
-    """`pending` bytes wait for the disk; `sync_seconds` is the mean of all `syncs`, null before the first."""
+    """The state of the storage: `pending` bytes not written yet, and the mean duration of all `syncs`, null before the first."""
 
     pending: int
     syncs: int
@@ -23,8 +23,12 @@ class Storage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Overview(msgspec.Struct, frozen=True, kw_only=True):
-    """`since` is RFC 3339 in UTC, `uptime` seconds, `memory` bytes. `refuses` says why no message is taken, `troubles` what
-    else is wrong. What is counted was counted since the start; `turns` by outcome, `errors` by code."""
+    """The state of the gateway at one moment.
+
+    `since` is RFC 3339 in UTC, `uptime` seconds, `memory` bytes. `refuses` says why no message is taken, `troubles` lists all
+    other
+    problems. Counts begin with the process; `turns` are by outcome, `errors` by code.
+    """
 
     version: str
     process: int
@@ -49,12 +53,12 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_well(overview: Overview) -> bool:
-    """Whether there is nothing that anybody should do something about."""
+    """Return True if nothing needs anybody's attention."""
     return overview.refuses is None and not overview.troubles
 
 
 def describe_overview(o: Overview, address: str) -> str:
-    """The lines of `exuvia status`."""
+    """Return the text of `exuvia status`."""
     ended = sum(o.turns.values())
     outcomes = ", ".join(f"{count:,} {outcome}" for outcome, count in o.turns.items() if count)
     errors = ", ".join(f"{code} {count:,}" for code, count in sorted(o.errors.items(), key=lambda each: -each[1]))
@@ -71,19 +75,19 @@ def describe_overview(o: Overview, address: str) -> str:
         f" {o.waiting_messages:,} waiting",
         "Errors": errors or "none",
         "Tokens": f"{o.input_tokens:,} in, {o.output_tokens:,} out",
-        "Storage": f"{syncs}, {count_of(storage.failures, 'failure')}, {storage.pending:,} bytes wait",
+        "Storage": f"{syncs}, {count_of(storage.failures, 'failure')}, {storage.pending:,} bytes pending",
         "Process": f"{o.process}, {o.memory / 2**20:.0f} MB"
         + ("" if o.descriptors is None else f", {count_of(o.descriptors, 'open file')}"),
     }
-    lines = [f"Exuvia {o.version} runs since {o.since[:16].replace('T', ' ')} UTC ({span(o.uptime)})."]
+    lines = [f"Exuvia {o.version}, running since {o.since[:16].replace('T', ' ')} UTC ({span(o.uptime)})."]
     lines += [_folded(f"  {name:<9} {text}", 12) for name, text in rows.items()]
     wrong = [*([f"It takes no messages: {o.refuses}"] if o.refuses else []), *o.troubles]
-    lines += [_folded(f"! {sentence}", 2) for sentence in wrong] or ["All is well."]
+    lines += [_folded(f"! {sentence}", 2) for sentence in wrong] or ["No problems."]
     return "\n".join(lines)
 
 
 def _folded(line: str, indent: int) -> str:
-    """A line on as many of WIDTH columns as it needs."""
+    """Wrap a line at WIDTH columns."""
     return textwrap.fill(
         line, WIDTH, subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False, drop_whitespace=True
     )

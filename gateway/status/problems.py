@@ -1,4 +1,4 @@
-"""What is not well with the gateway as a whole, each in a sentence that says what it means or what to do."""
+"""Current problems of the gateway, each as a sentence that says what it means or what to do."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from gateway.models.breaker import BreakerView
 from gateway.support.session_status import count_of, span
 from sessions.catalog.catalog import Catalog
 
-HELD_UP = 1.0
-"""Seconds of delay of the event loop that people notice."""
+BLOCKED = 1.0
+"""The delay of the event loop that people notice, in seconds."""
 
 FRESH = 600.0
-"""Seconds that a failure of the disk or of a turn is still told, though all goes well since."""
+"""Seconds for which a failure of the disk or of a turn is reported, even if all has gone well since."""
 
 CROWDED = 0.8
-"""The share of the file descriptors that may be open before it is told."""
+"""The share of open file descriptors above which it is reported."""
 
 
-NO_ACCIDENT = 3
-"""Failures of a provider in a row that are told although it is still asked."""
+REPEATED = 3
+"""Consecutive failures of a provider that are reported although it is still in use."""
 
-WHY = "the log and that conversation's `/status` say why, and `exuvia doctor` asks the vendors."
+WHY = "see the log and that conversation's `/status`; `exuvia doctor` checks the providers."
 
 
 class Problems:
-    """Asked at any time. `clock` is that of the session meters."""
+    """The current problems of the gateway. `clock` is that of the session meters."""
 
     def __init__(
         self,
@@ -52,54 +52,54 @@ class Problems:
         self._clock = clock
 
     def sentences(self) -> list[str]:
-        """All that is wrong now, the worst first; empty where all is well."""
+        """Return all current problems, the worst first; empty if there are none."""
         return [*self._storage(), *self._providers(), *self._machine(), *self._turns()]
 
     def _turns(self) -> Iterator[str]:
-        """The turns that failed lately, in all sessions; and the newest one until a turn goes well."""
+        """Yield the turns that failed recently, in all sessions, and the newest one until a turn succeeds."""
         now, ended = self._clock(), self._figures.ended
-        lately = [code for at, code in ended if now - at < FRESH]
-        if failed := [code for code in lately if code]:
+        recent = [code for at, code in ended if now - at < FRESH]
+        if failed := [code for code in recent if code]:
             codes = ", ".join(code for code, _ in Counter(failed).most_common())
-            yield f"{len(failed):,} of {count_of(len(lately), 'turn')} failed within the last {span(FRESH)} ({codes}): {WHY}"
+            yield f"{len(failed):,} of {count_of(len(recent), 'turn')} failed within the last {span(FRESH)} ({codes}): {WHY}"
         elif ended and ended[-1][1]:
             yield f"The last turn failed {span(now - ended[-1][0])} ago ({ended[-1][1]}): {WHY}"
 
     def _storage(self) -> Iterator[str]:
         if (failed := self._figures.storage_failed) is not None and (ago := self._clock() - failed[0]) < FRESH:
             yield (
-                f"The disk refused to take messages {span(ago)} ago ({failed[1].rstrip('.')}). What was accepted is safe;"
-                " what was not must be sent again. Look at the free space."
+                f"A write to the disk failed {span(ago)} ago ({failed[1].rstrip('.')}). Accepted messages are safe;"
+                " send the others again. Check the free space."
             )
         if self._catalog.failure is not None:
             yield (
-                f"{self._catalog.failure.rstrip('.')}. Nothing is lost, but the next start takes longer. Look at the free"
-                " space and the rights of the home."
+                f"{self._catalog.failure.rstrip('.')}. Nothing is lost, but the next start takes longer. Check the free"
+                " space and the permissions of the home."
             )
         if count := len(self._catalog.unreadable):
             journals = "journal is" if count == 1 else "journals are"
             yield (
-                f"{count} {journals} damaged, gone or unreadable: nothing more is written there, and `/new` goes on."
-                " `exuvia sessions verify` says which and why."
+                f"{count} {journals} damaged, missing or unreadable, and no longer written; `/new` starts a new session."
+                " `exuvia sessions verify` lists them with the reasons."
             )
 
     def _providers(self) -> Iterator[str]:
         yield from self._unopened()
-        yield from (f"{sentence}; correct it or take it out." for sentence in self._misnamed())
+        yield from (f"{sentence}; correct or remove it." for sentence in self._misnamed())
         for name, breaker in self._breakers().items():
             failed = f"{name} failed {breaker.failures} times in a row"
             if breaker.wait:
-                yield f"{failed} and is asked again in {span(breaker.wait)}: {breaker.why}"
+                yield f"{failed} and is tried again in {span(breaker.wait)}: {breaker.why}"
             elif breaker.state != "closed":
                 yield f"{failed} and is being tried again: {breaker.why}"
-            elif breaker.failures >= NO_ACCIDENT:
+            elif breaker.failures >= REPEATED:
                 yield f"{failed}: {breaker.why}"
 
     def _machine(self) -> Iterator[str]:
-        if (held := self._lag.recent) >= HELD_UP:
+        if (blocked := self._lag.last_minutes) >= BLOCKED:
             yield (
-                f"Everything was held up for {held:.1f} s within the last minutes. A machine short of memory or processors"
-                " does that, or a plugin that computes without a thread."
+                f"The event loop was blocked for {blocked:.1f} s within the last five minutes. Causes: too little memory or CPU,"
+                " or a plugin that computes outside a thread."
             )
         used, most = process.descriptors(), process.most_descriptors()
         if used is not None and most is not None and used > CROWDED * most:

@@ -121,7 +121,7 @@ class ApplicationBuilder:
         embeddings = await opened(open_embeddings(hooks.embedding_providers(), context))
         await asyncio.gather(providers.fit(self.config), embeddings.fit(self.config))
         models = ModelRegistry(providers, now=self.clock.monotonic, **model_preferences(self.config))
-        counted, backends = self.figures.embed, hooks.memory_backends
+        counted, backends = self.figures.count_embedded, hooks.memory_backends
         memory = await opened(open_memory(self.home, self.settings, embeddings, backends, self.clock, counted=counted))
         facts = await opened(facts_of(self.home, self.settings, committer, self.clock))
         finding = self._finding(facts, catalog, models)
@@ -211,7 +211,7 @@ class ApplicationBuilder:
             embedding=lambda: self.config.memory.embedding.chosen(embeddings),
             models_in_use=providers.in_use,
             vectors_in_use=embeddings.in_use,
-            paid=self.figures.pay,
+            paid=self.figures.count_spent,
             folder=self.home.plugins,
             quarantine=self.home.quarantine,
             committer=committer,
@@ -274,7 +274,7 @@ class ApplicationBuilder:
             keys=lambda: self.config.memory.facts,
             tongue=lambda: self.config.agent.language,
             choose=models.choose,
-            paid=self.figures.pay,
+            paid=self.figures.count_spent,
             clock=self.clock,
         )
 

@@ -90,7 +90,7 @@ class ConversationFactory:
         recorder.on_event(lambda recorded: parts.lifecycle.heard(recorder, recorded))
         parts.delivering.opened(recorder)
         meter = SessionMeter(recorder, parts.figures)
-        live = StreamingReplies(meter.listening(chat.news), chat.news)
+        live = StreamingReplies(meter.first_text_observer(chat.news), chat.news)
         compacting = self._compacting(recorder)
         inbox = Inbox(recorder, commands=parts.commands, configured=lambda: parts.settings.current.sessions.queue)
 

@@ -62,7 +62,7 @@ def test_an_hour_is_kept_and_no_more() -> None:
 def test_what_was_spent_is_counted_by_purpose_and_model() -> None:
     figures = Counters()
     for purpose in ("answer", "answer", "summary"):
-        figures.pay(purpose, "m", Usage(input=10, output=2, cached=4))
+        figures.count_spent(purpose, "m", Usage(input=10, output=2, cached=4))
     assert figures.spent.counts == {
         ("answer", "m", "input"): 20,
         ("answer", "m", "output"): 4,

@@ -400,7 +400,7 @@ async def test_a_person_signs_in_with_the_token_and_out_again_in_every_tab(tmp_p
         await visit.page.goto(visit.url)
         await visit.page.get_by_label("Token").fill("not the token at all, really")
         await visit.page.get_by_role("button", name="Sign in").click()
-        await visit.page.get_by_text("The token is not this gateway's.").wait_for()
+        await visit.page.get_by_text("Invalid token.").wait_for()
         assert visit.errors.pop().startswith("Failed to load resource: the server responded with a status of 401")
         waiting = await visit.tab()
         await waiting.get_by_label("Token").wait_for()

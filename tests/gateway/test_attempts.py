@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.auth.auth_throttle import ADDRESSES, FORGET_AFTER, FREE, LONGEST_WAIT, STORM, AuthThrottle, place_of
+from gateway.auth.auth_throttle import ADDRESSES, FORGET_AFTER, FREE, LONGEST_WAIT, STORM, AuthThrottle, source_of
 
 
 class Clock:
@@ -24,7 +24,7 @@ def clock() -> Clock:
 
 def guess(attempts: AuthThrottle, address: str, times: int, first: int = 0) -> None:
     for number in range(first, first + times):
-        attempts.wrong(address, str(number).encode())
+        attempts.count_wrong(address, str(number).encode())
 
 
 def test_a_few_mistakes_cost_nothing_and_then_each_doubles_the_wait(clock: Clock) -> None:
@@ -43,7 +43,7 @@ def test_a_few_mistakes_cost_nothing_and_then_each_doubles_the_wait(clock: Clock
 def test_a_program_with_its_one_old_token_locks_nobody_out(clock: Clock) -> None:
     attempts = AuthThrottle(clock)
     for _ in range(1000):
-        attempts.wrong("127.0.0.1", b"the old token")
+        attempts.count_wrong("127.0.0.1", b"the old token")
     assert attempts.wait("127.0.0.1") == 0
 
 
@@ -61,8 +61,8 @@ def test_a_network_of_ipv6_is_one_address_and_so_is_the_same_one_in_ipv4(clock: 
         guess(attempts, f"2001:db8::{number:x}", 1, first=number)
     assert attempts.wait("2001:db8::ffff") == 1
     assert attempts.wait("2001:db8:0:1::1") == 0
-    assert place_of("::ffff:192.0.2.1") == "192.0.2.1"
-    assert place_of("fe80::1%eth0") == place_of("fe80::2")
+    assert source_of("::ffff:192.0.2.1") == "192.0.2.1"
+    assert source_of("fe80::1%eth0") == source_of("fe80::2")
 
 
 def test_the_table_is_bounded_and_forgets_who_was_wrong_longest_ago(clock: Clock) -> None:
@@ -95,7 +95,7 @@ def test_no_address_waits_for_anothers_mistakes_nor_longer_than_the_longest(
     clock = Clock()
     attempts = AuthThrottle(clock)
     for address, mark, later in guesses:
-        attempts.wrong(address, mark)
+        attempts.count_wrong(address, mark)
         assert 0 <= attempts.wait(address) <= LONGEST_WAIT
         assert attempts.wait("203.0.113.9") == 0
         clock.now += later

@@ -85,7 +85,7 @@ async def test_a_gateway_serves_through_all_broken_plugins_together_and_names_ea
             for plugin, hook in (("leaks", "run"), ("hangs_awaiting", "turn_ended"), ("mutates", "turn_ended")):
                 await until_failed(g, plugin, hook)
             status = await client.command("/status")
-            held = lag.lately
+            held = lag.last_minute
         events = told(g)
 
     # It answered all the time, and nothing that is ours was touched.

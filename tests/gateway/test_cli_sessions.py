@@ -334,7 +334,7 @@ def test_the_gateway_starts_without_what_only_draws(tmp_path: Path) -> None:
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False, text=True)
     assert (result.returncode, result.stdout) == (0, "[]\n"), result.stderr
-    assert "no token is set on purpose" in result.stderr
+    assert "no token is configured" in result.stderr
 
 
 def test_run_refuses_a_bad_port_before_anything_is_started(tmp_path: Path) -> None:

@@ -241,7 +241,7 @@ def replied(*calls: str) -> ModelReplied:
 async def test_each_step_of_a_turn_takes_as_long_as_it_took() -> None:
     stage = Metered()
     heard: list[bool] = []
-    piece = stage.meter.listening(lambda: heard.append(True))
+    piece = stage.meter.first_text_observer(lambda: heard.append(True))
     message = stage.note(received("hello"), turn=None)
     await stage.sync(after=0.01)
     stage.note(started(message), after=2)
@@ -344,8 +344,8 @@ async def test_a_blocked_loop_is_seen_once_by_the_page_and_for_minutes_by_people
             await asyncio.sleep(0)
             time.block(0.5)
             await asyncio.sleep(0.01)
-            assert [lag.lately, lag.lately] == pytest.approx([0.25, 0.25])  # two who read do not share it
-            assert lag.recent == pytest.approx(0.25)
+            assert [lag.last_minute, lag.last_minute] == pytest.approx([0.25, 0.25])  # two who read do not share it
+            assert lag.last_minutes == pytest.approx(0.25)
         assert observed.count == 1
         await asyncio.sleep(1)
         assert observed.count == 1, "the timer ends with the block"

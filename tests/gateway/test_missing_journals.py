@@ -55,7 +55,7 @@ async def test_the_key_of_a_journal_that_is_gone_is_refused_by_name_at_every_sta
             assert f"{journal.name}: it is gone" in sentence
             assert "/new goes on" in sentence
             assert await client.chat("hi", session="other") == "hi"
-            assert any("1 journal is damaged, gone or unreadable" in each for each in await troubles(g))
+            assert any("1 journal is damaged, missing or unreadable" in each for each in await troubles(g))
         assert not journal.exists()
         assert sessions(tmp_path, "verify").exit_code == 1
 

@@ -90,17 +90,17 @@ async def test_a_second_hello_changes_nobody_into_another(tmp_path: Path) -> Non
         ('[people.ana]\ntoken = "short"\n', "people.ana.token is shorter than 24 characters."),
         (
             '[people.ana]\ntoken = "ana-ana-ana-ana-ana-ana-ana-1"\n',
-            "people.ana.token repeats itself: fewer than 6 of its characters are different. `python3 -c 'import secrets; "
-            "print(secrets.token_urlsafe(32))'` prints a good one.",
+            "people.ana.token has fewer than 6 different characters. Generate one with `python3 -c 'import secrets; "
+            "print(secrets.token_urlsafe(32))'`.",
         ),
         ('[people.ana]\ntoken = ""\n', "people.ana.token is blank."),
         ('[people.ana]\ntoken = "changeme-changeme-changeme"\n', "people.ana.token is a placeholder."),
-        (f'[people.ana]\ntoken = "{TOKEN}"\n', "people.ana.token is the token of owner too; each person needs their own."),
+        (f'[people.ana]\ntoken = "{TOKEN}"\n', "people.ana.token is also the token of owner; each person needs their own."),
         (
             f'[people.ana]\ntoken = "{ANA}"\n[people.ben]\ntoken = "{ANA}"\n',
-            "people.ben.token is the token of ana too; each person needs their own.",
+            "people.ben.token is also the token of ana; each person needs their own.",
         ),
-        (f'[people.owner]\ntoken = "{ANA}"\n', "people.owner.token is gateway.token; set that one."),
+        (f'[people.owner]\ntoken = "{ANA}"\n', "people.owner.token is not read; set gateway.token instead."),
         (f'[people.Ana]\ntoken = "{ANA}"\n', "people.Ana is not a name: up to 32 of a-z 0-9 _ and -"),
         (f'[people."../x"]\ntoken = "{ANA}"\n', "people.../x is not a name"),
         ('[people.ana]\ntokken = "x"\n', "people.ana.tokken is not a key that exists; did you mean people.ana.token?"),

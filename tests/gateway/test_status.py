@@ -195,8 +195,8 @@ def test_a_full_disk_is_told_for_a_while(tmp_path: Path) -> None:
     patient.figures.storage_failed = 0.0, "It could not be written: no space left."
     patient.clock.move(70)
     assert patient.troubles.sentences() == [
-        "The disk refused to take messages 1 min 10 s ago (It could not be written: no space left). What was accepted is"
-        " safe; what was not must be sent again. Look at the free space."
+        "A write to the disk failed 1 min 10 s ago (It could not be written: no space left). Accepted messages are safe;"
+        " send the others again. Check the free space."
     ]
     patient.clock.move(3600)
     assert patient.troubles.sentences() == []
@@ -209,8 +209,8 @@ def test_a_catalog_that_cannot_be_written_and_journals_that_cannot_be_read_are_t
     catalog, journals = patient.troubles.sentences()
     assert catalog.startswith("The catalog cannot be written: disk I/O error. Nothing is lost")
     assert journals == (
-        "2 journals are damaged, gone or unreadable: nothing more is written there, and `/new` goes on."
-        " `exuvia sessions verify` says which and why."
+        "2 journals are damaged, missing or unreadable, and no longer written; `/new` starts a new session."
+        " `exuvia sessions verify` lists them with the reasons."
     )
 
 
@@ -224,7 +224,7 @@ def test_a_provider_that_fails_is_told_with_the_reason(tmp_path: Path) -> None:
         "local": BreakerView(state="closed", failures=0, wait=0, why=""),
     }
     assert patient.troubles.sentences() == [
-        "openai failed 5 times in a row and is asked again in 41 s: No connection.",
+        "openai failed 5 times in a row and is tried again in 41 s: No connection.",
         "gemini failed 6 times in a row and is being tried again: No answer in time.",
         "ollama failed 3 times in a row: No connection.",
     ]
@@ -292,7 +292,7 @@ OVERVIEW = Overview(
 
 def test_an_overview_is_read_at_a_glance() -> None:
     assert describe_overview(OVERVIEW, "http://127.0.0.1:7117") == (
-        "Exuvia 1.0 runs since 2026-11-21 09:30 UTC (1 h 1 min).\n"
+        "Exuvia 1.0, running since 2026-11-21 09:30 UTC (1 h 1 min).\n"
         "  Address   http://127.0.0.1:7117\n"
         "  Home      /home/ana/.exuvia\n"
         "  Model     a:b, because\n"
@@ -300,9 +300,9 @@ def test_an_overview_is_read_at_a_glance() -> None:
         "  Turns     1,105 ended (1,100 replied, 5 failed); 1 running, 0 waiting\n"
         "  Errors    rate_limited 3, unreachable 2\n"
         "  Tokens    1,200,000 in, 34,000 out\n"
-        "  Storage   2,400 syncs of 2.1 ms, 1 failure, 0 bytes wait\n"
+        "  Storage   2,400 syncs of 2.1 ms, 1 failure, 0 bytes pending\n"
         "  Process   42, 64 MB, 21 open files\n"
-        "All is well."
+        "No problems."
     )
 
 
@@ -345,7 +345,7 @@ async def test_a_running_gateway_tells_how_it_is(tmp_path: Path) -> None:
         assert code == 0
         assert "  Model     scripted:echo, because" in words
         assert "  Turns     1 ended (1 replied); 0 running, 0 waiting\n" in words
-        assert words.endswith("All is well.\n")
+        assert words.endswith("No problems.\n")
         code, text = await asked(tmp_path / "home", url, as_json=True)
         told = json.loads(text)
         assert (code, told["running"], told["address"], told["process"]) == (0, True, on.url, os.getpid())
@@ -357,9 +357,9 @@ async def test_a_gateway_with_a_trouble_is_found_wrong(tmp_path: Path) -> None:
         on.daemon._figures.storage_failed = time.perf_counter(), "no space left"
         code, words = await asked(tmp_path / "home", on.url)
         assert code == 1
-        assert "! The disk refused to take messages" in words
+        assert "! A write to the disk failed" in words
         client = await on.connect()
-        assert "- Trouble: The disk refused to take messages" in await client.command("/status")
+        assert "- Trouble: A write to the disk failed" in await client.command("/status")
 
 
 async def test_all_is_not_well_after_a_turn_that_failed(tmp_path: Path) -> None:
@@ -370,7 +370,7 @@ async def test_all_is_not_well_after_a_turn_that_failed(tmp_path: Path) -> None:
         await client.until_event("turn_ended")
         code, words = await asked(tmp_path / "home", on.url)
         assert code == 1
-        assert "All is well" not in words
+        assert "No problems" not in words
         assert "! 1 of 1 turn failed within the last 10 min (credentials_refused)" in words
         await client.chat("hello again")
         assert "! 1 of 2 turns failed" in (await asked(tmp_path / "home", on.url))[1]

@@ -96,21 +96,21 @@ def test_the_configurations_token_wins_then_the_credential_then_the_homes(home: 
         ("changeme", "is a placeholder"),
         ("Your-Token-Here-0123456789", "is a placeholder"),
         ("<replace_me>-0123456789-abcdef", "is a placeholder"),
-        ("a" * 40, "repeats itself: fewer than 6 of its characters are different"),
-        ("ana-ana-ana-ana-ana-ana-ana-1", "repeats itself: fewer than 6 of its characters are different"),
-        ("abcdefgh" * 4, "repeats itself: it is one piece over and over"),
-        ("ababababababababababababba", "repeats itself: fewer than 6 of its characters are different"),
-        ("kT3 mPz9 wQx7 LrB2 vNcY h5d", "has characters that cannot stand in an HTTP header"),
-        ("ключ-который-достаточно-длинный", "has characters that cannot stand in an HTTP header"),
+        ("a" * 40, "has fewer than 6 different characters"),
+        ("ana-ana-ana-ana-ana-ana-ana-1", "has fewer than 6 different characters"),
+        ("abcdefgh" * 4, "repeats one piece over and over"),
+        ("ababababababababababababba", "has fewer than 6 different characters"),
+        ("kT3 mPz9 wQx7 LrB2 vNcY h5d", "has characters that are not allowed in an HTTP header"),
+        ("ключ-который-достаточно-длинный", "has characters that are not allowed in an HTTP header"),
     ],
 )
 def test_a_weak_token_is_refused_wherever_it_comes_from(text: str, weakness: str, home: Home) -> None:
     assert token_weakness(text) == weakness
-    with pytest.raises(StartRefused, match=rf"The token {weakness}\. .*token_urlsafe\(32\).* prints a good one\."):
+    with pytest.raises(StartRefused, match=rf"The token {weakness}\. Generate one with .*token_urlsafe\(32\)\)'`\."):
         token(home, EXUVIA_TOKEN=text)
     home.token.write_text(text + "\n")
     home.token.chmod(0o600)
-    with pytest.raises(StartRefused, match=rf"/token {weakness}\. .* prints a good one\."):
+    with pytest.raises(StartRefused, match=rf"/token {weakness}\. Generate one with .*token_urlsafe"):
         token(home)
 
 
@@ -129,7 +129,7 @@ def test_a_token_that_others_could_read_is_closed_to_them(home: Home) -> None:
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "example.org", "127.0.0.1.example.org"])
 def test_listening_beyond_this_machine_needs_a_token_that_was_set_on_purpose(host: str, home: Home) -> None:
     token(home)
-    with pytest.raises(StartRefused, match="no token is set on purpose"):
+    with pytest.raises(StartRefused, match="no token is configured"):
         token(home, EXUVIA_HOST=host)
     assert token(home, EXUVIA_HOST=host, EXUVIA_TOKEN=GOOD) == Secret(GOOD)
 

@@ -131,7 +131,7 @@ async def test_of_vectors_that_no_note_needs_the_last_are_kept_and_no_more(
 async def test_what_vectors_are_made_of_is_counted_by_what_it_is_for(place: Place) -> None:
     figures = Counters()
     place.put("memory/a.md", "the door code is 4711\n")
-    async with place.memory("counted", counted=figures.embed) as memory:
+    async with place.memory("counted", counted=figures.count_embedded) as memory:
         await memory.update(lambda _: None)
         assert await citations(memory, "door code")
         counts = dict(figures.embedded.counts)

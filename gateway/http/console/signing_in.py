@@ -77,18 +77,18 @@ class SignInEndpoints:
         """Who is signed in here; nobody is no error. A browser that comes back keeps its place for another month."""
         access = self._access()
         admission = by_cookie(request, access)
-        if admission is None or admission.shown is None:
+        if admission is None or admission.cookie is None:
             return answer(200, {"person": None, "server": self._server})
-        return self._with_cookie(request, admission) if access.ages(admission.shown) else self._told(admission)
+        return self._with_cookie(request, admission) if access.should_renew(admission.cookie) else self._told(admission)
 
     async def sign_out(self, request: web.Request) -> web.Response:
         """End the cookie, those that renewed it, and what they opened, in every tab."""
         access = self._access()
         admission = by_cookie(request, access)
         response = answer(200, {})
-        if admission is not None and admission.shown is not None:
+        if admission is not None and admission.cookie is not None:
             try:
-                await access.sign_out(admission.shown)
+                await access.sign_out(admission.cookie)
             except OSError as error:
                 response = refusal(503, "storage_failed", _NOT_KEPT.format(error.strerror or error))
         response.del_cookie(access.cookie, path="/", httponly=True, samesite="Strict")

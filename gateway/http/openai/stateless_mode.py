@@ -171,7 +171,7 @@ class StatelessMode:
             self._figures.tokens.add(reply.model, "input", by=usage.input)
             self._figures.tokens.add(reply.model, "output", by=usage.output)
             self._figures.cached_tokens.add(reply.model, by=usage.cached)
-            self._figures.pay(PURPOSE, model.name, usage)
+            self._figures.count_spent(PURPOSE, model.name, usage)
 
 
 def _seeing(chosen: ChosenModel, asked: ParsedRequest) -> ChosenModel:

@@ -98,7 +98,7 @@ class HealthPage {
   /** Said again only where it has changed, or a reader of the screen would hear it every ten seconds. */
   verdict(overview) {
     const wrong = [...(overview.refuses ? [`It takes no messages: ${overview.refuses}`] : []), ...overview.troubles];
-    const text = wrong.join("\n") || "All is well.";
+    const text = wrong.join("\n") || "No problems.";
     if (this.said === text) return;
     this.said = text;
     if (wrong.length) fill(this.state, h("ul", { class: "wrong" }, wrong.map((each) => h("li", {}, each))));
