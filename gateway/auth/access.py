@@ -1,8 +1,8 @@
 """Access rules: tokens, cookies, one-time links, and the hosts and origins that a request may name.
 
-A page from another site can reach a local port. It cannot choose the `Origin` that the browser sends nor, without controlling
-the address, the `Host`. So the `Host` must be one of ours and the `Origin` the same: this stops cross-site websockets and DNS
-rebinding.
+A page from another site can reach a local port. It cannot choose the `Origin` that the browser sends nor, without
+controlling the address, the `Host`. So the `Host` must be one of ours and the `Origin` the same: this stops cross-site
+websockets and DNS rebinding.
 """
 
 from __future__ import annotations
@@ -64,7 +64,8 @@ class Access:
         self._origins = {origin.lower().rstrip("/") for origin in origins}
         self._port = port
         self.cookie = f"exuvia-{port}"
-        """The name of the session cookie. It includes the port because browsers share cookies between all ports of a host."""
+        """The name of the session cookie. It includes the port because browsers share cookies between all ports of a
+        host."""
 
     # --- people -------------------------------------------------------------------------------------------------------
 

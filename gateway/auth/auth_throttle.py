@@ -1,7 +1,7 @@
 """Rate limit for wrong tokens: how long an address must wait after them.
 
-Only the address that sent wrong tokens waits, and only before its next wrong token. A client that keeps sending one old token
-after a rotation counts as one attempt, however often it tries.
+Only the address that sent wrong tokens waits, and only before its next wrong token. A client that keeps sending one old
+token after a rotation counts as one attempt, however often it tries.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ STORM = 100
 class _Record(msgspec.Struct):
     """The wrong tokens of one address.
 
-    `wrong` counts the different ones, `marks` are the digests of the last few. `last` is when the last one came and `until` the
-    end of the wait, both on the given clock.
+    `wrong` counts the different ones, `marks` are the digests of the last few. `last` is when the last one came and `until`
+    the end of the wait, both on the given clock.
     """
 
     wrong: int

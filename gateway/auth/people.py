@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from gateway.auth.signed_tokens import SignedToken, signing_key
-from gateway.auth.token import TOKEN_HINT, token_weakness
+from gateway.auth.token import HOW_TO_GENERATE, token_weakness
 from gateway.support.errors import ConfigRefused
 from plugins.support.secrets import Secret
 from plugins.support.workspace import OWNER, PERSON_ID
@@ -99,6 +99,6 @@ def _fault(person: str, token: Secret | None, others: Mapping[str, Secret]) -> t
     if token is None:
         return f"{key}.token", "is missing"
     if weakness := token_weakness(token.reveal()):
-        return f"{key}.token", f"{weakness}. {TOKEN_HINT}"
+        return f"{key}.token", f"{weakness}. {HOW_TO_GENERATE}"
     twin = next((other for other, known in others.items() if known == token), None)
     return None if twin is None else (f"{key}.token", f"is also the token of {twin}; each person needs their own")

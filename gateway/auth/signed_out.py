@@ -27,7 +27,8 @@ log = structlog.get_logger()
 
 
 class _Ended(msgspec.Struct):
-    """The sign-outs of one person: cookies made before a time, and lines by number, each until a time; in seconds since 1970."""
+    """The sign-outs of one person: cookies made before a time, and lines by number, each until a time; in seconds since
+    1970."""
 
     before: int = 0
     lines: dict[str, int] = {}

@@ -23,7 +23,7 @@ SHORTEST = 24
 _PLACEHOLDERS = ("changeme", "replaceme", "yourtoken", "mytoken", "placeholder", "tokenhere", "insertyour", "secrettoken")
 _FEWEST_DIFFERENT = 6
 
-TOKEN_HINT = "Generate one with `python3 -c 'import secrets; print(secrets.token_urlsafe(32))'`"
+HOW_TO_GENERATE = "Generate one with `python3 -c 'import secrets; print(secrets.token_urlsafe(32))'`"
 """How to replace a weak token; a sentence without its full stop."""
 
 log = structlog.get_logger("exuvia.token")
@@ -52,7 +52,7 @@ def gateway_token(home: Home, config: Config, environment: Mapping[str, str]) ->
         config.references.files.add(home.token)  # watched from now on
         text, origin = _stored_token(home.token), f"The token in {home.token}"
     if weakness := token_weakness(text):
-        raise StartRefused(f"{origin} {weakness}. {TOKEN_HINT}.")
+        raise StartRefused(f"{origin} {weakness}. {HOW_TO_GENERATE}.")
     token = Secret(text)
     hide(token)
     return token

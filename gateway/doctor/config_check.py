@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from gateway.auth.people import people_of
-from gateway.auth.token import TOKEN_HINT, is_loopback, token_weakness
+from gateway.auth.token import HOW_TO_GENERATE, is_loopback, token_weakness
 from gateway.config.allowed_plugins import allowed_plugins, unread_tables
 from gateway.config.keys import (
     Config,
@@ -116,7 +116,7 @@ def _of_token(config: Config) -> list[str]:
     """What keeps a start from taking the token. The file in the home is none of the configuration's."""
     token, place = config.gateway.token, config.sources.place("gateway.token")
     if token is not None and (weakness := token_weakness(token.reveal().strip())):
-        return [f"{place}: gateway.token {weakness}. {TOKEN_HINT}."]
+        return [f"{place}: gateway.token {weakness}. {HOW_TO_GENERATE}."]
     if (
         token is None
         and not is_loopback(config.gateway.host)

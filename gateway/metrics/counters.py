@@ -31,7 +31,8 @@ class Counters:
         self.turns = Counter("outcome", known=get_args(TurnOutcome))
         self.turn_errors = Counter("code")
         self.ended: deque[tuple[float, str]] = deque(maxlen=ENDED)
-        """The end of each recent turn that replied or failed, on the meters' clock, with its error code or an empty string."""
+        """The end of each recent turn that replied or failed, on the meters' clock, with its error code or an empty
+        string."""
         self.turn_seconds = Histogram(SECONDS)
         self.steps: dict[Step, Histogram] = {step: Histogram(SECONDS) for step in get_args(Step)}
         self.commands = Counter("outcome", known=("answered", "failed"))

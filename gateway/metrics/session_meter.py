@@ -36,8 +36,8 @@ log = structlog.get_logger("exuvia")
 class SessionMeter:
     """The metrics of one open session.
 
-    What must not be counted twice after a failure of the disk is counted once it is durable. `last_error` is that of the newest
-    turn since the session was opened; None after a successful one.
+    What must not be counted twice after a failure of the disk is counted once it is durable. `last_error` is that of the
+    newest turn since the session was opened; None after a successful one.
     """
 
     def __init__(self, recorder: Recorder, figures: Counters, *, clock: Callable[[], float] = perf_counter) -> None:

@@ -28,11 +28,10 @@ KEPT = 360
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
     """The measurements of ten seconds.
 
-    `at` is their end, in seconds since 1970. `turns` counts those that ended, whatever their outcome; `errors` those of turns,
-    providers, plugins and the disk. `steps` has the mean seconds of each step that was taken; `sync` the mean of all `syncs`,
-    None
-    without any; `lag` the longest delay of the event loop within the last minute, in seconds; `memory` bytes. `running` and
-    `waiting` are the values at the end.
+    `at` is their end, in seconds since 1970. `turns` counts those that ended, whatever their outcome; `errors` those of
+    turns, providers, plugins and the disk. `steps` has the mean seconds of each step that was taken; `sync` the mean of all
+    `syncs`, None without any; `lag` the longest delay of the event loop within the last minute, in seconds; `memory` bytes.
+    `running` and `waiting` are the values at the end.
     """
 
     at: float

@@ -14,7 +14,8 @@ WIDTH = 80
 
 
 class Storage(msgspec.Struct, frozen=True, kw_only=True):
-    """The state of the storage: `pending` bytes not written yet, and the mean duration of all `syncs`, null before the first."""
+    """The state of the storage: `pending` bytes not written yet, and the mean duration of all `syncs`, null before the
+    first."""
 
     pending: int
     syncs: int
@@ -25,9 +26,8 @@ class Storage(msgspec.Struct, frozen=True, kw_only=True):
 class Overview(msgspec.Struct, frozen=True, kw_only=True):
     """The state of the gateway at one moment.
 
-    `since` is RFC 3339 in UTC, `uptime` seconds, `memory` bytes. `refuses` says why no message is taken, `troubles` lists all
-    other
-    problems. Counts begin with the process; `turns` are by outcome, `errors` by code.
+    `since` is RFC 3339 in UTC, `uptime` seconds, `memory` bytes. `refuses` says why no message is taken, `troubles` lists
+    all other problems. Counts begin with the process; `turns` are by outcome, `errors` by code.
     """
 
     version: str

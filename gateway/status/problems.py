@@ -98,8 +98,8 @@ class Problems:
     def _machine(self) -> Iterator[str]:
         if (blocked := self._lag.last_minutes) >= BLOCKED:
             yield (
-                f"The event loop was blocked for {blocked:.1f} s within the last five minutes. Causes: too little memory or CPU,"
-                " or a plugin that computes outside a thread."
+                f"The event loop was blocked for {blocked:.1f} s within the last five minutes. Too little memory or CPU"
+                " causes this, or a plugin that computes outside a thread."
             )
         used, most = process.descriptors(), process.most_descriptors()
         if used is not None and most is not None and used > CROWDED * most:

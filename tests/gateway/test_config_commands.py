@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.auth.token import TOKEN_HINT
+from gateway.auth.token import HOW_TO_GENERATE
 from gateway.cli.config.writing import EXAMPLE, write
 
 ROOT = Path(__file__).parents[2]
@@ -96,7 +96,7 @@ def test_init_never_writes_over_a_configuration_unless_forced(tmp_path: Path) ->
     [
         ("sessions.qeue_limit=5", "sessions.qeue_limit is not a key that exists; did you mean sessions.queue_limit?"),
         ("sessions.queue_limit=many", "sessions.queue_limit must be a whole number, not text."),
-        ("gateway.token=short", f"gateway.token is shorter than 24 characters. {TOKEN_HINT}."),
+        ("gateway.token=short", f"gateway.token is shorter than 24 characters. {HOW_TO_GENERATE}."),
         ("queue_limit=5", "'queue_limit' cannot be set like this; write it into the file."),
         ("nonsense", "--set takes KEY=VALUE, as in --set sessions.queue_limit=5."),
     ],
