@@ -1,18 +1,18 @@
-"""All that a plugin author imports: protocols, values and hooks.
+"""The plugin API: the protocols, values and hooks that a plugin author imports.
 
-channel          What brings messages from elsewhere and answers back there
-chat             The API of chat providers.
-command          The contract of commands
-compaction       What plugins are told of a compaction, and what a decision about its cut is given
-context          The context that a plugin is opened with
-embedding        What turns texts into vectors
-facts/           Values of the facts: facts, their events, errors and settings.
-hookspecs        The hooks that a plugin may implement, each with its promise.
-memory/          Values of the memory: chunks, scopes, sources and settings.
-memory_settings  How the memory is searched
-models           Values about models
-pruning          What a decision about pruning is given
-services         The services of the gateway that plugins may use
-summarization    What a plugin may provide for compactions
-tool             The API of tools.
+channel          Channels: services whose messages become conversations.
+chat             Chat providers, their requests and replies.
+command          Slash commands, and the conversation as a command sees it.
+compaction       Values for compaction hooks.
+context          The context passed to a plugin when it is created.
+embedding        Embedding providers.
+facts/           Facts: values, events, errors and settings.
+hookspecs        The hooks that a plugin can implement.
+memory/          Memory: chunks, scopes, sources and backends.
+memory_settings  The `[memory]` section of the configuration.
+models           Model limits, and the model lists that servers report.
+pruning          Values for pruning hooks.
+services         Services of the gateway: asking a model, embedding texts, a log, memory and facts.
+summarization    Summarizers and memory flushes.
+tool             Tools.
 """

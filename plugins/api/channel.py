@@ -1,4 +1,4 @@
-"""What brings messages from elsewhere and answers back there: the contract of channels."""
+"""Channels: messaging services whose messages become conversations."""
 
 from __future__ import annotations
 
@@ -12,9 +12,15 @@ from plugins.support.errors import PluginError
 
 
 class InboundMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """A message that came over a channel. `id` is unique on the channel: the same one again is the same message. `sender`
-    and `chat` are the channel's own names for who wrote it and where; answers go to that chat. Others read along in a
-    `group`."""
+    """A message received on a channel.
+
+    Attributes:
+        id: Unique on the channel. A second message with the same id is treated as a duplicate.
+        sender: The channel's name for the author.
+        chat: The channel's name for the chat. Replies are sent there.
+        text: The text.
+        group: Other people can read this chat.
+    """
 
     id: str
     sender: str
@@ -24,8 +30,11 @@ class InboundMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OutboundMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """An answer for a chat. After a crash it may come a second time, with the same `id`: a service that takes ids is given
-    this one, so that it shows the answer once."""
+    """A reply for a chat.
+
+    After a crash the same reply may be delivered again with the same `id`. Pass the id on to services that deduplicate by
+    it.
+    """
 
     id: str
     chat: str
@@ -33,7 +42,7 @@ class OutboundMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MessageRejected(PluginError):
-    """A message that arrived was not taken; the sentence says why. Where it is worth a try `later`, nothing is lost."""
+    """An inbound message was rejected; the error message says why. If `later` is true, try again later."""
 
     def __init__(self, sentence: str, *, later: bool = False) -> None:
         super().__init__(sentence)
@@ -41,13 +50,17 @@ class MessageRejected(PluginError):
 
 
 class Undeliverable(PluginError):
-    """An answer will never be delivered, whenever it is tried: its chat is gone, or the service refuses its text for good.
-    The sentence says why. It is given up at once, and the next answer of its chat goes on."""
+    """A reply can never be delivered: the chat is gone or the service rejects the text.
+
+    The gateway drops the reply and continues with the next one for the chat.
+    """
 
 
 class TryLater(PluginError):
-    """The service wants no answer now. This one is tried again in `after` seconds, for a day at most, and the later answers
-    of its chat wait for it. The sentence says why."""
+    """The service asked to wait.
+
+    The gateway retries after `after` seconds, for up to a day. Later replies in the same chat wait.
+    """
 
     after: float = 0.0
 
@@ -57,20 +70,26 @@ class TryLater(PluginError):
 
 
 class ChannelInbox(Protocol):
-    """Where a channel hands in what arrives."""
+    """Accepts the messages that a channel receives."""
 
     async def receive(self, arrival: InboundMessage) -> bool:
-        """Take a message. It is on the disk when this returns, True for a new one and False for a repeated one: only then is
-        it acknowledged to whoever sent it. Raises NotTaken, also for a sender that `plugins.senders` does not name."""
+        """Store a message. Acknowledge it to the service only after this returns.
+
+        Returns:
+            True for a new message, False for a duplicate. Either way the message is durable.
+
+        Raises:
+            MessageRejected: The message was not accepted, for example because `plugins.senders` does not list the sender.
+        """
         ...
 
 
 @runtime_checkable
 class Channel(Protocol):
-    """A way in and out. One instance serves the whole gateway."""
+    """A connection to a messaging service. One instance serves the whole gateway."""
 
     name: ClassVar[str]
-    """How it stands in the log and in `plugins.senders`."""
+    """The channel's name in the log and in `plugins.senders`."""
 
     def __init__(self, context: PluginContext) -> None: ...
 
@@ -81,13 +100,25 @@ class Channel(Protocol):
     ) -> None: ...
 
     async def run(self, desk: ChannelInbox) -> None:
-        """Listen, for as long as the gateway serves. Where it returns or raises, the channel is closed and opened anew after
-        a while. It is cancelled at the end."""
+        """Receive messages until cancelled.
+
+        If this returns or raises, the gateway closes the channel and reopens it after a pause.
+        """
         ...
 
     async def deliver(self, delivery: OutboundMessage) -> str:
-        """Send an answer; returns what the service calls it, or "". It must be done within a minute. Answers of one chat
-        come one after the other, those of several at once. Raises Undeliverable for an answer that is to be given up, and
-        TryLater where the service says how long to wait. After anything else it is tried again with growing pauses: for a
-        day at most, and no longer than until the channel has taken a later answer of the same chat."""
+        """Send a reply. Must finish within a minute.
+
+        Replies for one chat are delivered one at a time, those for different chats concurrently. After an error other than
+        the two
+        below the gateway retries with increasing delays: for up to a day, or until a later reply in the same chat is
+        delivered.
+
+        Returns:
+            The id that the service assigned to the message, or "".
+
+        Raises:
+            Undeliverable: The reply can never be delivered.
+            TryLater: The service asked to wait.
+        """
         ...

@@ -1,10 +1,10 @@
-"""The API of chat providers."""
+"""Chat providers: the protocol, and the values of a request and its reply."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 import msgspec
 
@@ -14,12 +14,16 @@ from sessions.events.events import StopReason
 from sessions.events.messages import Usage
 from sessions.state.context import Context
 
-if TYPE_CHECKING:
-    pass
-
 
 class ResponseFormat(msgspec.Struct, frozen=True, kw_only=True):
-    """Text that is JSON: any object, or one that keeps to a JSON Schema. `strict` is for services that know such a word."""
+    """Requests a reply in JSON.
+
+    Attributes:
+        name: A name for the schema.
+        schema: A JSON Schema that the reply must match; None for any JSON object.
+        description: A description of the schema for the model.
+        strict: Passed on to services that support strict schemas.
+    """
 
     name: str = "answer"
     schema: dict[str, Any] | None = None
@@ -28,9 +32,16 @@ class ResponseFormat(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RequestOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a request asks for beside its messages. `must_call`: the answer is a call, of `tool` where that is named;
-    `one_call`: of one tool at most; `form` is that of its text. A provider that cannot have `must_call` or `form` raises
-    BadRequest with a sentence, rather than answer something else."""
+    """Options of a request besides its messages.
+
+    A provider that does not support `require_tool` or `response_format` raises `BadRequest`; it never ignores them.
+
+    Attributes:
+        require_tool: The reply must call a tool.
+        tool: The name of the tool that must be called; None for any tool.
+        single_tool_call: The reply may call at most one tool.
+        response_format: The format of the reply's text.
+    """
 
     require_tool: bool = False
     tool: str | None = None
@@ -39,14 +50,24 @@ class RequestOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One question to a model. `purpose` is `answer`, `flush`, `summary`, …; `session` names the conversation, stable
-    over its requests, for providers that route by it. The attachments that its messages still have are pictures that the
-    model takes, by its `ModelLimits.sight`; `pictures` holds the base64 of each by its `sha256`. `window` is how many tokens
-    the model is to take in, for servers that ask for it; None leaves it to the provider. `others` says that another
-    model stands ready to answer instead, so that waiting long for this one is no use. `compact_at` is from how many tokens
-    on the service may compact by itself what it is shown, if it can; None: not at all. Of the context's `parameters`
-    (`temperature`, `top_p`, `max_tokens`, `stop`, a list of texts, `seed`, `presence_penalty`, `frequency_penalty`) a
-    provider takes those that its service has."""
+    """A request to a chat model.
+
+    Attributes:
+        model: The name of the model at the provider.
+        context: Instructions, messages, tools and parameters. Of the parameters (`temperature`, `top_p`, `max_tokens`,
+            `stop`
+            (a list of strings), `seed`, `presence_penalty`, `frequency_penalty`) a provider sends those that its service
+            supports.
+        purpose: `answer`, `flush`, `summary` and so on.
+        session: An id that is the same for all requests of a conversation, for providers that route by it.
+        pictures: The Base64 data of the attachments in the messages, by SHA-256. The gateway includes only pictures that
+            `ModelLimits.vision` allows.
+        window: The context window in tokens to request from the server; None for the provider's default.
+        has_fallback: Another model is configured as a fallback, so a long wait for this one is not worthwhile.
+        compact_at: The number of tokens at which the service may compact the conversation itself, if it supports that;
+            None to disable.
+        options: Options such as required tool calls.
+    """
 
     model: str
     context: Context
@@ -60,13 +81,19 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Delta(msgspec.Struct, frozen=True):
-    """A piece of the answer's text, in order; never empty."""
+    """A piece of the reply's text. Never empty; pieces arrive in order."""
 
     text: str
 
 
 class CallDraft(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool call of a reply. `id` is the provider's own, or empty; `arguments` is JSON text as the model wrote it."""
+    """A tool call in a reply.
+
+    Attributes:
+        id: The id that the provider assigned, or "".
+        tool: The name of the tool.
+        arguments: The arguments as JSON text, exactly as the model wrote them. They may be invalid.
+    """
 
     id: str
     tool: str
@@ -74,9 +101,17 @@ class CallDraft(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole answer: `text` equals all deltas joined. `usage` is None where the provider does not count. `model` is
-    what the provider says answered, or the one asked. `compacted` says that the service was not sent what it had compacted
-    by itself: `usage` tells what was sent, not how large the messages are."""
+    """A complete reply.
+
+    Attributes:
+        text: The text, equal to all deltas joined.
+        model: The model that replied, as reported by the provider, or else the requested one.
+        stop: The reason why the model stopped.
+        calls: The tool calls, in order.
+        usage: The token usage; None if the provider does not report it.
+        opaque: Data of the provider's own to be sent back with later requests, such as encrypted reasoning.
+        compacted: The service compacted the conversation, so `usage` covers less than all messages.
+    """
 
     text: str
     model: str
@@ -89,12 +124,12 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
 
 @runtime_checkable
 class ChatProvider(Protocol):
-    """A source of chat models. One instance serves all sessions at once."""
+    """A source of chat models. One instance serves all sessions concurrently."""
 
     name: ClassVar[str]
-    """The word before the colon in `provider:model`."""
+    """The provider's name: the part before the colon in `provider:model`."""
     Settings: ClassVar[type]
-    """A msgspec Struct: the form of `[providers.<name>]` in the configuration, every field with a default."""
+    """A msgspec Struct with the fields of `[providers.<name>]`. Every field needs a default."""
 
     def __init__(self, context: PluginContext) -> None: ...
 
@@ -105,58 +140,75 @@ class ChatProvider(Protocol):
     ) -> None: ...
 
     def default_model(self) -> str | None:
-        """The model that `agent.model = "auto"` takes, or None when this provider is not set up to be used (no key)."""
+        """Return the model for `agent.model = "auto"`, or None if the provider is not configured (no API key)."""
         ...
 
     def explain_default(self) -> str:
-        """Why `default_model` is what it is, as the end of a sentence: `OPENAI_API_KEY is set`."""
+        """Return the reason for the result of `default_model`, as the end of a sentence: `OPENAI_API_KEY is set`."""
         ...
 
     def limits(self, model: str) -> ModelLimits:
-        """What is known of a model without asking anyone."""
+        """Return what is known about a model without sending a request."""
         ...
 
     def stream(self, request: ChatRequest) -> AsyncIterator[Delta | Reply]:
-        """Answer: any number of deltas, then exactly one `Reply`, then the end. Raises a ProviderError otherwise; an end
-        without a `Reply` is taken for StreamCut. Closing the iterator early (`aclose`) stops the request."""
+        """Send a request and stream the reply. Closing the iterator (`aclose`) cancels the request.
+
+        Yields:
+            Any number of deltas, then exactly one `Reply`. If the stream ends without a `Reply`, the gateway treats it as
+            `StreamCut`.
+
+        Raises:
+            ProviderError: The model could not reply.
+        """
         ...
 
 
 @runtime_checkable
 class ListsModels(Protocol):
-    """What a chat provider may be able to do besides."""
+    """Optional: a chat provider that can list its models."""
 
     async def models(self) -> ModelList:
-        """The models that it can be asked for now, from where asking costs nothing. Raises a ProviderError."""
+        """Return the models that are currently available. The request must be free of charge.
+
+        Raises:
+            ProviderError: The list is not available.
+        """
         ...
 
 
 @runtime_checkable
 class HasAddress(Protocol):
-    """What a chat or embedding provider may be able to do besides."""
+    """Optional: a chat or embedding provider that reports where its requests go."""
 
     def address(self, model: str) -> str:
-        """Where requests for a model are sent, without what is secret; empty where they do not leave this process and those
-        that it starts. People are told it."""
+        """Return the address that requests for a model are sent to, without secrets; "" if they stay on this machine.
+
+        The console shows this address before people send a message.
+        """
         ...
 
 
 @runtime_checkable
 class DiscoversModel(Protocol):
-    """What a chat provider may be able to do besides, whose server may be anybody's."""
+    """Optional: a chat provider that finds its default model by asking a configured server."""
 
     async def discover(self) -> None:
-        """Ask the server that is set up which models it has, unless it is known which one is meant; `default_model` and
-        `why` say from then on what was found. Called every half a minute while `auto` chooses this provider: ask once. Does
-        not raise because of the server."""
+        """Ask the server for its models if no default is known.
+
+        `default_model` and `explain_default` then return the result. Called every 30 seconds while `auto` selects this
+        provider; send at most one request. Must not raise if the server fails.
+        """
         ...
 
 
 @runtime_checkable
 class DiscoversServers(Protocol):
-    """What a chat provider may be able to do besides, whose server may run on this machine."""
+    """Optional: a chat provider that detects a server running on this machine."""
 
     async def discover_server(self) -> None:
-        """See whether it runs; `default_model` and `why` say from then on what was found. Nothing of a conversation is sent.
-        Costs no more than a connection where no server is, and does not raise because of one."""
+        """Check whether the server is running. `default_model` and `explain_default` then return the result.
+
+        Must send nothing from conversations, take no longer than a connection attempt, and not raise if the server fails.
+        """
         ...

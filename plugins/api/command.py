@@ -1,4 +1,4 @@
-"""The contract of commands: what a person types after a slash, and what it sees of the conversation and may do to it."""
+"""Slash commands, and the conversation as a command sees it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
 
 class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A message of the conversation, or what stands beside it, for people. `of_command`: it is a command or the answer to
-    one, which is the gateway's."""
+    """A message of the conversation. `of_command` is true for commands and their answers, which the model does not see."""
 
     seq: int
     at: str
@@ -27,7 +26,7 @@ class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CommandHelp(msgspec.Struct, frozen=True, kw_only=True):
-    """A command as `/help` lists it."""
+    """A command as listed by `/help`."""
 
     name: str
     usage: str
@@ -35,7 +34,7 @@ class CommandHelp(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueueState(msgspec.Struct, frozen=True, kw_only=True):
-    """A session's queue: its mode, how many messages wait, and how many may."""
+    """The message queue of a session: its mode, the number of waiting messages, and the maximum."""
 
     mode: str
     waiting: int
@@ -43,8 +42,14 @@ class QueueState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ContextItem(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that the next request holds: which part of it (`Tool results`), the tool's or the note's name, estimated
-    tokens, and how it begins."""
+    """An item of the next request.
+
+    Attributes:
+        part: The section it belongs to, such as `Tool results`.
+        name: The name of the tool or note.
+        tokens: The estimated size.
+        text: The beginning of its text.
+    """
 
     part: str
     name: str
@@ -53,7 +58,7 @@ class ContextItem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PrunedReport(msgspec.Struct, frozen=True, kw_only=True):
-    """How many messages of the next request are trimmed, how many cleared, and how many characters that saves."""
+    """The effect of pruning on the next request: trimmed messages, cleared messages, and characters saved."""
 
     trimmed: int = 0
     cleared: int = 0
@@ -61,9 +66,15 @@ class PrunedReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ContextReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What the next request holds, in the order in which the model reads it; the tokens of all items together are its size.
-    `window` is in tokens, `reserve` what compaction keeps free of it, `counted` what the provider counted for the last
-    request; None where unknown."""
+    """The content of the next request.
+
+    Attributes:
+        items: The items in the order in which the model reads them. The sum of their tokens is the size of the request.
+        window: The context window in tokens; None if unknown.
+        counted: The size of the last request as counted by the provider; None if unknown.
+        reserve: The number of tokens that compaction keeps free; None if unknown.
+        pruned: The effect of pruning.
+    """
 
     items: tuple[ContextItem, ...]
     window: int | None
@@ -73,10 +84,25 @@ class ContextReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CompactionEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A compaction: its number, when (RFC 3339) and why it was made, how many messages it removed, the estimated size of the
-    next request before and after in tokens, who wrote the summary and which model was asked for it, the identifiers that it
-    names or lost, what was found wrong with it, and why the model's own was not taken (`failed`, "" if it was). `noted` says
-    that the summary goes into the day's note, `in_force` that it was not taken back."""
+    """A compaction of the session.
+
+    Attributes:
+        number: Its number in the session.
+        at: The time (RFC 3339).
+        why: The reason.
+        messages: The number of messages that were removed.
+        tokens_before: The estimated size of the next request before the compaction.
+        tokens_after: The same after it.
+        by: The name of the summarizer.
+        summary: The summary.
+        model: The model that was asked for the summary.
+        kept: Identifiers that the summary contains.
+        lost: Identifiers that the summary does not contain.
+        checks: Problems found in the summary.
+        failed: The reason why the model's summary was not used, or "".
+        noted: The summary is added to the daily note.
+        in_force: The compaction has not been reverted.
+    """
 
     number: int
     at: str
@@ -96,7 +122,7 @@ class CompactionEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NoteEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A note: its path below the workspace, its size, and when it was changed last, as people say it."""
+    """A note: its path in the workspace, its size in bytes, and the time of its last change as text for people."""
 
     path: str
     bytes: int
@@ -104,8 +130,7 @@ class NoteEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelsOffered(msgspec.Struct, frozen=True, kw_only=True):
-    """The models of one provider that can be talked to, by their names there; `failed` says in a word or two why its list
-    could not be had, empty where it could."""
+    """The available models of one provider. `failed` gives the reason if the list is not available, else it is ""."""
 
     provider: str
     models: tuple[str, ...] = ()
@@ -113,8 +138,17 @@ class ModelsOffered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MemoryReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What is remembered: how many notes, sessions and pieces of both can be found, `how` they are (`by words`), the notes
-    that changed last, what is to be known besides, in sentences, and the date here (None where that is not known)."""
+    """The state of the memory.
+
+    Attributes:
+        notes: The number of indexed notes.
+        sessions: The number of indexed sessions.
+        chunks: The number of chunks in the index.
+        how: How the memory is searched, such as `by words`.
+        latest: The notes that changed last.
+        remarks: Messages about the state of the index.
+        today: The current date in the local time zone; None if unknown.
+    """
 
     notes: int
     sessions: int
@@ -126,24 +160,24 @@ class MemoryReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MemoryFound(msgspec.Struct, frozen=True, kw_only=True):
-    """What a search found: where each piece stands (`MEMORY.md#L3-L7`) and its text, best first; remarks in sentences."""
+    """The results of a search: pairs of location (`MEMORY.md#L3-L7`) and text, best first; messages about the index."""
 
     hits: tuple[tuple[str, str], ...]
     remarks: tuple[str, ...] = ()
 
 
 class FactsView(Protocol):
-    """The facts as one person sees them in one chat: their own and everybody's; in a group, everybody's alone.
+    """The facts that one person may see in one chat: their own and shared ones; in a group, only shared ones.
 
-    Every method raises FactsError: NoSuchFact for a name that means no fact, FactsUnavailable if nothing can be done now.
+    Every method raises `FactsError`: `NoSuchFact` if no fact matches, `FactsUnavailable` if the facts cannot be used now.
     """
 
     async def listed(self, layer: Layer | None = None) -> Sequence[Fact]:
-        """Return the facts of a layer, or all, oldest first."""
+        """Return the facts of a layer, or of both layers, oldest first."""
         ...
 
     async def pin(self, named: str, *, pinned: bool = True) -> Fact:
-        """Keep a fact whatever comes, or no longer, and return it."""
+        """Pin a fact so that it is never dropped, or unpin it. Return the fact."""
         ...
 
     async def forget(self, named: str) -> Fact:
@@ -151,11 +185,11 @@ class FactsView(Protocol):
         ...
 
     async def daily(self) -> Sequence[Fact]:
-        """Return the person's daily log, without what is everybody's."""
+        """Return the person's own daily facts, without shared ones."""
         ...
 
     async def clear(self) -> int:
-        """Empty the daily log, pinned facts excepted, and return how many facts were deleted."""
+        """Delete all daily facts that are not pinned, and return their number."""
         ...
 
     async def story(self, named: str) -> FactHistory:
@@ -164,7 +198,7 @@ class FactsView(Protocol):
 
 
 class ConversationView(Protocol):
-    """What a command may know and do of the conversation that it was typed in."""
+    """The conversation that a command was typed in."""
 
     @property
     def person(self) -> str: ...
@@ -178,127 +212,152 @@ class ConversationView(Protocol):
     def session(self) -> str: ...
 
     def commands(self) -> Sequence[CommandHelp]:
-        """All commands that exist, in the order of their names."""
+        """Return all commands, sorted by name."""
         ...
 
     def local(self, at: str) -> datetime:
-        """The time of an event (`HistoryEntry.at`, …) in the time zone of the people here."""
+        """Convert the timestamp of an event (such as `HistoryEntry.at`) to the configured time zone."""
         ...
 
     def status(self) -> str:
-        """What `/status` shows."""
+        """Return the text of `/status`."""
         ...
 
     def model(self) -> str:
-        """The `provider:model` in use and why, as a sentence."""
+        """Return a sentence that names the model in use (`provider:model`) and the reason."""
         ...
 
     def models(self) -> Sequence[str]:
-        """The `provider:model` of each provider that could answer now."""
+        """Return the default model (`provider:model`) of each configured provider."""
         ...
 
     async def offered_models(self) -> Sequence[ModelsOffered]:
-        """The models of each provider that is set up and keeps a list of them, which its server may be asked for."""
+        """Return the available models of each configured provider that can list them. May send requests."""
         ...
 
     async def choose_model(self, name: str | None) -> str:
-        """Use `provider:model` from the next turn on, or the configured one for None; returns what is now in use, and what
-        is doubtful about it. Raises CommandFailed with a sentence when there is no such provider, or it does not list that
-        model."""
+        """Switch to another model from the next turn on, or back to the configured one (None).
+
+        Returns:
+            A text with the model now in use and any warnings.
+
+        Raises:
+            CommandFailed: The provider does not exist, or does not list this model.
+        """
         ...
 
     async def history(self, count: int, *, commands: bool = False) -> Sequence[HistoryEntry]:
-        """The last `count` messages, oldest first; with `commands`, those and their answers among them."""
+        """Return the last `count` messages, oldest first, optionally with commands and their answers."""
         ...
 
     def queue(self) -> QueueState:
-        """What waits, and by which mode it is taken."""
+        """Return the state of the message queue."""
         ...
 
     async def choose_queue(self, mode: str | None) -> None:
-        """Take messages by another mode from now on, or by the configured one for None. The mode must be one that exists."""
+        """Change the queue mode, or return to the configured one (None). The mode must be valid."""
         ...
 
     def verbose(self) -> bool:
-        """Whether clients are to show what happens beside the conversation."""
+        """Return True if clients show details such as tool calls."""
         ...
 
     async def choose_verbose(self, on: bool | None) -> None:
-        """Change that; None returns to the configuration."""
+        """Show or hide details, or return to the configured value (None)."""
         ...
 
     def spent(self) -> Mapping[str, Mapping[str, Usage]]:
-        """The session's tokens by purpose and model, as the providers counted them."""
+        """Return the token usage of the session by purpose and model, as counted by the providers."""
         ...
 
     def spent_by_plugins(self) -> Mapping[str, Mapping[str, Usage]]:
-        """What plugins have used beside all sessions since the gateway started, by `plugin:NAME` and model."""
+        """Return the token usage of plugins since the gateway started, by `plugin:NAME` and model."""
         ...
 
     def inherited(self) -> Usage:
-        """The tokens that had been spent before, where it is the fork of another session."""
+        """Return the token usage that a forked session inherited."""
         ...
 
     async def context(self) -> ContextReport:
-        """What the next request would hold if it were sent now."""
+        """Return the content of the next request."""
         ...
 
     async def compact(self, focus: str) -> CompactionEntry:
-        """Summarise all but the newest messages; CommandFailed with a sentence where nothing was changed."""
+        """Compact the conversation now.
+
+        Raises:
+            CommandFailed: Nothing was compacted.
+        """
         ...
 
     async def compactions(self, count: int) -> Sequence[CompactionEntry]:
-        """The last `count` compactions, the newest last."""
+        """Return the last `count` compactions, newest last."""
         ...
 
     async def revert(self, number: int) -> int:
-        """Take back a compaction and those on top of it; returns the estimated tokens of the next request, CommandFailed
-        with a sentence where that cannot be done."""
+        """Revert a compaction and all later ones, and return the estimated size of the next request in tokens.
+
+        Raises:
+            CommandFailed: The compaction cannot be reverted.
+        """
         ...
 
     async def remember(self, text: str) -> str:
-        """Write something into the notes at once; returns where it stands (`MEMORY.md#L12-L12`), CommandFailed with a
-        sentence where it cannot be written."""
+        """Add a line to the notes and return its location, such as `MEMORY.md#L12-L12`.
+
+        Raises:
+            CommandFailed: The note cannot be written.
+        """
         ...
 
     async def forget_lines(self, place: str) -> str:
-        """Take lines out of a note (`MEMORY.md#L3-L4`); returns what stood there, CommandFailed with a sentence where that
-        cannot be done."""
+        """Remove lines from a note, given as `MEMORY.md#L3-L4`, and return their text.
+
+        Raises:
+            CommandFailed: The lines cannot be removed.
+        """
         ...
 
     async def distill(self) -> tuple[int, int]:
-        """Make of this person's daily facts few that stay; returns how many were looked through and how many were made.
-        CommandFailed with a sentence where that cannot be done now."""
+        """Distill the person's daily facts into long-term facts. Return the number of facts read and of facts written.
+
+        Raises:
+            CommandFailed: The facts cannot be distilled now.
+        """
         ...
 
     @property
     def facts(self) -> FactsView:
-        """The small facts, as they may be told here."""
+        """The facts that may be shown here."""
         ...
 
     async def message(self, session: str, seq: int) -> str:
-        """The message with this seq in a session of this person; empty where there is none."""
+        """Return the message with this seq in one of the person's sessions; "" if there is none."""
         ...
 
     async def memory(self) -> MemoryReport:
-        """What is remembered."""
+        """Return the state of the memory."""
         ...
 
     async def search_memory(self, query: str) -> MemoryFound:
-        """What the memory has for a query, of what may be shown here; CommandFailed where it cannot be used."""
+        """Search the notes and conversations that may be shown here.
+
+        Raises:
+            CommandFailed: The memory is not available.
+        """
         ...
 
     def stop_turn(self) -> bool:
-        """Cancel the running turn; False if none runs."""
+        """Cancel the running turn. Return False if no turn is running."""
         ...
 
     async def start_anew(self) -> str:
-        """Open the key's next session and return its id."""
+        """Start a new session for this conversation and return its id."""
         ...
 
 
 class CommandFailed(Exception):
-    """A command could not be done; `str(error)` is one sentence for the person."""
+    """A command failed; `str(error)` is a one-sentence message for the person."""
 
 
 CommandTime: TypeAlias = Literal["now", "between_turns"]
@@ -306,17 +365,29 @@ CommandTime: TypeAlias = Literal["now", "between_turns"]
 
 @runtime_checkable
 class Command(Protocol):
-    """Something a person types after a slash."""
+    """A slash command. Created without arguments."""
 
     name: ClassVar[str]
-    """Without the slash, in lower case."""
+    """The name without the slash, in lower case."""
     usage: ClassVar[str]
-    """`/model [provider:model]`"""
+    """The syntax, such as `/model [provider:model]`."""
     summary: ClassVar[str]
     """One sentence for `/help`."""
     when: ClassVar[CommandTime]
-    """`now` runs beside a running turn, for 30 seconds at most; `between_turns` waits for its end, and `/stop` ends it."""
+    """When the command runs.
+
+    `now`: immediately, even during a turn, for at most 30 seconds. `between_turns`: after the running turn; `/stop` cancels
+    it.
+    """
 
     async def run(self, argument: str, conversation: ConversationView) -> str:
-        """Do it and return the answer in Markdown. `argument` is the text after the name, stripped."""
+        """Run the command and return its answer in Markdown.
+
+        Args:
+            argument: The text after the name, without surrounding whitespace.
+            conversation: The conversation that the command was typed in.
+
+        Raises:
+            CommandFailed: The command failed. The person sees the message.
+        """
         ...

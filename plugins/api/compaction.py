@@ -1,4 +1,4 @@
-"""What plugins are told of a compaction, and what a decision about its cut is given: frozen values."""
+"""Values passed to compaction hooks. All are immutable."""
 
 from __future__ import annotations
 
@@ -9,8 +9,14 @@ from sessions.events.messages import Message
 
 
 class CompactionBudget(msgspec.Struct, frozen=True, kw_only=True):
-    """How much there is room for, in tokens: the model's `window`, and how small the next request must become (`below`) with
-    its summary. `recent` and `recent_messages` are what the operator wants to stay where it can."""
+    """The space available to a compaction, in tokens.
+
+    Attributes:
+        window: The model's context window.
+        below: The size that the next request must not exceed, including the summary.
+        recent: The amount of recent conversation that the operator wants to keep (`compaction.keep_recent_tokens`).
+        recent_messages: The number of recent messages that the operator wants to keep.
+    """
 
     window: int
     below: int
@@ -19,11 +25,16 @@ class CompactionBudget(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CompactionContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What the next request would show.
+    """The content of the next request.
 
-    Beside each of `messages` stands its place, the seq of the event that put it into the view (0 for the summary of what was
-    compacted before), and its size in tokens; `head` is the size of what stands before them. `cuts` are the places that may
-    be answered, oldest first: there no call is parted from its result, something leaves, and what stays fits the budget.
+    Attributes:
+        messages: The messages.
+        places: For each message the seq of its event; 0 for the summary of earlier compactions.
+        sizes: The size of each message in tokens.
+        head: The size in tokens of everything before the messages.
+        cuts: The valid results of `plan_compaction`, oldest first. A valid cut separates no tool call from its result,
+            removes
+            at least one message, and leaves a request that fits the budget.
     """
 
     messages: tuple[Message, ...]
@@ -34,8 +45,18 @@ class CompactionContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BeforeCompaction(msgspec.Struct, frozen=True, kw_only=True):
-    """A compaction that begins: whose and which session it is of, its number there, why it comes and what the person asked
-    to keep in mind ("" if nothing), from which seq on everything stays, and the size of the next request in tokens."""
+    """A compaction that is starting.
+
+    Attributes:
+        session: The session's id.
+        person: The id of the person.
+        key: The key of the conversation.
+        compaction: The number of the compaction in its session.
+        trigger: The reason for the compaction.
+        focus: What the person asked to focus on, or "".
+        keep_from: The seq from which on all messages are kept.
+        tokens_before: The size of the next request in tokens.
+    """
 
     session: str
     person: str
@@ -48,8 +69,14 @@ class BeforeCompaction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AfterCompaction(BeforeCompaction, frozen=True, kw_only=True):
-    """A compaction that was made: the size of the next request now, how many messages left, and the summary that stands in
-    their place, written `by` a summarizer."""
+    """A completed compaction.
+
+    Attributes:
+        tokens_after: The size of the next request in tokens.
+        messages: The number of messages that were removed.
+        summary: The summary that replaces them.
+        by: The name of the summarizer that wrote it.
+    """
 
     tokens_after: int
     messages: int

@@ -1,4 +1,4 @@
-"""The context that a plugin is opened with: its settings, folders, clock, HTTP client and services."""
+"""The context passed to a plugin: its settings, folders, clock, HTTP client and services."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ if TYPE_CHECKING:
 
 
 class Clock(Protocol):
-    """The time, so that a test can set it."""
+    """A clock that tests can set."""
 
     def now(self) -> datetime:
-        """The time of day, aware, in UTC."""
+        """Return the current time as an aware datetime in UTC."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds that only go forward, for durations."""
+        """Return seconds on a clock that never goes backwards, for measuring durations."""
         ...
 
 
 class ProviderAccount(msgspec.Struct, frozen=True, kw_only=True):
-    """What `[providers.<name>]` says of an account: its keys, its address, and more headers."""
+    """An account from `[providers.<name>]`: API keys, base URL and extra headers."""
 
     api_key: tuple[Secret, ...] | None = None
     base_url: str | None = None
@@ -38,17 +38,23 @@ class ProviderAccount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PluginContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What a plugin is given when it is opened.
+    """The settings and services passed to a plugin when it is created.
 
-    `settings` is its own section of the configuration, already of the type that its `Settings` names, with secrets
-    resolved. `folder` is its own, made when it is first used; `workspace` is the assistant's, with the files of each person
-    (docs/memory.md says whose they are), and `protected` says which of its files, by their paths in it, no tool may change
-    now. `environment` holds the process's environment variables.
-    `told` is what this chat provider's server said of its models when it was asked last, perhaps elsewhere.
-    `memory` and `facts` are the workspace's, for tools; None for what is opened before them. `account` is, for an embedding
-    provider, that of the chat provider of the same name. `ask` asks the configured model something beside every
-    conversation, within two minutes, and `embed` the memory's provider for vectors, within one; what a model used is counted
-    as `plugin:NAME`. `log` is the plugin's own. These three are None too for what is opened before: providers.
+    Attributes:
+        settings: The plugin's own section of the configuration, converted to its `Settings` type, with secrets resolved.
+        folder: A folder for the plugin's own files. It may not exist yet.
+        workspace: The assistant's workspace. docs/memory.md explains which files belong to whom.
+        clock: The clock to use instead of `time` and `datetime`.
+        transport: The HTTP client. Use it for all outbound requests.
+        environment: The environment variables of the process.
+        protected: Returns the workspace paths that no tool may change at the moment, relative to the workspace.
+        reported_models: For chat providers: the model list that the provider's server last reported.
+        memory: For tools: the memory of the workspace.
+        facts: For tools: the facts of the workspace.
+        account: For embedding providers: the account of the chat provider with the same name.
+        ask: Sends a separate request to the configured model; times out after two minutes. None for providers.
+        embed: Embeds texts with the embedding provider of the memory; times out after one minute. None for providers.
+        log: A durable log of the plugin's own. None for providers.
     """
 
     settings: Any
@@ -68,4 +74,4 @@ class PluginContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NoSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The settings of a plugin that has none."""
+    """The settings of a plugin that has no settings."""

@@ -1,4 +1,4 @@
-"""What turns texts into vectors: the contract of embedding providers."""
+"""Embedding providers: services and local models that turn texts into vectors."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from plugins.api.services import Purpose
 
 @runtime_checkable
 class EmbeddingProvider(Protocol):
-    """A source of vectors. One instance serves everybody."""
+    """A source of embedding vectors. One instance serves all requests concurrently."""
 
     name: ClassVar[str]
-    """The word that `memory.embedding.provider` chooses it by."""
+    """The provider's name in `memory.embedding.provider`."""
 
     def __init__(self, context: PluginContext) -> None:
-        """`context.settings` is what `[memory.embedding]` says to it, an `EmbeddingKeys`: all of it if it is named there,
-        else
-        nothing of anybody's account. It does not change: for other settings another one is opened."""
+        """Create the provider. `context.settings` is an `EmbeddingKeys` and never changes; new settings mean a new instance.
+
+        It holds all of `[memory.embedding]` if this provider is named there, and otherwise no account data.
+        """
         ...
 
     async def __aenter__(self) -> Self: ...
@@ -30,20 +31,28 @@ class EmbeddingProvider(Protocol):
     ) -> None: ...
 
     def model(self) -> str | None:
-        """The model that it uses, or None where it cannot be used (no key, not installed). Costs nothing."""
+        """Return the model in use, or None if the provider is not available (no API key, not installed). Must be fast."""
         ...
 
     def explain_default(self) -> str:
-        """Why that is so, as the end of a sentence."""
+        """Return the reason for the result of `model`, as the end of a sentence."""
         ...
 
     def dimensions(self) -> int:
-        """How long its vectors are; 0 until the first one where only the server knows. A vector never has another length."""
+        """Return the length of the vectors. All have the same length. 0 until the first reply if only the server knows."""
         ...
 
     async def embed(self, texts: Sequence[str], purpose: Purpose) -> Sequence[Sequence[float]]:
-        """As many vectors as there are texts, in their order, of finite numbers and not all zero. Whatever a server does,
-        none is missing, guessed, or made of a part of its text. Raises a ProviderError. After
-        a ContextOverflow the memory asks for fewer texts, and for one that is too long in pieces, whose vectors it puts
-        together. It heeds `batch_size` and `max_input_length` too: a provider need not."""
+        """Embed texts. All or nothing: no vector may be missing, guessed, or computed from a truncated text.
+
+        After a `ContextOverflow` the memory sends fewer texts at once, then splits long texts and combines their vectors.
+        It also
+        applies `batch_size` and `max_input_length`, so a provider need not.
+
+        Returns:
+            One vector for each text, in the same order. All numbers are finite, and no vector is all zeros.
+
+        Raises:
+            ProviderError: The texts could not be embedded.
+        """
         ...

@@ -1,15 +1,16 @@
-"""The hooks that a plugin may implement, each with its promise.
+"""The hooks that a plugin can implement.
 
-Registration hooks are plain functions, called once at the start. They return classes, and must be free: no network, no
-files, no heavy imports (import those when the class is opened).
+Registration hooks are plain functions that run once at startup and return classes. They must be fast: no network, no file
+access and no heavy imports (import those when the class is instantiated).
 
-Decisions are plain functions too, called inside a turn. They compute from what they are given, keep nothing and change
-nothing. A stranger's runs in a thread; one that has not returned in two seconds is not asked again, nor is one that failed
-three times in a row.
+Decision hooks are plain functions that run during a turn. They compute a result from their arguments and have no side
+effects. Hooks of third-party plugins run in a thread. One that takes longer than two seconds, or fails three times in a
+row,
+is disabled.
 
-Notices are async functions, called one by one. They are told what happens and return nothing. Each has five seconds, then
-it is stopped and counts as failed; one that fails three times in a row is told nothing more. Tasks that one leaves behind
-are cancelled and count as a failure. One that blocks instead of awaiting holds up everybody.
+Notification hooks are async functions without a result, called one at a time. Each may take five seconds; then it is
+cancelled, which counts as a failure. One that fails three times in a row is disabled. Tasks that it leaves running are
+cancelled and count as a failure. A hook that blocks instead of awaiting blocks the whole gateway.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from sessions.events.events import Trigger, TurnOutcome
 from sessions.events.pruning import Edit
 
 GROUP = "exuvia"
-"""The name of the markers and of the entry-point group."""
+"""The name of the pluggy project and of the entry point group."""
 
 hookspec = pluggy.HookspecMarker(GROUP)
 
@@ -42,8 +43,18 @@ hookimpl = pluggy.HookimplMarker(GROUP)
 
 
 class EndedTurn(msgspec.Struct, frozen=True, kw_only=True):
-    """A turn that is over: whose and which session's, its number there, how it ended, after how long, and why it failed, as
-    the code and the sentence of its `turn_ended` ("" where it did not)."""
+    """A completed turn.
+
+    Attributes:
+        session: The session's id.
+        person: The id of the person.
+        key: The key of the conversation.
+        turn: The number of the turn in its session.
+        outcome: How the turn ended.
+        millis: The duration in milliseconds.
+        code: The error code of `turn_ended` if the turn failed, else "".
+        sentence: The error message of `turn_ended` if the turn failed, else "".
+    """
 
     session: str
     person: str
@@ -57,105 +68,128 @@ class EndedTurn(msgspec.Struct, frozen=True, kw_only=True):
 
 @hookspec
 def register_chat_providers() -> Sequence[type[ChatProvider]]:
-    """Return the classes of the chat providers that this plugin adds. Their names must be new."""
+    """Return the chat provider classes of this plugin. Their names must be unique."""
     raise AssertionError
 
 
 @hookspec
 def register_embedding_providers() -> Sequence[type[EmbeddingProvider]]:
-    """Return the classes of the embedding providers that this plugin adds. Their names must be new;
-    `memory.embedding.provider` names the one in use."""
+    """Return the embedding provider classes of this plugin. Their names must be unique.
+
+    `memory.embedding.provider` selects one.
+    """
     raise AssertionError
 
 
 @hookspec
 def register_memory_backends() -> Sequence[type[MemoryBackend]]:
-    """Return the classes of the memory backends that this plugin adds. Their names must be new; `memory.backend` names the
-    one in use. Unlike the others it is called when one is first named, not at the start."""
+    """Return the memory backend classes of this plugin. Their names must be unique.
+
+    `memory.backend` selects one. Unlike other registration hooks, this one is called when a backend is first needed.
+    """
     raise AssertionError
 
 
 @hookspec
 def register_tools() -> Sequence[type[Tool]]:
-    """Return the classes of the tools that this plugin adds. Their names must be new."""
+    """Return the tool classes of this plugin. Their names must be unique."""
     raise AssertionError
 
 
 @hookspec
 def register_commands() -> Sequence[type[Command]]:
-    """Return the classes of the chat commands that this plugin adds. Their names must be new."""
+    """Return the command classes of this plugin. Their names must be unique."""
     raise AssertionError
 
 
 @hookspec
 def register_channels() -> Sequence[type[Channel]]:
-    """Return the classes of the channels that this plugin adds. Their names must be new; `plugins.senders` says who speaks
-    on them."""
+    """Return the channel classes of this plugin. Their names must be unique.
+
+    `plugins.senders` maps the senders of a channel to people.
+    """
     raise AssertionError
 
 
 @hookspec
 def propose_prunes(context: PruningContext, budget: PruningBudget, now: datetime) -> Sequence[Edit]:
-    """Return which tool results the next request should show less of: `Trim` and `Clear` edits, asked for before each call
-    of a model. Each names its result by `context.sources[index]`. What all plugins propose is done, the stronger of two
-    edits of one result; an edit stays for ever, and one that is in force already need not be proposed again."""
+    """Return `Trim` and `Clear` edits that shorten tool results in the next request. Called before each model request.
+
+    An edit names its message by `context.sources[index]`. The edits of all plugins are combined; if two affect the same
+    result,
+    the stronger one applies. Edits are permanent, so one that is already in force need not be returned again.
+    """
     raise AssertionError
 
 
 @hookspec
 def register_summarizers() -> Sequence[type[Summarizer]]:
-    """Return the classes of the summarizers that this plugin adds; `compaction.summarizer` names the one in use. Each is
-    made without arguments."""
+    """Return the summarizer classes of this plugin. They are instantiated without arguments.
+
+    `compaction.summarizer` selects one.
+    """
     raise AssertionError
 
 
 @hookspec
 def register_flushes() -> Sequence[type[MemoryFlush]]:
-    """Return the classes of the flushes that this plugin adds; `compaction.memory_flush.by` names the one in use. Each is
-    made without arguments."""
+    """Return the memory flush classes of this plugin. They are instantiated without arguments.
+
+    `compaction.memory_flush.by` selects one.
+    """
     raise AssertionError
 
 
 @hookspec
 def plan_compaction(context: CompactionContext, budget: CompactionBudget, trigger: Trigger) -> int | None:
-    """Return from which seq on everything stays in the view, one of `context.cuts`; what stands before it is flushed and
-    summarised. None leaves the decision to the next plugin, and at last to the gateway's own figures: the first answer
-    counts. Another seq than those of `context.cuts` is a failure, and counts as None.
+    """Return the seq from which on all messages are kept, one of `context.cuts`, or None to not decide.
 
-    It is asked when a compaction begins and when its flush comes early; the compaction then cuts where the flush ended,
-    without asking again, if that still makes enough room."""
+    Earlier messages are flushed to memory and summarized. The first plugin to return a seq decides; if none does, the
+    gateway
+    decides by its settings. A seq that is not in `context.cuts` counts as a failure and as None.
+
+    Called when a compaction starts, and when a memory flush starts early. In the second case the compaction reuses the
+    flush's
+    cut without calling this hook again, if that still frees enough space.
+    """
     raise AssertionError
 
 
 @hookspec
 async def before_compaction(compaction: BeforeCompaction) -> None:
-    """Hear that a compaction begins: before its flush and its summary are asked for. It may still be abandoned."""
+    """React to the start of a compaction, before its memory flush and summary. It may still be abandoned."""
     raise AssertionError
 
 
 @hookspec
 async def after_compaction(compaction: AfterCompaction) -> None:
-    """Hear that a compaction was made and stands in the log. One that was abandoned is not told of."""
+    """React to a completed compaction, once it is in the log. Not called for an abandoned one."""
     raise AssertionError
 
 
 @hookspec
 async def gateway_started(context: PluginContext) -> None:
-    """Hear that the gateway is about to serve: everything is open, and nothing has come in. `context` is the plugin's own;
-    its
-    `settings` are what `[plugins.NAME]` says. Tasks that are begun here may go on; whoever begins one ends it in
-    `gateway_stopping`. A plugin that is loaded again while its author works on it hears it again."""
+    """React to the start of the gateway: everything is open, and no message has been accepted yet.
+
+    Tasks started here may keep running; end them in `gateway_stopping`. Called again when the plugin is reloaded during
+    development.
+
+    Args:
+        context: The plugin's own context. Its `settings` come from `[plugins.NAME]`.
+    """
     raise AssertionError
 
 
 @hookspec
 async def gateway_stopping() -> None:
-    """Hear that the gateway ends: no turn runs any more. All plugins together have ten seconds."""
+    """React to the shutdown of the gateway, after the last turn. All plugins together have ten seconds."""
     raise AssertionError
 
 
 @hookspec
 async def turn_ended(turn: EndedTurn) -> None:
-    """Hear that a turn is over. Told behind it, one turn after the other: nobody waits for what a plugin does here. Those of
-    a gateway that ends at the same moment may be told to nobody."""
+    """React to the end of a turn. Turns do not wait for this hook; it is called for one turn after the other.
+
+    Turns that end while the gateway shuts down may not be reported.
+    """
     raise AssertionError

@@ -1,4 +1,4 @@
-"""How the memory is searched: the form of `[memory]` in the configuration."""
+"""The `[memory]` section of the configuration."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from plugins.support.addresses import ServerAddress, web_fault
 from plugins.support.secrets import Secret
 
 Fusion: TypeAlias = Literal["measured", "openclaw", "copaw", "rrf"]
-"""The ways to put words and vectors together."""
+"""The ways to combine keyword and vector scores."""
 
 SourceName: TypeAlias = Literal["notes", "sessions"]
-"""What `memory.sources` chooses from."""
+"""The values of `memory.sources`."""
 
 AUTO, NONE = "auto", "none"
-"""Words of `memory.embedding.provider` that name no provider."""
+"""Values of `memory.embedding.provider` that name no provider."""
 
 SQLITE = "sqlite"
-"""The backend that is always there, and that `memory.backend = "auto"` means."""
+"""The default backend, which is always available."""
 
 COMPATIBLE = "openai"
-"""The provider that speaks to every server of its kind."""
+"""The provider for all OpenAI-compatible servers."""
 
 LOCAL = "local"
 """The provider that runs a model on this machine."""
 
 SPELLED = "ollama"
-"""The provider whose server may be named without a scheme."""
+"""The provider whose server address may have no scheme."""
 
 P = TypeVar("P", bound=EmbeddingProvider)
 
@@ -41,11 +41,20 @@ _Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 
 class EmbeddingKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[memory.embedding]`: who turns texts into vectors, and on whose account; `auto` is the first provider that can,
-    `none` keywords alone. Without a `model` it is the provider's usual one. `dimensions` is asked for where a model can
-    give fewer than all; `batch_size` is how many texts one request holds at most, `max_input_length` how many characters
-    one of them; None is what is known of the model. `local_model_path` is a model of this machine. `cache` is how many
-    vectors are kept of what no note says any more, in case it comes back."""
+    """The `[memory.embedding]` section.
+
+    Attributes:
+        provider: The name of a provider; `auto` for the first available one, `none` for keyword search only.
+        model: The model; None for the provider's default.
+        local_model_path: A model file on this machine.
+        base_url: The address of the service.
+        api_key: The API key.
+        headers: Extra HTTP headers.
+        dimensions: The requested length of vectors, for models that can shorten them.
+        batch_size: The maximum number of texts in a request; None for the model's default.
+        max_input_length: The maximum length of a text in characters; None for the model's default.
+        cache: The number of vectors to keep that no note needs any more, in case the text returns.
+    """
 
     provider: _Text = AUTO
     model: _Text | None = None
@@ -66,8 +75,10 @@ class EmbeddingKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     @property
     def wanted(self) -> str | None:
-        """The name of the one provider that is meant; None for the first that can. An account without a name is one of an
-        OpenAI-compatible service, as everywhere."""
+        """The name of the configured provider; None for the first available one.
+
+        An account without a provider name means an OpenAI-compatible service.
+        """
         if self.provider != AUTO:
             return self.provider
         if self.local_model_path:
@@ -76,17 +87,19 @@ class EmbeddingKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
     @property
     def _is_followed(self) -> bool:
-        """Whether others come after the one that is `wanted`: behind a model file that may not be there."""
+        """True if other providers follow the `wanted` one, because its model file may not exist."""
         return self.provider == AUTO and bool(self.local_model_path)
 
     @property
     def _is_account(self) -> bool:
-        """Whether this has an account."""
         return bool(self.api_key or self.base_url)
 
     def chosen(self, providers: Mapping[str, P]) -> P | None:
-        """Who makes vectors, of those that there are, in the order in which they are asked; None for nobody. Behind a model
-        file it is the account, if there is one, or else whoever can."""
+        """Return the provider to use, or None if none is available.
+
+        Providers are tried in order. After a model file comes the configured account, or, without one, any available
+        provider.
+        """
         wanted: tuple[str | None, ...] = (self.wanted,)
         if self._is_followed:
             wanted = (LOCAL, COMPATIBLE) if self._is_account else (None,)
@@ -94,7 +107,7 @@ class EmbeddingKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         return next((provider for provider in meant if provider.model()), None)
 
     def meant_for(self, name: str) -> EmbeddingKeys:
-        """What of this a provider learns: nobody is given another's key, address or model."""
+        """Return the settings for one provider. Keys, addresses and models of other providers are removed."""
         nobodys: dict[str, Any] = dict.fromkeys(("model", "base_url", "api_key", "dimensions"), None) | {"headers": {}}
         if self._is_followed and self._is_account:
             if name == LOCAL:  # named, so that no other model of this machine comes before the account
@@ -117,31 +130,50 @@ class EmbeddingKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class DecayKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[memory.search.temporal_decay]`: whether what is old counts less, after how many days half, and how much of a score
-    age may take at most: None is what suits the fusion."""
+    """The `[memory.search.temporal_decay]` section.
+
+    Attributes:
+        enabled: Reduce the scores of old documents; None for the fusion's default.
+        half_life_days: The age at which the reduction reaches half of its maximum.
+        share: The largest part of a score that age can remove; None for the fusion's default.
+    """
 
     enabled: bool | None = None
     half_life_days: Annotated[float, msgspec.Meta(gt=0)] = 30.0
     share: _Share | None = None
 
     def taken(self, fusion: Fusion) -> float:
-        """How much of a score age may take. All of it as the seeds say; with "measured" as much as lets the newer of two
-        equals win and leaves what is old to be found (docs/memory.md, "How well it finds")."""
+        """Return the largest part of a score that age can remove.
+
+        1 for the fusions of the original projects; for "measured" just enough that the newer of two equal results wins
+        (docs/memory.md, "How well it finds").
+        """
         return (0.05 if fusion == "measured" else 1.0) if self.share is None else self.share
 
 
 class MMRKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[memory.search.mmr]`: whether near-duplicates make room for others, None is what suits the fusion; 1 is relevance
-    alone, 0 diversity alone."""
+    """The `[memory.search.mmr]` section: maximal marginal relevance. `lambda` 1 is pure relevance, 0 pure diversity."""
 
     enabled: bool | None = None
     weight: _Share = msgspec.field(name="lambda", default=0.7)
 
 
 class SearchKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[memory.search]`: how many results, out of how many candidates for each, and how they are ranked. Without `keywords`
-    it is by vectors alone. `meaning` is what vectors count in the fusion "measured", 1 as much as those of the bundled
-    model; None is what is known of the model that makes them."""
+    """The `[memory.search]` section.
+
+    Attributes:
+        keywords: Search by keywords; if false, by vectors only.
+        max_results: The maximum number of results.
+        candidate_multiplier: The number of candidates per result.
+        min_score: The minimum score.
+        fusion: How keyword and vector scores are combined.
+        vector_weight: The weight of vectors for the fusions `openclaw` and `copaw`.
+        text_weight: The weight of keywords for the same fusions.
+        meaning: The weight of vectors for the fusion "measured", relative to the bundled model; None for the model's
+            default.
+        temporal_decay: Reduces the scores of old documents.
+        mmr: Diversifies the results.
+    """
 
     keywords: bool = True
     max_results: Annotated[int, msgspec.Meta(ge=1, le=50)] = 6
@@ -155,14 +187,19 @@ class SearchKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     mmr: MMRKeys = MMRKeys()
 
     def wants(self, enabled: bool | None) -> bool:
-        """Return whether decay or diversity is wanted: CoPaw has neither, so that its fusion has them only if they are asked
-        for."""
+        """Return `enabled`, or the fusion's default if it is None: "copaw" uses neither decay nor diversity."""
         return self.fusion != "copaw" if enabled is None else enabled
 
 
 class RecallKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[memory.recall]`: what stands behind a person's message of what the memory has for it: how it is looked for, how much
-    there is of it at most, in tokens too. `min_cosine` None is what was measured of the model."""
+    """The `[memory.recall]` section: memory that is added to a person's message.
+
+    Attributes:
+        mode: How the memory is searched.
+        max_results: The maximum number of results.
+        max_tokens: The maximum size of the added text.
+        min_cosine: The minimum cosine similarity; None for the model's default.
+    """
 
     mode: Literal["hybrid", "keywords", "off"] = "hybrid"
     max_results: Annotated[int, msgspec.Meta(ge=1, le=20)] = 4
@@ -171,8 +208,17 @@ class RecallKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class MemoryKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[memory]`: where the index rests, in what is searched. `extra_paths` are further files and folders with Markdown,
-    absolute or from the workspace on."""
+    """The `[memory]` section.
+
+    Attributes:
+        backend: The name of the memory backend.
+        sources: The sources to search.
+        extra_paths: Further Markdown files and folders, absolute or relative to the workspace.
+        embedding: The embedding provider.
+        search: Search parameters.
+        recall: Recall parameters.
+        facts: Parameters of the facts.
+    """
 
     backend: _Text = AUTO
     sources: tuple[SourceName, ...] = ("notes", "sessions")
@@ -188,9 +234,9 @@ class MemoryKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     @property
     def resting(self) -> str:
-        """The name of the backend that is meant."""
+        """The name of the configured backend."""
         return SQLITE if self.backend == AUTO else self.backend
 
     def chosen(self) -> frozenset[str]:
-        """The names of the sources that are searched."""
+        """Return the names of the sources to search."""
         return frozenset((*self.sources, "extra") if self.extra_paths else self.sources)

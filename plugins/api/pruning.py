@@ -1,4 +1,4 @@
-"""What a decision about pruning is given: frozen values, and nothing that it could do something with."""
+"""Values passed to pruning hooks. All are immutable."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Mode: TypeAlias = Literal["cache-ttl", "always", "off"]
 
 
 class SoftTrim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[pruning.soft_trim]`: a result of more than `max_chars` characters is shown as its first and last ones."""
+    """The `[pruning.soft_trim]` section: results longer than `max_chars` are shortened to their head and tail."""
 
     max_chars: _Characters = 4000
     head_chars: _Characters = 1500
@@ -28,23 +28,36 @@ class SoftTrim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class HardClear(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[pruning.hard_clear]`: whether old results may go as a whole, and what stands in their place."""
+    """The `[pruning.hard_clear]` section: whether old results may be removed completely, and the text that replaces them."""
 
     enabled: bool = True
     placeholder: Annotated[str, msgspec.Meta(max_length=NOTE)] = "[Old tool result content cleared]"
 
 
 class PrunedTools(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[pruning.tools]`: whose results may be pruned, by name, `*` standing for anything. An empty `allow` is every tool;
-    `deny` wins."""
+    """The `[pruning.tools]` section: tools whose results may be pruned, by name; `*` matches any text.
+
+    An empty `allow` means every tool. `deny` takes precedence.
+    """
 
     allow: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
 
 
 class PruningRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[pruning]`: what the operator wants. `ttl` is in seconds; the ratios are of characters shown to four times the
-    window's tokens."""
+    """The `[pruning]` section.
+
+    Attributes:
+        mode: The mode.
+        ttl: The lifetime of the provider's prompt cache in seconds.
+        keep_last_assistants: Results after this many of the newest replies are not pruned.
+        soft_trim_ratio: Results are trimmed above this ratio of characters to four times the context window in tokens.
+        hard_clear_ratio: Results are cleared above this ratio.
+        min_prunable_chars: Results are cleared only if together they have at least this many characters.
+        soft_trim: Parameters for trimming.
+        hard_clear: Parameters for clearing.
+        tools: The tools whose results may be pruned.
+    """
 
     mode: Mode = "cache-ttl"
     ttl: float = 300.0
@@ -58,8 +71,13 @@ class PruningRules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class PruningBudget(msgspec.Struct, frozen=True, kw_only=True):
-    """How much there is room for: the model's `window` and the `reserve` kept for its answer, in tokens; `window` is None
-    where it is not known. `rules` are the operator's."""
+    """The space available to the next request.
+
+    Attributes:
+        window: The model's context window in tokens; None if unknown.
+        reserve: The tokens reserved for the reply.
+        rules: The operator's settings.
+    """
 
     window: int | None
     reserve: int
@@ -67,11 +85,15 @@ class PruningBudget(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PruningContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What the next request would show.
+    """The content of the next request.
 
-    Beside each of `messages` stands its source, the seq of the event that carries its text, by which an edit names it (0
-    for the summary of what was compacted), and its size in characters as it is shown; `characters` is their sum. `edited`
-    has the edit in force of each message that was pruned, by source. `asked_at` is when a model was last asked.
+    Attributes:
+        messages: The messages.
+        sources: For each message the seq of its event, which identifies it in an edit; 0 for a compaction summary.
+        sizes: The size of each message in characters, as currently shown.
+        characters: The sum of `sizes`.
+        edited: The edits already in force, by source.
+        asked_at: The time of the last model request.
     """
 
     messages: Sequence[Message]

@@ -1,4 +1,4 @@
-"""The services of the gateway that plugins may use: its model, its vectors, a log, the memory and the facts."""
+"""Services of the gateway that plugins can use: asking a model, embedding texts, a durable log, memory and facts."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from plugins.api.memory.scope import Scope
 
 Purpose: TypeAlias = Literal["note", "query"]
-"""What a text is: something to be found, or what is looked for. Some models differ; send what the service calls them."""
+"""The purpose of an embedded text: `note` for text to be found, `query` for a search. Some models embed them differently."""
 
 
 class ModelAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What a model answered to an `AskModel`. `model` is its `provider:model`."""
+    """The reply to an `AskModel` request. `model` has the form `provider:model`."""
 
     text: str
     model: str
@@ -28,29 +28,47 @@ class ModelAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AskModel(Protocol):
-    """One text-only request to a model (for a compaction, the one that they use), without tools and shown to nobody."""
+    """Sends a text-only request to a model, without tools and outside of any conversation."""
 
     async def __call__(self, *, system: str, text: str, limit: int) -> ModelAnswer:
-        """Ask with `system` as instructions and `text` as the message; `limit` is how many tokens the answer may have, as a
-        wish. Raises ProviderError, ContextOverflow among them."""
+        """Send a request and return the reply.
+
+        Args:
+            system: The instructions.
+            text: The message.
+            limit: The requested maximum length of the reply in tokens. Models may exceed it.
+
+        Raises:
+            ProviderError: The model could not reply. `ContextOverflow` if the text was too long.
+        """
         ...
 
 
 class EmbedTexts(Protocol):
-    """The way to the memory's own provider, whichever the operator chose."""
+    """Embeds texts with the embedding provider that the memory uses."""
 
     async def __call__(self, texts: Sequence[str], purpose: Purpose) -> Sequence[Sequence[float]]:
-        """A vector for each of up to 256 texts; see `EmbeddingProvider.embed`. Raises a ProviderError, also where nobody
-        makes vectors."""
+        """Embed texts, as `EmbeddingProvider.embed` does.
+
+        Args:
+            texts: Up to 256 texts.
+            purpose: `note` or `query`.
+
+        Returns:
+            One vector for each text, in the same order.
+
+        Raises:
+            ProviderError: The texts could not be embedded, or no embedding provider is available.
+        """
         ...
 
 
 class LogUnusable(PluginError):
-    """An entry cannot be kept or read: it is no JSON or too large, the log is full or damaged, the storage failed."""
+    """A log entry cannot be written or read: not JSON, too large, log full or damaged, or storage failed."""
 
 
 class LogEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that a plugin wrote down: its number (1, 2, …), when (RFC 3339), and what, as JSON has it."""
+    """An entry in a plugin's log: its number (from 1), the time it was written (RFC 3339) and its JSON value."""
 
     seq: int
     at: str
@@ -58,81 +76,103 @@ class LogEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PluginLog(Protocol):
-    """One file of JSON lines in the plugin's folder, in the form of the journals; it is opened by whoever first uses it."""
+    """A durable JSON Lines log in the plugin's folder, opened on first use."""
 
     async def append(self, entry: Any) -> int:
-        """Write an entry down, JSON of 64 KiB at most, and return its number once it is durable. Raises LogUnusable."""
+        """Append an entry, wait until it is durable, and return its number.
+
+        Args:
+            entry: A JSON value of at most 64 KiB.
+
+        Raises:
+            LogUnusable: The entry cannot be written.
+        """
         ...
 
     async def entries(self, after: int = 0, limit: int = 1000) -> Sequence[LogEntry]:
-        """The durable entries behind that number, oldest first, so many at most. Raises LogUnusable."""
+        """Return durable entries, oldest first.
+
+        Args:
+            after: Return only entries with a higher number.
+            limit: The maximum number of entries.
+
+        Raises:
+            LogUnusable: The log cannot be read.
+        """
         ...
 
 
 class MemoryHit(Protocol):
-    """A passage that a search found."""
+    """A search result."""
 
     @property
     def chunk(self) -> Chunk:
-        """The passage and its place in its document."""
+        """The passage that was found."""
         ...
 
     @property
     def score(self) -> float:
-        """The score by which the hits are ordered, from 0 to 1."""
+        """The score that the results are sorted by, from 0 to 1."""
         ...
 
     @property
     def citation(self) -> str:
-        """The passage's place, such as `memory/2026-11-21.md#L3-L7`."""
+        """The location of the passage, such as `memory/2026-11-21.md#L3-L7`."""
         ...
 
 
 class MemoryResults(Protocol):
-    """The results of one search."""
+    """The results of a search."""
 
     @property
     def hits(self) -> Sequence[MemoryHit]:
-        """The passages, best first."""
+        """The results, best first."""
         ...
 
     @property
     def remarks(self) -> Sequence[str]:
-        """Sentences about the state of the index, such as that it is still being built; empty if there is nothing to say."""
+        """Messages about the state of the index, for example that it is still being built."""
         ...
 
 
 class WorkspaceMemory(Protocol):
-    """The memory of the workspace."""
+    """The memory of the workspace: an index of notes and conversations."""
 
     async def search(self, text: str, scope: Scope, *, results: int | None = None) -> MemoryResults:
         """Search the notes and conversations in a scope.
 
         Args:
-            text: The question; the first 2,000 characters count.
-            scope: Whose documents, of which days and sources, may be found.
-            results: The largest number of hits; None for `memory.search.max_results`.
+            text: The query. Only the first 2,000 characters are used.
+            scope: Limits the results by owner, date, source and sender.
+            results: The maximum number of results; None for `memory.search.max_results`.
 
         Raises:
-            IndexUnusable: The index cannot be used now.
+            IndexUnusable: The index is not available.
         """
         ...
 
     async def excerpt(self, path: str, first: int, lines: int, scope: Scope) -> str | None:
-        """Return lines of a document, beginning with line `first` (from 1), or None if no document can have that path."""
+        """Return some lines of a document, or None if no document can have that path.
+
+        Args:
+            path: The path of the document, as in a citation.
+            first: The first line, counted from 1.
+            lines: The maximum number of lines.
+            scope: The documents that may be shown.
+        """
         ...
 
 
 class WorkspaceFacts(Protocol):
-    """The facts that are kept for the workspace."""
+    """The facts of the workspace."""
 
     async def write(self, drafts: Iterable[Draft], by: str, *, owner: str = "") -> Sequence[Fact]:
-        """Store facts for the long term and return them once they are durable.
+        """Store long-term facts and return them once they are durable.
 
         Args:
             drafts: The facts.
             by: Who stores them, for the log.
-            owner: The person whose facts they are; "" for everybody's.
+            owner: The id of the person they belong to; "" for shared facts.
 
         Raises:
             FactsUnavailable: The facts cannot be written now.

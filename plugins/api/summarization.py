@@ -1,6 +1,6 @@
-"""What a plugin may provide for compactions: who writes down what must last, and who summarises what leaves.
+"""Summarizers and memory flushes, the two steps of a compaction that plugins can replace.
 
-Both are given values and one way to ask a model; neither sees the log. Whatever they raise, the conversation goes on.
+Both receive values and a function that asks a model; neither sees the log. If one fails, the conversation continues.
 """
 
 from __future__ import annotations
@@ -16,10 +16,21 @@ IdentifierPolicy: TypeAlias = Literal["strict", "off", "custom"]
 
 
 class CompactionInput(msgspec.Struct, frozen=True, kw_only=True):
-    """What leaves the view. `summary` is the one in force ("" if none), which the new one replaces; `kept` are the messages
-    that stay, for what they refer to; `began` says that the first of `kept` goes on a turn whose beginning leaves.
-    `focus` is what the person asked to keep in mind. `window` is the asked model's in tokens, `limit` the most tokens that
-    the summary may have. `day` is today as YYYY-MM-DD where the person is."""
+    """The messages that a compaction removes, with the parameters of the compaction.
+
+    Attributes:
+        messages: The messages to be removed.
+        kept: The messages that stay, as context.
+        summary: The current summary, which the new one replaces; "" if there is none.
+        focus: What the person asked to focus on, or "".
+        window: The context window in tokens of the model that is asked.
+        limit: The maximum length of the new summary in tokens.
+        language: The language code, such as `en`.
+        day: The current date in the person's time zone, as YYYY-MM-DD.
+        began: The cut is inside a turn: the first of `kept` continues a turn whose beginning is removed.
+        identifier_policy: The setting `compaction.identifier_policy`.
+        identifier_instructions: The setting `compaction.identifier_instructions`.
+    """
 
     messages: tuple[Message, ...]
     kept: tuple[Message, ...]
@@ -35,9 +46,18 @@ class CompactionInput(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """A summary. `by` names who wrote it, `checks` says as sentences what was found wrong with it or with an earlier try;
-    `failed` why the model's own was not taken, "" if it was. `kept` and `lost` are the identifiers of what left that the
-    summary names or does not. `model` and `usage` tell who was asked and what that cost."""
+    """A summary.
+
+    Attributes:
+        text: The summary.
+        by: The name of the summarizer that wrote it.
+        checks: Problems found in this summary or in an earlier attempt, as sentences.
+        failed: The reason why the model's summary was not used, or "".
+        kept: Identifiers of the removed messages that the summary contains.
+        lost: Identifiers of the removed messages that the summary does not contain.
+        model: The model that was asked, as `provider:model`.
+        usage: The token usage.
+    """
 
     text: str
     by: str
@@ -50,25 +70,37 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Summarizer(Protocol):
-    """Writes the summary that stands in place of what leaves."""
+    """Writes the summary that replaces the removed messages. Created without arguments."""
 
     name: ClassVar[str]
+    """The name in `compaction.summarizer`."""
 
     async def summarize(self, leaving: CompactionInput, ask: AskModel) -> Summary:
-        """The summary. A ProviderError says that the model could not be asked at all; then another try may do."""
+        """Return the summary.
+
+        Raises:
+            ProviderError: The model could not be asked. The compaction may be retried.
+        """
         ...
 
 
 class FlushRules(msgspec.Struct, frozen=True, kw_only=True):
-    """`[compaction.memory_flush]`: the prompts, "" where the flush's own are wanted."""
+    """The prompts of `[compaction.memory_flush]`; "" for the defaults."""
 
     system_prompt: str
     prompt: str
 
 
 class FlushResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What must last of what leaves: Markdown in `text` where the outcome is `written`; `reason` is a sentence where it
-    failed or was skipped."""
+    """The result of a memory flush.
+
+    Attributes:
+        outcome: `written` if there is something to store.
+        text: The Markdown to add to the daily note.
+        reason: Why the flush failed or was skipped, as a sentence.
+        model: The model that was asked, as `provider:model`.
+        usage: The token usage.
+    """
 
     outcome: Literal["written", "nothing", "skipped", "failed"]
     text: str = ""
@@ -78,10 +110,11 @@ class FlushResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MemoryFlush(Protocol):
-    """Asks what must last of what is about to leave."""
+    """Extracts from the removed messages what should be kept in memory. Created without arguments."""
 
     name: ClassVar[str]
+    """The name in `compaction.memory_flush.by`."""
 
     async def flush(self, leaving: CompactionInput, ask: AskModel, rules: FlushRules) -> FlushResult:
-        """What to write into the day's note."""
+        """Return the text to add to the daily note."""
         ...

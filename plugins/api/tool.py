@@ -1,20 +1,25 @@
-"""The API of tools."""
+"""Tools: functions that the model can call."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import msgspec
 
 from plugins.api.context import PluginContext
 from sessions.events.messages import ToolDefinition
 
-if TYPE_CHECKING:
-    pass
-
 
 class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
-    """For which call a tool runs. In a `group` others read along."""
+    """The call that a tool runs for.
+
+    Attributes:
+        session: The session's id.
+        person: The id of the person whose message started the turn.
+        turn: The number of the turn.
+        call: The id of the call.
+        group: Several people read this conversation. Do not return private data.
+    """
 
     session: str
     person: str
@@ -24,22 +29,35 @@ class ToolContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ToolOutput(msgspec.Struct, frozen=True, kw_only=True):
-    """What a tool returned, as text for the model."""
+    """The result of a tool call, as text for the model."""
 
     text: str
 
 
 @runtime_checkable
 class Tool(Protocol):
-    """Something the model may do. One instance serves all sessions."""
+    """A function that the model can call. One instance serves all sessions concurrently."""
 
     definition: ClassVar[ToolDefinition]
+    """The name, description and JSON Schema that the model sees."""
     repeatable: ClassVar[bool]
-    """Whether running it twice does the same as once: after a crash such a call is run again. False if in doubt."""
+    """True if running a call twice has the same effect as running it once. If unsure, False.
+
+    After a crash, interrupted calls of repeatable tools run again.
+    """
 
     def __init__(self, context: PluginContext) -> None: ...
 
     async def run(self, arguments: dict[str, Any], call: ToolContext) -> ToolOutput:
-        """Do it. `arguments` is a JSON object that was not checked against the schema. Raises ToolFailed, whose sentence
-        the model is shown. May be cancelled at any await; it then has five seconds to end."""
+        """Run a call and return its result.
+
+        The task may be cancelled at any await and then has five seconds to finish.
+
+        Args:
+            arguments: The arguments as a JSON object. They have not been validated against the schema.
+            call: The call.
+
+        Raises:
+            ToolFailed: The call failed. The model sees the message.
+        """
         ...

@@ -248,7 +248,7 @@ class Hooks:
     async def gateway_started(self, context: Callable[[str], PluginContext], *, only: str = "") -> tuple[PluginFailed, ...]:
         """Tell the plugins, or one of them, that the gateway is about to serve, each with its own house; returns who
         failed."""
-        return await self._notice("gateway_started").tell(lambda plugin: {"house": context(plugin)}, only=only)
+        return await self._notice("gateway_started").tell(lambda plugin: {"context": context(plugin)}, only=only)
 
     async def gateway_stopping(self) -> tuple[PluginFailed, ...]:
         """Tell the plugins that the gateway ends; returns who of them failed."""

@@ -1,7 +1,7 @@
-"""Values of the facts: facts, their events, errors and settings.
+"""Facts: values, events, errors and settings.
 
-fact_errors    What can go wrong with facts.
-fact_events    What happens to facts, in the past tense.
-fact_settings  How facts are kept
-fact_values    A fact
+fact_errors    Errors of the facts.
+fact_events    Events of the facts log.
+fact_settings  The `[memory.facts]` section of the configuration.
+fact_values    Facts, and the validation of their fields.
 """

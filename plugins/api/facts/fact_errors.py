@@ -1,20 +1,20 @@
-"""What can go wrong with facts.
+"""Errors of the facts.
 
 FactsError
-├── FactsUnavailable  the log of the facts cannot be read or written now
-└── NoSuchFact        no fact, or more than one, is meant by what was said
+├── FactsUnavailable  the facts log cannot be read or written now
+└── NoSuchFact        the given name matches no fact, or more than one
 """
 
 from __future__ import annotations
 
 
 class FactsError(Exception):
-    """The root; `str(error)` is one sentence that a person can act on."""
+    """The base class. `str(error)` is a one-sentence message for people."""
 
 
 class FactsUnavailable(FactsError):
-    """The log of the facts is damaged, or its storage failed. It is left as it is."""
+    """The facts log is damaged or its storage failed. The file is left unchanged."""
 
 
 class NoSuchFact(FactsError):
-    """A fact that was named is not there."""
+    """No fact, or more than one, matches the given name."""

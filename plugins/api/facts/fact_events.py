@@ -1,8 +1,7 @@
-"""What happens to facts, in the past tense. The same rules as in `sessions.events.events`: fields are only added, with
-defaults;
-a new meaning is a new kind; old lines are never rewritten. No field has a name of the envelope (seq, at, turn, kind, sum).
+"""Events of the facts log. They follow the same rules as `sessions.events.events`.
 
-`by` says who did it: `model`, `gateway`, or a person's name.
+Fields are only added, with defaults; a new meaning is a new kind; existing lines are never rewritten. No field has the name
+of an envelope field (seq, at, turn, kind, sum). `by` names the author: `model`, `gateway`, or a person.
 """
 
 from __future__ import annotations
@@ -15,24 +14,32 @@ from plugins.api.facts.fact_values import Fact, Origin
 from sessions.events.messages import Usage
 
 FORMAT = 1
-"""The version of the form, written in `facts_opened`."""
+"""The format version, written in `facts_opened`."""
 
 
 class _Kind(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
-    """The common form of all; `tag` is given by each kind."""
+    """The base class of all kinds; each sets its `tag`."""
 
 
 class FactsOpened(_Kind, tag="facts_opened", frozen=True, kw_only=True):
-    """The first line."""
+    """The first event of a log."""
 
     format: int
 
 
 class FactsExtracted(_Kind, tag="facts_extracted", frozen=True, kw_only=True):
-    """What the turn with this `ordinal` of a session left behind, mostly nothing; with `typed`, what was told to be
-    remembered behind it. One for each: whoever stands here is not asked again. `upto` is the seq of its end in the session's
-    journal, `failed` says why nothing was found where it was looked for in vain, `usage` what it cost with which `model`
-    (`provider:model`)."""
+    """The facts extracted from one turn of a session, often none. A turn with this event is not processed again.
+
+    Attributes:
+        session: The session's id.
+        ordinal: The number of the turn in its session.
+        typed: The facts come from an explicit request to remember something.
+        upto: The seq of the turn's last event in the session's journal.
+        entries: The facts.
+        failed: The reason why the extraction was abandoned, or "".
+        model: The model that was asked, as `provider:model`.
+        usage: The token usage.
+    """
 
     session: str
     ordinal: int
@@ -45,8 +52,16 @@ class FactsExtracted(_Kind, tag="facts_extracted", frozen=True, kw_only=True):
 
 
 class ExtractionFailed(_Kind, tag="extraction_failed", frozen=True, kw_only=True):
-    """A turn could not be looked through, for this `reason`, and will be tried again: the one that ends with the event
-    `upto` of a session's journal. After a few of these `facts_extracted` marks it as failed."""
+    """An attempt to extract facts from a turn failed and will be retried.
+
+    After several attempts `facts_extracted` records the failure.
+
+    Attributes:
+        session: The session's id.
+        upto: The seq of the turn's last event in the session's journal.
+        reason: The error message.
+        model: The model that was asked, as `provider:model`.
+    """
 
     session: str
     upto: int
@@ -55,14 +70,14 @@ class ExtractionFailed(_Kind, tag="extraction_failed", frozen=True, kw_only=True
 
 
 class FactsWritten(_Kind, tag="facts_written", frozen=True, kw_only=True):
-    """Somebody wrote facts down, or brought them from elsewhere."""
+    """Facts were written explicitly or imported."""
 
     entries: tuple[Fact, ...]
     by: str
 
 
 class Superseded(msgspec.Struct, frozen=True, kw_only=True):
-    """A fact of which a `newer` one says otherwise: it is worth `importance` from here on."""
+    """A fact contradicted by a `newer` one, and its reduced `importance`."""
 
     id: str
     newer: str
@@ -70,8 +85,17 @@ class Superseded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FactsDistilled(_Kind, tag="facts_distilled", frozen=True, kw_only=True):
-    """What was made of a batch of daily facts. `taken` are their ids, which are not taken again; `session` is the one
-    that it was done for, empty for none; `failed` says why the batch was kept as it is."""
+    """A batch of daily facts was distilled into long-term facts.
+
+    Attributes:
+        taken: The ids of the daily facts. They are not distilled again.
+        entries: The new facts.
+        superseded: Existing facts that the new ones contradict.
+        session: The session that triggered it, or "".
+        model: The model that was asked, as `provider:model`.
+        usage: The token usage.
+        failed: The reason why the batch was kept unchanged, or "".
+    """
 
     taken: tuple[str, ...]
     entries: tuple[Fact, ...] = ()
@@ -83,7 +107,7 @@ class FactsDistilled(_Kind, tag="facts_distilled", frozen=True, kw_only=True):
 
 
 class FactPinned(_Kind, tag="fact_pinned", frozen=True, kw_only=True):
-    """A fact is to stay whatever comes, or, with `pinned` false, no longer."""
+    """A fact was pinned, so that it is never dropped, or unpinned (`pinned` is false)."""
 
     id: str
     pinned: bool
@@ -91,15 +115,21 @@ class FactPinned(_Kind, tag="fact_pinned", frozen=True, kw_only=True):
 
 
 class FactForgotten(_Kind, tag="fact_forgotten", frozen=True, kw_only=True):
-    """Somebody wants a fact gone."""
+    """A person deleted a fact."""
 
     id: str
     by: str
 
 
 class FactsDropped(_Kind, tag="facts_dropped", frozen=True, kw_only=True):
-    """Facts had to leave: too old for the daily log, too many in the long-term one, or said by another (`kept`, beside each
-    of `ids`)."""
+    """Facts were dropped automatically.
+
+    Attributes:
+        ids: The ids of the facts.
+        why: `retention`: too old for the daily log. `cap`: too many long-term facts. `duplicate`: another fact says the
+            same.
+        kept: For duplicates, the id of the fact that was kept for each of `ids`.
+    """
 
     ids: tuple[str, ...]
     why: Literal["retention", "cap", "duplicate"]
@@ -107,14 +137,14 @@ class FactsDropped(_Kind, tag="facts_dropped", frozen=True, kw_only=True):
 
 
 class DailyCleared(_Kind, tag="daily_cleared", frozen=True, kw_only=True):
-    """Somebody emptied the daily log, as far as it is theirs."""
+    """A person cleared their daily log."""
 
     ids: tuple[str, ...]
     by: str
 
 
 class FactsUsed(_Kind, tag="facts_used", frozen=True, kw_only=True):
-    """Facts were recalled: `recalled` is the `memory_recalled` that says so."""
+    """Facts were recalled. `recalled` refers to the `memory_recalled` event."""
 
     ids: tuple[str, ...]
     recalled: Origin
@@ -137,7 +167,7 @@ KINDS: dict[str, type[FactEvent]] = {str(kind.__struct_config__.tag): kind for k
 
 
 class Unknown(msgspec.Struct, frozen=True, kw_only=True):
-    """An event of a kind that only a newer version knows; its line stays as it is."""
+    """An event of a kind that only a newer version knows. Its line is left unchanged."""
 
     kind: str
 
@@ -151,7 +181,7 @@ class LoggedFactEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FactHistory(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of one fact: as it is now, or was before it left (`there` is False then), and what happened to it."""
+    """The history of a fact: its current or last state, whether it still exists, and its events."""
 
     fact: Fact
     there: bool

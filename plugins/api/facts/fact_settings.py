@@ -1,4 +1,4 @@
-"""How facts are kept: the form of `[memory.facts]` in the configuration."""
+"""The `[memory.facts]` section of the configuration."""
 
 from __future__ import annotations
 
@@ -7,14 +7,24 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 
 Formula: TypeAlias = Literal["measured", "coclaw"]
-"""How the facts that answer a message are ranked; see `recalling`."""
+"""How facts are ranked for recall; see `plugins.facts.recalling`."""
 
 
 class FactKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[memory.facts]`: whether turns are looked through for facts, by which model (the session's own where none is named),
-    for how many seconds a session is quiet before, and how many facts each turn may leave; how many days the daily log keeps
-    them, and how many stay for long; when what the daily log holds is distilled (0 of either: never for that reason); after
-    how many days without use one counts half, and how recall ranks them."""
+    """The `[memory.facts]` section.
+
+    Attributes:
+        auto_extract: Extract facts from every turn.
+        model: The model for extraction; None for the session's.
+        quiet_seconds: Idle seconds of a session before extraction starts.
+        max_facts: The maximum number of facts extracted from a turn.
+        distill_threshold: Distill after this many daily facts; 0 to disable.
+        distill_interval_hours: Distill after this many hours; 0 to disable.
+        retention_days: Days that daily facts are kept.
+        cap: The maximum number of long-term facts.
+        stale_after_days: Days without use after which a fact's weight is halved.
+        formula: How facts are ranked for recall.
+    """
 
     auto_extract: bool = True
     model: Annotated[str, msgspec.Meta(min_length=1)] | None = None

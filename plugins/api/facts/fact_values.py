@@ -1,4 +1,4 @@
-"""A fact: one sentence that is worth knowing later, with where it came from."""
+"""Facts: one-sentence statements worth remembering, with their origin. Includes the validation of their fields."""
 
 from __future__ import annotations
 
@@ -15,42 +15,56 @@ import msgspec
 from sessions.events.codec import carriable
 
 FactType: TypeAlias = Literal["fact", "decision", "preference", "convention", "code_context", "pattern"]
-"""Of the project, a choice, a taste, a rule of writing, where something stands in the code, something that recurs."""
+"""The kind of a statement. `code_context` is a location in the code, `pattern` something that recurs."""
 
 FactSource: TypeAlias = Literal["auto-extracted", "manual", "distilled", "imported"]
 
 Layer: TypeAlias = Literal["daily", "longterm"]
-"""What a turn left behind for some weeks, or what stays."""
+"""`daily` facts are extracted from turns and kept for some weeks; `longterm` facts are kept."""
 
 TYPES: tuple[FactType, ...] = get_args(FactType)
 
 LONGEST = 2000
-"""Characters of a fact."""
+"""The maximum length of a fact in characters."""
 
 MOST_TAGS, LONGEST_TAG = 16, 80
 
 LEAST, GREATEST = 0.3, 1.0
-"""The importance of a fact: up to 0.5 nice to know, up to 0.7 useful, above critical."""
+"""The range of importance: up to 0.5 nice to know, up to 0.7 useful, above that critical."""
 
 WORKSPACE = "ws:"
-"""Begins the tag that ties a fact to one workspace."""
+"""The prefix of tags that limit a fact to one workspace."""
 
 
 class InvalidFact(ValueError):
-    """What should become a fact cannot; `str(error)` is one sentence that says why."""
+    """A fact has an invalid field; `str(error)` is a one-sentence message."""
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
-    """The event with this `seq` in a session's journal: of a fact, the message that it came from."""
+    """The event that a fact comes from, such as a message."""
 
     session: str
     seq: int
 
 
 class Fact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One fact. `importance` is what it was worth when it was written (what it is worth now is `scoring.worth`), `created`
-    and `used` (when it was last recalled; empty for never) are RFC 3339 in UTC. `owner` is the person whose chats it is
-    recalled in, empty for everybody's; `made_of` are the daily facts that a distilled one stands for."""
+    """A fact.
+
+    Attributes:
+        id: A UUID.
+        content: One sentence.
+        type: The kind of statement.
+        tags: Tags, including those that limit it to workspaces.
+        importance: The importance when it was written, from 0.3 to 1. `plugins.facts.scoring` computes the current one.
+        created: The time of creation (RFC 3339 in UTC).
+        used: The time of the last recall (RFC 3339 in UTC), or "" if never recalled.
+        source: How it was created.
+        layer: Daily or long-term.
+        pinned: It is never dropped automatically.
+        owner: The id of the person it belongs to; "" for shared facts.
+        origin: The event that it comes from.
+        made_of: The ids of the daily facts that it was distilled from.
+    """
 
     id: str
     content: str
@@ -67,25 +81,25 @@ class Fact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     made_of: tuple[str, ...] = ()
 
     def workspaces(self) -> frozenset[str]:
-        """The workspaces that it is tied to; none where it is known everywhere."""
+        """Return the tags of the workspaces that it is limited to; empty if it applies to all."""
         return frozenset(tag for tag in self.tags if tag.startswith(WORKSPACE))
 
     def is_known_in(self, workspace: str) -> bool:
-        """Whether it may be told in the workspace with this tag."""
+        """Return True if it may be used in the workspace with this tag."""
         return not (tied := self.workspaces()) or workspace in tied
 
     def tied_to(self, workspaces: frozenset[str]) -> Self:
-        """The same fact, tied to these workspaces and no others."""
+        """Return a copy that is limited to exactly these workspaces."""
         words = [tag for tag in self.tags if not tag.startswith(WORKSPACE)]
         return msgspec.structs.replace(self, tags=(*words, *sorted(workspaces)))
 
     def is_of(self, owner: str) -> bool:
-        """Whether it may be told to this person."""
+        """Return True if it may be shown to this person."""
         return self.owner in ("", owner)
 
 
 class Draft(msgspec.Struct, frozen=True, kw_only=True):
-    """What may become a fact: what `draft` found sound; `made_of` as in a fact."""
+    """The validated fields of a new fact."""
 
     content: str
     type: FactType = "fact"
@@ -95,7 +109,11 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def draft(content: str, type_: str = "fact", tags: Sequence[str] = (), importance: float = 0.5) -> Draft:
-    """A sound draft of these. Raises InvalidFact."""
+    """Validate the fields of a new fact.
+
+    Raises:
+        InvalidFact: A field is invalid.
+    """
     return Draft(
         content=sound_content(content),
         type=sound_type(type_),
@@ -105,12 +123,12 @@ def draft(content: str, type_: str = "fact", tags: Sequence[str] = (), importanc
 
 
 def new_id() -> str:
-    """An id that no other fact has."""
+    """Return a new unique id."""
     return str(uuid.uuid4())
 
 
 def workspace_tag(workspace: Path) -> str:
-    """The tag that ties facts to a workspace: `ws:` and the beginning of the SHA-256 of its path."""
+    """Return the tag of a workspace: `ws:` and the first 16 hexadecimal digits of the SHA-256 of its path."""
     return WORKSPACE + sha256(str(workspace.resolve()).encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 

@@ -1,8 +1,8 @@
-"""Values of the memory: chunks, scopes, sources and settings.
+"""Memory: chunks, scopes, sources and backends.
 
-chunks          Chunks
-memory_backend  Where the index rests
-own_lines       A text without what the memory itself had given
-scope           What a search may find
-source          Where what can be found comes from
+chunks          Splitting documents into chunks.
+memory_backend  The protocol of memory backends, which store the index.
+own_lines       Removing recalled text from documents before they are indexed.
+scope           The scope of a search.
+source          The protocol of document sources.
 """

@@ -1,7 +1,7 @@
-"""Chunks: the pieces of a note that are found. A chunk never crosses a heading, and says from which line to which it is.
+"""Splitting documents into chunks, the units of search. A chunk never spans a heading and records its line numbers.
 
-Sizes are estimated tokens. A section that is longer than one chunk is cut between lines, with an overlap; a line that is
-longer is cut between words.
+Sizes are estimated tokens. A section longer than one chunk is split between lines, with an overlap; a longer line is split
+between words.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from plugins.api.memory.own_lines import own_lines
 from sessions.events.tokens import estimate
 
 TOKENS = 400
-"""How large a chunk becomes at most."""
+"""The maximum size of a chunk."""
 
 OVERLAP = 80
-"""How much of a chunk's end the next one of the same section begins with."""
+"""The part of a chunk that the next chunk of the same section repeats."""
 
 TITLE = 300
-"""Characters of a heading that each chunk below it repeats. A longer heading is found as text, too."""
+"""The maximum length in characters of a heading that is repeated in each of its chunks. Longer headings are indexed as text.
+"""
 
 _HEADING = re.compile(r"(#{1,6})\s++(.+)$")
 _FENCE = re.compile(r"\s{0,3}(```+|~~~+)")
@@ -32,10 +33,20 @@ _DAY = re.compile(r"(?:^|/)(\d{4}-\d{2}-\d{2})[^/]*\.md$")
 
 
 class Chunk(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A piece of a note or of another document: its lines from `first` to `last`, counted from 1, and the headings it stands
-    under, outermost first. `text` is what stands there. `day`, YYYY-MM-DD, is empty for what is of no day, `owner` for what
-    is everybody's; `senders` are those who speak in it. What is `private` is for private chats alone. `source` is the name
-    of where it comes from, which the index fills in."""
+    """A passage of a document.
+
+    Attributes:
+        path: The path of the document.
+        first: The first line, counted from 1.
+        last: The last line.
+        headings: The headings above it, outermost first.
+        text: The text.
+        day: The date of the document as YYYY-MM-DD, or "".
+        owner: The id of the person it belongs to; "" for shared documents.
+        senders: The people who speak in it.
+        private: It may be shown only in private chats.
+        source: The name of its source, set by the index.
+    """
 
     path: str
     first: int
@@ -49,17 +60,17 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     source: str = ""
 
     def embedded(self) -> str:
-        """What an embedding model is given: where and when it was written, then the text."""
+        """Return the text to embed: the date or path and the headings, then the text."""
         place = " > ".join((self.day or self.path.removesuffix(".md"), *self.headings))
         return f"{place}\n{self.text}"
 
     def digest(self) -> str:
-        """Names the embedded text: 32 hexadecimal digits."""
+        """Return a hash of the text to embed, as 32 hexadecimal digits."""
         return hashlib.sha256(self.embedded().encode()).hexdigest()[:32]
 
 
 def day_of(path: str) -> str:
-    """The day, YYYY-MM-DD, that a note's name tells; empty for one that has no date, or one that does not exist."""
+    """Return the date in a note's file name as YYYY-MM-DD, or "" if it has no valid date."""
     found = _DAY.search(path)
     try:
         return date.fromisoformat(found[1]).isoformat() if found else ""
@@ -70,8 +81,16 @@ def day_of(path: str) -> str:
 def chunks_of(
     path: str, note: str, *, owner: str = "", private: bool = False, tokens: int = TOKENS, overlap: int = OVERLAP
 ) -> list[Chunk]:
-    """The chunks of a note, in order. Every line that says something is in at least one, but for what the memory itself
-    had given (see `own_lines`)."""
+    """Split a note into chunks, in order. Every line with text is in at least one chunk, except recalled text (`own_lines`).
+
+    Args:
+        path: The path of the note.
+        note: The text.
+        owner: The id of the person it belongs to; "" for shared notes.
+        private: The note may be shown only in private chats.
+        tokens: The maximum size of a chunk.
+        overlap: The maximum overlap of two chunks.
+    """
     found: list[Chunk] = []
     day = day_of(path)
     for headings, lines in _sections(note):
@@ -115,13 +134,12 @@ def _sections(note: str) -> Iterator[tuple[tuple[str, ...], list[tuple[int, str]
 
 
 def _title(text: str) -> str:
-    """Return the text of a heading without the marks that may close it."""
+    """Return the text of a heading without closing `#` characters."""
     return text.rstrip().rstrip("#").rstrip() or "#"
 
 
 def cut(lines: Sequence[tuple[int, str]], tokens: int, overlap: int) -> Iterator[list[tuple[int, str]]]:
-    """Runs of numbered lines of at most `tokens` each, blank lines at the ends left out; each begins with what fits into
-    `overlap` of the end of the one before."""
+    """Split numbered lines into runs of `tokens` tokens at most, overlapping by up to `overlap`, without outer blank lines."""
     piece: list[tuple[int, str]] = []
     size = 0
     for number, part, cost in _fitting(lines, tokens):
@@ -152,7 +170,7 @@ def _tail(piece: list[tuple[int, str]], room: int) -> tuple[list[tuple[int, str]
 
 
 def _fitting(lines: Sequence[tuple[int, str]], tokens: int) -> Iterator[tuple[int, str, int]]:
-    """Each line with its size, one that is too long in parts."""
+    """Yield each line with its size, splitting lines that are too long."""
     for number, line in lines:
         for part in _parts(line, tokens - 1):
             yield number, part, estimate(part) + 1

@@ -1,8 +1,8 @@
-"""Where the index rests: the contract of a memory backend.
+"""The protocol of memory backends, which store the index of the memory.
 
-A backend keeps the chunks of documents and finds them, by words and by vectors. Everything that it keeps is derived and may
-be taken away. Which documents there are, when they are read, who makes vectors and how what is found is ranked is not its
-concern. `plugins.memory.index.sqlite_backend` is the one that is always there; `memory.backend` names the one in use.
+A backend stores the chunks of documents and finds them by keywords and by vectors. All its data is derived and can be
+deleted. It does not read documents, compute vectors, or rank results. `plugins.memory.index.sqlite_backend` is the default;
+`memory.backend` selects one.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from plugins.api.memory.source import Reading
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
-    """What made vectors. Vectors of two identities are never compared. Where only a server knows the dimensions and has not
-    said them yet they are 0: then what a model made last is meant."""
+    """The model that computed a vector. Vectors with different identities are never compared.
+
+    `dimensions` is 0 while only the server knows it; then the last vectors of the model are meant.
+    """
 
     provider: str
     model: str
@@ -29,8 +31,14 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Document(msgspec.Struct, frozen=True, kw_only=True):
-    """A document as it was just read: what is known of it from now on. `source` is the name of where it comes from, `stamp`
-    and `reading.state` are for those who look whether it changed."""
+    """A document that was just read.
+
+    Attributes:
+        path: The path of the document.
+        source: The name of its source.
+        stamp: Changes whenever the document must be read again.
+        reading: The chunks and the state of the source.
+    """
 
     path: str
     source: str
@@ -40,25 +48,30 @@ class Document(msgspec.Struct, frozen=True, kw_only=True):
 
 @runtime_checkable
 class MemoryBackend(Protocol):
-    """Chunks and their vectors. Methods block and are called in one thread at a time.
+    """A store for chunks and their vectors. Methods block and are called from one thread at a time.
 
-    What is raised: ValueError for what cannot be meant, OSError where the disk refuses; at anything else what it keeps is
-    taken for harmed, is removed and made anew, and at the second time the memory rests in SQLite instead. `str(error)` is
-    shown to people.
+    Methods raise `ValueError` for invalid arguments and `OSError` if the disk fails. After any other error the data is
+    assumed to
+    be damaged, deleted and rebuilt; after a second such error the memory uses SQLite instead. `str(error)` is shown to
+    people.
     """
 
     name: ClassVar[str]
-    """The word that `memory.backend` chooses it by."""
+    """The backend's name in `memory.backend`."""
 
     @classmethod
     def why_not(cls) -> str:
-        """Why it cannot be used here (something is not installed), as the end of a sentence; empty where it can. Quick."""
+        """Return why the backend is not available (something is not installed), as the end of a sentence; "" if it is."""
         ...
 
     def __init__(self, place: Path) -> None:
-        """`place` is the file or the folder for all that it keeps, for the eyes of the owner alone; it need not exist. It
-        makes it when it is entered. Another process may do so too: what it keeps then may be kept by either, or by both,
-        but what is found must be right."""
+        """Create the backend, which creates its files on entry.
+
+        Another process may use the same files at the same time. Then either one may win, but results must be correct.
+
+        Args:
+            place: The file or folder for all its data. It may not exist. Only its owner may read it.
+        """
         ...
 
     def __enter__(self) -> Self: ...
@@ -69,84 +82,100 @@ class MemoryBackend(Protocol):
 
     @property
     def searches_vectors(self) -> bool:
-        """Whether `nearest` can find anything here."""
+        """True if `nearest` can find anything."""
         ...
 
     # --- documents ----------------------------------------------------------------------------------------------------
 
     def known(self) -> Mapping[str, tuple[str, str]]:
-        """The stamp and the state of each document, by its path."""
+        """Return the stamp and the source's state of each document by path."""
         ...
 
     def take(self, documents: Iterable[Document]) -> None:
-        """Have these be what is known of their documents, chunks before `reading.since` excepted, which stay. After a crash
-        each is known as it was before or as it is now. What is taken from the iterable is read at that moment, and slowly.
+        """Store documents, replacing their chunks from line `reading.since` on.
 
-        Each chunk gets a key that no other ever had: chunks of a document that follow each other have keys that do."""
+        The iterable reads documents lazily and slowly. After a crash each document has either its old or its new chunks.
+        Each chunk
+        gets a key that was never used before; consecutive chunks of a document have consecutive keys.
+        """
         ...
 
     def forget(self, paths: Sequence[str]) -> None:
-        """These documents are gone."""
+        """Remove documents."""
         ...
 
     def settle(self) -> None:
-        """Much was taken in, and no more is to come for now: the time to do what makes searching faster."""
+        """Optimize the index for searching. Called after many documents were stored."""
         ...
 
     def chunks(self, keys: Collection[int], scope: Scope) -> dict[int, Chunk]:
-        """The chunks with these keys, of those that exist and are in the scope; each says the name of its source."""
+        """Return the chunks with these keys that exist and are in the scope."""
         ...
 
     def beside(self, keys: Collection[int], away: int) -> set[int]:
-        """The keys of the chunks that stand at most so far before or after one of these in its document, with these
-        themselves: keys are as far from each other as their chunks."""
+        """Return these keys and those of the chunks at most `away` positions before or after them in the same document."""
         ...
 
     def size(self) -> tuple[int, int]:
-        """How many documents and how many chunks there are."""
+        """Return the number of documents and of chunks."""
         ...
 
     # --- words --------------------------------------------------------------------------------------------------------
 
     def keywords(self, words: Sequence[str], limit: int, scope: Scope) -> dict[int, float]:
-        """The chunks in the scope that have the most telling of these words, best first, and how well: larger is better,
-        more than 0. A word that no chunk in the scope has is looked for inside of words. The words are those of
-        `words.sought`, and what they are looked for in is `words.indexed` of what a chunk's `embedded` gives."""
+        """Find the chunks in the scope that match the most significant of these words.
+
+        A word that occurs in no chunk of the scope is searched inside other words.
+
+        Args:
+            words: The words of the query, from `words.sought`. They match `words.indexed` of `Chunk.embedded`.
+            limit: The maximum number of chunks.
+            scope: The scope of the search.
+
+        Returns:
+            Positive scores by key, best first. Higher is better.
+        """
         ...
 
     def counts(self, words: Collection[str]) -> tuple[int, dict[str, int]]:
-        """How many chunks there are, and how many of them have each of these words; nothing else than numbers of what is out
-        of somebody's scope."""
+        """Return the number of chunks, and for each word the number of chunks that contain it, regardless of scope."""
         ...
 
     def pieces(self, keys: Collection[int]) -> dict[int, str]:
-        """The words by which these chunks are found, as `words.indexed` gives them, in lower case, a space around each."""
+        """Return the indexed words of these chunks (`words.indexed`) in lower case, each surrounded by spaces."""
         ...
 
     # --- vectors ------------------------------------------------------------------------------------------------------
 
     def unembedded(self, identity: Identity, limit: int) -> Mapping[str, str]:
-        """Texts (`Chunk.embedded`) that have no vector of this identity yet, the newest first, by their digests."""
+        """Return texts (`Chunk.embedded`) that have no vector of this identity, by digest, newest first."""
         ...
 
     def count_unembedded(self, identity: Identity) -> int:
-        """How many texts `unembedded` would give without a limit."""
+        """Return the number of texts that `unembedded` would return without a limit."""
         ...
 
     def embed(self, identity: Identity, vectors: Mapping[str, Sequence[float]]) -> None:
-        """Keep vectors by the digests of what was embedded. ValueError if one has not the identity's dimensions. A chunk
-        that comes back within a while, wherever it stands then, has its vector."""
+        """Store vectors by digest. A chunk that is removed and added again within a while keeps its vector.
+
+        Raises:
+            ValueError: A vector has the wrong number of dimensions.
+        """
         ...
 
     def bound(self, identity: Identity | None, most: int) -> None:
-        """Nobody wants more than so many vectors kept that no chunk needs by this identity, who makes them now: the others
-        may go, those first that were used longest ago. What a chunk needs stays."""
+        """Limit the number of cached vectors that no chunk needs.
+
+        Args:
+            identity: The current embedding model. Vectors that its chunks need are kept.
+            most: The maximum number of other vectors; the least recently used may be dropped.
+        """
         ...
 
     def nearest(self, identity: Identity, vector: Sequence[float], limit: int, scope: Scope) -> dict[int, float]:
-        """The chunks in the scope that are nearest to a vector, nearest first, with their cosines."""
+        """Return the chunks in the scope that are nearest to a vector, with their cosine similarities, nearest first."""
         ...
 
     def cosines(self, identity: Identity, vector: Sequence[float], keys: Collection[int]) -> dict[int, float]:
-        """The cosines of these chunks, of those that have a vector."""
+        """Return the cosine similarities of those of these chunks that have a vector."""
         ...

@@ -1,6 +1,6 @@
-"""A text without what the memory itself had given: recalled text that was written down or said again is not indexed again.
+"""Removing recalled text from documents before they are indexed.
 
-It would be found beside what it was copied from, be recalled instead of it, and be copied again.
+Otherwise a copy of a recalled passage would be found beside the original, be recalled instead of it, and be copied again.
 """
 
 from __future__ import annotations
@@ -12,16 +12,19 @@ from collections.abc import Sequence
 from sessions.state.recall_message import ABOUT
 
 _MARKED = re.compile(r"\[([0-9a-f]{8})\] (?:(end|the record ends)$|the record begins$|.*:$)")
-"""A line by which something is fenced for a model: as it begins, and as it ends."""
+"""The first or last line of a fenced passage in a model's request."""
 
 _CITED = re.compile(r"\[[0-9a-f]{8}\] (?:.+#L[0-9]{1,9}-L[0-9]{1,9}:$|(?>.+?#L[0-9]{1,9}-L[0-9]{1,9} \().*\):$)")
 _RETURNED = re.compile(r'"citation": ?"[^"]+#L[0-9]+-L[0-9]+"')
-"""What `memory_search` returns."""
+"""A result of `memory_search`."""
 
 
 def own_lines(text: str) -> list[tuple[int, str]]:
-    """The lines of a text with their numbers, counted from 1, without those that the memory gave: what stands between lines
-    with a mark, these too, and what its tool returns. A mark without its end takes no other line along."""
+    """Return the lines of a text with their numbers (from 1), without passages that the memory itself had inserted.
+
+    Removes fenced passages with their markers, and results of `memory_search`. A marker without its end removes only
+    itself.
+    """
     # Only what an editor takes for the end of a line is one: `str.splitlines` has others, and citations would be wrong.
     lines = text.replace("\r\n", "\n").split("\n")
     kept: list[tuple[int, str]] = []
@@ -39,13 +42,12 @@ def own_lines(text: str) -> list[tuple[int, str]]:
 
 
 def _is_given(line: str) -> bool:
-    """Whether a line by itself is of the memory's own making."""
     line = line.strip()
     return line.startswith(ABOUT) or _CITED.match(line) is not None or _RETURNED.search(line) is not None
 
 
 def _ends(lines: Sequence[str]) -> dict[str, list[int]]:
-    """For each mark the lines at which what it fences ends."""
+    """Return the closing lines of each marker."""
     found: dict[str, list[int]] = {}
     for number, line in enumerate(lines, 1):
         mark = _MARKED.match(line.strip())

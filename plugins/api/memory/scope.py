@@ -1,4 +1,4 @@
-"""What a search may find: the limits that hold before anything is ranked."""
+"""The scope of a search: limits that apply before results are ranked."""
 
 from __future__ import annotations
 
@@ -11,10 +11,17 @@ from plugins.support.workspace import EVERYBODY, belongs_to, is_private
 
 
 class Scope(msgspec.Struct, frozen=True, kw_only=True):
-    """Who searches, and what for. `owners` are those whose chunks may be found beside those that are everybody's, None
-    means all of them; `private` whether what is for private chats alone may be. The others narrow it further where they are
-    given: to `sources` by their names, to the days from `since` to `until` (what has no date is of no day), to what
-    `sender` said. `shown` is a document of which everything from a line on is before whoever searches anyway."""
+    """Limits the results of a search.
+
+    Attributes:
+        owners: The people whose chunks may be found besides shared ones; None for everyone.
+        private: Chunks that are only for private chats may be found.
+        sources: The names of the sources to search; None for all.
+        since: The first day; documents without a date are excluded. None for no limit.
+        until: The last day; documents without a date are excluded. None for no limit.
+        sender: Only chunks in which this person speaks.
+        shown: A document and a line; chunks from that line on are excluded, because the model already sees them.
+    """
 
     owners: frozenset[str] | None
     private: bool
@@ -25,7 +32,7 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
     shown: tuple[str, int] | None = None
 
     def admits(self, chunk: Chunk) -> bool:
-        """Whether a chunk is in the scope."""
+        """Return True if a chunk is in the scope."""
         return (
             (self.owners is None or not chunk.owner or chunk.owner in self.owners)
             and (self.sources is None or chunk.source in self.sources)
@@ -37,14 +44,13 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def reads(self, path: str) -> bool:
-        """Whether a note at this path below the workspace may be shown."""
+        """Return True if the note at this path in the workspace may be shown."""
         parts = tuple(path.split("/"))
         owned = self.owners is None or belongs_to(parts) in {EVERYBODY, *self.owners}
         return owned and (self.private or not is_private(parts))
 
     def condition(self) -> tuple[str, tuple[str | int, ...]]:
-        """The scope as a condition of SQL on the table `chunks`, and its parameters; the condition is empty where
-        everything is in the scope."""
+        """Return an SQL condition for the table `chunks` and its parameters; "" if everything is in the scope."""
         parts: list[str] = []
         values: list[str | int] = []
         owners = None if self.owners is None else {"", *self.owners}
@@ -68,4 +74,4 @@ class Scope(msgspec.Struct, frozen=True, kw_only=True):
 
 
 EVERYTHING = Scope(owners=None, private=True)
-"""What the operator of the gateway may find."""
+"""The scope of the gateway's operator."""

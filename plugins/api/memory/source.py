@@ -1,12 +1,11 @@
-"""Where what can be found comes from: the contract of a source.
+"""The protocol of document sources.
 
-A source says which documents there are and reads one of them into chunks; the index does the rest: what changed is read
-again, what is gone is forgotten, and every chunk keeps the name of its source, by which it can be searched apart.
+A source lists documents and reads them into chunks; the index reads documents again when they change and removes those that
+are gone. Each chunk records the name of its source, so that sources can be searched separately.
 
-To add one, write a class with these methods in a module of its own, give `settings.SourceName` its word, by which
-`memory.sources` switches it on and off, and hand it to `Memory` where the gateway makes it. Its documents are named by
-paths that no other source has. Methods block, are called in a thread of the memory's, one at a time, and never change what
-they read.
+To add one, implement these methods in a new module, add its name to `memory_settings.SourceName`, with which
+`memory.sources` enables it, and pass it to `Memory` where the gateway creates it. Paths of its documents must differ from
+those of other sources. Methods block, are called one at a time in a thread of the memory, and never change documents.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from plugins.api.memory.scope import Scope
 
 
 class WatchedFolders(msgspec.Struct, frozen=True, kw_only=True):
-    """Folders to be watched: `flat` for what lies in them alone, `deep` for all below them too."""
+    """Folders to watch: `flat` without and `deep` with their subfolders."""
 
     flat: frozenset[Path] = frozenset()
     deep: frozenset[Path] = frozenset()
@@ -32,8 +31,13 @@ class WatchedFolders(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Listing(msgspec.Struct, frozen=True, kw_only=True):
-    """The documents that there are, by their paths, each with a stamp that changes when it is to be read again; and what is
-    to be known about others, in sentences. `large` are the paths of those that are too large to be read."""
+    """The documents of a source.
+
+    Attributes:
+        stamps: A stamp for each path, which changes when the document must be read again.
+        remarks: Messages about other documents, as sentences.
+        large: The paths of documents that are too large to be read.
+    """
 
     stamps: Mapping[str, str]
     remarks: tuple[str, ...] = ()
@@ -41,9 +45,14 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
-    """What was read of a document. `chunks` are all that begin at the line `since` or later; those that the index has of
-    earlier lines stay. `state` is given back at the next reading, and means something to the source alone: how far it
-    came, say. `more`: the document was too long to be read at once, and is to be read on with this state."""
+    """The result of reading a document.
+
+    Attributes:
+        chunks: All chunks that begin at line `since` or later. The index keeps the chunks of earlier lines.
+        since: The first line that was read.
+        state: An opaque value that the source receives on the next reading, such as an offset.
+        more: The document is too long to be read at once; read on with this state.
+    """
 
     chunks: Sequence[Chunk]
     since: int = 1
@@ -52,27 +61,47 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Source(Protocol):
-    """Documents of one kind. `name` is its word in `memory.sources` and in a `Scope`."""
+    """Documents of one kind. `name` identifies it in `memory.sources` and in a `Scope`."""
 
     name: str
 
     def watched(self) -> WatchedFolders:
-        """The folders in which something happens when a document is written or removed, as far as they exist: what is
-        reported of Markdown files and folders there has the source looked at. Nothing for a source that is looked at
-        by other occasions: each search, and `Memory.wake`."""
+        """Return the existing folders in which documents are written or removed.
+
+        The index scans the source when Markdown files or folders change there. Empty for a source that is only scanned on
+        searches
+        and by `Memory.wake`.
+        """
         ...
 
     def there(self, known: Mapping[str, str]) -> Listing:
-        """All documents. `known` has the stamps with which they were read last: one that has grown too little to be worth
-        it may keep its old one."""
+        """List all documents.
+
+        Args:
+            known: The stamps of the documents in the index. A document that has grown only a little may keep its old stamp.
+        """
         ...
 
     def read(self, path: str, state: str) -> Reading | None:
-        """A document; `state` is that of its last reading, empty if there was none. None where it cannot be read."""
+        """Read a document, or return None if it cannot be read.
+
+        Args:
+            path: The path of the document.
+            state: The state from its last reading, or "".
+        """
         ...
 
     def excerpt(self, path: str, first: int, lines: int, scope: Scope) -> str | None:
-        """Lines of a document as they are shown to whom the scope is of: from `first`, counted from 1, at most so many.
-        Empty where there is no such document, or none in the scope; None for a path that no document of this source can
-        have."""
+        """Return lines of a document as they may be shown in a scope.
+
+        Args:
+            path: The path of the document.
+            first: The first line, counted from 1.
+            lines: The maximum number of lines.
+            scope: The documents that may be shown.
+
+        Returns:
+            The lines; "" if the document does not exist or is not in the scope; None if the path cannot belong to this
+            source.
+        """
         ...
