@@ -1,13 +1,13 @@
-"""The built-in slash commands.
+"""The built-in chat commands.
 
-compact          `/compact`, `/compactions`, `/revert`
+compact          `/compact`, `/compactions` and `/revert`
 context_command  `/context`
 facts_commands   `/pin`, `/unpin`, `/forget`, `/clear`, `/distill` and `/why`
 help             `/help`
 history          `/history`
-markdown         Text of others inside an answer in Markdown
+markdown         Escaping of untrusted text in Markdown
 model            `/model`
-new              `/new` and `/reset`, the same
+new              `/new` and its alias `/reset`
 queue            `/queue`
 remember         `/remember` and `/memory`
 status           `/status` and `/whoami`

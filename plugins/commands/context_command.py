@@ -1,4 +1,4 @@
-"""`/context`: what the next request holds, and what of it is large."""
+"""The `/context` command, which shows what the next request contains and how large it is."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ from typing import ClassVar
 from plugins.api.command import CommandFailed, CommandTime, ContextItem, ContextReport, ConversationView, PrunedReport
 from plugins.commands.markdown import code, one_line
 
-LARGEST = 20
-"""How many items `/context detail` shows."""
+MAX_ITEMS = 20
+"""Maximum items that `/context detail` lists."""
 
-BAR = 40
-"""Characters of the bar."""
+BAR_WIDTH = 40
+"""Width of the bar in characters."""
 
-LENGTH = 60
+PREVIEW_CHARACTERS = 60
 """Characters of an item's beginning that are shown."""
 
 
 class Context:
-    """Shows the parts of the context with their sizes."""
+    """The `/context` command, which shows the parts of the context with their sizes."""
 
     name: ClassVar[str] = "context"
     usage: ClassVar[str] = "/context [list|detail]"
-    summary: ClassVar[str] = f"Show what fills the context; `list` by tool and note, `detail` the {LARGEST} largest items."
+    summary: ClassVar[str] = f"Show what fills the context; `list` by tool and note, `detail` the {MAX_ITEMS} largest items."
     when: ClassVar[CommandTime] = "now"
 
     async def run(self, argument: str, conversation: ConversationView) -> str:
-        """Answer with sums by part, by part and name, or with the largest items; CommandFailed for another argument."""
+        """Answer with the totals by part, by part and name, or with the largest items."""
         if argument not in ("", "list", "detail"):
             raise CommandFailed("Write /context, /context list or /context detail.")
         report = await conversation.context()
@@ -36,24 +36,28 @@ class Context:
 
 def _head(report: ContextReport) -> str:
     if not report.items:
-        return "**Context**: unknown, as nothing was sent yet."
+        return "**Context**: unknown, since no request was sent yet."
     total = sum(item.tokens for item in report.items)
-    window = f" of {report.window:,} ({100 * total / report.window:.0f} %)" if report.window else "; its window is unknown"
+    window = (
+        f" of {report.window:,} ({100 * total / report.window:.0f} %)"
+        if report.window
+        else "; the context window is unknown"
+    )
     counted = f". The provider counted {report.counted:,} for the last request" if report.counted is not None else ""
     return f"**Context**: about {total:,} tokens{window}{counted}."
 
 
 def _bar(report: ContextReport) -> list[str]:
-    """What is used, free and kept free, as a bar as wide as the window."""
+    """Return a bar as wide as the window, showing used, free and reserved tokens."""
     if not report.window or report.reserve is None or not report.items:
         return []
     total = sum(item.tokens for item in report.items)
     free = max(0, report.window - report.reserve - total)
     kept = max(0, min(report.reserve, report.window - total))
-    used = round(BAR * min(1.0, total / report.window)) or 1
-    rest = min(BAR - used, round(BAR * kept / report.window))
+    used = round(BAR_WIDTH * min(1.0, total / report.window)) or 1
+    rest = min(BAR_WIDTH - used, round(BAR_WIDTH * kept / report.window))
     beyond = f", {total - report.window:,} more than the window" if total > report.window else ""
-    bar = "█" * used + "░" * (BAR - used - rest) + "▒" * rest
+    bar = "█" * used + "░" * (BAR_WIDTH - used - rest) + "▒" * rest
     return [f"`{bar}` {total:,} used{beyond}, {free:,} free, {kept:,} reserve"]
 
 
@@ -61,8 +65,8 @@ def _pruned(pruned: PrunedReport) -> list[str]:
     if not pruned.saved:
         return []
     return [
-        f"Pruned: {pruned.trimmed:,} trimmed, {pruned.cleared:,} cleared, which saves {pruned.saved:,} characters;"
-        " the log keeps them."
+        f"Pruned: {pruned.trimmed:,} trimmed, {pruned.cleared:,} cleared, saving {pruned.saved:,} characters"
+        " (the journal still has them)."
     ]
 
 
@@ -78,11 +82,11 @@ def _sums(report: ContextReport, *, names: bool) -> list[str]:
 
 
 def _details(report: ContextReport) -> list[str]:
-    largest = sorted(report.items, key=lambda item: item.tokens, reverse=True)[:LARGEST]
-    return ["| tokens | what | begins with |", "|---:|---|---|", *map(_row, largest)]
+    largest = sorted(report.items, key=lambda item: item.tokens, reverse=True)[:MAX_ITEMS]
+    return ["| tokens | item | begins with |", "|---:|---|---|", *map(_row, largest)]
 
 
 def _row(item: ContextItem) -> str:
     label = f"{item.part}: {code(item.name)}" if item.name else item.part
-    beginning = one_line(item.text[:LENGTH], LENGTH).replace("|", "¦")
+    beginning = one_line(item.text[:PREVIEW_CHARACTERS], PREVIEW_CHARACTERS).replace("|", "¦")
     return f"| {item.tokens:,} | {label} | {beginning} |"

@@ -1,4 +1,4 @@
-"""`/help`: which commands there are."""
+"""The `/help` command."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from plugins.support.suggestions import did_you_mean
 
 
 class Help:
-    """Lists all commands, or explains one."""
+    """The `/help` command, which lists all commands or explains one."""
 
     name: ClassVar[str] = "help"
     usage: ClassVar[str] = "/help [command]"
@@ -26,7 +26,7 @@ class Help:
             if command.name == wanted:
                 return _line(command)
         meant = did_you_mean(wanted, [command.name for command in commands], before="/", mark="`") or "."
-        raise CommandFailed(f"There is no such command{meant} `/help` lists them all.")
+        raise CommandFailed(f"Unknown command{meant} `/help` lists all commands.")
 
 
 def _line(command: CommandHelp) -> str:

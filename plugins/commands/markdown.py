@@ -1,10 +1,10 @@
-"""Text of others inside an answer in Markdown: it stays one line and cannot end the place where it stands."""
+"""Untrusted text inside Markdown, kept on one line so that it cannot break out of its place."""
 
 from __future__ import annotations
 
 
 def one_line(text: str, limit: int) -> str:
-    """The text on one line, without control characters, cut to `limit` characters and then saying how many were left out."""
+    """Return the text on one line without control characters, truncated to `limit` characters with a note."""
     printable = "".join(character if character.isprintable() else " " for character in text)
     line = " ".join(printable.split())
     if len(line) <= limit:
@@ -13,5 +13,5 @@ def one_line(text: str, limit: int) -> str:
 
 
 def code(text: str) -> str:
-    """The text as inline code: `main`."""
+    """Return the text as inline code, such as `main` in backticks."""
     return f"`{one_line(text, 200).replace('`', '´')}`"

@@ -1,4 +1,4 @@
-"""`/new` and `/reset`, the same: a fresh session under the same key."""
+"""The commands `/new` and `/reset`."""
 
 from __future__ import annotations
 
@@ -9,21 +9,24 @@ from plugins.commands.markdown import code
 
 
 class New:
-    """Opens the key's next session; the old one stays in its journal."""
+    """The `/new` command, which starts a new session under the same key."""
 
     name: ClassVar[str] = "new"
     usage: ClassVar[str] = "/new"
-    summary: ClassVar[str] = "Begin a new session; the old one is kept."
+    summary: ClassVar[str] = "Start a new session; the old one is kept."
     when: ClassVar[CommandTime] = "now"
 
     async def run(self, argument: str, conversation: ConversationView) -> str:
-        """Answer with the new session's id. What follows the name is not looked at: later messages wait for the new
-        session from the moment this command arrived, so it may not be refused for its form."""
-        return f"A new session has begun: {code(await conversation.start_anew())}. The old one is kept."
+        """Answer with the new session's id.
+
+        Any argument is ignored: later messages already wait for the new session, so the command may not fail because of its
+        form.
+        """
+        return f"Started a new session: {code(await conversation.start_anew())}. The old one is kept."
 
 
 class Reset(New):
-    """The same under its other name."""
+    """The `/reset` command, an alias of `/new`."""
 
     name: ClassVar[str] = "reset"
     usage: ClassVar[str] = "/reset"

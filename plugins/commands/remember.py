@@ -1,4 +1,4 @@
-"""`/remember` and `/memory`: into the memory, and out of it."""
+"""The commands `/remember` and `/memory`."""
 
 from __future__ import annotations
 
@@ -9,75 +9,82 @@ from typing import ClassVar
 from plugins.api.command import CommandFailed, CommandTime, ConversationView, MemoryReport
 from plugins.api.facts.fact_errors import FactsError
 from plugins.api.facts.fact_values import Fact
-from plugins.commands.facts_commands import told
+from plugins.commands.facts_commands import format_fact
 from plugins.commands.markdown import code, one_line
 
-FACTS = 12
-"""Facts of each kind that are listed."""
+MAX_FACTS = 12
+"""Maximum facts listed per section."""
 
-LENGTH = 300
-"""Characters of what was found that are shown."""
+MAX_CHARACTERS = 300
+"""Maximum characters shown of a search result."""
 
 
 class Remember:
-    """Writes something into the notes at once."""
+    """The `/remember` command, which writes to the notes."""
 
     name: ClassVar[str] = "remember"
     usage: ClassVar[str] = "/remember TEXT"
-    summary: ClassVar[str] = "Write TEXT into the notes; it is found from now on."
+    summary: ClassVar[str] = "Write TEXT to the notes, where searches find it from now on."
     when: ClassVar[CommandTime] = "now"
 
     async def run(self, argument: str, conversation: ConversationView) -> str:
-        """Answer with where it stands; CommandFailed where nothing is given, or it cannot be written."""
+        """Answer with the place of the new text; raise CommandFailed if it cannot be written."""
         if not argument:
-            raise CommandFailed("Write /remember and what is to be remembered.")
+            raise CommandFailed("Write /remember followed by what to remember.")
         return f"Remembered: {code(await conversation.remember(argument))}."
 
 
 class Memory:
-    """Shows what is remembered, or searches it."""
+    """The `/memory` command, which shows or searches the memory."""
 
     name: ClassVar[str] = "memory"
     usage: ClassVar[str] = "/memory [QUERY]"
-    summary: ClassVar[str] = "Show what is remembered, or what the memory has for QUERY."
+    summary: ClassVar[str] = "Show what is remembered, or search the memory for QUERY."
     when: ClassVar[CommandTime] = "now"
 
     async def run(self, argument: str, conversation: ConversationView) -> str:
-        """Answer with the notes that changed last, or with what was found, best first."""
+        """Answer with the latest notes and facts, or with search results, best first."""
         if not argument:
             report = await conversation.memory()
-            return "\n".join([_shown(report), *await _facts(conversation, report.today)])
+            return "\n".join([_overview(report), *await _facts(conversation, report.today)])
         found = await conversation.search_memory(argument)
-        lines = [f"- {code(place)} {one_line(text.lstrip('-*+ '), LENGTH)}" for place, text in found.hits]
-        return "\n".join([*(lines or ["Nothing was found."]), *(f"\n{remark}" for remark in found.remarks)])
+        lines = [f"- {code(place)} {one_line(text.lstrip('-*+ '), MAX_CHARACTERS)}" for place, text in found.hits]
+        return "\n".join([*(lines or ["Nothing found."]), *(f"\n{remark}" for remark in found.remarks)])
 
 
-def _shown(report: MemoryReport) -> str:
-    counts = _count(report.notes, "note"), _count(report.sessions, "session"), _count(report.chunks, "piece")
+def _overview(report: MemoryReport) -> str:
+    counts = _count(report.notes, "note"), _count(report.sessions, "session"), _count(report.chunks, "chunk")
     head = f"**Memory**: {', '.join(counts)}; found {report.how}."
     lines = [f"- {code(note.path)}, {note.bytes:,} bytes, changed {note.changed}" for note in report.latest]
     return "\n".join([head, *([""] if lines else []), *lines, *(f"\n{remark}" for remark in report.remarks)])
 
 
 async def _facts(conversation: ConversationView, today: date | None) -> list[str]:
-    """The facts of the daily log, the newest first and those of today apart, but for those that one of the others stands
-    for; then of those that stay the pins and the most important."""
+    """Format the facts: today's, earlier ones of the daily log, and the long-term ones, pinned and important first.
+
+    Daily facts that were already distilled into a long-term fact are left out.
+    """
     try:
         found = await conversation.facts.listed()
     except FactsError as error:
         return ["", str(error)]
-    kept_of = {each for fact in found for each in fact.made_of}
-    daily = [fact for fact in reversed(found) if fact.layer == "daily" and fact.id not in kept_of]
+    distilled = {each for fact in found for each in fact.made_of}
+    daily = [fact for fact in reversed(found) if fact.layer == "daily" and fact.id not in distilled]
     new = [fact for fact in daily if conversation.local(fact.created).date() == today]
     earlier = [fact for fact in daily if conversation.local(fact.created).date() != today]
     kept = sorted((fact for fact in found if fact.layer == "longterm"), key=lambda fact: (not fact.pinned, -fact.importance))
-    parts = [("Today", new), ("Earlier in the daily log", earlier), ("Kept for long", kept)]
-    return [line for name, facts in parts if facts for line in _listed(name, facts)]
+    parts = [("Today", new), ("Earlier in the daily log", earlier), ("Long-term", kept)]
+    return [line for name, facts in parts if facts for line in _fact_list(name, facts)]
 
 
-def _listed(name: str, facts: Sequence[Fact]) -> list[str]:
-    more = [f"- … and {len(facts) - FACTS:,} more: `exuvia memory facts list`"] if len(facts) > FACTS else []
-    return ["", f"**{name}** ({_count(len(facts), 'fact')})", *(f"- {told(fact)}" for fact in facts[:FACTS]), *more]
+def _fact_list(name: str, facts: Sequence[Fact]) -> list[str]:
+    more = [f"- … and {len(facts) - MAX_FACTS:,} more: `exuvia memory facts list`"] if len(facts) > MAX_FACTS else []
+    return [
+        "",
+        f"**{name}** ({_count(len(facts), 'fact')})",
+        *(f"- {format_fact(fact)}" for fact in facts[:MAX_FACTS]),
+        *more,
+    ]
 
 
 def _count(number: int, what: str) -> str:

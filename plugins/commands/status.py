@@ -1,4 +1,4 @@
-"""`/status` and `/whoami`: what is going on, and who is asking."""
+"""The commands `/status` and `/whoami`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from plugins.commands.markdown import code
 
 
 class Status:
-    """Shows the state of the session and of the gateway."""
+    """The `/status` command, which shows the state of the session and of the gateway."""
 
     name: ClassVar[str] = "status"
     usage: ClassVar[str] = "/status"
@@ -17,24 +17,24 @@ class Status:
     when: ClassVar[CommandTime] = "now"
 
     async def run(self, argument: str, conversation: ConversationView) -> str:
-        """Answer with the gateway's own account; CommandFailed where anything follows the name."""
+        """Answer with the gateway's status."""
         if argument:
-            raise CommandFailed("/status takes nothing after it.")
+            raise CommandFailed("/status takes no argument.")
         return conversation.status()
 
 
 class Whoami:
-    """Says who the gateway takes the person for."""
+    """The `/whoami` command, which shows as whom the gateway identified the person."""
 
     name: ClassVar[str] = "whoami"
     usage: ClassVar[str] = "/whoami"
-    summary: ClassVar[str] = "Say who you are here, and which session this is."
+    summary: ClassVar[str] = "Show who you are to the gateway, and the current session."
     when: ClassVar[CommandTime] = "now"
 
     async def run(self, argument: str, conversation: ConversationView) -> str:
-        """Answer with person, client, channel, session key and session id."""
+        """Answer with the person, client, channel, session key and session id."""
         if argument:
-            raise CommandFailed("/whoami takes nothing after it.")
+            raise CommandFailed("/whoami takes no argument.")
         facts = {
             "Person": conversation.person,
             "Client": conversation.client,
@@ -42,4 +42,4 @@ class Whoami:
             "Session": conversation.key,
             "Session id": conversation.session,
         }
-        return "\n".join(f"- {name}: {code(value) if value else 'not given'}" for name, value in facts.items())
+        return "\n".join(f"- {name}: {code(value) if value else 'unknown'}" for name, value in facts.items())

@@ -1,4 +1,4 @@
-"""`/stop`: an end to the running turn."""
+"""The `/stop` command."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from plugins.api.command import CommandFailed, CommandTime, ConversationView
 
 
 class Stop:
-    """Cancels the turn that runs; what waits behind it stays."""
+    """The `/stop` command, which cancels the running turn; waiting messages are still answered."""
 
     name: ClassVar[str] = "stop"
     usage: ClassVar[str] = "/stop"
-    summary: ClassVar[str] = "Stop the answer that is being made; messages that wait are still answered."
+    summary: ClassVar[str] = "Stop the current answer; waiting messages are still answered."
     when: ClassVar[CommandTime] = "now"
 
     async def run(self, argument: str, conversation: ConversationView) -> str:
-        """Say whether something was stopped; CommandFailed, with nothing stopped, where anything follows the name."""
+        """Answer whether a turn was stopped."""
         if argument:
-            raise CommandFailed("/stop takes nothing after it.")
+            raise CommandFailed("/stop takes no argument.")
         return "Stopped." if conversation.stop_turn() else "Nothing was running."

@@ -1,4 +1,4 @@
-"""`/usage`: the tokens that this session has cost, by purpose and model."""
+"""The `/usage` command, which shows the tokens used by the session."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sessions.events.messages import Usage as Tokens
 
 
 class Usage:
-    """Shows what the providers counted."""
+    """The `/usage` command, which shows the token counts reported by the providers."""
 
     name: ClassVar[str] = "usage"
     usage: ClassVar[str] = "/usage"
@@ -19,33 +19,33 @@ class Usage:
     when: ClassVar[CommandTime] = "now"
 
     async def run(self, argument: str, conversation: ConversationView) -> str:
-        """Answer with a table, and its sum where it has several rows; CommandFailed where anything follows the name."""
+        """Answer with a table by purpose and model, with a total if it has several rows."""
         if argument:
-            raise CommandFailed("/usage takes nothing after it.")
+            raise CommandFailed("/usage takes no argument.")
         spent, before = conversation.spent(), conversation.inherited()
-        came = _of_plugins(conversation.spent_by_plugins())
+        remarks = _plugin_usage(conversation.spent_by_plugins())
         if before != Tokens():
-            came = (
-                f"{came} It is the fork of a session that had {before.input:,} tokens in ({before.cached:,} cached) and"
-                f" {before.output:,} out until then; they are not counted here."
+            remarks = (
+                f"{remarks} This session is a fork. The {before.input:,} tokens in ({before.cached:,} cached) and"
+                f" {before.output:,} out of the original session up to the fork are not counted here."
             ).strip()
         if not spent:
-            return " ".join(["No provider has counted any tokens in this session yet.", came]).strip()
+            return " ".join(["No provider has reported any tokens for this session yet.", remarks]).strip()
         rows = [
             _row(purpose, code(model), tokens) for purpose, by_model in spent.items() for model, tokens in by_model.items()
         ]
         if len(rows) > 1:
             total = sum((tokens for by_model in spent.values() for tokens in by_model.values()), Tokens())
-            rows.append(_row("**all**", "", total))
-        table = "\n".join(["| for | model | in | of it cached | out |", "|---|---|---:|---:|---:|", *rows])
-        return f"{table}\n\n{came}" if came else table
+            rows.append(_row("**total**", "", total))
+        table = "\n".join(["| purpose | model | in | cached | out |", "|---|---|---:|---:|---:|", *rows])
+        return f"{table}\n\n{remarks}" if remarks else table
 
 
-def _of_plugins(spent: Mapping[str, Mapping[str, Tokens]]) -> str:
-    """What plugins have used, which is nobody's session's, as sentences."""
+def _plugin_usage(spent: Mapping[str, Mapping[str, Tokens]]) -> str:
+    """Describe the usage of plugins, which belongs to no session."""
     return " ".join(
-        f"Beside all sessions {code(purpose)} has used {tokens.input:,} tokens in and {tokens.output:,} out of {code(model)}"
-        " since the gateway started."
+        f"Outside of sessions, {code(purpose)} has used {tokens.input:,} tokens in and {tokens.output:,} out with"
+        f" {code(model)} since the gateway started."
         for purpose, by_model in spent.items()
         for model, tokens in by_model.items()
     )

@@ -1,4 +1,4 @@
-"""`/verbose`: whether the chat shows what happens beside the conversation."""
+"""The `/verbose` command."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from plugins.api.command import CommandFailed, CommandTime, ConversationView
 
 
 class Verbose:
-    """Shows or changes how much clients show of a turn: the tools it runs, what it cost, what was compacted."""
+    """The `/verbose` command, which shows or changes how much clients show of a turn: tools, tokens and compactions."""
 
     name: ClassVar[str] = "verbose"
     usage: ClassVar[str] = "/verbose [on|off|default]"
-    summary: ClassVar[str] = "Show tools, tokens and compactions in the chat, or not."
+    summary: ClassVar[str] = "Show tools, tokens and compactions in the chat, or hide them."
     when: ClassVar[CommandTime] = "now"
 
     async def run(self, argument: str, conversation: ConversationView) -> str:
-        """Answer what is in force; with `on`, `off` or `default` change it. CommandFailed for anything else."""
+        """Answer with the current setting, after changing it if the argument is `on`, `off` or `default`."""
         if argument not in ("", "on", "off", "default"):
             raise CommandFailed("Write /verbose on, /verbose off or /verbose default.")
         if argument:

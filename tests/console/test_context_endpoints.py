@@ -136,7 +136,7 @@ async def test_a_compaction_tells_what_left_what_stands_for_it_and_whether_it_is
     assert made["rows"][0]["who"] == "summary"
     assert "## Goals" in entry["summary"]
     assert made["flush"].startswith("written to memory/")
-    assert "is taken back" in answered
+    assert "Reverted compaction" in answered
     assert not after["entry"]["in_force"]
     assert number not in again["in_force"]
     assert again["marks"][-1]["kind"] == "reverted"

@@ -69,7 +69,7 @@ async def test_a_compaction_is_looked_at_and_taken_back(tmp_path: Path, browser:
         await page.get_by_role("button", name="Take this compaction back…").click()
         assert "compaction_reverted" not in kinds(running.journals())
         await page.get_by_role("button", name="Take it back").click()
-        await expect(page.get_by_text("is taken back: the next request has about")).to_be_visible()
+        await expect(page.get_by_text("Reverted compaction")).to_be_visible()
         await expect(page.get_by_text("It was taken back: the model sees those messages again.")).to_be_visible()
         await expect(page.locator(".mark.reverted")).to_have_count(1)
         assert len(running.journals()) == before

@@ -78,7 +78,7 @@ async def test_a_chinese_session_is_flushed_summarised_extracted_distilled_and_r
     english = [ENGLISH.flush.how, ENGLISH.record, ENGLISH.summary.headings, ENGLISH.facts.question]
     assert not [text for text in english if any(text in json.dumps(body, ensure_ascii=False) for body in server.requests)]
     assert "整理港口仓库的货物清单" in compacted
-    assert distilled == "1 new fact became 1 that stays."
+    assert distilled == "Distilled 1 new fact into 1 long-term fact."
     events = [line for lines in journals.values() for line in lines]
     flushed = [line for line in events if line["kind"] == "memory_flushed"]
     assert all("成都" in line["text"] for line in flushed)

@@ -80,7 +80,7 @@ async def test_model_lists_what_there_is_to_talk_to(tmp_path: Path, serve: Serve
         assert "`openai:gpt-5-mini`" in await client.command("/model openai")
         assert "did you mean `openai:gpt-5-mini`?" in await fails(client, "/model gpt-5-mini")
     async with gateway(tmp_path / "2", file=file(NOBODY)) as on:
-        assert "- openai: its list of models could not be had (unreachable)" in await (await on.connect()).command("/model")
+        assert "- openai: its models could not be listed (unreachable)" in await (await on.connect()).command("/model")
 
 
 async def test_a_long_list_is_cut_and_told_whole_for_its_provider(tmp_path: Path, serve: Serve) -> None:

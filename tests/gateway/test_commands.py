@@ -43,7 +43,7 @@ async def test_a_queue_mode_of_the_session_outlives_a_restart(tmp_path: Path) ->
         assert "`collect`" in await client.command("/queue collect")
     async with gateway(tmp_path / "home") as running:
         client = await running.connect()
-        [line] = [line for line in (await client.command("/queue")).splitlines() if "in force" in line]
+        [line] = [line for line in (await client.command("/queue")).splitlines() if "(current)" in line]
         assert line.startswith("- `collect`")
 
 

@@ -79,7 +79,7 @@ async def test_a_request_fits_into_the_window_of_the_model_with_its_answer(tmp_p
         gateway(tmp_path, settings=settings(server, **{"agent.context_window": window})) as on,
     ):
         client = await on.connect()
-        assert (await client.command("/distill")).startswith("30 new facts became")
+        assert (await client.command("/distill")).startswith("Distilled 30 new facts into")
     sizes = [estimate(TEXTS.distillation) + estimate(text) for text in server.asked]
     assert max(sizes) < 0.75 * window
     assert max(sizes) > 0.4 * min(window, 8000)  # and the window is used
@@ -94,7 +94,7 @@ async def test_a_request_that_is_too_long_is_halved_until_it_is_taken_and_no_mor
         gateway(tmp_path, settings=settings(server)) as on,
     ):
         client = await on.connect()
-        assert (await client.command("/distill")).startswith("30 new facts became")
+        assert (await client.command("/distill")).startswith("Distilled 30 new facts into")
     refused = [len(text) for text in server.asked if len(text) > 3000]
     assert all(later < 0.7 * earlier for earlier, later in itertools.pairwise(refused))
     assert len(refused) < 4
@@ -110,10 +110,10 @@ async def test_a_fact_that_is_too_long_alone_is_kept_as_it_is_and_says_so(tmp_pa
         gateway(tmp_path, settings=settings(server)) as on,
     ):
         client = await on.connect()
-        assert await client.command("/distill") == "3 new facts became 3 that stay."
+        assert await client.command("/distill") == "Distilled 3 new facts into 3 long-term facts."
         why = await client.command("/why 99999999")
-        assert await client.command("/distill") == "The daily log has nothing new."
-    assert "Kept as it is, since it could not be distilled: The conversation is too long for the model" in why
+        assert await client.command("/distill") == "The daily log has no new facts."
+    assert "Kept unchanged, since it could not be distilled: The conversation is too long for the model" in why
     (event,) = [event for event in of_kind(on, "facts_distilled") if event.get("failed")]
     assert event["taken"] == ["99999999-long"]
 
@@ -126,7 +126,7 @@ async def test_a_fact_that_the_provider_refuses_keeps_no_other_from_being_distil
         gateway(tmp_path, settings=settings(server)) as on,
     ):
         client = await on.connect()
-        assert (await client.command("/distill")).startswith("11 new facts became")
+        assert (await client.command("/distill")).startswith("Distilled 11 new facts into")
     failed = [event["taken"] for event in of_kind(on, "facts_distilled") if event.get("failed")]
     assert failed == [["99999999-blue"]]
     assert len(of_kind(on, "facts_distilled")) <= 5  # the others are distilled together as far as can be

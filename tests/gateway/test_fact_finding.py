@@ -155,7 +155,7 @@ async def test_twenty_new_facts_are_distilled_and_a_preference_that_changed_is_t
     assert [old["id"] for old in of_kind(on, "facts_distilled")[1]["superseded"]] == [first["id"], daily["id"]]
     recalled = [line for lines in on.journals().values() for line in lines if line["kind"] == "memory_recalled"]
     assert next(hit["digest"] for hit in recalled[-1]["hits"] if hit["path"] == "facts.jsonl") == second["id"]
-    assert f"Superseded by `{second['id'][:8]}`; its importance is 0.45 since." in why
+    assert f"Superseded by `{second['id'][:8]}`; its importance was lowered to 0.45." in why
 
 
 async def test_distill_by_command_says_how_many_became_how_many(tmp_path: Path) -> None:
@@ -164,8 +164,8 @@ async def test_distill_by_command_says_how_many_became_how_many(tmp_path: Path) 
         client = await on.connect()
         await client.chat(SAID)
         await until(lambda: of_kind(on, "facts_extracted"))
-        assert await client.command("/distill") == "2 new facts became 1 that stays."
-        assert await client.command("/distill") == "The daily log has nothing new."
+        assert await client.command("/distill") == "Distilled 2 new facts into 1 long-term fact."
+        assert await client.command("/distill") == "The daily log has no new facts."
 
 
 async def test_an_answer_of_a_distillation_that_cannot_be_read_loses_nothing(tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ async def test_an_answer_of_a_distillation_that_cannot_be_read_loses_nothing(tmp
         client = await on.connect()
         await client.chat(SAID)
         await until(lambda: of_kind(on, "facts_extracted"))
-        assert await client.command("/distill") == "2 new facts became 2 that stay."
+        assert await client.command("/distill") == "Distilled 2 new facts into 2 long-term facts."
     (event,) = of_kind(on, "facts_distilled")
     assert sorted(entry["content"] for entry in event["entries"]) == ["Coffee is black", "Tea is green"]
 
@@ -252,7 +252,7 @@ async def test_what_is_forgotten_while_a_model_distils_does_not_come_back_in_its
         assert "Forgotten" in await other.command(f"/forget {tea['id'][:8]}", session="other")
         answered = await client.until_event("command_answered")
         usage = await client.command("/usage")
-    assert answered["answer"] == "1 new fact became 1 that stays."
+    assert answered["answer"] == "Distilled 1 new fact into 1 long-term fact."
     (event,) = of_kind(on, "facts_distilled")
     assert [entry["content"] for entry in event["entries"]] == ["Coffee is black"]
     assert "| distillation | `scripted:script` |" in usage
@@ -308,7 +308,7 @@ async def test_distill_counts_what_stayed_after_it_was_tidied_up(tmp_path: Path)
     lines = [{"text": "Noted."}, distilled("Ann drinks green tea", "Ann drinks green tea.")]
     async with scripted(tmp_path, *lines) as on:
         client = await on.connect()
-        assert await client.command("/distill") == "2 new facts became 1 that stays."
+        assert await client.command("/distill") == "Distilled 2 new facts into 1 long-term fact."
 
 
 async def test_memory_shows_the_facts_of_today_apart_from_those_before(tmp_path: Path) -> None:
@@ -322,7 +322,7 @@ async def test_memory_shows_the_facts_of_today_apart_from_those_before(tmp_path:
         "- Tea is green (fact, 0.50)",
         "**Earlier in the daily log** (1 fact)",
         "- Ink is blue (fact, 0.50)",
-        "**Kept for long** (1 fact)",
+        "**Long-term** (1 fact)",
         "- Coffee is black (fact, 0.50)",
     ]
 
@@ -343,5 +343,5 @@ async def test_what_is_told_to_be_remembered_becomes_a_note_at_once_and_a_fact_o
     first, second = of_kind(on, "facts_extracted")
     assert (first["ordinal"], first["typed"], second["ordinal"]) == (0, True, 1)
     assert "/remember I drink oolong tea" in why
-    assert "Extracted from what was to be remembered." in why
+    assert "Extracted from `/remember`." in why
     assert "oolong" in "".join(path.read_text() for path in (tmp_path / "workspace").rglob("*.md"))

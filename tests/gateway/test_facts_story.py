@@ -73,7 +73,7 @@ async def test_a_person_pins_explains_and_forgets_a_fact(folder: Path) -> None:
         assert await client.command("/forget 1111") == f"Forgotten: {shown})"
         assert await client.command("/forget 1111") == "There is no fact 1111."
         story = (await client.command("/why 1111")).splitlines()
-        assert story[0] == f"{shown}) (no longer there)"
+        assert story[0] == f"{shown}) (deleted)"
         assert [re.sub(r"- \S+ \S+ ", "", line) for line in story[2:]] == [
             "Written by operator.",
             "Pinned by owner.",
@@ -100,26 +100,26 @@ async def test_clear_asks_first_and_then_empties_the_daily_log_and_nothing_else(
         client = await on.connect()
         asked = await client.command("/clear")
         assert asked == (
-            "1 fact of the daily log would be deleted. What stays are facts that are kept for long, and all notes."
-            " Type `/clear yes` to delete it. To begin a new conversation instead, type `/new`."
+            "1 fact of the daily log would be deleted. Long-term facts and all notes are kept."
+            " Type `/clear yes` to delete it. To start a new conversation instead, type `/new`."
         )
-        assert "(no longer there)" not in await client.command("/why 2222")
+        assert "(deleted)" not in await client.command("/why 2222")
         assert "`/clear yes`" in await client.command("/clear 2222")
-        assert "(no longer there)" not in await client.command("/why 2222")
+        assert "(deleted)" not in await client.command("/why 2222")
         assert await client.command("/clear yes") == "1 fact was deleted from the daily log."
-        assert await client.command("/clear") == "The daily log is empty. To begin a new conversation, type `/new`."
+        assert await client.command("/clear") == "The daily log is empty. To start a new conversation, type `/new`."
         assert "Cleared with the daily log by owner." in await client.command("/why 2222")
-        assert "(no longer there)" not in await client.command("/why 1111")
+        assert "(deleted)" not in await client.command("/why 1111")
 
 
 async def test_clear_keeps_what_is_pinned_and_says_so(folder: Path) -> None:
     async with gateway(folder, settings=BY_WORDS) as on:
         client = await on.connect()
         await client.command("/pin 2222")
-        only_pins = "The daily log holds nothing else than 1 pinned fact. To begin a new conversation, type `/new`."
+        only_pins = "The daily log contains only 1 pinned fact. To start a new conversation, type `/new`."
         assert await client.command("/clear") == only_pins
         assert await client.command("/clear yes") == only_pins
-        assert "(no longer there)" not in await client.command("/why 2222")
+        assert "(deleted)" not in await client.command("/why 2222")
 
 
 async def test_clear_says_that_what_is_everybodys_stays(tmp_path: Path) -> None:
@@ -129,12 +129,12 @@ async def test_clear_says_that_what_is_everybodys_stays(tmp_path: Path) -> None:
     ]
     async with gateway(await asyncio.to_thread(filled, tmp_path, *rows), settings=BY_WORDS) as on:
         client = await on.connect()
-        assert "1 fact of the daily log would be deleted. 1 fact of everybody's stays, as do" in await client.command(
+        assert "1 fact of the daily log would be deleted. 1 shared fact is kept, and so are" in await client.command(
             "/clear"
         )
-        gone = "1 fact was deleted from the daily log. 1 fact of everybody's stays."
+        gone = "1 fact was deleted from the daily log. 1 shared fact is kept."
         assert await client.command("/clear yes") == gone
-        assert "nothing else than 1 fact of everybody's." in await client.command("/clear")
+        assert "contains only 1 shared fact." in await client.command("/clear")
         assert "(1 fact)\n- `77777777` The office closes at six" in await client.command("/memory")
 
 
@@ -153,9 +153,9 @@ async def test_forgetting_a_fact_keeps_a_pinned_one_that_it_was_made_of_and_says
         client = await on.connect()
         answer = await client.command("/forget 6666")
         assert answer.startswith("Forgotten: `66666666` Somebody drinks tea with a cat")
-        assert "Pinned, and so still there: `44444444` Somebody drinks oolong tea" in answer
-        assert "(no longer there)" not in await client.command("/why 4444")
-        assert "(no longer there)" in await client.command("/why 5555")
+        assert "Still kept, because it is pinned: `44444444` Somebody drinks oolong tea" in answer
+        assert "(deleted)" not in await client.command("/why 4444")
+        assert "(deleted)" in await client.command("/why 5555")
 
 
 async def test_lines_of_a_note_are_forgotten_by_their_citation_and_shown_once_more(folder: Path) -> None:
@@ -164,7 +164,7 @@ async def test_lines_of_a_note_are_forgotten_by_their_citation_and_shown_once_mo
         note = on.home / "workspace" / "MEMORY.md"
         note.write_bytes(b"# Kept\r\n\n- one\n- two\n- three")
         answer = await client.command("/forget MEMORY.md#L4-L5")
-        assert answer == "These lines are gone from `MEMORY.md`:\n\n```\n- two\n- three\n```"
+        assert answer == "Deleted from `MEMORY.md`:\n\n```\n- two\n- three\n```"
         assert note.read_bytes() == b"# Kept\r\n\n- one\n"
         assert await client.command("/forget MEMORY.md#L4") == "MEMORY.md has no lines 4 to 4; it has 3."
         assert "names no lines" in await client.command("/forget ../config.toml#L1")

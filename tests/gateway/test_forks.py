@@ -44,7 +44,7 @@ async def home(tmp_path: Path) -> Path:
         for number in range(3):
             await client.chat(f"again {number}: {LONG}")
         await client.command("/compact")
-        assert "taken back" in await client.command("/revert 2")
+        assert "Reverted compaction" in await client.command("/revert 2")
         await client.send("the last word", id_="an-id-of-the-parent")
         await client.until_event("turn_ended")
     return tmp_path
@@ -95,7 +95,7 @@ async def test_a_fork_is_talked_to_compacted_and_taken_back_like_any_session(hom
         for number in range(3):
             await client.chat(f"in the fork {number}: {LONG}", session="main-fork")
         assert "Complete" in await client.command("/compact", session="main-fork")
-        assert "taken back" in await client.command("/revert 3", session="main-fork")
+        assert "Reverted compaction" in await client.command("/revert 3", session="main-fork")
         assert "**3**" in await client.command("/compactions", session="main-fork")
         last = shown(running, made["session"], "request_sent")[-1]
         copied = shown(running, made["parent"], "request_sent")

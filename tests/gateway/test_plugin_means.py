@@ -76,8 +76,8 @@ async def test_a_tool_asks_a_model_has_vectors_made_and_keeps_a_log(tmp_path: Pa
         await client.until_event("turn_ended")
         usage = await client.command("/usage")
 
-    assert "Beside all sessions `plugin:scribe` has used " in usage
-    assert "out of `scripted:script` since the gateway started." in usage
+    assert "Outside of sessions, `plugin:scribe` has used " in usage
+    assert "out with `scripted:script` since the gateway started." in usage
     path = home / "plugins" / "scribe" / "log.jsonl"
     assert json.loads(path.read_text())["entry"] == told
     assert verify_journal(path).events == 1

@@ -166,7 +166,7 @@ async def test_each_remembers_finds_and_forgets_lines_of_their_own(tmp_path: Pat
             assert "people/ana" not in await other.command("/memory")
         for query in ("door code", "diary"):
             answer = await ana.command(f"/memory {query}")
-            assert "Nothing was found." in answer
+            assert "Nothing found." in answer
         for target in ("people/ben/MEMORY.md", "people/ben/memory/day.md", "shared/house.md", "people/ana/../ben/MEMORY.md"):
             await ana.command(f"/forget {target}#L1-L1")
         await owner.command("/forget people/ben/MEMORY.md#L1-L1")

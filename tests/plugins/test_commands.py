@@ -79,7 +79,7 @@ async def test_help_explains_one_command(argument: str) -> None:
 
 
 async def test_help_of_what_is_no_command_says_so() -> None:
-    with pytest.raises(CommandFailed, match=r"no such command. `/help` lists"):
+    with pytest.raises(CommandFailed, match=r"Unknown command. `/help` lists"):
         await Help().run("dance", Conversation())
 
 
@@ -94,7 +94,7 @@ async def test_stop_says_whether_something_ran() -> None:
 
 @pytest.mark.parametrize("command", [Status(), Stop(), Whoami()], ids=lambda command: command.name)
 async def test_a_command_that_takes_nothing_refuses_something(command: Command) -> None:
-    with pytest.raises(CommandFailed, match=f"^/{command.name} takes nothing after it.$"):
+    with pytest.raises(CommandFailed, match=f"^/{command.name} takes no argument.$"):
         await command.run("now", Conversation(running=True))
 
 
@@ -103,7 +103,7 @@ async def test_a_command_that_takes_nothing_refuses_something(command: Command) 
 async def test_new_and_reset_open_the_next_session_whatever_follows(command: Command, argument: str) -> None:
     conversation = Conversation()
     answer = await command.run(argument, conversation)
-    assert answer == "A new session has begun: `20261121-031242-aaaaaa`. The old one is kept."
+    assert answer == "Started a new session: `20261121-031242-aaaaaa`. The old one is kept."
     assert conversation.done == ["anew"]
 
 
@@ -111,9 +111,9 @@ async def test_model_shows_what_is_in_use_why_and_how_to_change_it() -> None:
     conversation = Conversation()
     assert (await Model().run("", conversation)).splitlines() == [
         "- In use: local:smollm2, because it is installed",
-        "- Ready to answer: `local:smollm2`, `openai:gpt`",
+        "- Available: `local:smollm2`, `openai:gpt`",
         "- openai has `openai:gpt`, `openai:gpt-mini`",
-        "- To change it for this session: `/model provider:model`; back to the configured one: `/model default`",
+        "- To change it for this session: `/model provider:model`. To return to the configured one: `/model default`.",
     ]
     assert conversation.done == []
 
@@ -163,12 +163,12 @@ async def test_history_shows_each_message_on_one_line_of_bounded_length() -> Non
     assert answer.splitlines() == [
         "- 2026-11-21 11:12:41 CST **person**: one two [31m",
         f"- 2026-11-21 11:12:41 CST **person**: {'a' * 500} … (1,500 characters more)",
-        "- 2026-11-21 11:12:41 CST **person**: (nothing)",
+        "- 2026-11-21 11:12:41 CST **person**: (empty)",
     ]
 
 
 async def test_history_of_a_fresh_session_says_so() -> None:
-    assert await History().run("", Conversation()) == "Nothing has been said yet."
+    assert await History().run("", Conversation()) == "There are no messages yet."
 
 
 async def test_whoami_names_person_client_channel_key_and_id() -> None:
@@ -191,9 +191,9 @@ async def test_queue_shows_the_mode_in_force_what_waits_and_the_choice() -> None
     conversation = Conversation()
     conversation.mode = "steer"
     answer = await Queue().run("", conversation)
-    assert answer.startswith("2 of 20 places are taken.\n\n- `followup`:")
-    assert [line for line in answer.splitlines() if "in force" in line] == [
-        "- `steer`: what arrives during a turn joins it behind its next tool; the tool goes on (in force)"
+    assert answer.startswith("2 of at most 20 messages are waiting.\n\n- `followup`:")
+    assert [line for line in answer.splitlines() if "(current)" in line] == [
+        "- `steer`: messages that arrive during a turn join it after the current tool call (current)"
     ]
 
 
@@ -230,7 +230,7 @@ async def test_verbose_alone_only_says_what_is_in_force() -> None:
 
 async def test_usage_is_a_table_by_purpose_and_model_with_its_sum() -> None:
     conversation = Conversation()
-    assert await Usage().run("", conversation) == "No provider has counted any tokens in this session yet."
+    assert await Usage().run("", conversation) == "No provider has reported any tokens for this session yet."
     conversation.tokens = {
         "answer": {"gpt|x": Tokens(input=1200, output=30, cached=1000), "b": Tokens(input=1, output=2)},
         "summary": {"b": Tokens(input=10, output=20)},
@@ -240,16 +240,16 @@ async def test_usage_is_a_table_by_purpose_and_model_with_its_sum() -> None:
         "| answer | `gpt|x` | 1,200 | 1,000 | 30 |",
         "| answer | `b` | 1 | 0 | 2 |",
         "| summary | `b` | 10 | 0 | 20 |",
-        "| **all** |  | 1,211 | 1,000 | 52 |",
+        "| **total** |  | 1,211 | 1,000 | 52 |",
     ]
 
 
 async def test_usage_of_a_fork_tells_apart_what_it_came_with() -> None:
     conversation = Conversation()
     conversation.before = Tokens(input=1200, output=30, cached=1000)
-    before = "It is the fork of a session that had 1,200 tokens in (1,000 cached) and 30 out until then"
-    came = f"{before}; they are not counted here."
-    none = "No provider has counted any tokens in this session yet."
+    before = "This session is a fork. The 1,200 tokens in (1,000 cached) and 30 out of the original session up to the fork"
+    came = f"{before} are not counted here."
+    none = "No provider has reported any tokens for this session yet."
     assert await Usage().run("", conversation) == f"{none} {came}"
     conversation.tokens = {"answer": {"b": Tokens(input=1, output=2)}}
     assert (await Usage().run("", conversation)).splitlines()[2:] == ["| answer | `b` | 1 | 0 | 2 |", "", came]
@@ -274,7 +274,8 @@ async def test_context_sums_by_part_by_name_and_shows_the_largest() -> None:
     conversation.window, conversation.counted = None, 470
     detail = (await Context().run("detail", conversation)).splitlines()
     assert (
-        detail[0] == "**Context**: about 450 tokens; its window is unknown. The provider counted 470 for the last request."
+        detail[0]
+        == "**Context**: about 450 tokens; the context window is unknown. The provider counted 470 for the last request."
     )
     assert detail[4] == "| 300 | Tool results: `read` | a ¦ b c |"
     with pytest.raises(CommandFailed):
@@ -298,14 +299,14 @@ async def test_context_draws_what_is_used_free_and_kept_free(tokens: int, line: 
 
 
 async def test_context_is_unknown_before_anything_was_sent() -> None:
-    assert (await Context().run("", Conversation())).startswith("**Context**: unknown, as nothing was sent yet.")
+    assert (await Context().run("", Conversation())).startswith("**Context**: unknown, since no request was sent yet.")
 
 
 async def test_context_says_what_pruning_saved() -> None:
     conversation = Conversation()
     conversation.pruned = PrunedReport(trimmed=12, cleared=3, saved=480_000)
     line = (await Context().run("", conversation)).splitlines()[2]
-    assert line == "Pruned: 12 trimmed, 3 cleared, which saves 480,000 characters; the log keeps them."
+    assert line == "Pruned: 12 trimmed, 3 cleared, saving 480,000 characters (the journal still has them)."
 
 
 async def test_compact_answers_with_the_summary_in_the_form_that_scripts_rely_on() -> None:
@@ -322,7 +323,7 @@ async def test_compact_answers_with_the_summary_in_the_form_that_scripts_rely_on
 
 async def test_compactions_tells_when_why_how_large_and_which_identifiers() -> None:
     conversation = Conversation()
-    assert await Compactions().run("", conversation) == "Nothing was compacted in this session yet."
+    assert await Compactions().run("", conversation) == "This session has no compactions yet."
     conversation.made = (msgspec.structs.replace(COMPACTED, in_force=False), COMPACTED)
     assert (await Compactions().run("", conversation)).split("\n")[-4:] == [
         "",
@@ -330,7 +331,7 @@ async def test_compactions_tells_when_why_how_large_and_which_identifiers() -> N
         "- kept 2 identifiers: `src/a.py`, `#12`",
         "- lost 1 identifier: `v1.2`",
     ]
-    assert "by model_summary, taken back" in await Compactions().run("", conversation)
+    assert "by model_summary, reverted" in await Compactions().run("", conversation)
     with pytest.raises(CommandFailed):
         await Compactions().run("3", conversation)
 
@@ -345,7 +346,7 @@ async def test_compactions_stays_short_however_much_was_kept_and_says_why_the_mo
     assert told == [
         f"- kept 300 identifiers: {eight}",
         f"- lost 9 identifiers: {eight}",
-        "- the model's own summary was not taken: It names no identifier.",
+        "- the model's summary was rejected: It names no identifier.",
     ]
 
 
@@ -360,25 +361,25 @@ async def test_revert_takes_a_number(argument: str) -> None:
 async def test_revert_says_how_large_the_next_request_is_then() -> None:
     conversation = Conversation()
     answer = await Revert().run("02", conversation)
-    assert answer == "Compaction 2 is taken back: the next request has about 12,345 tokens."
+    assert answer == "Reverted compaction 2: the next request has about 12,345 tokens."
     assert conversation.done == [("revert", 2)]
     conversation.made = tuple(msgspec.structs.replace(COMPACTED, number=n, in_force=n != 3) for n in (1, 2, 3, 4))
     answer = await Revert().run("1", conversation)
-    assert answer.startswith("Compaction 1 is taken back, and with it 2, 4, made on top of it: ")
+    assert answer.startswith("Reverted compaction 1 and 2, 4, which built on it: ")
 
 
 async def test_remember_tells_where_it_stands_now_and_asks_for_something_to_remember() -> None:
     conversation = Conversation()
     assert await Remember().run("I prefer Rust.", conversation) == "Remembered: `MEMORY.md#L3-L3`."
     assert conversation.done == [("remember", "I prefer Rust.")]
-    with pytest.raises(CommandFailed, match="what is to be remembered"):
+    with pytest.raises(CommandFailed, match="what to remember"):
         await Remember().run("", conversation)
 
 
 async def test_memory_shows_what_there_is_and_what_a_query_finds() -> None:
     conversation = Conversation()
     assert (await Memory().run("", conversation)).splitlines() == [
-        "**Memory**: 2 notes, 1 session, 7 pieces; found by words.",
+        "**Memory**: 2 notes, 1 session, 7 chunks; found by words.",
         "",
         "- `memory/2026-11-20.md`, 1,234 bytes, changed 2 h ago",
         "",
@@ -386,7 +387,7 @@ async def test_memory_shows_what_there_is_and_what_a_query_finds() -> None:
     ]
     assert await Memory().run("tea", conversation) == "- `MEMORY.md#L3-L4` tea without milk"
     assert (await Memory().run("milk", conversation)).splitlines() == [
-        "Nothing was found.",
+        "Nothing found.",
         "",
         "Nothing matches in 2 notes.",
     ]

@@ -30,7 +30,7 @@ from plugins.api.facts.fact_errors import FactsUnavailable, NoSuchFact
 from plugins.api.facts.fact_events import FactHistory
 from plugins.api.facts.fact_values import Fact
 from plugins.api.memory.scope import Scope
-from plugins.commands.facts_commands import sentence_of_event
+from plugins.commands.facts_commands import describe_event
 from plugins.facts.persons_facts import PersonsFacts
 from plugins.facts.scoring import worth
 from plugins.memory.index_errors import IndexUnusable
@@ -134,7 +134,7 @@ class MemoryEndpoints:
                 "fact": self._fact(told.fact),
                 "there": told.there,
                 "said": await self._said(told, admission.person.id),
-                "happened": [{"at": each.at, "sentence": sentence_of_event(each, told)} for each in told.happened],
+                "happened": [{"at": each.at, "sentence": describe_event(each, told)} for each in told.happened],
             }
 
         return await self._answered(admission, story)

@@ -19,5 +19,5 @@ class Tides:
     async def run(self, argument: str, conversation: ConversationView) -> str:
         """The answer."""
         if argument:
-            raise CommandFailed("/tides takes nothing after it.")
+            raise CommandFailed("/tides takes no argument.")
         return f"The tides are those of **{self.harbour}**."
