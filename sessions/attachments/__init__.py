@@ -1,7 +1,7 @@
-"""Attachments: files kept by content hash beside the journals.
+"""Attachments: files stored by content hash beside the journals.
 
-attachment_refs  Which attachments a journal names
-gc               Orphans
-owners           Whose an attachment is
-store            Attachments
+attachment_refs  References to attachments in a journal
+gc               Garbage collection of unused attachments
+owners           Owners of attachments
+store            The attachment store
 """

@@ -1,4 +1,4 @@
-"""Which attachments a journal names: those that its messages came with, and tool outputs that were too long for a line."""
+"""References to attachments in a journal: in its messages, and in tool outputs too long for a line."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from sessions.events.file_types import PLAIN
 from sessions.events.messages import Attachment
 
 _MARKS = (b'"attachments":[{"', b'"whole":"')
-"""One of these stands in every line that names an attachment; in a text its quotation marks would be escaped."""
+"""Every line that refers to an attachment contains one of these; inside a text the quotation marks would be escaped."""
 _DIGEST = re.compile(rb'"(?:sha256|whole)":"([0-9a-f]{64})"')
 
 
 class AttachmentReference(msgspec.Struct, frozen=True):
-    """An attachment, and the seq of the event that names it."""
+    """An attachment, and the seq of the event that refers to it."""
 
     seq: int
     attachment: Attachment
 
 
 def named_in(path: Path) -> Iterator[AttachmentReference]:
-    """What a journal names, in order. A line that is no event names nothing. Blocks; raises OSError."""
+    """Yield the attachments that a journal refers to, in order. Invalid lines are skipped. Blocks; raises OSError."""
     for line in _naming_lines(path):
         try:
             recorded = decode(line)
@@ -41,12 +41,12 @@ def named_in(path: Path) -> Iterator[AttachmentReference]:
 
 
 def digests_in(path: Path) -> set[str]:
-    """The hashes that stand in a journal, also in lines that are damaged. Blocks; raises OSError."""
+    """Return the hashes in a journal, including those in damaged lines. Blocks; raises OSError."""
     return {found.decode() for line in _naming_lines(path) for found in _DIGEST.findall(line)}
 
 
 class AttachmentFault(msgspec.Struct, frozen=True, kw_only=True):
-    """An attachment that is not as a journal names it: at which seq, and what is wrong with it."""
+    """An attachment that differs from its reference: the seq of the event, and the fault."""
 
     seq: int
     sha256: str
@@ -55,8 +55,13 @@ class AttachmentFault(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def faults_in(path: Path, folder: Path, known: dict[str, str]) -> Iterator[AttachmentFault]:
-    """What is wrong with the attachments that a journal names, which lie in `folder`. `known` is filled with the result of
-    each, so that those that several journals name are read once. Blocks; raises OSError where the journal cannot be read."""
+    """Yield the faults of the attachments that a journal refers to. Blocks; raises OSError if the journal cannot be read.
+
+    Args:
+        path: The journal.
+        folder: The folder of the attachments.
+        known: Results by hash, updated by this function, so that an attachment of several journals is read only once.
+    """
     for named in named_in(path):
         digest = named.attachment.sha256
         if digest not in known:

@@ -1,7 +1,7 @@
-"""Orphans: attachments that were sent and never named in a message. After a day they are removed.
+"""Garbage collection of attachments: those that were uploaded but not used in a message are removed after a day.
 
-Nothing is removed that stands in any journal, and none at all while a journal cannot be read: the journals are asked, not
-our own notes, since a crash may fall between an event and its note.
+An attachment in any journal is never removed, and nothing is removed while a journal cannot be read. The journals decide,
+not our own records, because a crash may occur between an event and its record.
 """
 
 from __future__ import annotations
@@ -17,10 +17,19 @@ from sessions.events.events import SessionOpened
 
 
 def remove_orphans(attachments: Attachments, journals: Path, before: float) -> int:
-    """Remove what came before a time (seconds, as the file system has them) and is named nowhere; returns how many files
-    of content went. Lost records of named ones are written anew. Blocks; raises OSError."""
+    """Remove unreferenced attachments from before a time, and restore lost records of referenced ones. Blocks; raises
+    OSError.
+
+    Args:
+        attachments: The store.
+        journals: The folder of the journals.
+        before: Seconds since the epoch, compared to modification times.
+
+    Returns:
+        The number of removed files of content.
+    """
     if not attachments.folder.is_dir() or not journals.is_dir():
-        return 0  # without the journals nobody knows what they name
+        return 0  # without journals, references are unknown
     owners = attachments.owners
     new = [(path, digest) for path, digest, at in owners.unsettled() if at < before]
     recorded = owners.digests()
@@ -34,7 +43,7 @@ def remove_orphans(attachments: Attachments, journals: Path, before: float) -> i
         if not unknown.isdisjoint(named):
             _record_again(attachments, path, unknown)
     for path, digest in new:
-        with owners.lock, contextlib.suppress(FileNotFoundError):  # it may have been settled meanwhile
+        with owners.lock, contextlib.suppress(FileNotFoundError):  # it may have been used meanwhile
             if digest in named:
                 path.rename(path.with_name(digest))
             elif path.stat().st_mtime < before:
@@ -43,7 +52,7 @@ def remove_orphans(attachments: Attachments, journals: Path, before: float) -> i
 
 
 def _remove(attachments: Attachments, digest: str, before: float) -> bool:
-    """Remove a content that nobody owns any more."""
+    """Remove content without an owner."""
     path = attachments.path(digest)
     with attachments.owners.lock, contextlib.suppress(FileNotFoundError):
         if not attachments.owners.is_owned(digest) and path.stat().st_mtime < before:
@@ -60,7 +69,7 @@ def _remove_drafts(folder: Path, before: float) -> None:
 
 
 def _record_again(attachments: Attachments, path: Path, unknown: set[str]) -> None:
-    """Write the records that the owner of a journal has lost."""
+    """Restore the missing records of the owner of a journal."""
     person = _person(path)
     for named in named_in(path) if person else ():
         if named.attachment.sha256 in unknown:
@@ -68,7 +77,7 @@ def _record_again(attachments: Attachments, path: Path, unknown: set[str]) -> No
 
 
 def _person(path: Path) -> str:
-    """Whose a journal is; empty if its first line does not say."""
+    """Return the owner of a journal; empty if its first line is invalid."""
     with path.open("rb") as file:
         try:
             event = decode(file.readline()).event

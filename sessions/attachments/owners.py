@@ -1,11 +1,11 @@
-"""Whose an attachment is: one small record for each person and content, beside the contents themselves.
+"""Owners of attachments: one small record for each person and content, beside the contents.
 
-Contents are kept once, by their hash, and a hash is no secret: it may be guessed, or computed from a file that somebody
-else has too. So nothing is given out, and nothing taken into a message, by hash alone: only what the person has sent, as
-their record `owners/<person>/<sha256>` says. It holds what the file is, so that a hash is enough to name it.
+Contents are stored once, by hash, and a hash is no secret: it may be guessed, or computed from a file that somebody else has
+too. So a hash alone gives no access, neither to read nor to use in a message; the person needs a record
+`owners/<person>/<sha256>` of having sent it. It describes the file, so that the hash suffices to refer to it.
 
-A record is called `<sha256>.new` until an event in a journal names the attachment; only such records are ever removed.
-Records of named attachments are derived: where they are lost they are made again from the journals.
+A record is called `<sha256>.new` until an event in a journal refers to the attachment; only such records are ever removed.
+The other records are derived: lost ones are restored from the journals.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ _PLAIN = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789_-")
 
 
 class Owners:
-    """The records below one folder. Every method blocks, and raises OSError where the disk refuses."""
+    """The records below one folder. All methods block, and raise OSError."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.lock = threading.Lock()
-        """Held while a record is used or removed, so that nothing is removed that a message is about to name."""
+        """Held while a record is used or removed, so that nothing is removed that a message is about to use."""
 
     def record(self, person: str, attachment: Attachment, *, named: bool = False) -> None:
-        """Remember, durably, that a person sent this. `named` says that a journal names it."""
+        """Record, durably, that a person sent an attachment. `named` is True if a journal refers to it."""
         with self.lock:
             place = self._place(person, attachment.sha256)
             if _read(place) is not None:
@@ -49,8 +49,8 @@ class Owners:
             sync_folder(target.parent)
 
     def find(self, person: str, digest: str) -> Attachment | None:
-        """What a person sent under this hash; None if they sent nothing such, whoever else did. It is not removed for as
-        long again as an upload that just came."""
+        """Return the attachment that a person sent with this hash, or None. An unused upload is then kept for as long as a
+        new one."""
         if not is_digest(digest):
             return None
         with self.lock:
@@ -60,25 +60,26 @@ class Owners:
             return attachment
 
     def settle(self, person: str, digest: str) -> None:
-        """Note that a durable event names it. If the machine stops before the name is on the disk, the sweep finds out."""
+        """Mark an attachment as used by a durable event. If the machine stops before this is durable, garbage collection
+        restores it."""
         with self.lock:
             place = self._place(person, digest)
             if _new(place).exists():
                 _new(place).rename(place)
 
     def unsettled(self) -> Iterator[tuple[Path, str, float]]:
-        """Each record that no event is known to name, with its hash and its age as a time of the file system."""
+        """Yield each record of an unused attachment, with its hash and modification time."""
         for path in self._folder.glob(f"*/*{NEW}"):
             digest = path.name.removesuffix(NEW)
             if is_digest(digest):
                 yield path, digest, path.stat().st_mtime
 
     def digests(self) -> set[str]:
-        """The hashes of which there is any record."""
+        """Return the hashes with any record."""
         return {path.name.removesuffix(NEW) for path in self._folder.glob("*/*") if not path.name.startswith(".")}
 
     def is_owned(self, digest: str) -> bool:
-        """Whether anybody has a record of it."""
+        """Return True if anybody has a record of this hash."""
         return any(self._folder.glob(f"*/{digest}*"))
 
     def _place(self, person: str, digest: str) -> Path:
@@ -86,17 +87,17 @@ class Owners:
 
 
 def is_digest(text: str) -> bool:
-    """Whether a text is a hexadecimal SHA-256 as we write it, and so a harmless name of a file."""
+    """Return True if a text is a SHA-256 in lowercase hexadecimal, and therefore a safe file name."""
     return _DIGEST.fullmatch(text) is not None
 
 
 def folder_name(person: str) -> str:
-    """A person's name as that of a folder: two persons never share one, whatever the file system makes of capitals."""
+    """Return a folder name for a person, unique even on file systems that ignore case."""
     return "".join(chr(byte) if byte in _PLAIN else f"%{byte:02x}" for byte in person.encode("utf-8", "surrogatepass"))
 
 
 def _read(place: Path) -> Attachment | None:
-    """What a record says; None if there is none, or nothing that we wrote."""
+    """Read a record; None if it is missing or invalid."""
     try:
         return msgspec.json.decode(place.read_bytes(), type=Attachment)
     except (FileNotFoundError, msgspec.MsgspecError, UnicodeError):

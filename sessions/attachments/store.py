@@ -1,8 +1,8 @@
-"""Attachments: pictures, files and large tool outputs, kept by content beside the journals.
+"""The attachment store: pictures, files and large tool outputs, named by content hash.
 
 attachments/<sha256>                  the content
-attachments/owners/<person>/<sha256>  who sent it, and what it is (see `owners`)
-attachments/.draft-…                  one that is being written
+attachments/owners/<person>/<sha256>  who sent it, and its description (see `owners`)
+attachments/.draft-…                  a file that is being written
 """
 
 from __future__ import annotations
@@ -26,24 +26,33 @@ DRAFT = ".draft-"
 
 
 class Attachments:
-    """A folder of files named by the SHA-256 of their bytes. What was kept is durable before its name is given out."""
+    """A folder of files named by the SHA-256 of their content. A file is durable before its name is returned."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.owners = Owners(folder / "owners")
 
     async def keep(self, content: bytes, person: str) -> str:
-        """Store a tool's output, durably, for the person it was made for, and return its hexadecimal SHA-256;
-        StorageFailed if the disk refuses."""
+        """Store a tool's output, durably, for the person it was made for; return its hexadecimal SHA-256. Raises
+        StorageFailed."""
         return (await asyncio.to_thread(self._keep, content, person, PLAIN, "", named=True)).sha256
 
     async def store(self, content: bytes, person: str, *, claimed: str, name: str) -> Attachment:
-        """Store what a person sent, durably. `claimed` is the media type that its sender gives it, `name` what they call
-        it; either may be empty. StorageFailed if the disk refuses."""
+        """Store a file that a person sent, durably.
+
+        Args:
+            content: The bytes of the file.
+            person: The sender.
+            claimed: The media type stated by the sender, or empty.
+            name: The sender's file name, or empty.
+
+        Raises:
+            StorageFailed: The file could not be written.
+        """
         return await asyncio.to_thread(self._keep, content, person, claimed, name, named=False)
 
     async def find(self, person: str, digest: str) -> Attachment | None:
-        """What this person sent under a hash; None if there is nothing such of theirs. StorageFailed if that cannot be
+        """Return the attachment that this person sent with a hash, or None. Raises StorageFailed if its record cannot be
         read."""
         try:
             return await asyncio.to_thread(self.owners.find, person, digest)
@@ -51,19 +60,19 @@ class Attachments:
             raise StorageFailed(f"an attachment could not be looked up: {error.strerror}") from error
 
     async def settle(self, person: str, attachments: tuple[Attachment, ...]) -> None:
-        """Note that a durable event names these, which are kept from here on."""
+        """Mark attachments as used by a durable event, so that they are kept."""
         for each in attachments:
             await asyncio.to_thread(self.owners.settle, person, each.sha256)
 
     async def read(self, digest: str, convert: Callable[[bytes], bytes] = bytes) -> bytes:
-        """The bytes kept under a digest, converted on the thread that reads them; FileNotFoundError if there are none, or
-        others than were kept."""
+        """Return the content of a hash, converted on the thread that reads it. Raises FileNotFoundError if it is missing or
+        altered."""
         if not is_digest(digest):
             raise FileNotFoundError(digest)
         return await asyncio.to_thread(lambda: convert(self._read(digest)))
 
     def path(self, digest: str) -> Path:
-        """Where the content of a hash lies."""
+        """Return the path of the content of a hash."""
         return self.folder / digest
 
     def _keep(self, content: bytes, person: str, claimed: str, name: str, *, named: bool) -> Attachment:
@@ -79,8 +88,8 @@ class Attachments:
 
 
 class Draft:
-    """A file that is being written. Every method blocks and raises StorageFailed where the disk refuses; `close`, as
-    leaving the context, removes it if it was not kept."""
+    """A file that is being written. All methods block and raise StorageFailed; `close`, or leaving the context, removes it
+    unless it was kept."""
 
     def __init__(self, attachments: Attachments) -> None:
         self._attachments = attachments
@@ -101,7 +110,7 @@ class Draft:
         self.close()
 
     def close(self) -> None:
-        """Remove what was not kept. At any time, once or more often."""
+        """Remove the file unless it was kept. May be called repeatedly."""
         self._file.close()
         self._path.unlink(missing_ok=True)
 
@@ -117,8 +126,11 @@ class Draft:
         self.size += len(piece)
 
     def keep(self, person: str, *, claimed: str, name: str, named: bool = False) -> Attachment:
-        """Make what was written an attachment of this person, durably. It takes the place of an equal one, so that it
-        takes as long whether or not somebody has the same, and mends one that was altered."""
+        """Turn the file into an attachment of this person, durably.
+
+        It replaces an equal one, so that the duration does not reveal whether somebody has the same file, and an altered
+        file is repaired.
+        """
         try:
             sync_content(self._file.fileno())
             attachment = self._described(claimed, name)
@@ -156,7 +168,8 @@ def _failed(error: OSError) -> StorageFailed:
 
 
 def head_and_tail(text: str, limit: int) -> str:
-    """A text of more than `limit` bytes cut to its beginning and end, with a line between that says what is missing."""
+    """Return a text of more than `limit` bytes reduced to its beginning and end, with a line between that states what is
+    missing."""
     encoded = text.encode("utf-8", "replace")
     if len(encoded) <= limit:
         return text

@@ -1,9 +1,9 @@
-"""The catalog: which sessions there are, checkpoints of their transcripts, and the message ids of each key.
+"""The catalog: an index of all sessions, checkpoints of their transcripts, and the message ids of each key.
 
-It is derived: whatever is missing, damaged or old in `catalog.sqlite` is read again from the journals, so the file may be
-deleted at any time. But it is also what remembers that a journal was there, and how far it went: that is forgotten when a
-person says so (`acknowledged.forget`), or with the file. Rows live in memory while the gateway runs; what changes is written
-behind, at most once a second.
+It is derived: whatever is missing, damaged or outdated in `catalog.sqlite` is read again from the journals, so the file may
+be deleted at any time. But it is also the only record that a journal existed and how long it was; that is removed only on
+request (`durability_check.forget`) or with the file. Rows are kept in memory while the gateway runs; changes are written in
+the background, at most once a second.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from sessions.store.protocols import START, Position
 __all__ = ["Catalog", "SessionRow"]
 
 PAUSE = 1.0
-"""Seconds that changes are collected before they are written."""
+"""Seconds for which changes are collected before they are written."""
 
 
 class _Stored(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,13 +41,14 @@ class _Stored(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def encode_checkpoint(session: str, position: Position, transcript: Transcript) -> bytes:
-    """The checkpoint of a session as sealed bytes. Costs what the transcript holds: not for the event loop."""
+    """Return the checkpoint of a session with a checksum. The cost grows with the transcript: do not call it on the event
+    loop."""
     stored = _Stored(fold=FOLD, position=position, transcript=to_checkpoint(transcript))
     return seal(session, msgspec.msgpack.encode(stored))
 
 
 def decode_checkpoint(session: str, sealed: object) -> tuple[Position, Transcript] | None:
-    """What `encode_checkpoint` was given, or None where these are not its bytes for this session and this fold."""
+    """Decode a checkpoint of this session; None if it is invalid, or of another version of the fold."""
     value = unseal(session, sealed)
     if value is None:
         return None
@@ -57,11 +58,11 @@ def decode_checkpoint(session: str, sealed: object) -> tuple[Position, Transcrip
             return None
         return stored.position, from_checkpoint(stored.transcript)
     except msgspec.MsgspecError:
-        return None  # written by a version whose values look different
+        return None  # written by a version with another format
 
 
 class _Changes(msgspec.Struct, kw_only=True):
-    """What is not written yet; of a session only the newest row and checkpoint."""
+    """Changes that are not written yet; of each session only the newest row and checkpoint."""
 
     rows: dict[str, SessionRow] = msgspec.field(default_factory=dict)
     checkpoints: dict[str, tuple[Position, Transcript]] = msgspec.field(default_factory=dict)
@@ -72,12 +73,12 @@ class _Changes(msgspec.Struct, kw_only=True):
 
 
 class Catalog:
-    """All sessions of one home. Use as an async context manager; leaving it writes everything. One process a file. Entering
-    raises StorageFailed where it cannot be known which sessions there are.
+    """All sessions of one home, used as an async context manager. Leaving it writes all changes. Only one process may open
+    the file. Entering raises StorageFailed if the sessions cannot be determined.
 
-    `rebuilt` says in a sentence why the file was not used, `unreadable` names the journals that are damaged, gone or could
-    not be read, with the reason, `unbegun` those of which no line was ever acknowledged, and `failure` says what keeps
-    changes from being written just now.
+    `rebuilt` is a sentence that says why the file was not used; `unreadable` maps damaged, missing or unreadable journals to
+    the reason; `unbegun` lists journals without any acknowledged line; `failure` says why changes cannot be written at
+    present.
     """
 
     def __init__(self, path: Path, folder: Path) -> None:
@@ -112,41 +113,41 @@ class Catalog:
 
     @property
     def count(self) -> int:
-        """How many sessions are known."""
+        """The number of known sessions."""
         return len(self._lineage.rows)
 
     def row(self, session: str) -> SessionRow | None:
-        """What is known of a session."""
+        """Return the row of a session, or None if it is unknown."""
         return self._lineage.rows.get(session)
 
     def current(self, person: str, key: str) -> SessionRow | None:
-        """The session that takes the messages of a person's key."""
+        """Return the session that receives the messages of a person's key."""
         return self._lineage.current((person, key))
 
     def sessions(self, person: str) -> list[SessionRow]:
-        """The current session of each of a person's keys, in the order of the keys."""
+        """Return the current session of each of a person's keys, in the order of the keys."""
         rows = (self._lineage.current(name) for name in self._lineage.names(person))
         return [row for row in rows if row is not None]
 
     def chain(self, session: str) -> list[SessionRow]:
-        """The sessions before this one under its key, newest first."""
+        """Return the earlier sessions of this one's key, newest first."""
         return self._lineage.chain(session)
 
     def successor(self, session: str) -> SessionRow | None:
-        """The session that went on where this one ended."""
+        """Return the session that continues this one."""
         return self._lineage.successor(session)
 
     def unsettled(self) -> list[SessionRow]:
-        """The sessions that have, or may have, something left to finish."""
+        """Return the sessions that may have something left to finish."""
         return [row for row in self._lineage.rows.values() if not row.settled]
 
     def changed_since(self, at: str) -> list[SessionRow]:
-        """The sessions with an event at or after a time, RFC 3339 in UTC."""
+        """Return the sessions with an event at or after a time, RFC 3339 in UTC."""
         return [row for row in self._lineage.rows.values() if row.at >= at]
 
     def vouches(self, session: str) -> bool:
-        """Whether a session's journal is, by size and time, still what was durable and verified when nothing was left to
-        do in it. Asks the file system for the two numbers."""
+        """Return True if the journal of a settled session still has the size and modification time with which it was
+        verified and durable. Calls `stat`."""
         row = self._lineage.rows.get(session)
         if row is None or not row.settled:
             return False
@@ -157,9 +158,10 @@ class Catalog:
         return (row.size, row.mtime_ns) == (stat.st_size, stat.st_mtime_ns)
 
     def put(self, row: SessionRow) -> None:
-        """Take in what is now true of a session; `size` and `mtime_ns` were the journal's when all of it was durable."""
+        """Insert or update the row of a session; its `size` and `mtime_ns` must be those of the completely
+        durable journal."""
         if row.session not in self._lineage.rows:
-            self._covered[row.session] = START  # its ids are those that its first checkpoints will bring
+            self._covered[row.session] = START  # its ids come with its first checkpoints
         self._lineage.put(row)
         self._changes.rows[row.session] = row
         self._dirty.set()
@@ -167,16 +169,18 @@ class Catalog:
     # --- checkpoints and receipts -------------------------------------------------------------------------------------
 
     async def checkpoint(self, session: str) -> tuple[Position, Transcript] | None:
-        """The last checkpoint of a session, if there is one of this version that is as it was written. The journal has the
-        last word: it must still hold the line at the position."""
+        """Return the last valid checkpoint of a session, or None. The journal is authoritative: it must still hold the line
+        at the position."""
         sealed = await self._file.checkpoint(session)
         return await asyncio.to_thread(decode_checkpoint, session, sealed)
 
     def save_checkpoint(
         self, session: str, position: Position, transcript: Transcript, receipts: Receipts | None = None
     ) -> None:
-        """Keep a transcript for the next start, and the ids of the session's messages up to the same position. Both must be
-        durable. Without `receipts` the next start reads the ids from the journal."""
+        """Store a transcript for the next start, and the ids of the session's messages up to the same position.
+
+        Both must be durable. Without `receipts` the next start reads the ids from the journal.
+        """
         self._changes.checkpoints[session] = position, transcript
         covered = self._covered.get(session)
         if receipts is not None and covered is not None and covered.seq < position.seq:
@@ -185,8 +189,8 @@ class Catalog:
         self._dirty.set()
 
     async def receipts(self, person: str, key: str) -> Receipts:
-        """The newest message ids of a key, REMEMBERED at least, across its sessions, as their journals have them now. Raises
-        StorageFailed while the process has no descriptor or memory left to read them."""
+        """Return the newest message ids of a key, at least REMEMBERED, across its sessions, as its journals have them now.
+        Raises StorageFailed while the process lacks the descriptors or the memory to read them."""
         found: list[tuple[str, CollectedReceipts]] = []
         wanted = REMEMBERED
         for row in self._lineage.all_of((person, key)):
@@ -206,7 +210,7 @@ class Catalog:
         try:
             collected = await asyncio.to_thread(collect, path, stored, wanted)
         except (UnknownSession, OSError) as error:
-            if isinstance(error, OSError) and error.errno in UNSURE:  # the ids are there, and must not be taken for unknown
+            if isinstance(error, OSError) and error.errno in UNSURE:  # the ids exist and must not be treated as unknown
                 raise StorageFailed(f"{path.name} cannot be read: {reason(error)}.") from error
             self.unreadable[path] = str(error)
             return None
@@ -231,15 +235,15 @@ class Catalog:
             self._lineage.put(row)
 
     async def _reconcile(self) -> None:
-        """Bring the rows in line with the journals in the folder."""
+        """Update the rows to match the journals in the folder."""
         try:
             found = await asyncio.to_thread(survey, self._folder, self._lineage.rows)
         except OSError as error:
             raise StorageFailed(f"{self._folder} cannot be listed: {reason(error)}.") from error
-        for path, why in found.unknown.items():  # its key would go on in another session, as if it had not been there
+        for path, why in found.unknown.items():  # else its key would continue in another session
             raise StorageFailed(
-                f"{path} cannot be read: {why}. Which conversation it belongs to is not known either, so none can go on."
-                " To do without it, move it away."
+                f"{path} cannot be read: {why}. It may belong to any conversation, so none can continue."
+                " To continue without it, move the file away."
             )
         self.unreadable.update(found.unreadable)
         self.unbegun = found.unbegun
@@ -262,7 +266,7 @@ class Catalog:
                 await asyncio.wait_for(self._closing.wait(), PAUSE)
             self._dirty.clear()
             await self._write()
-        await self._write()  # what came meanwhile, or could not be written just now
+        await self._write()  # changes made meanwhile, or not written before
 
     async def _write(self) -> None:
         changes, self._changes = self._changes, _Changes()
@@ -278,7 +282,7 @@ class Catalog:
         except Error as error:
             await self._remake(error)
         except StorageFailed as error:
-            self.failure = str(error)  # no file can be made: what is derived is derived again at the next start
+            self.failure = str(error)  # without a file, the next start reads the journals
 
     async def _remake(self, error: Exception) -> None:
         try:
@@ -288,7 +292,8 @@ class Catalog:
             self.failure = str(failed)
 
     def _take_back(self, changes: _Changes) -> None:
-        """What could not be written is tried again, under what has come since. Checkpoints are let go of: they are large."""
+        """Merge changes that could not be written with later ones, for the next attempt. Checkpoints are dropped, because
+        they are large."""
         later = self._changes
         later.rows = changes.rows | later.rows
         later.receipts = changes.receipts + later.receipts
@@ -304,14 +309,15 @@ def _encode(changes: _Changes) -> Batch:
 
 
 def _encode_checkpoints(saved: Mapping[str, tuple[Position, Transcript]]) -> Iterator[tuple[str, bytes]]:
-    """Those that can be encoded: of a session whose journal holds a number that MessagePack has not, the journal is read."""
+    """Yield the checkpoints that can be encoded. If a journal holds a number outside MessagePack's range, the session is
+    folded from its journal."""
     for session, (position, transcript) in saved.items():
         with suppress(OverflowError):
             yield session, encode_checkpoint(session, position, transcript)
 
 
 def _decode_rows(stored: list[tuple[object, object]]) -> list[SessionRow]:
-    """The rows that are as they were written; the others are read from their journals again."""
+    """Return the valid rows; the others are read from their journals again."""
     rows = []
     decode = msgspec.msgpack.Decoder(SessionRow).decode
     for session, sealed in stored:

@@ -1,10 +1,10 @@
-"""The catalog at rest: three tables of sealed values in one SQLite file, which may be lost at any time.
+"""The catalog's file: three tables of values with checksums in SQLite, which may be lost at any time.
 
-It is made anew where it holds something else than what was written, and not where the disk or the system refuses to read it:
-it is the only witness of journals that are gone.
+It is created anew if its content is invalid, but not if the disk or the system fails to read it: it is the only record of
+journals that are missing.
 
-Nothing is synced. A killed process leaves the last whole transaction; what a power cut leaves is either an SQLite error, and
-then the file is set aside and made anew, or older values, which disagree with their journals and are then not believed.
+Nothing is synced. A killed process leaves the last complete transaction. A power failure leaves either an SQLite error, and
+the file is replaced, or older values, which do not match their journals and are ignored.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from sessions.events.errors import StorageFailed
 from sessions.files.fsync import UNSURE
 
 LAYOUT = 1
-"""The version of the tables and of what their values look like."""
+"""The version of the tables and of the encoding of their values."""
 
 PATIENCE = 0.5
-"""Seconds to wait for a reader's lock. What could not be written then is written a second later."""
+"""Seconds to wait for a reader's lock. A write that fails is tried again a second later."""
 
 _UNUSABLE: tuple[type[Exception], ...] = (*Error, OSError)
 
 _UNREAD = ("unable to open", "disk I/O error", "disk is full", "out of memory", "readonly database")
-"""What SQLite says of a file that it could not read, or not finish, as opposed to one whose content is wrong."""
+"""SQLite's messages for a file that could not be read or written, as opposed to one with invalid content."""
 
 TABLES = ("sessions", "checkpoints", "receipts")
 
@@ -45,8 +45,8 @@ COMMIT;
 
 
 class Batch(msgspec.Struct, kw_only=True):
-    """What one transaction changes, values sealed; receipts are rows of session, the seq after which they begin, the seq up
-    to which they reach, and their value."""
+    """The changes of one transaction, as values with checksums. A receipts row has the session, the seq after which it
+    begins, the seq up to which it reaches, and the value."""
 
     rows: list[tuple[str, bytes]]
     checkpoints: list[tuple[str, bytes]]
@@ -54,9 +54,9 @@ class Batch(msgspec.Struct, kw_only=True):
 
 
 class CatalogFile:
-    """The open file. Use as an async context manager; entering raises StorageFailed where no file can be made or read, or
-    where another process is writing it. `rows` is then every session with its sealed row, as they stood in the file, and
-    `unused` says in a sentence why nothing of a former file is used, or is None."""
+    """The open file, used as an async context manager. Entering raises StorageFailed if no file can be created or read, or
+    if another process is writing it. `rows` then has every session's encoded row, and `unused` is None or a sentence that
+    says why an earlier file was not used."""
 
     def __init__(self, path: Path) -> None:
         self.rows: list[tuple[object, object]] = []
@@ -71,7 +71,7 @@ class CatalogFile:
         except _UNUSABLE as error:
             await self.remake(error)
         except BaseException:
-            await self._close()  # its thread would keep the process from ending
+            await self._close()  # its thread would keep the process alive
             raise
         return self
 
@@ -79,32 +79,32 @@ class CatalogFile:
         await self._close()
 
     async def remake(self, error: Exception) -> None:
-        """Set the file aside because of `error` and begin an empty one. Raises StorageFailed."""
+        """Move the file aside because of `error`, and create an empty one. Raises StorageFailed."""
         await self._close()
         if "locked" in str(error):
             raise StorageFailed(f"{self._path.name} is in use by another process.") from error
         if any(sentence in str(error) for sentence in _UNREAD) or (isinstance(error, OSError) and error.errno in UNSURE):
-            raise StorageFailed(f"{self._path.name} cannot be read: {error}.") from error  # which says nothing about it
-        self.unused = f"{self._path.name} could not be used ({error}); it is made anew from the journals."
+            raise StorageFailed(f"{self._path.name} cannot be read: {error}.") from error  # the content may be intact
+        self.unused = f"{self._path.name} could not be used ({error}); it is rebuilt from the journals."
         try:
             await asyncio.to_thread(_set_aside, self._path)
             await self._open()
         except _UNUSABLE as second:
             await self._close()
-            raise StorageFailed(f"{self._path.name} cannot be made: {second}.") from second
+            raise StorageFailed(f"{self._path.name} cannot be created: {second}.") from second
 
     async def checkpoint(self, session: str) -> object:
-        """The sealed checkpoint of a session; None if there is none or the file cannot be read."""
+        """Return the encoded checkpoint of a session; None if there is none or the file cannot be read."""
         found = await self._find("SELECT sealed FROM checkpoints WHERE session = ?", session)
         return found[0][0] if found else None
 
     async def receipts(self, session: str) -> list[object]:
-        """The sealed batches of a session's receipts, newest first; none if the file cannot be read."""
+        """Return the encoded batches of a session's receipts, newest first; empty if the file cannot be read."""
         found = await self._find("SELECT sealed FROM receipts WHERE session = ? ORDER BY upto DESC", session)
         return [sealed for (sealed,) in found]
 
     async def write(self, batch: Batch) -> None:
-        """Make all changes of the batch or none. Raises `sqlite.Error`."""
+        """Apply all changes of a batch in one transaction. Raises `sqlite.Error`."""
         db = self._db
         await db.execute("BEGIN IMMEDIATE")
         try:
@@ -130,7 +130,7 @@ class CatalogFile:
         try:
             return await self._fetch(query, session)
         except Error:
-            return []  # the journals are asked instead, and the next write finds the file harmed and makes it anew
+            return []  # the journals are read instead; the next write detects the damage and rebuilds the file
         except StorageFailed:
             return []
 
@@ -144,7 +144,7 @@ class CatalogFile:
         ((version,),) = await self._fetch("PRAGMA user_version")
         ((tables,),) = await self._fetch("SELECT count(*) FROM sqlite_master")
         if tables == 0:
-            self.unused = self.unused or f"{self._path.name} was missing or empty; it is made anew from the journals."
+            self.unused = self.unused or f"{self._path.name} was missing or empty; it is rebuilt from the journals."
             await self._db.executescript(_LAID_OUT)
         elif version != LAYOUT:
             await self.remake(ValueError(f"its layout is {version}, and this version uses {LAYOUT}"))
@@ -156,12 +156,13 @@ class CatalogFile:
 
 
 def _make_private(path: Path) -> None:
-    """Only the gateway's user may read the catalog, which holds what was said; SQLite itself would make it readable."""
+    """Create the file with access for the gateway's user only, because it holds conversations. SQLite itself would make it
+    readable to others."""
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
 
 
 def _set_aside(path: Path) -> None:
-    """Keep the file for whoever wants to know, without what SQLite left beside it; one file is kept, the latest."""
+    """Keep the file for analysis, without SQLite's auxiliary files; only the latest one is kept."""
     path.replace(path.with_name(path.name + ".set-aside"))
     for suffix in ("-journal", "-wal", "-shm"):
         path.with_name(path.name + suffix).unlink(missing_ok=True)

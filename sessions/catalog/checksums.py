@@ -1,6 +1,6 @@
-"""A seal: a value at rest that tells whether it is still what was stored, and under which name.
+"""Checksums for stored values, which also cover the name of the value.
 
-SQLite has no checksums of its own, so a flipped byte in a page that still parses would be believed.
+SQLite has no checksums of its own, so a flipped bit in a page that still parses would go unnoticed.
 """
 
 from __future__ import annotations
@@ -8,16 +8,16 @@ from __future__ import annotations
 from hashlib import blake2b
 
 SEAL = 16
-"""Bytes of the digest that stands before a sealed value."""
+"""Length in bytes of the digest before a value."""
 
 
 def seal(name: str, value: bytes) -> bytes:
-    """The value with a digest before it that covers the name too, so that rows cannot change places."""
+    """Return the value with a digest in front of it. The digest covers the name, so that rows cannot be swapped."""
     return _digest(name, value) + value
 
 
 def unseal(name: str, sealed: object) -> bytes | None:
-    """The value, or None where it is not what `seal` made for this name."""
+    """Return the value without its digest, or None if it is not what `seal` returned for this name."""
     if not isinstance(sealed, bytes):
         return None
     value = sealed[SEAL:]

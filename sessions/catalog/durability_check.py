@@ -1,7 +1,7 @@
-"""How far each session was acknowledged, by the catalog at rest: a journal that ends before has lost what was durable.
+"""The acknowledged length of each session, from the catalog's file: a shorter journal has lost durable events.
 
-The journals alone cannot tell, for every prefix of one is a legal history, and so is none. What the catalog knows stays
-until a person says that a loss is meant: `forget`.
+The journals alone cannot show this: every prefix of a journal is valid, and so is a missing journal. The catalog keeps its
+record until an operator accepts the loss with `forget`.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class _Checkpoint(msgspec.Struct):
 
 
 def acknowledged(catalog: Path) -> dict[str, int]:
-    """The highest seq that was durable in each session, as far as the catalog knows it; empty where there is no catalog.
-    Blocks; reads only, also while a gateway writes. StorageFailed if the file cannot be read."""
+    """Return the highest durable seq of each session in the catalog; empty if there is no catalog. Blocks; reads only, also
+    while a gateway writes. Raises StorageFailed if the file cannot be read."""
     found: dict[str, int] = {}
     if not catalog.exists():
         return found
@@ -44,21 +44,25 @@ def acknowledged(catalog: Path) -> dict[str, int]:
 
 
 def shortfall(events: int, head: int) -> str:
-    """What is missing of a journal that verifies, as a sentence without its end; empty if nothing is. `events` is how many
-    it has, 0 if it is gone, and `head` the highest seq that was durable."""
+    """Describe the events missing from a journal that verifies, as a sentence without its end; empty if there are none.
+
+    Args:
+        events: The number of events in the journal, 0 if it is missing.
+        head: The highest seq that was durable.
+    """
     if events >= head:
         return ""
-    ends = f"it ends with event {events}, and event {head} was on the disk" if events else "it is gone or empty"
-    goes_on = "lets it go on from there" if events else "lets the session go"
+    ends = f"it ends with event {events}, but event {head} was on the disk" if events else "it is missing or empty"
+    goes_on = "continues it from there" if events else "removes the session"
     return (
-        f"acknowledged events are missing: {ends}. Put back a newer copy of the file; without one, stop the gateway, and"
+        f"acknowledged events are missing: {ends}. Restore a newer copy of the file; without one, stop the gateway:"
         f" `exuvia sessions forget` {goes_on}"
     )
 
 
 def forget(catalog: Path, session: str) -> None:
-    """Remove all that the catalog knows of a session, so that the next start goes by its journal alone, if there is one.
-    Blocks; the home must be locked. StorageFailed if the file cannot be changed."""
+    """Remove everything the catalog holds about a session, so that the next start uses its journal alone, if there is one.
+    Blocks; the home must be locked. Raises StorageFailed if the file cannot be changed."""
     try:
         with closing(writing(catalog, patience=PATIENCE)) as db:
             db.execute("BEGIN IMMEDIATE")
@@ -70,8 +74,8 @@ def forget(catalog: Path, session: str) -> None:
 
 
 def _known(catalog: Path) -> Iterator[tuple[str, int]]:
-    """From the rows and from the checkpoints: a start in between brings the rows, but not the checkpoints, in line with a
-    journal that was cut."""
+    """Yield seqs from the rows and from the checkpoints. A start after a journal was truncated updates the rows, but not the
+    checkpoints."""
     with closing(reading(catalog)) as db:
         for session, sealed in db.execute("SELECT session, sealed FROM sessions"):
             if (row := _value(session, sealed, SessionRow)) is not None:
@@ -82,7 +86,7 @@ def _known(catalog: Path) -> Iterator[tuple[str, int]]:
 
 
 def _value(session: str, sealed: object, form: type[T]) -> T | None:
-    """What was sealed; None where it is not as it was written."""
+    """Decode a value with a checksum; None if it is invalid."""
     value = unseal(session, sealed)
     try:
         return None if value is None else msgspec.msgpack.decode(value, type=form)

@@ -1,4 +1,4 @@
-"""Which sessions a key had, and which of them is the current one: an index in memory over the catalog's rows."""
+"""The sessions of each key and their succession: an in-memory index over the catalog's rows."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import msgspec
 from sessions.events.events import Succession
 
 Name: TypeAlias = tuple[str, str]
-"""A conversation as people know it: the person, and the key that the person uses for it."""
+"""The identity of a conversation for people: the person, and the person's key."""
 
 _Key = TypeVar("_Key", Name, str)
 
 
 class SessionRow(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """What is known of one session without opening it.
+    """The known facts about a session that is not open.
 
-    `head` is its last durable seq and `at` that event's time. `size` (bytes) and `mtime_ns` are the journal's when this was
-    known to be true; an `mtime_ns` of 0 says that nobody has verified it. `settled`: nothing is left to finish. `title` is
-    what its person calls it, if anything.
+    `head` is its last durable seq and `at` that event's time. `size` (bytes) and `mtime_ns` are the journal's when the row
+    was valid; an `mtime_ns` of 0 means that it was not verified. `settled` is True if nothing is left to finish. `title` is
+    the person's name for the session, if any.
     """
 
     session: str
@@ -38,18 +38,18 @@ class SessionRow(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
     @property
     def name(self) -> Name:
-        """Whose and which conversation this is."""
+        """The person and the key."""
         return self.person, self.key
 
     @property
     def acknowledged(self) -> int:
-        """The seq up to which the journal is known to have been durable: a head that nobody has verified may stand in a
-        tail that was never synced."""
+        """The seq up to which the journal is known to have been durable. An unverified head may be in a tail that was never
+        synced."""
         return self.head if self.mtime_ns else 1
 
 
 class Lineage:
-    """All rows, by session and by name. Every question costs no more than the sessions of one name."""
+    """All rows, by session and by name. Every lookup costs at most the number of sessions of one name."""
 
     def __init__(self) -> None:
         self.rows: dict[str, SessionRow] = {}
@@ -58,7 +58,7 @@ class Lineage:
         self._current: dict[Name, str] = {}
 
     def put(self, row: SessionRow) -> None:
-        """Take a row in, in the place of the session's former one."""
+        """Insert or replace the row of a session."""
         former = self.rows.get(row.session)
         self.rows[row.session] = row
         if former is not None:
@@ -71,11 +71,11 @@ class Lineage:
         self._current.pop(row.name, None)
 
     def current(self, name: Name) -> SessionRow | None:
-        """The session that takes the name's messages: the one that no other succeeds, the newest of several."""
+        """Return the session that receives the name's messages: the newest one without a successor."""
         if (session := self._current.get(name)) is not None:
             return self.rows[session]
         rows = [self.rows[session] for session in self._names.get(name, ())]
-        heads = [row for row in rows if not self._succeeding(row)] or rows  # a ring of successions has no head
+        heads = [row for row in rows if not self._succeeding(row)] or rows  # a cycle has no head
         if not heads:
             return None
         newest = max(heads, key=_age)
@@ -83,20 +83,20 @@ class Lineage:
         return newest
 
     def names(self, person: str) -> list[Name]:
-        """The person's conversations, in the order of their keys."""
+        """Return the person's conversations, in the order of their keys."""
         return sorted(name for name in self._names if name[0] == person)
 
     def chain(self, session: str) -> list[SessionRow]:
-        """The sessions that this one goes back to, newest first."""
+        """Return the predecessors of a session, newest first."""
         return list(self._ancestors(session))
 
     def successor(self, session: str) -> SessionRow | None:
-        """The session that went on under the same name, the newest of several."""
+        """Return the session of the same name that follows this one, the newest of several."""
         row = self.rows.get(session)
         return max(self._succeeding(row), key=_age, default=None) if row else None
 
     def all_of(self, name: Name) -> list[SessionRow]:
-        """Every session of the name, newest first: the current one, those it goes back to, then whatever else there is."""
+        """Return every session of the name, newest first: the current one, its predecessors, then all others."""
         current = self.current(name)
         if current is None:
             return []

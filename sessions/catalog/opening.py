@@ -1,4 +1,4 @@
-"""Opening a session: its journal, from the last checkpoint that it confirms, folded to its transcript."""
+"""Opening a session: its journal is folded to a transcript, starting from the last checkpoint that matches it."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from sessions.state.transcript import Transcript, Unfolding
 from sessions.store.protocols import START, Position
 
 VERIFIED_FIRST = 16 * 1024 * 1024
-"""Bytes up to which a journal that the catalog does not vouch for is verified before it is used."""
+"""Size in bytes up to which a journal that may have changed is verified completely before it is used."""
 
 
 class OpenedSession(msgspec.Struct, frozen=True, kw_only=True):
-    """A session ready for a `Recorder`. `verified` is false for a large journal whose beginning, which a checkpoint stands
-    for, was not read: whoever opened it verifies it behind."""
+    """A session ready for a `Recorder`. `verified` is False for a large journal whose beginning was skipped because of a
+    checkpoint: the caller must verify it in the background."""
 
     log: Journal
     position: Position
@@ -31,7 +31,7 @@ class OpenedSession(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Fold:
-    """What opening a journal collects, off the event loop."""
+    """A mutable transcript to which lines are applied, off the event loop."""
 
     def __init__(self, transcript: Transcript) -> None:
         self.transcript = transcript
@@ -41,8 +41,13 @@ class _Fold:
 
 
 async def open_session(journals: Journals, catalog: Catalog, session: str) -> OpenedSession:
-    """Open an existing session. Raises UnknownSession, StorageFailed, JournalDamaged: the latter also where the catalog
-    knows of more than there is."""
+    """Open an existing session.
+
+    Raises:
+        UnknownSession: There is no such session.
+        StorageFailed: The journal cannot be opened.
+        JournalDamaged: The journal does not verify, is missing, or is shorter than the catalog knows.
+    """
     row = catalog.row(session)
     try:
         return await _last(journals, catalog, session, row.acknowledged if row else 0)
@@ -53,7 +58,7 @@ async def open_session(journals: Journals, catalog: Catalog, session: str) -> Op
 
 
 async def _last(journals: Journals, catalog: Catalog, session: str, least: int) -> OpenedSession:
-    """Open a session from its last checkpoint on, or from its beginning where there is none that its journal confirms."""
+    """Open a session from its last checkpoint, or from its beginning if there is none that its journal confirms."""
     path = journals.path(session)
     verified = catalog.vouches(session)
     if not verified and _size(path) <= VERIFIED_FIRST:
@@ -66,8 +71,8 @@ async def _last(journals: Journals, catalog: Catalog, session: str, least: int) 
         except JournalDamaged as damaged:
             if damaged.line:
                 raise
-            # The checkpoint, which is derived, disagrees with the journal: only the journal is asked. But it must not have
-            # lost events that the checkpoint had.
+            # The checkpoint, which is derived, disagrees with the journal, so only the journal is read. But the journal
+            # must not lack events that the checkpoint had.
             least = max(least, checkpoint[0].seq)
     return await _open(journals, catalog, session, START, Transcript(), least=least, verified=True)
 
@@ -96,8 +101,8 @@ async def _open(
 
 
 def unfolded(path: Path, unfolding: Unfolding, *, upto: int) -> Transcript:
-    """The transcript of the first `upto` bytes of a journal, with a view that a revert makes larger again: the last that
-    they hold, or one that is only considered. For a thread. Raises UnknownSession, StorageFailed, JournalDamaged."""
+    """Return the transcript of the first `upto` bytes of a journal after a revert that enlarges the view, recorded or only
+    considered. Blocks; raises UnknownSession, StorageFailed, JournalDamaged."""
     fold = _Fold(Transcript(unfolding=unfolding))
     with reading(path) as descriptor:
         verify_lines(descriptor, path, START, upto, fold)

@@ -1,7 +1,7 @@
-"""Receipts at rest: batches, each of the messages between two positions of a journal, and what a journal has beyond them.
+"""Stored receipts: batches of the messages between two positions of a journal, and the messages after the last batch.
 
-A batch is believed only if it is sealed, linked to the one before, and its end is still a line of the journal. Where
-anything is missing the journal is asked instead: read backwards, which ends as soon as enough ids are known.
+A batch is used only if its checksum is valid, it continues the one before, and its end is still a line of the journal. If
+anything is missing, the journal is read backwards until enough ids are found.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from sessions.files.verify import open_to_read, verify_position
 from sessions.store.protocols import START, Position
 
 MANY = 64
-"""So many batches of a session are rewritten as one when they are read."""
+"""Number of batches of a session at which they are merged when read."""
 
 _KIND = b'"kind":"message_received"'
 _FORKED = b'"kind":"session_forked"'
-"""What stands before this was said in another session, and a fork starts with no ids."""
+"""Messages before this event belong to another session; a fork starts without ids."""
 _HEAD = 128
-"""Bytes of a line within which its kind stands."""
+"""Bytes at the start of a line that contain its kind."""
 
 
 class ReceiptBatch(msgspec.Struct, frozen=True, kw_only=True):
-    """The messages of a session with a seq above `after` and up to `upto`, oldest first; the newest REMEMBERED of them at
-    least. One with `after` 0 replaces all others of its session."""
+    """The messages of a session with a seq above `after` and up to `upto`, oldest first; at least the newest REMEMBERED of
+    them. A batch with `after` 0 replaces all others of its session."""
 
     session: str
     after: int
@@ -42,7 +42,7 @@ class ReceiptBatch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CollectedReceipts(msgspec.Struct, frozen=True, kw_only=True):
-    """A session's newest messages, oldest first, the position up to which they are known, and what is worth storing."""
+    """A session's newest messages, oldest first, the position up to which they are known, and the batch to store, if any."""
 
     messages: list[SeenMessage]
     upto: Position
@@ -50,22 +50,27 @@ class CollectedReceipts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def encode_batch(batch: ReceiptBatch) -> bytes:
-    """The batch as sealed bytes."""
+    """Encode a batch, with a checksum."""
     return seal(batch.session, msgspec.msgpack.encode(batch))
 
 
 def decode_batch(session: str, sealed: object) -> ReceiptBatch | None:
-    """What `encode_batch` was given, or None where these are not its bytes for this session."""
+    """Decode a batch of this session; None if it is invalid."""
     value = unseal(session, sealed)
     try:
         return msgspec.msgpack.decode(value, type=ReceiptBatch) if value is not None else None
     except msgspec.MsgspecError:
-        return None  # written by a version whose values look different
+        return None  # written by a version with another format
 
 
 def collect(path: Path, stored: Sequence[object], wanted: int) -> CollectedReceipts:
-    """The newest `wanted` messages of a journal, or all where it has fewer, from its stored batches (sealed, newest first)
-    and the lines behind them. Blocks. Raises UnknownSession or OSError."""
+    """Return the newest `wanted` messages of a journal, or all if it has fewer. Blocks; raises UnknownSession, OSError.
+
+    Args:
+        path: The journal.
+        stored: Its encoded batches, newest first; the lines after them are read.
+        wanted: The number of messages.
+    """
     descriptor = open_to_read(path)
     try:
         size = os.fstat(descriptor).st_size
@@ -84,7 +89,8 @@ def collect(path: Path, stored: Sequence[object], wanted: int) -> CollectedRecei
 
 
 def _linked(session: str, stored: Sequence[object], wanted: int) -> list[ReceiptBatch]:
-    """The batches, newest first, back to the journal's beginning or until they are enough; none where one is missing."""
+    """Return the batches, newest first, back to the journal's beginning or until they are enough; empty
+    if one is missing."""
     batches: list[ReceiptBatch] = []
     count = 0
     for sealed in stored:
@@ -108,7 +114,8 @@ def _believed(descriptor: int, path: Path, size: int, batches: list[ReceiptBatch
 
 
 def _read(descriptor: int, after: Position, size: int, wanted: int) -> tuple[list[SeenMessage], Position]:
-    """The newest messages between `after` and the end of the file, oldest first, and the position of the last whole line."""
+    """Return the newest messages between `after` and the end of the file, oldest first, and the position of the last whole
+    line."""
     upto = after
     messages: list[SeenMessage] = []
     for line, end in lines_backwards(descriptor, after.offset, size):
@@ -131,7 +138,7 @@ def _message(line: bytes) -> SeenMessage | None:
     try:
         recorded = decode(line)
     except InvalidLine:
-        return None  # damage, which opening the journal will tell in full
+        return None  # damage, which is reported when the journal is opened
     return seen(recorded.seq, recorded.event) if isinstance(recorded.event, MessageReceived) else None
 
 

@@ -1,6 +1,6 @@
-"""Receipts: which message ids a key has seen, so that a message sent again is known and no second turn begins.
+"""Receipts: the message ids that a key has received, so that a message sent twice is recognized and starts no second turn.
 
-Ids and texts are kept as digests: an id may be 512 bytes long, and ten thousand of them stay well under 2 MB.
+Ids and texts are kept as digests: an id may be 512 bytes long, while ten thousand digests take well under 2 MB.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from sessions.events.events import MessageReceived, Recorded
 from sessions.events.messages import Attachment
 
 REMEMBERED = 10_000
-"""At least so many ids of a key are known."""
+"""Minimum number of ids that are kept for a key, if it has as many."""
 
 MOST = 12_000
-"""Beyond so many the oldest are let go of, down to REMEMBERED."""
+"""Number of ids at which the oldest are dropped, down to REMEMBERED."""
 
 _ENTRY = struct.Struct(">IQ12s")
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a message stands, and the digest of what it said."""
+    """The position of a message, and the digest of its content."""
 
     session: str
     seq: int
@@ -34,7 +34,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SeenMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """One message of a journal: the digest of its id, its seq, and the digest of what it said."""
+    """One message of a journal: the digest of its id, its seq, and the digest of its content."""
 
     id: bytes
     seq: int
@@ -42,8 +42,8 @@ class SeenMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Receipts:
-    """The ids that one key has seen, across its sessions. Opening a journal notes on a thread what the event loop looks up
-    meanwhile, so changes take a lock."""
+    """The ids that one key has received, across its sessions. Opening a journal adds ids on a thread while the event loop
+    looks them up, so changes take a lock."""
 
     def __init__(self) -> None:
         self._entries: dict[bytes, bytes] = {}
@@ -55,7 +55,7 @@ class Receipts:
         return len(self._entries)
 
     def find(self, id_: str) -> Receipt | None:
-        """The first message that came with this id."""
+        """Return the receipt of the first message with this id."""
         entry = self._entries.get(_id(id_))
         if entry is None:
             return None
@@ -63,39 +63,39 @@ class Receipts:
         return Receipt(session=self._sessions[session], seq=seq, digest=digest)
 
     def note(self, session: str, recorded: Recorded) -> None:
-        """Remember a `message_received` of this session; other events are nothing to it."""
+        """Add the id of a `message_received`; ignore other events."""
         if isinstance(recorded.event, MessageReceived):
             self.add(session, recorded.seq, recorded.event)
 
     def add(self, session: str, seq: int, message: MessageReceived) -> None:
-        """Remember a message that stands at `seq` of this session. An id that is known keeps its first receipt."""
+        """Add a message at `seq` of this session. A known id keeps its first receipt."""
         self.extend(session, (seen(seq, message),))
 
     def extend(self, session: str, messages: Iterable[SeenMessage]) -> None:
-        """Remember several messages of one session, oldest first."""
+        """Add several messages of one session, oldest first."""
         with self._lock:
             place = self._place(session)
             for message in messages:
                 self._entries.setdefault(message.id, _ENTRY.pack(place, message.seq, message.digest))
             if len(self._entries) > MOST:
-                # Cut rarely and deep: taking one from a dict's front for each that comes costs more with every time.
+                # Drop many at once: removing single items from the front of a dict becomes slower each time.
                 newest = islice(self._entries.items(), len(self._entries) - REMEMBERED, None)
                 self._entries = dict(newest)
 
     def forget(self, session: str, *, after: int) -> None:
-        """Take back the messages of a session beyond seq `after`: they never reached the disk."""
+        """Remove the messages of a session after a seq: they never reached the disk."""
         with self._lock:
             for lost in list(self._newest(session, after)):
                 del self._entries[lost.id]
 
     def between(self, session: str, after: int, upto: int) -> list[SeenMessage]:
-        """The messages of a session with a seq above `after` and not above `upto`, oldest first."""
+        """Return the messages of a session with a seq above `after` and up to `upto`, oldest first."""
         with self._lock:
             found = [message for message in self._newest(session, after) if message.seq <= upto]
         return found[::-1]
 
     def _newest(self, session: str, after: int) -> Iterator[SeenMessage]:
-        """A session's messages from the newest back to `after`; a session's messages are remembered in their order."""
+        """Yield a session's messages from the newest back to `after`. They were added in order."""
         place = self._place(session)
         for id_, entry in reversed(self._entries.items()):
             at, seq, digest = _ENTRY.unpack(entry)
@@ -112,13 +112,13 @@ class Receipts:
 
 
 def digest_of(text: str, attachments: Sequence[Attachment]) -> bytes:
-    """The digest that is equal for the same message: equal text and equal attachments (by content, in order)."""
+    """Return a digest of a message's content: its text and its attachments (by content, in order)."""
     said = msgspec.msgpack.encode((text, [attachment.sha256 for attachment in attachments]))
     return blake2b(said, digest_size=12).digest()
 
 
 def seen(seq: int, message: MessageReceived) -> SeenMessage:
-    """What is remembered of a message that stands at `seq`."""
+    """Return the digests of a message at `seq`."""
     return SeenMessage(_id(message.id), seq, digest_of(message.text, message.attachments))
 
 

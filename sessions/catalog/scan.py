@@ -1,4 +1,4 @@
-"""A survey: what the journals of a folder say of themselves, read from where they begin and from their last lines."""
+"""A scan of a folder of journals, which reads their headers and last lines."""
 
 from __future__ import annotations
 
@@ -21,10 +21,13 @@ from sessions.files.verify import open_to_read, verify_journal
 
 
 class FolderScan(msgspec.Struct, frozen=True, kw_only=True):
-    """`changed`: the sessions whose journal is new or differs from its row. `unreadable`: journals that do not say whose
-    they are, are gone, or end before what was acknowledged, each with the reason. `unbegun`: journals that nobody knows
-    and that hold no whole line, so nothing of them was ever acknowledged. `unknown`: those of the unreadable ones that may
-    belong to any key, since nobody knows them and the system refused to read them."""
+    """The result of a scan.
+
+    `changed` are the rows of sessions whose journal is new or differs from its row. `unreadable` maps journals that have no
+    valid header, are missing, or end before an acknowledged event to the reason. `unbegun` are unknown journals without a
+    complete line, of which nothing was ever acknowledged. `unknown` are those unreadable journals that may belong to any
+    key, because they are new and the system could not read them.
+    """
 
     changed: list[SessionRow]
     unreadable: dict[Path, str]
@@ -33,11 +36,11 @@ class FolderScan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def survey(folder: Path, known: Mapping[str, SessionRow]) -> FolderScan:
-    """Compare the folder's journals with the rows, by size and time, and read those that differ. Blocks; reads only.
+    """Compare the folder's journals with the rows by size and modification time, and read those that differ. Blocks; reads
+    only.
 
-    A known session keeps its row where its journal is gone, ends before what was acknowledged, or no longer says whose it
-    is: its key must answer that the log is damaged, and not begin anew as if nothing had been there. Raises OSError where
-    the folder cannot be listed.
+    A known session keeps its row if its journal is missing, ends before an acknowledged event, or lost its header: its key
+    must report the damage instead of starting anew. Raises OSError if the folder cannot be listed.
     """
     found = FolderScan(changed=[], unreadable={}, unbegun=[], unknown={})
     present: set[str] = set()
@@ -57,21 +60,21 @@ def survey(folder: Path, known: Mapping[str, SessionRow]) -> FolderScan:
             elif isinstance(error, InvalidLine):
                 if entry.is_file(follow_symlinks=False) and _holds_no_line(path):
                     found.unbegun.append(path)
-            elif error.errno != errno.ELOOP:  # no journal is a link
+            elif error.errno != errno.ELOOP:  # journals are never links
                 found.unknown[path] = reason(error)
         except UnknownSession:
             present.discard(session)
     for session in sorted(known.keys() - present):
-        found.unreadable[folder / f"{session}.jsonl"] = "it is gone"
+        found.unreadable[folder / f"{session}.jsonl"] = "it is missing"
     succeeded = {row.succeeds.session for row in (*known.values(), *found.changed) if row.succeeds is not None}
-    found.unbegun[:] = [path for path in found.unbegun if path.stem not in succeeded]  # another session says that it began
+    found.unbegun[:] = [path for path in found.unbegun if path.stem not in succeeded]  # another session succeeds it
     for path in found.unbegun:
         del found.unreadable[path]
     return found
 
 
 def _holds_no_line(path: Path) -> bool:
-    """Return True if a journal is empty, or nothing but a torn tail."""
+    """Return True if a journal is empty or only a torn tail."""
     try:
         return verify_journal(path).events == 0
     except SessionsError:
@@ -79,9 +82,9 @@ def _holds_no_line(path: Path) -> bool:
 
 
 def _confirmed(read: SessionRow, known: SessionRow | None) -> SessionRow:
-    """What a journal says of a session, unless it lacks events that were acknowledged."""
+    """Return the row unless the journal lacks acknowledged events. Raises InvalidLine."""
     if known is not None and read.head < known.acknowledged:
-        raise InvalidLine(f"it ends with event {read.head}, and event {known.acknowledged} was acknowledged")
+        raise InvalidLine(f"it ends with event {read.head}, but event {known.acknowledged} was acknowledged")
     return read
 
 
@@ -94,10 +97,9 @@ def _journals(folder: Path) -> list[os.DirEntry[str]]:
 
 
 def read_row(path: Path, found: os.stat_result) -> SessionRow:
-    """What a journal's first and last lines say of a session that nobody has opened. Blocks; InvalidLine, OSError,
-    UnknownSession."""
+    """Return a row from the first and the last line of a journal. Blocks; raises InvalidLine, OSError, UnknownSession."""
     if not stat.S_ISREG(found.st_mode):
-        raise InvalidLine("it is not a regular file")  # opening a pipe would wait for ever
+        raise InvalidLine("it is not a regular file")  # opening a pipe would block
     descriptor = open_to_read(path)
     try:
         began = beginning(descriptor, path.stem)
@@ -125,5 +127,5 @@ def _last(descriptor: int, size: int) -> Recorded:
             try:
                 return decode(line)
             except InvalidLine:
-                continue  # damage, which opening the journal will tell in full
-    raise InvalidLine("it has no whole line")
+                continue  # damage, which is reported when the journal is opened
+    raise InvalidLine("it has no complete line")

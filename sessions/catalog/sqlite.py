@@ -1,8 +1,8 @@
-"""The one copy of SQLite that this process uses.
+"""Access to SQLite: the only copy of the library that this process uses.
 
-Many Pythons are built without loadable extensions, which the memory index needs; there the `pysqlite3` package stands in.
-One file must never be opened through both copies in one process, since the locks of one are lost when the other closes it:
-so every file of the house is opened here, and every error of it caught by the names here.
+Many Pythons are built without loadable extensions, which the memory index needs; the `pysqlite3` package replaces it there.
+A file must never be opened through both copies in one process, because the locks of one are lost when the other closes it.
+So all databases are opened here, and errors are caught by the names defined here.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ def _chosen() -> Any:
 _copy = _chosen()
 
 Error: tuple[type[Exception], ...] = (_copy.Error, UnicodeDecodeError)
-"""Anything that SQLite reports, or means to: its message may quote bytes of a harmed file that are no text."""
+"""All exceptions raised by SQLite. UnicodeDecodeError occurs when its message quotes bytes of a damaged file."""
 
 Unavailable: type[Exception] = _copy.OperationalError
-"""The part of `Error` that is about circumstances (locked, full, not to be opened), mostly, and not the file's content."""
+"""The part of `Error` that mostly concerns circumstances (locked, full, cannot be opened) and not the file's content."""
 
 
 def in_memory() -> Any:
-    """A connection to an empty database in memory: what can be done with it can be done with any."""
+    """Return a connection to an empty in-memory database, for testing the library's features."""
     return _copy.connect(":memory:")
 
 
@@ -51,33 +51,33 @@ def lacks_full_text() -> str:
 
 
 def connect(path: Path, *, patience: float) -> aiosqlite.Connection:
-    """A connection, to be entered with `async with`, in which transactions are begun and ended by hand. It waits `patience`
-    seconds for another's lock before it raises `Unavailable`."""
+    """Return a connection for `async with`. Transactions are controlled explicitly. It waits `patience` seconds for a lock
+    before it raises `Unavailable`."""
     return aiosqlite.Connection(lambda: _copy.connect(str(path), timeout=patience, isolation_level=None), iter_chunk_size=64)
 
 
 def reading(path: Path, *, patience: float = 2.0) -> Any:
-    """A connection that can only read, for programs that look at a file beside the gateway; it blocks."""
+    """Return a read-only connection for programs that run beside the gateway. Blocks."""
     return _copy.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=patience, isolation_level=None)
 
 
 def writing(path: Path, *, patience: float) -> Any:
-    """A connection for one thread at a time, whichever; it blocks. Transactions are begun and ended by hand."""
+    """Return a connection for one thread at a time. Blocks; transactions are controlled explicitly."""
     return _copy.connect(str(path), timeout=patience, isolation_level=None, check_same_thread=False)
 
 
 def load_vectors(connection: Any) -> bool:
-    """Give a connection the functions and tables of sqlite-vec; False where this SQLite loads no extensions."""
+    """Load sqlite-vec into a connection; return False if this SQLite cannot load extensions."""
     found = importlib.util.find_spec("sqlite_vec")
     if found is None or found.origin is None:
         return False
     try:
         connection.enable_load_extension(True)
-        # Not by its own `load`: with that comes all of numpy, where there is one (a tenth of a second, 20 MB).
+        # Its own `load` would import numpy if installed (0.1 s, 20 MB).
         connection.load_extension(str(Path(found.origin).with_name("vec0")))
         connection.enable_load_extension(False)
     except AttributeError:
         return False
     except Error:
-        return False  # it could, and is not allowed to
+        return False  # loading is not permitted
     return True

@@ -1,12 +1,12 @@
-"""Events, messages and their encoding: the values that everything else is made of.
+"""Events, messages and their encoding: the values that all other packages use.
 
-codec           One event ⇄ one line of JSON, chained to the line before.
-errors          What can go wrong on this floor, as one small tree.
-events          The vocabulary of the log
-file_types      What a file is, told from its own bytes
-messages        What a model is shown
-pruning         Edits of what the model is shown
-token_features  `TokenFeatures`
-tokens          How many tokens a text is, estimated from its characters and script.
-vision          What a model sees of the files in a conversation
+codec           Encoding of events as lines of JSON, each chained to the line before
+errors          Exceptions of this layer
+events          The kinds of event in a journal
+file_types      Detection of file types from content
+messages        The messages and tools of a request to a model
+pruning         Edits of the model's view
+token_features  The approximate composition of a request in tokens
+tokens          A fast token estimate
+vision          Visibility of attachments to a model
 """

@@ -1,9 +1,9 @@
-"""One event ⇄ one line of JSON, chained to the line before.
+"""Encoding of events as lines of JSON, each chained to the line before.
 
 A line is `{"seq":7,"at":"2026-11-21T03:12:41.123Z","turn":2,"kind":"…", …fields… ,"sum":"0123456789abcdef"}` and a newline.
-Its last 27 bytes (`,"sum":"`, sixteen hexadecimal digits, `"}` and the newline) are the closing. `sum` is blake2b with an
-8-byte digest over the bytes before the closing, keyed with the 16 ASCII characters of the previous line's sum, or with
-`exuvia` for the first line. It is not a secret: it finds damage, loss, reordering and splicing, never forgery.
+Its last 27 bytes (`,"sum":"`, sixteen hexadecimal digits, `"}` and the newline) are the trailer. `sum` is BLAKE2b with an
+8-byte digest over the bytes before the trailer, keyed with the 16 ASCII characters of the previous line's sum, or with
+`exuvia` for the first line. The key is not secret: the sum detects damage, loss, reordering and splicing, but not forgery.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from sessions.events.messages import count_of
 E = TypeVar("E", bound=msgspec.Struct)
 
 CLOSING = 27
-"""Bytes of a line's end that its sum does not cover."""
+"""Size in bytes of a line's trailer, which the sum does not cover."""
 
 FIRST = b"exuvia"
-"""The key of the first line's sum, in the place of a previous one."""
+"""The key of the first line's sum, in place of a previous sum."""
 
 _encode = msgspec.json.Encoder().encode
 _SHAPE = re.compile(rb'\A\{"seq":([1-9][0-9]{0,18}),"at":"[^"]{20,30}","turn":(?:null|[0-9]+),"kind":"')
@@ -31,7 +31,7 @@ _CLOSING = re.compile(rb',"sum":"[0-9a-f]{16}"\}\n\Z')
 
 
 class InvalidLine(ValueError):
-    """A line is not what this format says; `str(error)` is the reason."""
+    """A line that violates the format; `str(error)` is the reason."""
 
 
 class _Envelope(msgspec.Struct, frozen=True):
@@ -46,17 +46,26 @@ _event = {kind: msgspec.json.Decoder(type_) for kind, type_ in KINDS.items()}
 
 
 def encode(recorded: Recorded, previous: bytes) -> tuple[bytes, bytes]:
-    """Return the event's line, newline included, and its sum (16 ASCII bytes), given the previous line's sum.
+    """Return an event's line, newline included, and its sum.
 
-    Text that UTF-8 cannot carry (a lone surrogate) raises UnicodeEncodeError; whoever let it in cleans it.
+    Args:
+        recorded: The event with its envelope.
+        previous: The sum of the previous line, or `FIRST`.
+
+    Returns:
+        The line, and its sum as 16 ASCII bytes.
+
+    Raises:
+        UnicodeEncodeError: A text contains a lone surrogate, which UTF-8 cannot encode; see `carriable`.
+        TypeError: The event is of an unknown kind, which is copied as bytes and never encoded.
     """
     if isinstance(recorded.event, UnknownEvent):
-        raise TypeError("an event of an unknown kind is copied as bytes, never encoded again")
+        raise TypeError("an event of an unknown kind cannot be encoded; copy its line")
     return sealed(recorded.seq, recorded.at, recorded.turn, recorded.event, previous)
 
 
 def sealed(seq: int, at: str, turn: int | None, event: msgspec.Struct, previous: bytes) -> tuple[bytes, bytes]:
-    """A line of any log of the house, for an `event` whose struct is tagged with its `kind`; returns as `encode` does."""
+    """Return the line and the sum of an `event` whose struct is tagged with its `kind`, for any chained log."""
     head = b'{"seq":%d,"at":"%s","turn":%s,' % (seq, at.encode(), b"null" if turn is None else b"%d" % turn)
     body = head + _encode(event)[1:-1]
     digest = line_sum(body, previous)
@@ -64,12 +73,12 @@ def sealed(seq: int, at: str, turn: int | None, event: msgspec.Struct, previous:
 
 
 def line_sum(body: bytes | memoryview, previous: bytes) -> bytes:
-    """The sum of a line whose bytes before the closing are `body`."""
+    """Return the sum of a line whose bytes before the trailer are `body`."""
     return blake2b(body, digest_size=8, key=previous).hexdigest().encode()
 
 
 def is_whole(line: bytes) -> bool:
-    """Whether these bytes have the shape of one complete line; says nothing about the chain."""
+    """Return True if the bytes have the shape of one complete line. The chain is not checked."""
     return _seq_of_whole(line) is not None
 
 
@@ -81,7 +90,7 @@ def _seq_of_whole(line: bytes) -> int | None:
 
 
 def seq_of(line: bytes) -> int:
-    """The seq that stands first on a line, without parsing the rest."""
+    """Return the seq at the start of a line, without parsing the rest. Raises InvalidLine."""
     match = _SHAPE.match(line)
     if match is None:
         raise InvalidLine("it does not begin like an event")
@@ -89,22 +98,23 @@ def seq_of(line: bytes) -> int:
 
 
 def verify(line: bytes, previous: bytes, seq: int) -> bytes:
-    """Check shape, seq and sum of the line that must come next, and return its sum. InvalidLine says what is wrong."""
+    """Check the shape, the seq and the sum of the next line of a log, and return its sum. Raises InvalidLine."""
     if not line.endswith(b"\n"):
-        raise InvalidLine("it has no end")
+        raise InvalidLine("it has no newline")
     there = _seq_of_whole(line)
     if there is None:
         raise InvalidLine("it is not an event line")
     if there != seq:
-        raise InvalidLine(f"seq {there} stands where {seq} must")
+        raise InvalidLine(f"its seq is {there}, expected {seq}")
     stated = line[-19:-3]
     if line_sum(memoryview(line)[:-CLOSING], previous) != stated:
-        raise InvalidLine("its sum does not fit its bytes and the line before")
+        raise InvalidLine("its sum does not match its bytes and the previous line")
     return stated
 
 
 def decode(line: bytes) -> Recorded:
-    """Parse one line; its sum is not looked at. InvalidLine where a known kind lacks or mistypes a field."""
+    """Parse one line without checking its sum. Raises InvalidLine if a field of a known kind is missing or has the wrong
+    type."""
     try:
         envelope = _envelope(line)
         decoder = _event.get(envelope.kind)
@@ -112,13 +122,15 @@ def decode(line: bytes) -> Recorded:
             parsed(line, decoder) if decoder else UnknownEvent(kind=envelope.kind, line=bytes(line))
         )
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        raise InvalidLine(f"it cannot be read: {error}") from error
+        raise InvalidLine(f"it cannot be decoded: {error}") from error
     return Recorded(seq=envelope.seq, at=envelope.at, turn=envelope.turn, event=event)
 
 
 def parsed(line: bytes, decoder: msgspec.json.Decoder[E]) -> E:
-    """Parse the fields of an event. Counts of a usage that are no integers, which earlier versions wrote as a provider gave
-    them, are read as `count_of` has them. Raises MsgspecError."""
+    """Decode the fields of an event. Raises MsgspecError.
+
+    Earlier versions wrote a provider's usage unchecked; counts that are not integers are converted by `count_of`.
+    """
     try:
         return decoder.decode(line)
     except msgspec.ValidationError:
@@ -130,7 +142,7 @@ def parsed(line: bytes, decoder: msgspec.json.Decoder[E]) -> E:
 
 
 def carriable(text: str) -> str:
-    """Text that a line can carry: lone surrogates, which UTF-8 has no bytes for, become U+FFFD."""
+    """Return the text with each lone surrogate, which UTF-8 cannot encode, replaced by U+FFFD."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -139,5 +151,5 @@ def carriable(text: str) -> str:
 
 
 def public(line: bytes) -> bytes:
-    """The event as clients see it: the line without `sum`, cut from the journal's own bytes."""
+    """Return the event as clients receive it: the bytes of the line without `sum`."""
     return line[:-CLOSING] + b"}"

@@ -1,10 +1,10 @@
-"""What can go wrong on this floor, as one small tree.
+"""Exceptions of this layer.
 
 SessionsError
-├── HomeLocked       another gateway owns this home; stop it, or choose another home
+├── HomeLocked       another gateway uses this home; stop it, or choose another home
 ├── StorageFailed    bytes could not be made durable; nothing of that batch was acknowledged
-├── StorageBusy      too many bytes wait for the disk; try again shortly
-├── JournalDamaged   a journal is not what was written, or is gone; what there is of it is left as it is
+├── StorageBusy      too many bytes are waiting for the disk; try again shortly
+├── JournalDamaged   a journal does not verify or is missing; its file is left unchanged
 └── UnknownSession   no journal has this id
 """
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 
 class SessionsError(Exception):
-    """The root of this floor's errors; `str(error)` is one sentence that a person can act on."""
+    """Base class of this layer's errors; `str(error)` is a sentence for the operator that says what to do."""
 
 
 class HomeLocked(SessionsError):
@@ -22,10 +22,10 @@ class HomeLocked(SessionsError):
 
 
 class StorageFailed(SessionsError):
-    """A write or a sync failed.
+    """A failed write or sync.
 
-    `fatal` is true when a sync failed: the kernel may have dropped the pages, so nothing may be acknowledged by this
-    process any more. A failed write is not fatal: the journal was cut back to its durable length.
+    `fatal` is True if a sync failed: the kernel may have dropped the pages, so this process must not acknowledge anything
+    any more. A failed write is not fatal: the journal was truncated to its durable length.
     """
 
     def __init__(self, sentence: str, *, fatal: bool = False) -> None:
@@ -34,12 +34,15 @@ class StorageFailed(SessionsError):
 
 
 class StorageBusy(SessionsError):
-    """The bound on bytes that wait for the disk is reached."""
+    """The limit on bytes waiting for the disk is reached."""
 
 
 class JournalDamaged(SessionsError):
-    """A journal does not verify, or is gone. `line` counts from 1, and is 0 where it is no single line; `good_seq` and
-    `good_end` (bytes) describe the whole prefix."""
+    """A journal that does not verify or is missing.
+
+    `line` counts from 1; it is 0 if the damage is not in a single line. `good_seq` and `good_end` (bytes) are the end of the
+    intact prefix.
+    """
 
     def __init__(self, path: Path, line: int, reason: str, *, good_seq: int = 0, good_end: int = 0) -> None:
         super().__init__(f"{path.name}, line {line}: {reason}" if line else f"{path.name}: {reason}")

@@ -1,9 +1,9 @@
-"""The vocabulary of the log: what happened, in the past tense, one frozen value each.
+"""The kinds of event in a journal: immutable values, named in the past tense.
 
 `Event` is the union of all kinds that this version writes. A line of a journal is the envelope (`seq at turn kind`), the
-fields of the event in the order given here, and `sum`; see `wire`. Rules that keep old journals readable for ever:
-fields are only added, and with defaults; a new meaning is a new kind; old lines are never rewritten. A field without a
-default stands on every line, one with a default only where it says something.
+fields of the event in the order given here, and `sum`; see `codec`. Rules that keep old journals readable: fields are only
+added, and with defaults; a new meaning is a new kind; existing lines are never rewritten. A field without a default is on
+every line; a field that equals its default is left out.
 
 Every `seq` in a field is a position in the same journal, except in `Succession`.
 """
@@ -23,26 +23,26 @@ FORMAT = 1
 
 
 class _Kind(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
-    """The common form of all events; `tag` is given by each kind."""
+    """Base class of all events; each kind sets its `tag`."""
 
 
 class Succession(msgspec.Struct, frozen=True, kw_only=True):
-    """The session before this one under the same key, and the seq of the message there that opened this one (where its
-    journal is damaged: of its last good line)."""
+    """The previous session of the same key, and the seq of the message there that opened this one (if that journal is
+    damaged: the seq of its last intact line)."""
 
     session: str
     seq: int
 
 
 class Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """Why something did not come about: a stable code, and one sentence for a person."""
+    """The reason for a failure: a stable code, and one sentence for a person."""
 
     code: str
     sentence: str
 
 
 class RequestedCall(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool call as the model asked for it. `id` is the provider's; `arguments` is JSON text, unchecked."""
+    """A tool call as the model requested it. `id` is the provider's; `arguments` is unvalidated JSON text."""
 
     id: str
     tool: str
@@ -50,15 +50,18 @@ class RequestedCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CallRef(msgspec.Struct, frozen=True, kw_only=True, order=True):
-    """Which call: `of` is the seq of its `model_replied`, `index` its place there, from 0."""
+    """A reference to a tool call: `of` is the seq of its `model_replied`, `index` its position there, from 0."""
 
     of: int
     index: int
 
 
 class SessionOpened(_Kind, tag="session_opened", frozen=True, kw_only=True):
-    """The first event of every journal. `key` is the name that its `person` uses for the conversation. `calibrations` are
-    what the session before it had learnt of each `provider:model`, in the order of `Calibration.factors`."""
+    """The first event of every journal.
+
+    `key` is the `person`'s name for the conversation. `calibrations` holds what the previous session learned about each
+    `provider:model`, in the order of `Calibration.factors`.
+    """
 
     format: int
     session: str
@@ -69,8 +72,11 @@ class SessionOpened(_Kind, tag="session_opened", frozen=True, kw_only=True):
 
 
 class MessageReceived(_Kind, tag="message_received", frozen=True, kw_only=True):
-    """A person's message or command arrived. `id` is the client's own; `sender` was decided by the gateway. `reply_to` is
-    where the answer is to be delivered on a plugin's `channel`; empty where clients read the log."""
+    """A person's message or command arrived.
+
+    `id` was chosen by the client, `sender` was determined by the gateway. `reply_to` is the chat on a plugin's `channel` to
+    which the answer is delivered; empty if clients read the log.
+    """
 
     id: str
     client: str
@@ -83,7 +89,7 @@ class MessageReceived(_Kind, tag="message_received", frozen=True, kw_only=True):
 
 
 class LoadedNote(msgspec.Struct, frozen=True, kw_only=True):
-    """A note that stands in the instructions, as it was then."""
+    """A snapshot of a note that is part of the instructions."""
 
     path: str
     digest: str
@@ -91,22 +97,21 @@ class LoadedNote(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Withheld(msgspec.Struct, frozen=True, kw_only=True):
-    """A file that a model was not shown: its hash, and why as a sentence for the person."""
+    """A file that a model was not shown: its hash, and the reason as a sentence for the person."""
 
     sha256: str
     sentence: str
 
 
 class AttachmentsWithheld(_Kind, tag="attachments_withheld", frozen=True, kw_only=True):
-    """The model is told of these files only that they are there. Written once for each file
-    and model, for the person to know."""
+    """The model was given only the names of these files. Written once for each file and model, to inform the person."""
 
     model: str
     files: tuple[Withheld, ...]
 
 
 class InstructionsSet(_Kind, tag="instructions_set", frozen=True, kw_only=True):
-    """What stands before the conversation in every request from here on; written only when it changed."""
+    """The instructions, tools, notes and parameters of every request from here on; written only when they change."""
 
     text: str
     tools: tuple[ToolDefinition, ...]
@@ -115,7 +120,7 @@ class InstructionsSet(_Kind, tag="instructions_set", frozen=True, kw_only=True):
 
 
 class TurnStarted(_Kind, tag="turn_started", frozen=True, kw_only=True):
-    """The turn takes these messages from the inbox. `window` and `reserve` are tokens; `window` is null if unknown."""
+    """A turn took these messages from the inbox. `window` and `reserve` are tokens; `window` is null if unknown."""
 
     takes: tuple[int, ...]
     provider: str
@@ -125,26 +130,29 @@ class TurnStarted(_Kind, tag="turn_started", frozen=True, kw_only=True):
 
 
 class TurnJoined(_Kind, tag="turn_joined", frozen=True, kw_only=True):
-    """The running turn takes these messages too, behind the last result of its tools."""
+    """The running turn took these messages too, after its last tool result."""
 
     takes: tuple[int, ...]
 
 
 class TurnResumed(_Kind, tag="turn_resumed", frozen=True, kw_only=True):
-    """A turn that a stop of the gateway interrupted goes on; `attempt` counts from 1."""
+    """A turn continued after the gateway had stopped in the middle of it; `attempt` counts from 1."""
 
     attempt: int
 
 
 class TurnInterrupted(_Kind, tag="turn_interrupted", frozen=True, kw_only=True):
-    """The gateway stops, as it was asked to, in the middle of the turn; the next start resumes it."""
+    """The gateway was shut down in the middle of the turn; the next start resumes it."""
 
     reason: str
 
 
 class RecalledHit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Something that the memory had for a message: in which document, from which line to which, under which `headings`. The
-    `text` is what is shown of it, `digest` names what was found, `score` is as the search had it."""
+    """A search result from memory.
+
+    `path`, `lines` (first and last) and `headings` locate it in its document; `text` is the excerpt shown to the model,
+    `digest` identifies the passage, `score` is the search score.
+    """
 
     path: str
     lines: tuple[int, int]
@@ -155,8 +163,8 @@ class RecalledHit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class MemoryRecalled(_Kind, tag="memory_recalled", frozen=True, kw_only=True):
-    """The memory was asked for what bears on the messages of the turn, by the text `query`, and what it had is shown to the
-    model behind them, between lines with the `mark`. It took `millis`."""
+    """The memory was searched with `query` for the turn's messages; the hits are shown to the model after those messages,
+    between lines that contain `mark`. The search took `millis`."""
 
     query: str
     hits: tuple[RecalledHit, ...]
@@ -165,8 +173,11 @@ class MemoryRecalled(_Kind, tag="memory_recalled", frozen=True, kw_only=True):
 
 
 class RequestSent(_Kind, tag="request_sent", frozen=True, kw_only=True):
-    """A model is asked. `sha256` is that of the canonical JSON of the context, `tokens` our estimate of its size, `units`
-    what that was estimated from. `model` is the `provider:model` where the turn started with another."""
+    """A request was sent to a model.
+
+    `sha256` is the hash of the context's canonical JSON, `tokens` the estimated size, `units` the token features from which
+    it was estimated. `model` is the `provider:model` if it differs from the turn's.
+    """
 
     purpose: str
     sha256: str
@@ -180,9 +191,12 @@ StopReason: TypeAlias = Literal["end", "calls", "length", "refused", "cancelled"
 
 
 class ModelReplied(_Kind, tag="model_replied", frozen=True, kw_only=True):
-    """The model's whole answer. `reply` counts the turn's model calls, retries and resumptions included. `provider` is
-    named where it is another than the one that the turn started with. `compacted`: the provider was not sent what it had
-    compacted by itself, so `usage` is not that of the whole view."""
+    """A model's complete reply.
+
+    `reply` counts the turn's model calls, retries and resumptions included. `provider` is set if it differs from the turn's.
+    `compacted` is True if the provider's service had compacted the conversation by itself, so `usage` does not cover the
+    whole view.
+    """
 
     reply: int
     model: str
@@ -196,7 +210,7 @@ class ModelReplied(_Kind, tag="model_replied", frozen=True, kw_only=True):
 
 
 class ToolCalled(_Kind, tag="tool_called", frozen=True, kw_only=True):
-    """A tool is about to run; durable before an unrepeatable one does."""
+    """A tool is about to run. The event is durable before a tool that must not be repeated runs."""
 
     call: CallRef
     repeatable: bool
@@ -206,8 +220,11 @@ Outcome: TypeAlias = Literal["returned", "failed", "unknown", "refused"]
 
 
 class ToolReturned(_Kind, tag="tool_returned", frozen=True, kw_only=True):
-    """A call has its result. `unknown`: it began and nobody knows how it ended. Where `output` is only a head and a tail,
-    `cut_from` is the original length in bytes and `whole` the attachment (its SHA-256) that keeps all of it."""
+    """A tool call has a result.
+
+    The outcome `unknown` means that the call began, but its result was lost. If `output` holds only the beginning and the
+    end, `cut_from` is the original length in bytes and `whole` the SHA-256 of the attachment with the complete output.
+    """
 
     call: CallRef
     outcome: Outcome
@@ -220,7 +237,7 @@ TurnOutcome: TypeAlias = Literal["replied", "silent", "cancelled", "failed", "ab
 
 
 class TurnEnded(_Kind, tag="turn_ended", frozen=True, kw_only=True):
-    """The turn is over; `millis` since it started or was last resumed."""
+    """A turn ended, `millis` after it started or was last resumed."""
 
     outcome: TurnOutcome
     millis: int
@@ -228,19 +245,22 @@ class TurnEnded(_Kind, tag="turn_ended", frozen=True, kw_only=True):
 
 
 class ContextPruned(_Kind, tag="context_pruned", frozen=True, kw_only=True):
-    """From here on the model is shown less of these messages. Edits of one message meet; see `pruning`."""
+    """Some messages are shortened in the model's view from here on. Edits of the same message combine; see `pruning`."""
 
     edits: tuple[Edit, ...]
 
 
 Trigger: TypeAlias = Literal["budget", "threshold", "ratio", "messages", "journal", "overflow", "command", "new"]
-"""Why a compaction or a flush began: the window's budget; a configured number of tokens, share or count of messages; the
-growth of the journal; the provider's refusal; `/compact`; `/new`."""
+"""The reason for a compaction or flush: the window's budget; a configured number of tokens, share or number of messages; the
+growth of the journal; a request that the provider refused as too long; `/compact`; `/new`."""
 
 
 class CompactionBegan(_Kind, tag="compaction_began", frozen=True, kw_only=True):
-    """What stands before `keep_from` is to leave the view. `compaction` counts the session's cycles from 1; `focus` is what
-    the person asked to keep in mind; `tokens_before` our estimate of the next request."""
+    """The messages before `keep_from` are about to be replaced by a summary.
+
+    `compaction` numbers the session's cycles from 1; `focus` is what the person asked the summary to focus on;
+    `tokens_before` is the estimated size of the next request.
+    """
 
     compaction: int
     trigger: Trigger
@@ -253,9 +273,11 @@ FlushOutcome: TypeAlias = Literal["written", "nothing", "skipped", "failed"]
 
 
 class MemoryFlushed(_Kind, tag="memory_flushed", frozen=True, kw_only=True):
-    """The model was asked what must last of everything up to `covers_to`. Where the outcome is `written`, `text` is appended
-    to the note at `path` (below the workspace) as a section marked with `digest`, if it does not stand there. `reason` is a
-    sentence where it was skipped or failed."""
+    """The model was asked what to keep in memory of everything up to `covers_to`.
+
+    If the outcome is `written`, `text` is appended to the note at `path` (relative to the workspace) as a section marked
+    with `digest`, unless it is already there. `reason` is a sentence if the flush was skipped or failed.
+    """
 
     compaction: int
     outcome: FlushOutcome
@@ -269,10 +291,12 @@ class MemoryFlushed(_Kind, tag="memory_flushed", frozen=True, kw_only=True):
 
 
 class ContextCompacted(_Kind, tag="context_compacted", frozen=True, kw_only=True):
-    """The messages before `keep_from` have left the view, and `summary` stands in their place. `by` names who wrote it,
-    `checks` says what was found wrong with it or with an earlier try, `failed` why the model's own was not taken. `kept` and
-    `lost` are identifiers of what left that the summary names, or does not. `usage` is that of `model`. `path` is the note
-    that the summary is appended to as well, empty for none."""
+    """The messages before `keep_from` were replaced by `summary` in the model's view.
+
+    `by` names the summarizer, `checks` lists problems found in this or an earlier attempt, `failed` says why the model's own
+    summary was rejected. `kept` and `lost` are identifiers from the removed messages that the summary does or does not
+    contain. `usage` is that of `model`. `path` is the note to which the summary is appended too, or empty.
+    """
 
     compaction: int
     keep_from: int
@@ -291,15 +315,15 @@ class ContextCompacted(_Kind, tag="context_compacted", frozen=True, kw_only=True
 
 
 class NoteAppended(_Kind, tag="note_appended", frozen=True, kw_only=True):
-    """What the event `of` (a `memory_flushed` or `context_compacted`, or a `message_received` that asks to remember
-    something) had for a note stands in the file `path`."""
+    """The text for a note in the event `of` (a `memory_flushed`, `context_compacted`, or a `message_received` that asks to
+    remember something) was written to the file `path`."""
 
     of: int
     path: str
 
 
 class CompactionAbandoned(_Kind, tag="compaction_abandoned", frozen=True, kw_only=True):
-    """The cycle ended and the view stayed as it was; `reason` is a sentence. `failed`: it counts against further tries."""
+    """A cycle ended without changing the view; `reason` is a sentence. `failed` is True if it counts as a failed attempt."""
 
     compaction: int
     reason: str
@@ -307,15 +331,15 @@ class CompactionAbandoned(_Kind, tag="compaction_abandoned", frozen=True, kw_onl
 
 
 class CompactionReverted(_Kind, tag="compaction_reverted", frozen=True, kw_only=True):
-    """The view is again what it was under compaction `to` (0: none): its summary, and everything from `keep_from` on."""
+    """The view of compaction `to` (0: none) was restored: its summary, and everything from `keep_from` on."""
 
     to: int
     keep_from: int
 
 
 class SessionForked(_Kind, tag="session_forked", frozen=True, kw_only=True):
-    """This journal began as a copy of the first `parent_seq` lines of `parent`; from here on it is a session of its own.
-    The messages `left` waited there for their turn, which they have in the parent alone."""
+    """This journal began as a copy of the first `parent_seq` lines of `parent`; from here on it is a separate session. The
+    messages `left` were waiting there and are answered only in the parent."""
 
     session: str
     key: str
@@ -325,8 +349,8 @@ class SessionForked(_Kind, tag="session_forked", frozen=True, kw_only=True):
 
 
 class ReplyDelivered(_Kind, tag="reply_delivered", frozen=True, kw_only=True):
-    """The answer `of` (a `model_replied`, a `turn_ended` that failed, or a `command_answered`) was delivered on a plugin's
-    channel; `receipt` is what that calls it. With `failed`, a sentence, it was given up."""
+    """The answer `of` (a `model_replied`, a failed `turn_ended`, or a `command_answered`) was delivered on a plugin's
+    channel; `receipt` is the channel's identifier for it. With `failed`, a sentence, delivery was abandoned."""
 
     of: int
     channel: str
@@ -335,7 +359,7 @@ class ReplyDelivered(_Kind, tag="reply_delivered", frozen=True, kw_only=True):
 
 
 class SettingChanged(_Kind, tag="setting_changed", frozen=True, kw_only=True):
-    """A setting of this session got a value; null returns to the configured one."""
+    """A setting of this session changed; null restores the configured value."""
 
     name: str
     value: str | None
@@ -343,7 +367,7 @@ class SettingChanged(_Kind, tag="setting_changed", frozen=True, kw_only=True):
 
 
 class CommandAnswered(_Kind, tag="command_answered", frozen=True, kw_only=True):
-    """The command received at seq `answers` is done."""
+    """The command received at seq `answers` was executed."""
 
     answers: int
     answer: str
@@ -351,13 +375,13 @@ class CommandAnswered(_Kind, tag="command_answered", frozen=True, kw_only=True):
 
 
 class SessionClosed(_Kind, tag="session_closed", frozen=True, kw_only=True):
-    """Nothing more is taken here; the key goes on in another journal."""
+    """The session accepts no more messages; its key continues in another journal."""
 
     reason: str
 
 
 class PluginFailed(_Kind, tag="plugin_failed", frozen=True, kw_only=True):
-    """A plugin's code failed and the conversation went on without it; `off`: that hook is switched off."""
+    """A plugin's code failed and the conversation continued without it; `off` is True if that hook was disabled."""
 
     plugin: str
     hook: str
@@ -366,7 +390,7 @@ class PluginFailed(_Kind, tag="plugin_failed", frozen=True, kw_only=True):
 
 
 class UnknownEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """An event of a kind that this version does not know. Its line stays in the journal as it is."""
+    """An event of a kind that this version does not know. Its line is kept unchanged."""
 
     kind: str
     line: bytes
@@ -404,7 +428,7 @@ Event: TypeAlias = (
 
 
 def kind_of(event: type[Event]) -> str:
-    """The name of an event's kind as it stands on the line."""
+    """Return the name of an event's kind, as written in its line."""
     return str(event.__struct_config__.tag)
 
 
@@ -412,7 +436,8 @@ KINDS: dict[str, type[Event]] = {kind_of(kind): kind for kind in get_args(Event)
 
 
 class Recorded(msgspec.Struct, frozen=True, kw_only=True):
-    """An event with its envelope. `at` is RFC 3339 in UTC with milliseconds, for people; `turn` the ordinal or null."""
+    """An event with its envelope. `at` is RFC 3339 in UTC with milliseconds, for display only; `turn` is the turn's number
+    or None."""
 
     seq: int
     at: str

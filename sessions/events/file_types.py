@@ -1,6 +1,6 @@
-"""What a file is, told from its own bytes: four kinds of picture with their size in pixels, a text, or something else.
+"""Detection of file types from content: four picture formats with their size in pixels, text, or other.
 
-Only headers are read, after the formats' own documents: PNG (W3C, "11.2.2 IHDR"), GIF89a ("18. Logical Screen
+Only headers are read, according to the formats' specifications: PNG (W3C, "11.2.2 IHDR"), GIF89a ("18. Logical Screen
 Descriptor"), JPEG (ITU-T T.81, "B.2.2 Frame header syntax"), WebP (RFC 9649, "2. WebP container" and RFC 6386, "9.1").
 """
 
@@ -19,12 +19,12 @@ PLAIN, UNKNOWN = "text/plain", "application/octet-stream"
 
 _MEDIA = re.compile(r"[a-z0-9][a-z0-9!#$&^_.+-]{0,63}/[a-z0-9][a-z0-9!#$&^_.+-]{0,99}")
 _NOT_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
-"""Bytes that no text has; an escape (1b) stands in many logs."""
+"""Bytes that do not occur in text; escape (1b) is allowed because many logs contain it."""
 _STEP = 1024 * 1024
 _FRAMES = frozenset({*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC})
-"""The markers of JPEG that begin a frame; the three left out are tables and an extension."""
+"""The JPEG markers that begin a frame; the three excluded ones are tables and an extension."""
 _ALONE = frozenset({0x01, *range(0xD0, 0xD9)})
-"""The markers of JPEG that have no length behind them."""
+"""The JPEG markers that are not followed by a length."""
 
 
 class Picture(msgspec.Struct, frozen=True):
@@ -36,7 +36,8 @@ class Picture(msgspec.Struct, frozen=True):
 
 
 def recognise(content: Content) -> Picture | None:
-    """The picture that a whole file is, or None if it is none of the four kinds, cut off, or without an area."""
+    """Return the format and size of a picture, or None if the content is not one of the four formats, is truncated, or has
+    no area."""
     for begins, size in (
         (b"\x89PNG\r\n\x1a\n", _png),
         (b"GIF87a", _gif),
@@ -51,8 +52,13 @@ def recognise(content: Content) -> Picture | None:
 
 
 def media_of(content: Content, claimed: str) -> str:
-    """The media type of a file that is no picture. `claimed` is what its sender says: it is taken for the kind of a text
-    (`text/…`) only where the bytes are one, and never makes a picture of something."""
+    """Return the media type of a file that is not a picture.
+
+    Args:
+        content: The whole file.
+        claimed: The media type that the sender states. A `text/…` type is accepted only if the content is text; a picture
+            type never is.
+    """
     claim = claimed.partition(";")[0].strip().lower()
     if not _MEDIA.fullmatch(claim):
         claim = ""
@@ -62,7 +68,7 @@ def media_of(content: Content, claimed: str) -> str:
 
 
 def is_text(content: Content) -> bool:
-    """Whether a file is text in UTF-8, without control characters."""
+    """Return True if the content is UTF-8 text without control characters."""
     decoder = codecs.getincrementaldecoder("utf-8")()
     try:
         for start in range(0, len(content), _STEP):
@@ -91,7 +97,7 @@ def _gif(content: Content) -> tuple[str, int, int]:
 
 
 def _jpeg(content: Content) -> tuple[str, int, int]:
-    """Segments are passed over until one begins a frame: behind a camera's notes that may be far into the file."""
+    """Skip segments until one begins a frame. After a camera's metadata that can be far into the file."""
     at = 2
     while at + 9 <= len(content) and content[at] == 0xFF:
         marker = content[at + 1]

@@ -1,6 +1,6 @@
-"""What a model is shown: the four kinds of message of one request, and the tools it is offered.
+"""The messages and tools of a request to a model.
 
-These are values without any provider's wire format. Each provider plugin encodes them in its own way.
+These values are independent of any provider's wire format; each provider plugin encodes them.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import msgspec
 
 
 class Attachment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A picture or file, kept by content. `sha256` is hexadecimal, `media` a media type, `bytes` the size. `name` is what
-    its sender calls it; `width` and `height` are pixels, 0 for what is no picture."""
+    """A picture or file, stored by content hash. `sha256` is hexadecimal, `media` the media type, `bytes` the size, `name`
+    the sender's file name; `width` and `height` are in pixels, 0 if it is not a picture."""
 
     sha256: str
     media: str
@@ -24,15 +24,15 @@ class Attachment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class UserMessage(msgspec.Struct, frozen=True, kw_only=True, tag="user", tag_field="role", gc=False):
-    """What a person wrote."""
+    """A message from a person."""
 
     text: str
     attachments: tuple[Attachment, ...] = ()
 
 
 class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
-    """A model's wish to run a tool. `id` is unique within the session; `arguments` is the JSON text as the model wrote
-    it, which need not be valid."""
+    """A model's request to run a tool. `id` is unique within the session; `arguments` is the JSON text as the model wrote
+    it, which may be invalid."""
 
     id: str
     tool: str
@@ -40,7 +40,7 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AssistantMessage(msgspec.Struct, frozen=True, kw_only=True, tag="assistant", tag_field="role", gc=False):
-    """What the model answered. `opaque` is signed reasoning in the provider's own form, to be sent back unchanged."""
+    """A model's reply. `opaque` is signed reasoning in the provider's own format, to be sent back unchanged."""
 
     text: str
     calls: tuple[ToolCall, ...] = ()
@@ -48,7 +48,7 @@ class AssistantMessage(msgspec.Struct, frozen=True, kw_only=True, tag="assistant
 
 
 class ToolMessage(msgspec.Struct, frozen=True, kw_only=True, tag="tool", tag_field="role", gc=False):
-    """What a tool returned for the call with the same id. `failed` marks an error text."""
+    """The result of the tool call with the same id. `failed` is True if the text is an error."""
 
     id: str
     tool: str
@@ -68,19 +68,19 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 MOST = 2**53 - 1
-"""The largest count: every reader of JSON and MessagePack holds it exactly."""
+"""The largest count: every reader of JSON and MessagePack represents it exactly."""
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
-    """Tokens of one request as the provider counted them; `cached` is the part of `input` read from its cache. A count that
-    is out of range becomes the nearest bound, 0 or 2**53 - 1."""
+    """Tokens of one request as the provider counted them; `cached` is the part of `input` read from its cache. A count out
+    of range becomes the nearest bound, 0 or 2**53 - 1."""
 
     input: int = 0
     output: int = 0
     cached: int = 0
 
     def __post_init__(self) -> None:
-        # Here, since a provider may say anything, and a log that is decoded may hold it.
+        # Checked here because providers report anything, and a decoded log may contain it.
         for name in ("input", "output", "cached"):
             if type(value := getattr(self, name)) is not int or not 0 <= value <= MOST:
                 msgspec.structs.force_setattr(self, name, count_of(value) or 0)
@@ -90,7 +90,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def count_of(value: object) -> int | None:
-    """Return the count of tokens that a server or a log gives, moved into 0 to `MOST`; None if it is no number."""
+    """Convert a token count from a server or a log to an integer between 0 and `MOST`; return None if it is not a number."""
     if isinstance(value, int):
         return min(max(int(value), 0), MOST)
     try:

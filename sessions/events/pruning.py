@@ -1,8 +1,8 @@
-"""Edits of what the model is shown: an old result is trimmed to its head and tail, or cleared. The log keeps all of it.
+"""Edits of the model's view: an old message text is trimmed to its beginning and end, or cleared. The log keeps it whole.
 
-An edit carries exact parameters, so that the same bytes are sent for ever after. Edits of one message meet: clearing wins
-over trimming, of two trims the shorter head and the shorter tail count. The meet does not depend on the order in which
-edits came and changes nothing when one comes twice, so plugins need not know of each other.
+An edit carries exact parameters, so that later requests contain the same bytes. Edits of the same message combine: a clear
+overrides a trim; of two trims, the shorter head and the shorter tail apply. The result depends neither on the order of the
+edits nor on repetition, so plugins do not need to coordinate.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ import msgspec
 from sessions.events.messages import AssistantMessage, Message
 
 GAP = "\n...\n"
-"""What stands between the head and the tail of a trimmed text."""
+"""The separator between the head and the tail of a trimmed text."""
 
 
 class Trim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="trim", tag_field="how"):
-    """Only the first `head` and the last `tail` characters are shown, and `note` behind them. `of` is the seq of the
-    `tool_returned` or `message_received` whose text it is, `by` who proposed it, `saved` how many characters it spared."""
+    """An edit that keeps only the first `head` and the last `tail` characters, followed by `note`. `of` is the seq of the
+    `tool_returned` or `message_received` that holds the text, `by` names the proposer, `saved` is the number of characters
+    removed."""
 
     of: int
     head: int
@@ -30,7 +31,7 @@ class Trim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="t
 
 
 class Clear(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag="clear", tag_field="how"):
-    """Only `note` is shown, in place of the whole text."""
+    """An edit that replaces the whole text by `note`."""
 
     of: int
     note: str
@@ -42,14 +43,14 @@ Edit: TypeAlias = Trim | Clear
 
 
 class Edited(msgspec.Struct, frozen=True, kw_only=True):
-    """The edit in force of a message, and how many characters its text had before any."""
+    """The combined edit of a message, and the length of its unedited text in characters."""
 
     edit: Edit
     size: int
 
 
 def meet(one: Edit, other: Edit) -> Edit:
-    """The edit that two edits of the same message amount to. Commutative, associative and idempotent."""
+    """Return the combination of two edits of the same message. Commutative, associative and idempotent."""
     note, by = min(one.note, other.note), min(one.by, other.by)
     match one, other:
         case Trim(), Trim():
@@ -61,14 +62,18 @@ def meet(one: Edit, other: Edit) -> Edit:
             return Clear(of=one.of, note=one.note, by=one.by)
         case Trim(), Clear():
             return Clear(of=one.of, note=other.note, by=other.by)
-    raise AssertionError(f"{one!r} and {other!r} are no edits")
+    raise AssertionError(f"{one!r} and {other!r} are not edits")
 
 
 def applied(message: Message, before: Edited | None, edit: Edit) -> tuple[Message, Edited]:
-    """A message as it stands in the view (`before`: the edit that it already shows), after one more edit.
+    """Return a message in the view after one more edit, and the combined edit.
 
-    Returns the message to be shown from now on, and what is in force. What a model wrote is never edited: its text returns
-    as it is, since its signed reasoning must be sent back unchanged.
+    The text of a model's reply is never edited, because its signed reasoning must be sent back unchanged.
+
+    Args:
+        message: The message as the view shows it.
+        before: The edits already applied to it, if any.
+        edit: The edit to add.
     """
     whole = before or Edited(edit=Trim(of=edit.of, head=len(message.text), tail=len(message.text)), size=len(message.text))
     now = Edited(edit=edit if before is None else meet(before.edit, edit), size=whole.size)
@@ -78,7 +83,7 @@ def applied(message: Message, before: Edited | None, edit: Edit) -> tuple[Messag
 
 
 def shown_size(edit: Edit, size: int) -> int:
-    """Characters of a text of `size` characters under an edit."""
+    """Return the length in characters of a text of `size` characters after an edit."""
     if isinstance(edit, Clear):
         return len(edit.note)
     if edit.head + edit.tail >= size:
@@ -97,7 +102,7 @@ def _text(text: str, before: Edited, now: Edited) -> str:
 
 
 def _ends(text: str, before: Edited) -> tuple[str, str]:
-    """The head and the tail that a text still shows; the whole text is both."""
+    """Return the visible head and tail of a text; for an unedited text both are the whole text."""
     if isinstance(before.edit, Clear) or before.edit.head + before.edit.tail >= before.size:
         return text, text
     behind = before.edit.head + len(GAP)

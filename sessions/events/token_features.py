@@ -1,8 +1,8 @@
-"""`TokenFeatures`: what a request holds, in tokens by kind of text, before anything is known of the model's own tokenizer.
+"""Token features: the approximate composition of a request in tokens, by kind of text and without a tokenizer.
 
-Counted from the kinds of characters and their changes alone. The weights were fitted to what tiktoken's `o200k_base` makes
-of general text: programs, manuals, logs, numbers and hashes in ASCII, and translations into 30 languages. `Calibration`
-learns how another tokenizer differs.
+They are computed only from the classes of characters and the transitions between them. The weights were fitted to the counts
+of tiktoken's `o200k_base` for general text: programs, manuals, logs, numbers and hashes in ASCII, and translations into 30
+languages. `Calibration` learns how another tokenizer differs.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from sessions.events.vision import AttachmentVisibility
 
 
 class TokenFeatures(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Tokens, by our own weights: `head` of what stands before the messages; of the messages `words` in Latin letters,
-    `marks` (digits, punctuation, white space), `unspaced` scripts (Han, kana, Hangul), other `scripts`, `frames` (roles,
-    ids and separators), `pictures`. A difference of two has negative numbers too."""
+    """Estimated tokens by kind: `head` (instructions, tools and parameters before the messages); and of the messages `words`
+    in Latin letters, `marks` (digits, punctuation, white space), `unspaced` scripts (Han, kana, Hangul), other `scripts`,
+    `frames` (roles, ids and separators), and `pictures`. A difference of two may have negative values."""
 
     head: int = 0
     words: int = 0
@@ -32,15 +32,15 @@ class TokenFeatures(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
     @property
     def total(self) -> int:
-        """All together."""
+        """The sum of all fields."""
         return self.head + self.words + self.marks + self.unspaced + self.scripts + self.frames + self.pictures
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """The numbers in the order of the fields."""
+        """The values in the order of the fields."""
         return (self.head, self.words, self.marks, self.unspaced, self.scripts, self.frames, self.pictures)
 
-    def __add__(self, other: TokenFeatures) -> TokenFeatures:  # each field by its name: every turn adds units a dozen times
+    def __add__(self, other: TokenFeatures) -> TokenFeatures:  # written out for speed: called a dozen times a turn
         return TokenFeatures(
             head=self.head + other.head,
             words=self.words + other.words,
@@ -67,7 +67,7 @@ def _span(first: int, last: int) -> bytes:
     return bytes(range(first, last + 1))
 
 
-# Beyond ASCII the first byte of a character in UTF-8 tells the script; the bytes after it become x, and cost nothing more.
+# Outside ASCII the first byte of a character in UTF-8 identifies the script; the following bytes become x and cost nothing.
 _KINDS = {
     b"a": string.ascii_lowercase.encode(),
     b"A": string.ascii_uppercase.encode(),
@@ -84,35 +84,37 @@ _KINDS = {
     b"K": _span(0xE3, 0xE3),  # kana
     b"H": _span(0xE4, 0xE9),  # Han
     b"G": _span(0xEA, 0xED),  # Hangul
-    b"X": _span(0xEE, 0xF4),  # emoji and what is rare
+    b"X": _span(0xEE, 0xF4),  # emoji and rare characters
 }
 _TABLE = bytes(next((kind[0] for kind, those in _KINDS.items() if byte in those), b"x"[0]) for byte in range(256))
 
 _LONG = 12 * b"a"
-"""More small letters than a word has: several words, or none."""
+"""More lowercase letters than a word has: several words, or none."""
 
 _WORDS = {b"a": 0.1, b"A": 0.22, b" a": 0.54, b".a": 0.86, b"Aa": 0.65, _LONG: 1.8, b"L": 1.45}
 _MARKS = {b"0": 0.74, b".": 0.05, b" ": 0.13, b"n": 0.58, b"c": 1.0, b"M": 0.95}
 _MARKS |= {b"0a": 0.42, b"A0": 2.2, b"0A": 2.7, b"a.": 0.23, b" .": 1.4, b"0.": 0.18, b"n.": 0.91}
 _UNSPACED = {b"K": 0.63, b"H": 0.8, b"G": 0.73}
 _SCRIPTS = {b"C": 0.36, b"S": 0.4, b"I": 0.45, b"X": 1.62}
-"""What a character of a kind costs, and what a change from one kind to another does: that is where tokens begin and end. A
-word is one token with the space before it, a row of dashes is one, while in base64 and hashes each change breaks a token."""
+"""Tokens for each character of a class, and for each transition between two classes, which is where tokens begin and end. A
+word is one token with the space before it and a row of dashes is one, but in base64 and hashes every transition breaks a
+token."""
 
 EXACT = 16 * 1024
-"""Characters of a text that are looked at one by one. Of each `BLOCK` behind them its first `PART` stands for all."""
+"""Length in characters of the beginning of a text that is counted completely. Of each following `BLOCK` only the first
+`PART` is counted, and scaled."""
 
 BLOCK, PART = 8 * 1024, 1024
 
 MESSAGE = 4
-"""Tokens of a message's frame."""
+"""Tokens of overhead for each message."""
 
 CALL = 10
-"""Tokens of a call's or a result's frame: the id that joins them, and their names."""
+"""Tokens of overhead for each tool call or result: the id that links them, and the names."""
 
 
 def of_text(text: str) -> TokenFeatures:
-    """A text's units; none only for an empty one. A longer text never has less."""
+    """Return the features of a text; all zero only if it is empty. A longer text never has a smaller total."""
     found = _weighed(text[:EXACT])
     for start in range(EXACT, len(text), BLOCK):
         length = min(BLOCK, len(text) - start)
@@ -124,7 +126,7 @@ def of_text(text: str) -> TokenFeatures:
 
 
 def _weighed(text: str) -> list[float]:
-    """The tokens of words, marks, unspaced and other scripts."""
+    """Return the tokens of words, marks, unspaced and other scripts."""
     kinds = text.encode("utf-8", "replace").translate(_TABLE)
     weights = (_WORDS, _MARKS) if len(kinds) == len(text) else (_WORDS, _MARKS, _UNSPACED, _SCRIPTS)
     found = [sum(map(mul, costs.values(), map(kinds.count, costs)), 0.0) for costs in weights]
@@ -132,12 +134,12 @@ def _weighed(text: str) -> list[float]:
 
 
 def _whole(tokens: float) -> int:
-    """Rounded up, so that no text weighs nothing."""
+    """Round up, so that no text counts as zero tokens."""
     return int(tokens + 0.999)
 
 
 def of_message(message: Message) -> TokenFeatures:
-    """The units of a message, without its attachments."""
+    """Return the features of a message without its attachments."""
     if isinstance(message, AssistantMessage):
         parts = [message.text, message.opaque or "", *(f"{call.tool} {call.arguments}" for call in message.calls)]
         return of_text("".join(parts)) + TokenFeatures(frames=MESSAGE + CALL * len(message.calls))
@@ -145,12 +147,12 @@ def of_message(message: Message) -> TokenFeatures:
 
 
 def of_head(canonical: str) -> TokenFeatures:
-    """The units of what stands before the messages: instructions, notes, tools and parameters, as canonical JSON."""
+    """Return the features of the instructions, notes, tools and parameters, given as canonical JSON."""
     return TokenFeatures(head=of_text(canonical).total)
 
 
 def of_files(seen: Iterable[AttachmentVisibility]) -> TokenFeatures:
-    """The units of the attachments that a model is shown."""
+    """Return the features of the attachments that are shown to a model."""
     sizes = [(each.form == "picture", each.tokens) for each in seen]
     pictures = sum(tokens for is_picture, tokens in sizes if is_picture)
     return TokenFeatures(pictures=pictures, words=sum(tokens for _, tokens in sizes) - pictures)

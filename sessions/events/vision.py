@@ -1,7 +1,7 @@
-"""What a model sees of the files in a conversation: which pictures it is sent, and what it is told of the others.
+"""Visibility of attachments: which pictures a model is sent, and how the other files are described to it.
 
-A context carries references. `look` decides, from those and from what the model takes, what becomes of each; it reads no
-file. So a request can be measured before a byte is loaded, and be decided upon again, the same, at any later time.
+A context carries references. `look` decides what happens to each of them, from the references and the model's limits alone;
+it reads no file. So a request can be measured before a byte is loaded, and the same decision can be computed again later.
 """
 
 from __future__ import annotations
@@ -18,18 +18,20 @@ from sessions.events.messages import Attachment, Message, UserMessage
 PNG, JPEG, GIF, WEBP = "image/png", "image/jpeg", "image/gif", "image/webp"
 
 TOTAL_BYTES = 14 * 1024 * 1024
-"""Bytes of pictures in one request, unless a model takes less: in base64 it stays below 20 MB, the least of all vendors."""
+"""Bytes of pictures in one request, unless a model's limit is lower: base64 brings it just below 20 MB, the lowest limit of
+all vendors."""
 
 TEXT_BYTES = 64 * 1024
-"""Bytes of a text file that a model is shown; of a longer one its beginning and end."""
+"""Bytes of a text file that are shown to a model; of a longer file, its beginning and end."""
 
 
-_CROWDED = "later pictures took its place"
+_CROWDED = "newer pictures took its place"
 
 
 class VisionSupport(msgspec.Struct, frozen=True, kw_only=True):
-    """The pictures that a model takes: their media types, the most bytes of one and of all in a request, how many, the
-    longest side in pixels (None for any), and what one of a width and height costs in tokens."""
+    """The pictures that a model accepts: their media types, the largest size in bytes of one (`picture_bytes`) and of all in
+    a request (`total_bytes`), their number, the longest side in pixels (None for no limit), and `tokens`, which returns the
+    tokens of a picture of a given width and height."""
 
     tokens: Callable[[int, int], int]
     media: tuple[str, ...] = (PNG, JPEG, GIF, WEBP)
@@ -40,12 +42,12 @@ class VisionSupport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Place: TypeAlias = tuple[int, int]
-"""A message in a context, and an attachment of it, both from 0."""
+"""The index of a message in a context, and the index of an attachment in it."""
 
 
 class AttachmentVisibility(msgspec.Struct, frozen=True, kw_only=True):
-    """What becomes of an attachment: sent as a `picture`, shown as `text`, or `named` only, with `why` as the end of a
-    sentence. `tokens` is an estimate of what that costs."""
+    """The form in which a model sees an attachment: as a `picture`, as `text`, or only `named`, with `why` as the end of a
+    sentence. `tokens` is the estimated cost."""
 
     at: Place
     attachment: Attachment
@@ -55,7 +57,7 @@ class AttachmentVisibility(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def carrying(messages: Sequence[Message], first: int = 0) -> list[int]:
-    """The indexes, from `first` on, of the messages that have attachments."""
+    """Return the indexes, from `first` on, of the messages that have attachments."""
     behind = enumerate(islice(messages, first, None), first)
     return [index for index, message in behind if isinstance(message, UserMessage) and message.attachments]
 
@@ -63,8 +65,14 @@ def carrying(messages: Sequence[Message], first: int = 0) -> list[int]:
 def look(
     messages: Sequence[Message], sight: VisionSupport | None, model: str, *, among: Iterable[int] | None = None
 ) -> list[AttachmentVisibility]:
-    """What becomes of each attachment in a context, in order. `sight` is None for a model that sees nothing; `model` is
-    its name for the sentences; `among` are the indexes of `carrying`, where they are known."""
+    """Return the visibility of each attachment in a context, in order.
+
+    Args:
+        messages: The messages of the context.
+        sight: The model's picture support; None if it accepts no pictures.
+        model: The model's name, for the explanations.
+        among: The result of `carrying`, if it is already known.
+    """
     seen = [
         _alone((index, number), attachment, sight, model)
         for index in (carrying(messages) if among is None else among)
@@ -78,12 +86,12 @@ def look(
 
 
 def said_of(seen: AttachmentVisibility) -> str:
-    """The line that stands for an attachment in a message's text, where its content does not."""
+    """Return the line that replaces an attachment in a message's text when its content is not shown."""
     return f"[attached: {described(seen.attachment)}; not shown: {seen.why}]"
 
 
 def described(attachment: Attachment) -> str:
-    """An attachment in words: `report.pdf, application/pdf, 120 kB`."""
+    """Return a description of an attachment, such as `report.pdf, application/pdf, 120 kB`."""
     size = attachment.bytes
     amount = f"{size} bytes" if size < 1000 else f"{size / 1000:.0f} kB" if size < 999_500 else f"{size / 1e6:.1f} MB"
     pixels = f", {attachment.width}×{attachment.height}" if attachment.width else ""
@@ -91,13 +99,13 @@ def described(attachment: Attachment) -> str:
 
 
 def with_names(text: str, attachments: Sequence[Attachment]) -> str:
-    """A message for a reader: its text, and a line for each attachment that says where it is."""
+    """Return a message's text followed by a line for each attachment with its location."""
     files = [f"[attached: {described(each)}: attachments/{each.sha256}]" for each in attachments]
     return "\n".join([*([text] if text else []), *files])
 
 
 def _alone(at: Place, attachment: Attachment, sight: VisionSupport | None, model: str) -> AttachmentVisibility:
-    """What becomes of an attachment if it were the only one."""
+    """Return the visibility of an attachment, ignoring the others."""
     if attachment.media.startswith("text/"):
         return AttachmentVisibility(at=at, attachment=attachment, form="text", tokens=min(attachment.bytes, TEXT_BYTES) // 3)
     named = AttachmentVisibility(at=at, attachment=attachment, form="named", tokens=0)
@@ -109,17 +117,17 @@ def _alone(at: Place, attachment: Attachment, sight: VisionSupport | None, model
 
 
 def _refused(attachment: Attachment, sight: VisionSupport | None, model: str) -> str:
-    """Why a model is not sent a file; empty if it is."""
+    """Return the reason why a model is not sent a file; empty if it is."""
     if not attachment.media.startswith("image/"):
-        return "it is neither a picture nor a text"
+        return "it is neither a picture nor text"
     if sight is None:
-        return f"{model} sees no pictures"
+        return f"{model} does not accept pictures"
     longest = max(attachment.width, attachment.height)
     for why, holds in (
-        ("it is not a whole picture", longest == 0),
-        (f"{model} takes no {attachment.media}", attachment.media not in sight.media),
-        (f"{model} takes pictures up to {sight.picture_bytes / 1e6:.1f} MB", attachment.bytes > sight.picture_bytes),
-        (f"{model} takes pictures up to {sight.side} pixels a side", longest > (sight.side or longest)),
+        ("the picture is incomplete", longest == 0),
+        (f"{model} does not accept {attachment.media}", attachment.media not in sight.media),
+        (f"{model} accepts pictures up to {sight.picture_bytes / 1e6:.1f} MB", attachment.bytes > sight.picture_bytes),
+        (f"{model} accepts pictures up to {sight.side} pixels a side", longest > (sight.side or longest)),
     ):
         if holds:
             return why
@@ -131,11 +139,11 @@ def _named(seen: AttachmentVisibility, why: str) -> AttachmentVisibility:
 
 
 def _newest(pictures: Sequence[AttachmentVisibility], sight: VisionSupport) -> set[Place]:
-    """The places of the pictures that are sent: the newest, as far as count and bytes allow.
+    """Return the places of the pictures that are sent: the newest, within the limits on number and bytes.
 
-    Once they are too many, half of them go at once. Every change of what was sent earlier spoils what the vendor has
-    cached of the conversation, so there must be few; and as a fold over the pictures in their order it gives the same
-    for the earlier ones whatever is added to the last request.
+    When a limit is exceeded, half of the pictures are dropped at once. Every change to what was sent earlier invalidates the
+    vendor's prompt cache, so changes must be rare. As a fold over the pictures in order, the result for the earlier ones
+    does not depend on what is added to the last request.
     """
     sent: deque[AttachmentVisibility] = deque()
     size = 0

@@ -1,4 +1,4 @@
-"""One file that grows at its end, and whose durable length is known exactly. Used on the committer's threads."""
+"""An append-only file whose durable length is known exactly. Used on the committer's threads."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from sessions.files.fsync import open_folder, sync_content
 
 
 class AppendFile:
-    """A file of which `durable` bytes survive a power cut and `end` bytes are written.
+    """A file of which `durable` bytes survive a power failure and `end` bytes are written.
 
-    It is opened by its path for each write and closed by the sync that follows. So a file at rest takes no descriptor,
-    however many there are, and nothing is ever made durable under another name than the one it will be looked for: a file
-    or a folder that was moved away is noticed by the next write.
+    It is opened by path for each write and closed by the following sync. So an idle file uses no descriptor, however many
+    there are, and nothing is made durable under another name than the one under which it is looked up: the next write
+    notices that a file or folder was moved away.
 
-    `fresh` says that its name in the folder may not be durable yet; the first sync then covers the folder too. Bytes are
-    written at their offset and not by O_APPEND, so where they stand never depends on what a failed write left behind.
-    `essential` says that a missing folder is a fatal failure.
+    If `fresh`, its directory entry may not be durable yet; the first sync then includes the folder. Bytes are written at
+    explicit offsets instead of with O_APPEND, so their position never depends on what a failed write left behind. If
+    `essential`, a missing folder is a fatal failure.
     """
 
     def __init__(self, path: Path, length: int, *, fresh: bool, essential: bool = True) -> None:
@@ -32,8 +32,11 @@ class AppendFile:
         self._essential = essential
 
     def write(self, chunk: bytes) -> None:
-        """Write `chunk` at the end, going on after a short write. If it cannot be written whole, the file is cut back to
-        its durable length. Raises StorageFailed, fatal if even the cut fails or the folder is gone."""
+        """Append `chunk`, continuing after short writes.
+
+        If it cannot be written completely, the file is truncated to its durable length. Raises StorageFailed; it is fatal if
+        the truncation fails too or the folder is missing.
+        """
         self._open()
         try:
             self._write(chunk)
@@ -42,12 +45,15 @@ class AppendFile:
             raise StorageFailed(f"{self._path.name} could not be written: {reason(error)}.") from error
 
     def sync(self) -> None:
-        """Make everything that was written durable, and close the file. Raises StorageFailed: fatal if a sync failed, and
-        it must not be called again; else nothing is lost but what was written, which is cut off again."""
+        """Make everything that was written durable, and close the file.
+
+        Raises StorageFailed. It is fatal if a sync failed, and `sync` must not be called again; otherwise only the new bytes
+        were lost, and the file was truncated.
+        """
         with ExitStack() as stack:
             try:
                 folder = stack.enter_context(open_folder(self._path.parent)) if self._fresh else None
-            except OSError as error:  # nothing was synced yet, so nothing can be lost
+            except OSError as error:  # nothing was synced yet, so nothing is lost
                 self._cut_back(error)
                 raise StorageFailed(f"{self._path.name} could not be written: {reason(error)}.") from error
             stack.callback(self.close)
@@ -92,7 +98,7 @@ class AppendFile:
     def _cut_back(self, cause: OSError) -> None:
         try:
             os.ftruncate(self._descriptor, self.durable)
-            os.fsync(self._descriptor)  # the shorter length is metadata that fdatasync may leave behind
+            os.fsync(self._descriptor)  # fdatasync may not write the shorter length
         except OSError as error:
             error.add_note(f"after a write failed: {reason(cause)}")
             raise sync_failed(self._path, error) from error
@@ -102,19 +108,18 @@ class AppendFile:
 
 
 def gone(path: Path, *, essential: bool) -> StorageFailed:
-    """The failure of a file that could not be opened because it, or its folder, is not there: the latter is fatal if
-    `essential`."""
+    """Return the failure for a missing file; fatal if its folder is missing too and `essential`."""
     if path.parent.is_dir():
-        return StorageFailed(f"{path.name} is gone: it was deleted or moved while the gateway ran.")
-    sentence = f"The folder {path.parent} is gone: it was deleted or moved while the gateway ran; put it back."
+        return StorageFailed(f"{path.name} is missing: it was deleted or moved while the gateway was running.")
+    sentence = f"The folder {path.parent} is missing: it was deleted or moved while the gateway was running; restore it."
     return StorageFailed(sentence, fatal=essential)
 
 
 def sync_failed(path: Path, error: OSError) -> StorageFailed:
-    """The fatal failure: what the disk holds of `path` is unknown from here on."""
+    """Return the fatal failure after a sync: the content of `path` on the disk is unknown from here on."""
     return StorageFailed(f"{path.name} could not be made durable: {reason(error)}.", fatal=True)
 
 
 def reason(error: OSError) -> str:
-    """What went wrong, in the system's words."""
+    """Return the system's message for an error."""
     return error.strerror or str(error)

@@ -1,8 +1,8 @@
 """The committer: writes and syncs all open journals on a few threads, and reports to the event loop.
 
-Each journal has at most one commit under way; what is appended meanwhile gathers for the next. The threads first write
-all that waits and only then sync, so that syncs of many small journals share the file system's own commit, and each
-journal is reported as soon as its own sync is done: a slow one holds up one thread, and nobody else.
+Each journal has at most one commit in progress; lines appended meanwhile are collected for the next. The threads first write
+everything that is waiting and only then sync, so that the syncs of many small journals share one commit of the file system.
+Each journal is reported as soon as its own sync is done: a slow one blocks one thread and nothing else.
 """
 
 from __future__ import annotations
@@ -21,40 +21,40 @@ from sessions.events.errors import StorageFailed
 THREADS = 8
 
 UNSYNCED = 64
-"""Journals that may be written and not yet synced: each of them, and of the threads, holds a descriptor."""
+"""Maximum number of journals that are written but not synced: each of them holds a descriptor."""
 
 
 class Commit(Protocol):
-    """What the committer knows of a journal."""
+    """A journal as the committer sees it."""
 
     def write(self) -> None:
-        """On a thread: write the next chunk; StorageFailed if it cannot be."""
+        """Write the next chunk, on a thread. Raises StorageFailed."""
         ...
 
     def sync(self) -> None:
-        """On a thread, after `write`: make the chunk durable; StorageFailed, fatal, if it cannot be."""
+        """Make the written chunk durable, on a thread. Raises StorageFailed; it is fatal."""
         ...
 
     def settle(self, failure: StorageFailed | None) -> None:
-        """On the event loop: the chunk is durable, or the journal has failed."""
+        """Handle the end of the commit, on the event loop: the chunk is durable, or the journal has failed."""
         ...
 
 
 class Committer:
-    """`async with Committer() as committer:` runs the threads; all its methods are called on the event loop.
+    """A pool of threads that commits journals, used as an async context manager. All methods are called on the event loop.
 
-    Once a sync has failed, the kernel may have dropped pages and called them clean: `failure` gets the fatal failure,
+    After a failed sync the kernel may have dropped pages and marked them clean. Then `failure` is set to the fatal failure,
     nothing is written, synced or reported durable any more, and every attached journal fails.
     """
 
     def __init__(self) -> None:
         self.failure: asyncio.Future[StorageFailed]
-        """Done once the storage has failed for good; its result says why."""
+        """Done when the storage has failed permanently; the result is the failure."""
         self.pending = 0
-        """Bytes of all journals that wait for the disk; counted by the journals."""
+        """Bytes of all journals that are waiting for the disk; updated by the journals."""
         self.syncs = 0
         self.synced: Callable[[float], None] = lambda _: None
-        """Told of each sync how many seconds it took."""
+        """Called with the duration of each sync in seconds."""
         self._attached: set[Commit] = set()
         self._waiting: deque[Commit] = deque()
         self._written: deque[Commit] = deque()
@@ -75,7 +75,7 @@ class Committer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Finish the commits under way, then end the threads. Journals are closed before, each by its owner."""
+        """Finish the commits in progress and stop the threads. The owners close their journals before."""
         for _ in self._threads:
             self._work.put(False)
         await asyncio.to_thread(self._join)
@@ -84,22 +84,22 @@ class Committer:
             self._settle(journal, StorageFailed("The journals are closed: the gateway is stopping."))
 
     def attach(self, journal: Commit) -> None:
-        """Have a journal told when the storage fails for good; StorageFailed if it has."""
+        """Notify a journal if the storage fails permanently. Raises StorageFailed if it already has."""
         if self._broken is not None:
             raise self._broken
         self._attached.add(journal)
 
     def detach(self, journal: Commit) -> None:
-        """Forget a journal that is closed or has failed."""
+        """Remove a journal that is closed or has failed."""
         self._attached.discard(journal)
 
     def submit(self, journal: Commit) -> None:
-        """Commit a journal's next chunk; it must have one, and no commit under way."""
+        """Commit a journal's next chunk. It must have one, and no commit in progress."""
         self._waiting.append(journal)
         self._work.put(True)
 
     def fail(self, failure: StorageFailed) -> None:
-        """The storage has failed for good: say so to everybody, once."""
+        """Mark the storage as failed permanently, and notify all journals once."""
         if self.failure.done():
             return
         self._broken = self._broken or failure
@@ -112,8 +112,8 @@ class Committer:
             thread.join()
 
     def _run(self) -> None:
-        # Each True stands for one journal in `_waiting` or `_written`, and whoever holds one prefers `_waiting`; so
-        # where that is empty, `_written` has one for each who found it so.
+        # Each True stands for one journal in `_waiting` or `_written`, and a thread that gets one prefers `_waiting`;
+        # so if that is empty, `_written` has one for each such thread.
         while self._work.get():
             try:
                 journal = self._waiting.popleft()
@@ -121,7 +121,7 @@ class Committer:
                 self._sync(self._written.popleft())
             else:
                 self._write(journal)
-        while self._written:  # handed over when the others were already gone
+        while self._written:  # queued after the other threads had ended
             self._sync(self._written.popleft())
 
     def _write(self, journal: Commit) -> None:
@@ -143,8 +143,8 @@ class Committer:
         if failure is not None and failure.fatal:
             self._broken = self._broken or failure
         self._reports.append((journal, failure, seconds))
-        # One wake of the loop serves all reports that are there when it comes. `_deliver` lowers the flag before it
-        # looks, so a report is either seen by the wake that is on its way or sends one of its own.
+        # One wake-up of the loop handles all queued reports. `_deliver` clears the flag before it reads the queue, so
+        # a report is either handled by the pending wake-up or schedules a new one.
         if not self._waking:
             self._waking = True
             self._loop.call_soon_threadsafe(self._deliver)
@@ -163,7 +163,7 @@ class Committer:
     def _settle(self, journal: Commit, failure: StorageFailed | None) -> None:
         try:
             journal.settle(failure)
-        except Exception as error:  # a listener's fault must not keep the others from their reports
+        except Exception as error:  # a failing listener must not block the others
             self._loop.call_exception_handler({"message": "a journal's listener failed", "exception": error})
 
 
@@ -172,6 +172,6 @@ def _attempt(step: Callable[[], None]) -> StorageFailed | None:
         step()
     except StorageFailed as failure:
         return failure
-    except Exception as error:  # a mistake of our own: nobody knows what reached the disk
-        return StorageFailed(f"a commit went wrong: {error!r}", fatal=True)
+    except Exception as error:  # a bug: what reached the disk is unknown
+        return StorageFailed(f"a commit failed: {error!r}", fatal=True)
     return None

@@ -1,5 +1,7 @@
-"""Forking: a session that goes on from a past moment of another, beside it. For threads and commands. The parent may be
-written meanwhile, behind the moment that is named; no other fork may be made in the folder.
+"""Forks: a new session that continues from an earlier event of another.
+
+The functions block. The parent may be written meanwhile, after the event that is named; no other fork may be created in the
+folder at the same time.
 """
 
 from __future__ import annotations
@@ -24,18 +26,18 @@ from sessions.store.protocols import START, Position
 from sessions.store.recorder import stamp
 
 LONGEST_KEY = 64
-"""Characters of the name of a conversation."""
+"""Maximum length in characters of a conversation's name."""
 
 DRAFT = ".draft"
-"""What the name of a fork ends in until it is whole."""
+"""Suffix of an incomplete fork's file name."""
 
 
 class ForkRefused(SessionsError):
-    """The journal cannot be forked there."""
+    """A journal that cannot be forked at the requested event."""
 
 
 class Fork(msgspec.Struct, frozen=True, kw_only=True):
-    """A fork that was made: of `parent` up to its event `parent_seq`, as `session` under `key`."""
+    """A completed fork: of `parent` up to its event `parent_seq`, as `session` under `key`."""
 
     session: str
     key: str
@@ -44,17 +46,31 @@ class Fork(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def fork_key(key: str, used: Container[str]) -> str:
-    """A key for a fork of a session, made of its own, that is not used yet."""
+    """Return an unused key for a fork, derived from the key of its parent."""
     endings = chain(["-fork"], (f"-fork-{number}" for number in count(2)))
     keys = (key[: LONGEST_KEY - len(ending)] + ending for ending in endings)
     return next(key for key in keys if key not in used)
 
 
 def fork(parent: Path, session: str, key: str, now: datetime, *, at: int | None = None, exactly: bool = True) -> Fork:
-    """Copy a journal up to event `at`, which must stand between turns (by default the last such event), into that of a new
-    session beside it; returns once it is durable. With `exactly` false it is the last such event up to `at`. Messages that
-    waited for their turn there are answered in the parent alone. Raises CannotFork, UnknownSession, StorageFailed,
-    JournalDamaged."""
+    """Copy a journal up to an event between two turns into the journal of a new session, durably.
+
+    Messages waiting for a turn at that event are answered in the parent only.
+
+    Args:
+        parent: The journal to copy.
+        session: The id of the new session.
+        key: The key of the new session.
+        now: The current time.
+        at: The seq of the last event to copy; by default the last one between turns.
+        exactly: If False, the last event between turns up to `at` is used.
+
+    Raises:
+        ForkRefused: There is no such event, or it is not between turns.
+        UnknownSession: The parent does not exist.
+        JournalDamaged: The parent does not verify.
+        StorageFailed: The fork could not be written.
+    """
     with reading(parent) as descriptor:
         places = _place(descriptor, parent, at, exactly=exactly)
         last = places.last
@@ -69,9 +85,9 @@ def fork(parent: Path, session: str, key: str, now: datetime, *, at: int | None 
 
 
 def _write(path: Path, content: Iterator[bytes]) -> None:
-    """Make a journal that is there as a whole or not at all: also after an error, or its key would have two sessions."""
+    """Create a journal atomically: a partial one after an error would give its key two sessions."""
     for left in path.parent.glob(f"*{DRAFT}"):
-        left.unlink()  # of a fork that was stopped
+        left.unlink()  # left by an interrupted fork
     draft = path.with_name(path.name + DRAFT)
     write_new(draft, content)
     with open_folder(path.parent) as folder:
@@ -84,10 +100,12 @@ def _write(path: Path, content: Iterator[bytes]) -> None:
 
 
 class _Places:
-    """Goes through a journal's lines, as far as `here`. `last` is the last event, up to `at`, behind which no turn and no
-    compaction was running, and `left` are the messages that waited there. Their answers, and what else was owed there, stay
-    with the parent. A message is no such place: it would be copied only to be left. Nor is the end of a session: the fork
-    goes on."""
+    """A fold that finds the place to fork. `last` is the last event, up to `at`, after which no turn and no compaction was
+    running, and `left` are the messages that waited there; `here` is the last line read.
+
+    A received message is no such place, because it would be copied only to be left; nor is the end of a session, because the
+    fork continues.
+    """
 
     def __init__(self, at: int | None) -> None:
         self.last = self.here = START
@@ -119,10 +137,10 @@ def _place(descriptor: int, path: Path, at: int | None, *, exactly: bool) -> _Pl
     if at is not None and at > places.here.seq:
         raise ForkRefused(f"{path.stem} has no event {at}; its last is {places.here.seq}.")
     if at is not None and at != places.last.seq and exactly:
-        before = f"the last place before is {places.last.seq}" if places.last.seq else "nor does any before it"
-        raise ForkRefused(f"Event {at} of {path.stem} does not stand between turns; {before}.")
+        before = f"the last such event is {places.last.seq}" if places.last.seq else "no earlier event is either"
+        raise ForkRefused(f"Event {at} of {path.stem} is not between turns; {before}.")
     if not places.last.seq:
-        raise ForkRefused(f"{path.stem} has nothing that could be forked.")
+        raise ForkRefused(f"{path.stem} has nothing to fork yet.")
     return places
 
 

@@ -1,4 +1,4 @@
-"""The disk's own promises, where the platforms differ: what a sync is, and how a name in a folder becomes durable."""
+"""Durable writes on each platform: syncing a file's content, and the names in a folder."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 SCARCE = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOMEM))
-"""Errors of a call that was not even begun: nothing was lost, and the same call may succeed a moment later."""
+"""Errors of a call that did not start: nothing was lost, and a later call may succeed."""
 
 UNSURE = SCARCE | {errno.EIO}
-"""Errors of reading a file after which nobody knows what stands in it."""
+"""Errors of a read after which the content of the file is unknown."""
 
 
 def sync_content(descriptor: int) -> None:
-    """Make a file's bytes and length durable. Raises OSError; then the file must not be trusted, nor synced again."""
+    """Make a file's bytes and length durable. Raises OSError; the file must then neither be trusted nor synced again."""
     if sys.platform == "darwin":
         fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)  # fsync alone leaves the bytes in the drive's cache there
     else:
@@ -33,8 +33,11 @@ def sync_folder(folder: Path) -> None:
 
 @contextmanager
 def open_folder(folder: Path) -> Iterator[int]:
-    """Hold a descriptor of a folder, whose sync makes the names in it durable. Raises OSError if it cannot be opened: the
-    process may have too many files open, and then nothing was synced and nothing is lost."""
+    """Open a folder for syncing.
+
+    Raises OSError if it cannot be opened, for example because the process has too many open files; nothing was synced then
+    and nothing is lost.
+    """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         yield descriptor
@@ -43,7 +46,7 @@ def open_folder(folder: Path) -> Iterator[int]:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder (0700), and those above it that are missing, durably. Raises OSError."""
+    """Create a folder (0700) and its missing parents, durably. Raises OSError."""
     if folder.is_dir():
         return
     make_folder(folder.parent)
@@ -52,7 +55,7 @@ def make_folder(folder: Path) -> None:
 
 
 def write_new(path: Path, content: Iterable[bytes]) -> None:
-    """Write a new file (0600), durably, name included, or leave none. Raises FileExistsError or another OSError."""
+    """Create a file (0600) with this content, durably, or leave none. Raises FileExistsError or another OSError."""
     make_folder(path.parent)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:

@@ -1,4 +1,4 @@
-"""Whose a journal is: its first line says so, or, in a fork, the line behind what was copied. And the names of new ones."""
+"""The header of a journal: its first line, or, in a fork, the line after the copied ones. And new session ids."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from sessions.events.events import FORMAT, Recorded, SessionForked, SessionOpene
 from sessions.files.line_reader import BLOCK, start_of_line, sum_before
 
 FIRST_LINE = 64 * 1024
-"""Bytes within which such a line must end; it holds a few short names."""
+"""Maximum length in bytes of such a line, which holds only a few short names."""
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 
 
 def new_session_id(now: datetime) -> str:
-    """`20261121-031241-7k2m9q`: when it was opened, and six random characters."""
+    """Return a new id, such as `20261121-031241-7k2m9q`: the time, and six random characters."""
     return f"{now:%Y%m%d-%H%M%S}-" + "".join(secrets.choice(_ALPHABET) for _ in range(6))
 
 
 class JournalHeader(msgspec.Struct, frozen=True, kw_only=True):
-    """How a session began: `at` is when, `parent` the session that it is a fork of ("" if of none). `seq` is that of the
-    event that says so: of a fork, the first that is its own."""
+    """The beginning of a session: `at` is its time, `parent` the session that it was forked from, or empty. `seq` is that of
+    the event with this information: in a fork, the first event of its own."""
 
     session: str
     key: str
@@ -37,8 +37,8 @@ class JournalHeader(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def beginning(descriptor: int, session: str) -> JournalHeader:
-    """The beginning of the journal of a session, whose name it has. Of a fork all bytes up to its own line are read.
-    Blocks; raises InvalidLine, OSError."""
+    """Read the header of the journal of `session`. Of a fork, all bytes up to its own first line are read. Blocks; raises
+    InvalidLine, OSError."""
     line, newline, _ = os.pread(descriptor, FIRST_LINE, 0).partition(b"\n")
     try:
         verify(line + newline, FIRST, 1)
@@ -49,12 +49,12 @@ def beginning(descriptor: int, session: str) -> JournalHeader:
     if not isinstance(opened, SessionOpened):
         raise InvalidLine("its first line does not open a session")
     if opened.format > FORMAT:
-        raise InvalidLine(f"its format is {opened.format}, and this version reads up to {FORMAT}")
+        raise InvalidLine(f"its format is {opened.format}, but this version supports only up to {FORMAT}")
     if opened.session == session:
         return JournalHeader(session=session, key=opened.key, person=opened.person, at=recorded.at, succeeds=opened.succeeds)
     forked = _fork(descriptor, session)
     if forked is None or not isinstance(forked.event, SessionForked):
-        raise InvalidLine(f"it is the journal of {opened.session}, under another name")
+        raise InvalidLine(f"it is the journal of {opened.session}, renamed")
     event = forked.event
     return JournalHeader(
         session=session, key=event.key, person=opened.person, at=forked.at, parent=event.parent, seq=forked.seq
@@ -62,7 +62,8 @@ def beginning(descriptor: int, session: str) -> JournalHeader:
 
 
 def _fork(descriptor: int, session: str) -> Recorded | None:
-    """The event that made a fork of this name. In a text its quotation marks would be escaped: bytes can be looked for."""
+    """Return the event that created the fork of this name. A byte search is safe, because quotation marks inside a text are
+    escaped."""
     mark = b'"kind":"session_forked","session":"%s"' % session.encode()
     offset, before = 0, b""
     while block := os.pread(descriptor, BLOCK, offset):
@@ -74,7 +75,7 @@ def _fork(descriptor: int, session: str) -> Recorded | None:
 
 
 def _line_at(descriptor: int, inside: int) -> Recorded | None:
-    """The event whose line covers an offset; None if that is no line of an intact chain."""
+    """Return the event whose line includes an offset; None if it is not a line of an intact chain."""
     line, newline, _ = os.pread(descriptor, FIRST_LINE, start := start_of_line(descriptor, inside)).partition(b"\n")
     try:
         verify(line + newline, sum_before(descriptor, start), seq_of(line))

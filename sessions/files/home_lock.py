@@ -1,4 +1,4 @@
-"""The lock of a home: one process at a time."""
+"""The lock of a home, which allows one process at a time."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from sessions.files.fsync import make_folder
 
 
 class HomeLock:
-    """Holds the home while the block runs; entering raises HomeLocked if another process holds it, or
-    if its file cannot be used.
+    """An exclusive lock on a home, held as a context manager. Entering raises HomeLocked if another process holds it or its
+    file cannot be used.
 
-    The kernel lets the lock go with its process, however that ends, so nobody ever has to remove the file: it stays, and
-    only says for people which process wrote it last.
+    The kernel releases the lock when the process ends, however that happens, so the file never has to be removed; its
+    content only tells people which process wrote it last.
     """
 
     def __init__(self, path: Path) -> None:
@@ -34,7 +34,7 @@ class HomeLock:
             raise HomeLocked(f"{self._path} cannot be opened: {error.strerror}.") from error
         try:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise HomeLocked(f"{self._path} is no file; remove it.")
+                raise HomeLocked(f"{self._path} is not a regular file; remove it.")
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             owner = "unknown"
@@ -48,7 +48,7 @@ class HomeLock:
             os.close(descriptor)
             raise
         self._descriptor = descriptor
-        with contextlib.suppress(OSError):  # as of a full disk: the lock is held all the same
+        with contextlib.suppress(OSError):  # for example a full disk: the lock is held anyway
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
         return self

@@ -1,8 +1,8 @@
-"""A session's journal: its lines in one append-only file, and the folder of all of them.
+"""The journal of a session, a log in one append-only file, and the folder of all journals.
 
-The event loop queues lines and hears of durable ones; the committer's threads take them from the queue and put them on
-the disk. All state but the queue belongs to the loop, and a journal has one commit under way at most, so only one thread
-at a time takes from the queue and only the loop adds to it.
+The event loop queues lines and is notified when they are durable; the committer's threads take them from the queue and write
+them. All state except the queue belongs to the loop. A journal has at most one commit in progress, so only one thread at a
+time takes from the queue, and only the loop adds to it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from sessions.store.protocols import START, Position
 __all__ = ["Journal", "Journals", "VerificationResult", "read_lines", "verify_journal"]
 
 CHUNK = 256 * 1024
-"""Bytes of one commit, or one longer line."""
+"""Maximum bytes of one commit, unless a single line is longer."""
 
 PATIENCE = 0.05
 """Seconds after which a line that is not urgent is committed."""
@@ -36,7 +36,7 @@ T = TypeVar("T")
 
 
 class Journal:
-    """A `Log` as one file; made by `Journals`. `released` is called once, when the file is let go of."""
+    """A `Log` in one file, created by `Journals`. `released` is called once, when the file is closed."""
 
     def __init__(self, file: AppendFile, path: Path, committer: Committer, released: Callable[[], None]) -> None:
         self.end = file.end
@@ -71,15 +71,15 @@ class Journal:
             self._timer = self._loop.call_later(PATIENCE, self._commit)
 
     def on_commit(self, durable: Callable[[int], None], failed: Callable[[StorageFailed], None]) -> None:
-        """Name who is told of durable offsets and of the failure; see `Log.listen`."""
+        """Set the callbacks for durable offsets and for the failure; see `Log.on_commit`."""
         self._told_durable, self._told_failed = durable, failed
 
     async def lines(self, first: int, *, limit: int) -> list[bytes]:
-        """The durable lines from seq `first` on; see `Log.lines`. Raises JournalDamaged if they are not what was written."""
+        """Return the durable lines from seq `first` on; see `Log.lines`. Raises JournalDamaged if they do not verify."""
         return await asyncio.to_thread(read_lines, self._path, first, limit, upto=self.durable)
 
     async def close(self) -> None:
-        """Commit what was appended and let go of the file. A cancelled wait does not stop that."""
+        """Commit what was appended and close the file. Cancelling the wait does not stop that."""
         if self._closed is None:
             self._closed = self._loop.create_future()
             self._commit()
@@ -87,7 +87,7 @@ class Journal:
         await asyncio.shield(self._closed)
 
     def write(self) -> None:
-        """On a committer's thread: write the next lines, as many as fit into a chunk."""
+        """Write the next lines, as many as fit into a chunk. Called on a committer's thread."""
         lines = [self._queue.popleft()]
         size = len(lines[0])
         while self._queue and size + len(self._queue[0]) <= CHUNK:
@@ -96,11 +96,11 @@ class Journal:
         self._file.write(lines[0] if len(lines) == 1 else b"".join(lines))
 
     def sync(self) -> None:
-        """On a committer's thread: make what was written durable."""
+        """Make what was written durable. Called on a committer's thread."""
         self._file.sync()
 
     def settle(self, failure: StorageFailed | None) -> None:
-        """On the event loop: the commit under way is done, or the journal has failed."""
+        """Handle the end of a commit, on the event loop: the lines are durable, or the journal has failed."""
         if failure is not None:
             self._fail(failure)
             return
@@ -151,9 +151,9 @@ class Journal:
 
 
 class Journals:
-    """The journals of one home, a `Store`: `folder/<session>.jsonl`. Torn tails and reports of damage go to `quarantine`.
+    """The journals of one home, a `Store`: `folder/<session>.jsonl`. Torn tails and damage reports go to `quarantine`.
 
-    The folder must be there. If it vanishes that is a fatal failure of the storage, unless `essential` is false.
+    The folder must exist. If it disappears, that is a fatal failure of the storage, unless `essential` is False.
     """
 
     def __init__(self, folder: Path, quarantine: Path, committer: Committer, *, essential: bool = True) -> None:
@@ -165,17 +165,18 @@ class Journals:
 
     @property
     def pending(self) -> int:
-        """Bytes of all journals together that wait for the disk."""
+        """Bytes of all journals that are waiting for the disk."""
         return self._committer.pending
 
     def path(self, session: str) -> Path:
-        """Where a session's journal lies; UnknownSession if the text cannot be the id of one."""
+        """Return the path of a session's journal. Raises UnknownSession if the text cannot be a session id."""
         if not _SESSION.match(session):
-            raise UnknownSession("There is no session of this name.")
+            raise UnknownSession("Unknown session.")
         return self._folder / f"{session}.jsonl"
 
     async def verify(self, session: str) -> VerificationResult:
-        """Read a whole journal. Raises UnknownSession, StorageFailed, JournalDamaged (after a report in `quarantine`)."""
+        """Verify a whole journal. Raises UnknownSession, StorageFailed, JournalDamaged (after writing a report to
+        `quarantine`)."""
         return await asyncio.to_thread(self._verify, self.path(session))
 
     def _verify(self, path: Path) -> VerificationResult:
@@ -186,25 +187,25 @@ class Journals:
             raise
 
     async def missing(self, session: str) -> JournalDamaged:
-        """Report in `quarantine` that a journal that should be there is not, and return the error for it. Raises
-        StorageFailed where the whole folder is gone."""
+        """Write a report of a missing journal to `quarantine`, and return the error for it. Raises StorageFailed if the
+        whole folder is missing."""
         path = self.path(session)
         if not await asyncio.to_thread(path.parent.is_dir):
             failure = gone(path, essential=self._essential)
             if failure.fatal:
                 self._committer.fail(failure)
             raise failure
-        damage = JournalDamaged(path, 0, "it is gone, with all that was acknowledged in it")
+        damage = JournalDamaged(path, 0, "it is missing, including all acknowledged events")
         await asyncio.to_thread(report_damage, damage, self._quarantine)
         return damage
 
     async def create(self, session: str) -> Journal:
-        """A new and empty journal; see `Store.create`. Its name in the folder becomes durable with its first line."""
+        """Create an empty journal; see `Store.create`. Its directory entry becomes durable with its first line."""
         path = self.path(session)
         file = await self._hold(
             session,
             lambda: create_to_append(path, essential=self._essential),
-            lambda _: path.unlink(missing_ok=True),  # it holds nothing yet
+            lambda _: path.unlink(missing_ok=True),  # it is still empty
         )
         return self._journal(session, path, file)
 
@@ -217,9 +218,20 @@ class Journals:
         trusted: bool = False,
         least: int = 0,
     ) -> tuple[Journal, Position]:
-        """Open a journal; see `Store.open`. `trusted`: its size and time of change are those it had when it was last made
-        durable, so its end need not be written again. StorageFailed also where it is open already, JournalDamaged also where
-        it ends before seq `least`, which was acknowledged."""
+        """Open a journal; see `Store.open`.
+
+        Args:
+            session: The session's id.
+            after: The position after which lines are verified.
+            fold: Called with each of those lines.
+            trusted: Whether its size and modification time are those of when it was last made durable, so that its end does
+                not have to be rewritten.
+            least: The seq up to which it was acknowledged.
+
+        Raises:
+            StorageFailed: It cannot be opened, or is open already.
+            JournalDamaged: It does not verify, or ends before `least`.
+        """
         path = self.path(session)
         file, last = await self._hold(
             session,
@@ -230,7 +242,7 @@ class Journals:
         return self._journal(session, path, file), last
 
     async def _hold(self, session: str, work: Callable[[], T], undo: Callable[[T], None] = lambda _: None) -> T:
-        """Do `work` in a thread, with the session held by nobody else. It is finished even if the caller is cancelled, and
+        """Run `work` in a thread while the session is reserved. If the caller is cancelled, `work` still finishes and is
         then undone."""
         if session in self._held:
             raise StorageFailed(f"{session} is still open; try again shortly.")

@@ -1,4 +1,4 @@
-"""Whole lines out of a file of any size, in bounded memory."""
+"""Reading whole lines from a file of any size, in bounded memory."""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ BLOCK = 1024 * 1024
 
 
 def lines_from(descriptor: int, offset: int, end: int, *, block: int = BLOCK) -> Iterator[bytes]:
-    """The bytes of a file from `offset` to `end`, cut behind each newline, read `block` bytes at a time. A piece without
-    a newline is the last, or belongs to a line longer than LONGEST_LINE, which comes in several pieces."""
+    """Yield the lines of a file from `offset` to `end`, reading `block` bytes at a time.
+
+    A piece without a newline is the last one, or part of a line longer than LONGEST_LINE, which is yielded in several
+    pieces.
+    """
     rest = b""
     while offset < end:
         read = os.pread(descriptor, min(block, end - offset), offset)
         if not read:
-            break  # the file is shorter than `end`: another process cut its torn tail
+            break  # the file is shorter than `end`: another process removed its torn tail
         offset += len(read)
         first, *others = read.split(b"\n")
         if not others:
@@ -36,7 +39,7 @@ def lines_from(descriptor: int, offset: int, end: int, *, block: int = BLOCK) ->
 
 
 def start_of_line(descriptor: int, end: int) -> int:
-    """Where the line begins whose newline is just before `end`; no further back than LONGEST_LINE."""
+    """Return the offset of the line whose newline is just before `end`, searching back no further than LONGEST_LINE."""
     begin = max(0, end - 1)
     lowest = max(0, end - LONGEST_LINE)
     step = 4096
@@ -50,7 +53,7 @@ def start_of_line(descriptor: int, end: int) -> int:
 
 
 def sum_before(descriptor: int, start: int) -> bytes:
-    """The sum that the line ending at `start` states, unchecked: the key of the line that begins there."""
+    """Return the sum stated by the line that ends at `start`, unverified: the key of the line that begins there."""
     if start == 0:
         return FIRST
     return os.pread(descriptor, CLOSING, max(0, start - CLOSING))[-19:-3]

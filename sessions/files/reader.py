@@ -1,4 +1,4 @@
-"""Reading a journal from any seq on, without an index: seq is dense and stands first on each line, so bisecting finds it."""
+"""Reading a journal from any seq on without an index, by bisection: seqs have no gaps and are at the start of each line."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from sessions.store.protocols import Position
 from sessions.store.recorder import LONGEST_LINE
 
 NEAR = 16 * 1024
-"""Bytes that are read through rather than bisected."""
+"""Size in bytes of a range that is scanned instead of bisected."""
 
 HEAD = 160
-"""Bytes of a line's beginning that hold its seq and show its shape."""
+"""Bytes at the start of a line that contain its seq and its shape."""
 
 
 def read_lines(path: Path, first: int, limit: int, *, upto: int | None = None) -> list[bytes]:
-    """The whole lines from seq `first` (at least 1) on, verified: about `limit` bytes, and at least one where there is one.
+    """Return the verified lines from seq `first` (at least 1) on: about `limit` bytes, and at least one line if there is
+    one.
 
-    Reads no further than offset `upto` (default: the file's end), and also while another process appends: a torn tail
-    is left out. For a thread. Raises UnknownSession, JournalDamaged, StorageFailed.
+    Reads up to offset `upto` (default: the end of the file). Safe while another process appends: a torn tail is left out.
+    Blocks; raises UnknownSession, JournalDamaged, StorageFailed.
     """
     with reading(path) as descriptor:
         size = os.fstat(descriptor).st_size
@@ -53,8 +54,8 @@ def _read(descriptor: int, path: Path, last: Position, limit: int, end: int) -> 
 
 
 def _find(descriptor: int, path: Path, seq: int, end: int) -> int | None:
-    """The offset at which the line `seq` begins, or None where the journal ends before it."""
-    low, high = 0, end  # the line wanted begins at or behind `low`, where one begins, and before `high`
+    """Return the offset of the line `seq`, or None if the journal ends before it."""
+    low, high = 0, end  # the line begins at or after `low`, a line start, and before `high`
     while high - low > NEAR:
         middle = (low + high) // 2
         start = _next_start(descriptor, middle, high)
@@ -67,7 +68,7 @@ def _find(descriptor: int, path: Path, seq: int, end: int) -> int | None:
 
 
 def _walk(descriptor: int, path: Path, start: int, seq: int, end: int) -> int | None:
-    """Go from line to line, from the one that begins at `start`, to `seq`."""
+    """Scan line by line from `start` to `seq`, and return its offset."""
     lines = lines_from(descriptor, start, end, block=NEAR)
     last = Position(offset=start)
     for line in lines:
@@ -85,7 +86,7 @@ def _walk(descriptor: int, path: Path, start: int, seq: int, end: int) -> int | 
 
 
 def _next_start(descriptor: int, offset: int, high: int) -> int | None:
-    """Where the first line begins behind `offset` and before `high`."""
+    """Return the offset of the first line that begins after `offset` and before `high`."""
     step = 4096
     while offset < high:
         block = os.pread(descriptor, min(step, high - offset), offset)
@@ -100,7 +101,7 @@ def _next_start(descriptor: int, offset: int, high: int) -> int | None:
 
 
 def _seq_at(descriptor: int, start: int) -> int | None:
-    """The seq of the line that begins at `start`; None in a torn tail or where there is damage: either is met on the way."""
+    """Return the seq of the line that begins at `start`; None in a torn tail or damage, which the scan reports."""
     try:
         return seq_of(os.pread(descriptor, HEAD, start))
     except InvalidLine:

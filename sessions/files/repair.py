@@ -1,4 +1,4 @@
-"""Opening a journal for appending: what a crash may have left at its end is mended; anything else is left alone."""
+"""Opening a journal for appending: a torn tail left by a crash is removed; anything else is reported as damage."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sessions.files.verify import damaged, verify_lines, verify_position
 from sessions.store.protocols import Position
 
 SUSPECT = 256 * 1024
-"""Bytes at the end that an earlier process may have lost in a failed sync, though they can still be read."""
+"""Bytes at the end that may have been lost in a failed sync of an earlier process, though they can still be read."""
 
 
 def open_to_append(
@@ -31,14 +31,26 @@ def open_to_append(
     least: int = 0,
     essential: bool = True,
 ) -> tuple[AppendFile, Position]:
-    """Verify a journal behind `after`, giving each line to `fold`; set a torn tail aside in `quarantine` and cut it; make
-    all that is left durable. Returns the file, closed, and its last position. For a thread, not the event loop.
+    """Verify a journal after a position, remove a torn tail, and make the rest durable. Blocks.
 
-    `trusted` says that the file is known to be as it was when it was last made durable: one sync suffices. Otherwise its
-    end is written again first, because after a failed sync the kernel shows pages as clean that never reached the disk.
-    `least` is the seq up to which it was acknowledged: a journal that ends before is damaged, and nothing of it is touched.
+    Args:
+        path: The journal.
+        quarantine: The folder for torn tails and damage reports.
+        after: The position after which lines are verified.
+        fold: Called with each of those lines.
+        trusted: Whether the file is known to be as it was when it was last made durable; one sync suffices then. Otherwise
+            its end is rewritten first, because after a failed sync the kernel marks pages as clean that never reached the
+            disk.
+        least: The seq up to which it was acknowledged. A journal that ends before is damaged and left unchanged.
+        essential: Whether a missing folder is a fatal failure.
 
-    Raises UnknownSession, StorageFailed, JournalDamaged (after a report in `quarantine`), and whatever `fold` raises.
+    Returns:
+        The file, closed, and its last position.
+
+    Raises:
+        UnknownSession: There is no such journal.
+        StorageFailed: It cannot be opened.
+        JournalDamaged: It does not verify; a report was written to `quarantine`.
     """
     descriptor = _open(path)
     try:
@@ -46,7 +58,11 @@ def open_to_append(
         verify_position(descriptor, path, after, size)
         last = verify_lines(descriptor, path, after, size, fold)
         if last.seq < least:
-            raise damaged(path, last, f"acknowledged events are missing: it ends with event {last.seq} and had {least}")
+            raise damaged(
+                path,
+                last,
+                f"acknowledged events are missing: it ends with event {last.seq}, but event {least} was acknowledged",
+            )
         if last.offset < size:
             _set_aside(descriptor, path, quarantine, last.offset, size)
             _cut(descriptor, path, last.offset)
@@ -62,7 +78,7 @@ def open_to_append(
 
 
 def remove_unbegun(path: Path, quarantine: Path) -> None:
-    """Remove a journal that holds no whole line; set aside in `quarantine` what there is of it. Blocks; raises OSError."""
+    """Remove a journal without a complete line, after copying its bytes to `quarantine`. Blocks; raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         if size := os.fstat(descriptor).st_size:
@@ -74,15 +90,15 @@ def remove_unbegun(path: Path, quarantine: Path) -> None:
 
 
 def create_to_append(path: Path, *, essential: bool = True) -> AppendFile:
-    """Make an empty journal in a folder that is there; its name becomes durable with its first line. Raises StorageFailed,
-    also if it exists."""
+    """Create an empty journal in an existing folder; its directory entry becomes durable with its first line. Raises
+    StorageFailed, also if it exists."""
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
         os.close(os.open(path, flags, 0o600))
     except FileNotFoundError as error:
         raise gone(path, essential=essential) from error
     except OSError as error:
-        raise StorageFailed(f"{path.name} could not be made: {reason(error)}.") from error
+        raise StorageFailed(f"{path.name} could not be created: {reason(error)}.") from error
     return AppendFile(path, 0, fresh=True, essential=essential)
 
 
@@ -90,12 +106,12 @@ def _open(path: Path) -> int:
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
-        raise UnknownSession(f"There is no session {path.stem}.") from None
+        raise UnknownSession(f"Unknown session {path.stem}.") from None
     except OSError as error:
         raise StorageFailed(f"{path.name} could not be opened: {reason(error)}.") from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise StorageFailed(f"{path.name} could not be opened: it is not a file.")
+        raise StorageFailed(f"{path.name} could not be opened: it is not a regular file.")
     return descriptor
 
 
@@ -134,7 +150,7 @@ def _write_again(descriptor: int, content: bytes, offset: int) -> None:
 
 
 def report_damage(damage: JournalDamaged, quarantine: Path) -> None:
-    """Leave a word for the operator, once for each place of damage. The journal itself stays as it is."""
+    """Write a report for the operator, once for each place of damage. The journal itself is left unchanged."""
     word = {
         "journal": str(damage.path),
         "line": damage.line,
@@ -148,5 +164,5 @@ def report_damage(damage: JournalDamaged, quarantine: Path) -> None:
         write_new(path, [json.dumps(word, indent=2).encode(), b"\n"])
     except FileExistsError:
         return
-    except OSError as error:  # a full disk must not hide the damage, which the caller hears of anyway
+    except OSError as error:  # a full disk must not hide the damage itself
         damage.add_note(f"no report could be written to {path}: {reason(error)}")

@@ -1,4 +1,4 @@
-"""The lines of a journal from the last to the first, in bounded memory."""
+"""Reading the lines of a journal from the last to the first, in bounded memory."""
 
 from __future__ import annotations
 
@@ -8,23 +8,25 @@ from collections.abc import Iterator
 from sessions.store.recorder import LONGEST_LINE
 
 SMALLEST_BLOCK = 16 * 1024
-"""Bytes of the first read: mostly only the last line is wanted."""
+"""Bytes of the first read: usually only the last line is needed."""
 
 LARGEST_BLOCK = 1024 * 1024
 
 
 def lines_backwards(descriptor: int, start: int, end: int) -> Iterator[tuple[bytes, int]]:
-    """Each line between the offsets `start` and `end`, newline included, with the offset just after it; last line first.
+    """Yield each line between the offsets `start` and `end`, newline included, with the offset just after it; last line
+    first.
 
-    `start` is the beginning of a line. What follows the last newline is left out, and so is a line longer than LONGEST_LINE.
+    `start` must be the beginning of a line. Bytes after the last newline are skipped, and so are lines longer than
+    LONGEST_LINE.
     """
-    after, is_line, too_long = end, False, False  # of `rest`: where it ends, whether in a newline
+    after, is_line, too_long = end, False, False  # about `rest`: its end, and whether a newline follows
     rest, size = b"", SMALLEST_BLOCK
     while end > start:
         begin = max(start, end - size)
         block = os.pread(descriptor, end - begin, begin)
         if len(block) < end - begin:
-            return  # another process cut the file meanwhile
+            return  # another process truncated the file
         rest, *pieces = (block + rest).split(b"\n")
         for piece in reversed(pieces):
             if is_line and not too_long and len(piece) < LONGEST_LINE:

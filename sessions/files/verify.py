@@ -1,7 +1,7 @@
-"""Is a journal what was written? Its chain is read line by line, and its end is judged: whole, torn, or damaged.
+"""Verification of a journal: its chain is read line by line, and its end is classified as whole, torn or damaged.
 
-A tail is torn if no whole line follows it and it lacks its newline or contains NUL: what a crash leaves of bytes that were
-never reported durable. Everything else that does not verify is damage.
+A tail is torn if no whole line follows it and it lacks its newline or contains NUL: that is what a crash leaves of bytes
+that were never reported durable. Everything else that does not verify is damage.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sessions.store.recorder import LONGEST_LINE
 
 
 class VerificationResult(msgspec.Struct, frozen=True, kw_only=True):
-    """A journal whose lines all verify: up to `last`, behind which `torn` bytes were never acknowledged."""
+    """A journal whose lines up to `last` verify; the `torn` bytes after it were never acknowledged."""
 
     events: int
     bytes: int
@@ -30,7 +30,7 @@ class VerificationResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def verify_journal(path: Path) -> VerificationResult:
-    """Read a whole journal, also while another process appends to it. Raises UnknownSession, JournalDamaged and
+    """Verify a whole journal, even while another process appends to it. Raises UnknownSession, JournalDamaged,
     StorageFailed."""
     with reading(path) as descriptor:
         size = os.fstat(descriptor).st_size
@@ -40,7 +40,7 @@ def verify_journal(path: Path) -> VerificationResult:
 
 @contextmanager
 def reading(path: Path) -> Iterator[int]:
-    """A descriptor of a journal while it is read; UnknownSession if there is none, StorageFailed where it cannot be read."""
+    """Open a journal for reading, as a context manager. Raises UnknownSession, StorageFailed."""
     try:
         descriptor = open_to_read(path)
         try:
@@ -52,24 +52,24 @@ def reading(path: Path) -> Iterator[int]:
 
 
 def open_to_read(path: Path) -> int:
-    """A descriptor of a journal; UnknownSession if there is none, OSError where it cannot be opened."""
+    """Return a descriptor of a journal. Raises UnknownSession if there is none, OSError if it cannot be opened."""
     try:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
-        raise UnknownSession(f"There is no session {path.stem}.") from None
+        raise UnknownSession(f"Unknown session {path.stem}.") from None
 
 
 def verify_lines(descriptor: int, path: Path, after: Position, size: int, fold: Callable[[bytes], None]) -> Position:
-    """Verify the lines between `after` and `size`, give each to `fold`, and return the position of the last.
+    """Verify the lines between `after` and `size`, call `fold` with each, and return the position of the last.
 
-    What follows it, if anything, is a torn tail. Raises JournalDamaged, and whatever `fold` raises.
+    The bytes after it, if any, are a torn tail. Raises JournalDamaged, and whatever `fold` raises.
     """
     seq, offset, digest = after.seq, after.offset, after.sum
     lines = lines_from(descriptor, offset, size)
     for line in lines:
         try:
             if len(line) > LONGEST_LINE:
-                raise InvalidLine("it is longer than a line can be")
+                raise InvalidLine("it is longer than the maximum line length")
             digest = verify(line, digest, seq + 1)
         except InvalidLine as invalid:
             last = Position(seq=seq, offset=offset, sum=digest)
@@ -82,12 +82,11 @@ def verify_lines(descriptor: int, path: Path, after: Position, size: int, fold: 
 
 
 def verify_position(descriptor: int, path: Path, after: Position, size: int) -> None:
-    """Believe that a journal has `after`: raises JournalDamaged, with line 0, unless the line that ends there recomputes to
-    its sum."""
+    """Raise JournalDamaged, with line 0, unless the line that ends at `after` has its seq and sum."""
     if after == START:
         return
     if after.offset > size:
-        why = f"acknowledged events are missing: it ends at byte {size}, and seq {after.seq} was at byte {after.offset}"
+        why = f"acknowledged events are missing: it ends at byte {size}, but seq {after.seq} was at byte {after.offset}"
         raise JournalDamaged(path, 0, why)
     start = start_of_line(descriptor, after.offset)
     line = os.pread(descriptor, after.offset - start, start)
@@ -96,16 +95,16 @@ def verify_position(descriptor: int, path: Path, after: Position, size: int) -> 
     except InvalidLine as invalid:
         raise JournalDamaged(path, 0, f"the line that ends at byte {after.offset} is not seq {after.seq}") from invalid
     if digest != after.sum:
-        raise JournalDamaged(path, 0, f"seq {after.seq} is not the event that was acknowledged under this number")
+        raise JournalDamaged(path, 0, f"seq {after.seq} differs from the acknowledged event with this number")
 
 
 def damaged(path: Path, last: Position, reason: str) -> JournalDamaged:
-    """The error for the line behind `last`; seq is dense from 1, so it is also the line's number."""
+    """Return the error for the line after `last`. Its number is also its seq, because seqs start at 1 without gaps."""
     return JournalDamaged(path, last.seq + 1, reason, good_seq=last.seq, good_end=last.offset)
 
 
 def is_torn(line: bytes, following: Iterator[bytes]) -> bool:
-    """Whether a line that does not verify begins a torn tail; `following` is what comes after it."""
+    """Return True if a line that does not verify begins a torn tail; `following` are the lines after it."""
     if len(line) > LONGEST_LINE or (line.endswith(b"\n") and 0 not in line):
         return False
     return not any(is_whole(later) for later in following)

@@ -1,10 +1,11 @@
-"""`Calibration`: how one model's tokens differ from our units, learnt from what its provider counts.
+"""Calibration of token estimates to the tokenizer of a model.
 
-A model's count of a request is taken for a sum: a factor for each kind of unit, a constant that the vendor adds (`base`),
-and the share of hidden reasoning that comes back with the next request (`echo`). Each reply's usage is one observation of
-it. The factors follow as in a Kalman filter ("A New Approach to Linear Filtering and Prediction Problems", 1960): what
-is unsure and has a large part in the request takes most of the surprise. A surprise is cut at three deviations, and each
-factor stays within bounds, so that no nonsense that a server counts makes the next estimate absurd.
+It is learned from the counts that the provider reports. A provider's count of a request is modelled as a sum: a factor for
+each feature, a constant that the vendor adds (`base`), and the share of hidden reasoning that is sent back with the next
+request (`echo`). The usage of each reply is one observation of it. The factors are updated with a Kalman filter ("A New
+Approach to Linear Filtering and Prediction Problems", 1960): factors that are uncertain and have a large part in the request
+absorb most of the error. An error is limited to three standard deviations and each factor to a range, so that implausible
+counts from a server cannot distort the next estimate.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import msgspec
 from sessions.events.token_features import TokenFeatures
 
 _BELIEFS = (
-    # at first, its deviation, at least, at most
+    # initial value, standard deviation, minimum, maximum
     (1.0, 0.4, 0.0, 3.0),  # head
     (1.0, 0.2, 0.3, 3.0),  # words
     (1.0, 0.25, 0.3, 3.0),  # marks
@@ -31,15 +32,15 @@ _BELIEFS = (
 )
 
 NOISE = 0.12
-"""By what share a text's tokens deviate from the sum, whatever the factors; `SLACK` is that in tokens."""
+"""Relative deviation of a text's tokens from the model, whatever the factors; `SLACK` is an absolute one in tokens."""
 
 SLACK = 8.0
 
 DRIFT = 0.02
-"""What becomes unsure again with each reply, as a share of the deviation at first: models change behind a name."""
+"""Uncertainty added after each reply, as a share of the initial deviation: a vendor may change the model behind a name."""
 
 DEVIATIONS = 3.0
-"""Where a surprise is cut."""
+"""Limit of an error, in standard deviations."""
 
 
 def _unsure() -> tuple[tuple[float, ...], ...]:
@@ -48,18 +49,24 @@ def _unsure() -> tuple[tuple[float, ...], ...]:
 
 
 class Calibration(msgspec.Struct, frozen=True):
-    """What is believed of one model: a factor for each kind of unit, then base and echo; and their covariance."""
+    """The estimated parameters of one model: a factor for each token feature, then base and echo; and their covariance."""
 
     factors: tuple[float, ...] = tuple(belief[0] for belief in _BELIEFS)
     covariance: tuple[tuple[float, ...], ...] = _unsure()
 
     def tokens(self, units: TokenFeatures, *, whole: bool = False, hidden: int = 0) -> float:
-        """The tokens of a part of a request; of a `whole` one with what the vendor adds. `hidden` are tokens of reasoning
-        that a provider is given back. May be negative, for a difference."""
+        """Return the estimated tokens of a part of a request; may be negative for a difference.
+
+        Args:
+            units: The token features of the part.
+            whole: Whether it is a complete request, to which the vendor's constant is added.
+            hidden: Tokens of reasoning that are sent back to the provider.
+        """
         return _product(self.factors, _features(units, whole, hidden))
 
     def learnt(self, units: TokenFeatures, counted: int, *, whole: bool = False, hidden: int = 0) -> Calibration:
-        """After a provider has counted so many tokens for what `tokens` takes."""
+        """Return the calibration updated by an observation: the provider `counted` so many tokens for a part
+        as in `tokens`."""
         features = _features(units, whole, hidden)
         weighty = math.fsum(abs(factor * x) for factor, x in zip(self.factors, features, strict=True))
         if not weighty:
@@ -84,7 +91,7 @@ def _product(one: Sequence[float], other: Sequence[float]) -> float:
 def _surer(
     covariance: tuple[tuple[float, ...], ...], shares: Sequence[float], variance: float
 ) -> tuple[tuple[float, ...], ...]:
-    """The covariance after an observation, with the drift."""
+    """Return the covariance after an observation, including the drift."""
     after = [
         [cell - share * other / variance for cell, other in zip(row, shares, strict=True)] if share else list(row)
         for row, share in zip(covariance, shares, strict=True)

@@ -1,7 +1,7 @@
-"""When a conversation must be shortened, and where it is cut. Pure: sizes in, a plan out.
+"""Compaction planning: when a conversation must be shortened, and where it is cut. Pure functions of sizes.
 
-The figures are those of the field's reference (`reserve_tokens_floor` 20,000 and so on), each bounded by the window, so
-that one of 4,000 tokens works as one of a million.
+The defaults follow the reference design (`reserve_tokens_floor` of 20,000 and so on), each limited relative to the window,
+so that a window of 4,000 tokens works as well as one of a million.
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ from sessions.events.messages import Message, ToolMessage
 from sessions.state.view import View
 
 SMALLEST_SUMMARY = 160
-"""Tokens that a summary must have room for, or nothing is gained by it."""
+"""Minimum tokens available for a summary; with fewer, a compaction gains nothing."""
 
 LARGEST_SUMMARY = 6000
-"""Tokens that a summary may have in the largest window."""
+"""Maximum tokens of a summary in the largest window."""
 
 FRAME = 70
-"""Tokens of the message that holds a summary, without it."""
+"""Tokens of the message that holds a summary, without the summary itself."""
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
-    """`[compaction]`: tokens and shares as configured; `threshold`, `ratio` and `messages` are off at 0."""
+    """The `[compaction]` settings: tokens and shares as configured; `threshold`, `ratio` and `messages`
+    are disabled at 0."""
 
     floor: int = 20_000
     soft: int = 4_000
@@ -38,13 +39,13 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def looks_at_messages(self) -> bool:
-        """Whether anything but the size of the whole request counts."""
+        """True if a trigger other than the size of the whole request is configured."""
         return bool(self.threshold or self.ratio or self.messages)
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True):
-    """What one window allows, in tokens: compact at `compact_at`, flush at `flush_at`, keep `recent` as it is. `summary` is
-    the most that a summary may have."""
+    """The limits for one context window, in tokens: compact at `compact_at`, flush at `flush_at`, keep the last `recent`
+    tokens unchanged; a summary has at most `summary` tokens."""
 
     window: int
     compact_at: int
@@ -54,8 +55,8 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def budget(window: int, rules: Rules) -> Budget:
-    """The budget of a window: the reserve is at most a quarter of it, the soft threshold an eighth, and what is kept 40 % of
-    what is usable."""
+    """Return the budget of a window. The reserve is at most a quarter of the window, the soft threshold at most an eighth,
+    and the recent part at most 40 % of the usable tokens."""
     reserve = min(rules.floor, window // 4)
     usable = window - reserve
     return Budget(
@@ -68,20 +69,20 @@ def budget(window: int, rules: Rules) -> Budget:
 
 
 class Sizes(msgspec.Struct, frozen=True, kw_only=True):
-    """A view in tokens: what stands before it, and each message."""
+    """The size of a view in tokens: the part before the messages, and each message."""
 
     head: int
     messages: tuple[int, ...]
 
     @property
     def total(self) -> int:
-        """The whole request."""
+        """The size of the whole request."""
         return self.head + sum(self.messages)
 
 
 class CompactionPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """Where to cut. `keep_from` is the seq from which everything stays, `first` the index of the first message that does;
-    `summary` the most tokens that a summary may have for the view to fit behind it."""
+    """A cut: everything from seq `keep_from` on stays, `first` is the index of the first message that stays, and `summary`
+    is the maximum size of a summary in tokens for the view to fit."""
 
     keep_from: int
     first: int
@@ -89,8 +90,8 @@ class CompactionPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def due(tokens: int, view: View, sizes: Sizes, window: Budget, rules: Rules) -> Trigger | None:
-    """Why the conversation should be compacted before the next request of `tokens`, or None. What the operator configured
-    counts only messages that a compaction could remove; the trigger that is met first decides."""
+    """Return the trigger for a compaction before the next request of `tokens`, or None. The optional triggers count only
+    messages that a compaction could remove; the first that applies is returned."""
     if tokens >= window.compact_at:
         return "budget"
     removable = range(first_removable(view), len(view) if rules.looks_at_messages else 0)
@@ -108,10 +109,10 @@ def due(tokens: int, view: View, sizes: Sizes, window: Budget, rules: Rules) -> 
 def plan(
     view: View, sizes: Sizes, window: Budget, rules: Rules, *, below: int, least: bool = False
 ) -> CompactionPlan | None:
-    """Where to cut so that the view has less than `below` tokens afterwards; None if no cut can do that.
+    """Return a cut that leaves fewer than `below` tokens in the view, or None if there is none.
 
-    What is recent stays if it can; else the cut moves on, to the last place where no call is parted from its result. `least`
-    keeps the last few messages only, for somebody who asks for it.
+    Recent messages stay if possible; otherwise the cut moves towards the end, to the last place that separates no call from
+    its result. With `least` only the last few messages stay, as for a compaction on request.
     """
     places = boundaries(view)
     if not places:
@@ -119,7 +120,7 @@ def plan(
     wanted = _keeping(sizes, 0 if least else window.recent, rules.recent_messages)
     kept = list(accumulate(reversed(sizes.messages), initial=0))[::-1]
     later = [index for index in places if index >= wanted]
-    # Nothing lies at or behind what is recent: the last place there is, so that something leaves.
+    # No cut point is at or after the recent part: use the last one, so that something is removed.
     for index in later or places[-1:]:
         if (room := _room(sizes, kept[index], below)) >= SMALLEST_SUMMARY:
             return CompactionPlan(keep_from=view.placed[index], first=index, summary=min(room, window.summary))
@@ -127,7 +128,8 @@ def plan(
 
 
 def plan_at(view: View, sizes: Sizes, window: Budget, index: int, *, below: int) -> CompactionPlan | None:
-    """The plan that cuts just there; None if it may not be cut there, or the view would not get below `below` tokens."""
+    """Return the plan that cuts at `index`; None if that is not a cut point, or if `below` tokens would be reached or
+    exceeded."""
     room = _room(sizes, sum(sizes.messages[index:]), below)
     if room < SMALLEST_SUMMARY or index not in boundaries(view):
         return None
@@ -135,14 +137,14 @@ def plan_at(view: View, sizes: Sizes, window: Budget, index: int, *, below: int)
 
 
 def fitting(view: View, sizes: Sizes, *, below: int) -> list[int]:
-    """The seqs from which on everything may stay, so that the view has less than `below` tokens with a summary before it."""
+    """Return the seqs at which a cut leaves fewer than `below` tokens in the view, including a summary."""
     kept = list(accumulate(reversed(sizes.messages), initial=0))[::-1]
     return [view.placed[index] for index in boundaries(view) if _room(sizes, kept[index], below) >= SMALLEST_SUMMARY]
 
 
 def boundaries(view: View) -> list[int]:
-    """The indexes at which a view may be cut: a person's message or a model's, the first of those that came together, with
-    something before it that can leave."""
+    """Return the indexes at which a view may be cut: at a message of a person or a model, the first of those placed
+    together, with something removable before it."""
     first = first_removable(view)
     return [
         index
@@ -152,22 +154,22 @@ def boundaries(view: View) -> list[int]:
 
 
 def first_removable(view: View) -> int:
-    """The index of the first message that is no summary."""
+    """Return the index of the first message that is not a summary."""
     return 1 if view.summarised else 0
 
 
 def leaving(view: View, cut: CompactionPlan) -> Sequence[Message]:
-    """The messages that leave, without an earlier summary."""
+    """Return the messages that a cut removes, without an earlier summary."""
     return view.messages[first_removable(view) : cut.first]
 
 
 def _room(sizes: Sizes, kept: int, below: int) -> int:
-    """Tokens that a summary may have before `kept` tokens of messages."""
+    """Return the tokens left for a summary before `kept` tokens of messages."""
     return below - 1 - sizes.head - FRAME - kept
 
 
 def _keeping(sizes: Sizes, recent: int, messages: int) -> int:
-    """The index from which at most `recent` tokens, but at least some messages, are kept."""
+    """Return the index from which at most `recent` tokens, but at least some messages, are kept."""
     index, tokens = len(sizes.messages), 0
     while index > 0 and (tokens + sizes.messages[index - 1] <= recent or len(sizes.messages) - index < messages):
         index -= 1

@@ -1,7 +1,7 @@
-"""A compaction's cycle, as the log tells it: begun, flushed, and then compacted or abandoned.
+"""The compaction cycle: begun, flushed, and then compacted or abandoned, as a fold over the log.
 
-Everything that must hold across restarts is here: which cycle is open, what its flush covered, how often it went wrong in
-a row and when. A cycle that is open when a journal is opened was interrupted.
+It holds everything that must survive a restart: which cycle is open, what its flush covered, how often in a row compaction
+failed, and when. A cycle that is open when a journal is opened was interrupted.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from sessions.events.events import (
 
 
 class CompactionCut(msgspec.Struct, frozen=True, kw_only=True):
-    """A compaction that was made: the seq of its `context_compacted`, its number, from where on messages stayed, and the
-    compaction that it was made `under` (0: none), to which taking it back returns."""
+    """A completed compaction: the seq of its `context_compacted`, its number, the seq from which messages stayed, and the
+    compaction that was in effect before (`under`; 0: none), which a revert restores."""
 
     seq: int
     compaction: int
@@ -32,7 +32,7 @@ class CompactionCut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FlushMark(msgspec.Struct, frozen=True, kw_only=True):
-    """A flush: the seq of its event, and what is asked of it without reading the log."""
+    """A flush: the seq of its event, and what is needed of it without reading the log."""
 
     seq: int
     at: str
@@ -43,22 +43,21 @@ class FlushMark(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PendingNote(msgspec.Struct, frozen=True, kw_only=True):
-    """A section that is to stand in a note and of which the log does not say yet that it does: the seq of the event that has
-    its text, and the note's path."""
+    """A section that the log does not yet confirm to be in its note: the seq of the event with its text, and the note's
+    path."""
 
     of: int
     path: str
 
 
 class CompactionCycle(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the session stands between two compactions. `compaction` is the number of the last cycle that began, 0 if none
-    did; `began` whether it is open now, and with which `trigger`.
+    """The state of a session between two compactions.
 
+    `compaction` is the number of the last cycle that began, 0 if none did; `open` is True while it runs, with its `trigger`.
     `flush` is the newest flush; `covered` the last seq that a flush of this cycle covered, 0 if none did. `failures` counts
-    what went wrong in a row, `failed_at` when it last did. `compactions` counts those that were made, the last `at`, whose
-    summary goes into the note `noted`, empty for none.
-    `owed` are the sections that the notes may lack; `flushed_bytes` how long the journal was at the newest flush or
-    compaction.
+    consecutive failures, `failed_at` is the time of the last. `compactions` counts completed compactions; the last was `at`,
+    and its summary goes into the note `noted`, empty for none. `owed` are sections that may be missing from their notes;
+    `flushed_bytes` is the length of the journal at the newest flush or compaction.
     """
 
     compaction: int = 0
@@ -79,17 +78,17 @@ class CompactionCycle(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ends_session(self) -> bool:
-        """Whether this is the flush at the end of a session, and it is done: only `session_closed` is missing."""
+        """True if this is the flush at the end of a session and it is complete: only `session_closed` is missing."""
         return self.open and self.trigger == "new" and self.covered >= self.keep_from - 1
 
     @property
     def next(self) -> int:
-        """The number of the cycle that runs, or of the next one."""
+        """The number of the running cycle, or of the next one."""
         return self.compaction if self.open else self.compaction + 1
 
 
 def began(cycle: CompactionCycle, event: CompactionBegan) -> CompactionCycle:
-    """A cycle began. What a flush before it covered, if it was its own, stays covered."""
+    """Return the cycle after it began. What its own flush covered before stays covered."""
     return msgspec.structs.replace(
         cycle,
         compaction=event.compaction,
@@ -102,7 +101,7 @@ def began(cycle: CompactionCycle, event: CompactionBegan) -> CompactionCycle:
 
 
 def flushed(cycle: CompactionCycle, recorded: Recorded, event: MemoryFlushed, size: int) -> CompactionCycle:
-    """What leaves was flushed, whatever came of it, when the journal had `size` bytes."""
+    """Return the cycle after a flush, whatever its outcome; the journal had `size` bytes."""
     mark = FlushMark(
         seq=recorded.seq,
         at=recorded.at,
@@ -121,8 +120,8 @@ def flushed(cycle: CompactionCycle, recorded: Recorded, event: MemoryFlushed, si
 
 
 def compacted(cycle: CompactionCycle, recorded: Recorded, event: ContextCompacted, size: int) -> CompactionCycle:
-    """The cycle is closed, when the journal had `size` bytes. A summary of the model's own ends a row of failures; one that
-    it could not give is another."""
+    """Return the cycle after its compaction; the journal had `size` bytes. A summary by the model resets the count of
+    failures; a failed one increments it."""
     return msgspec.structs.replace(
         cycle,
         compaction=event.compaction,
@@ -140,18 +139,18 @@ def compacted(cycle: CompactionCycle, recorded: Recorded, event: ContextCompacte
 
 
 def abandoned(cycle: CompactionCycle, recorded: Recorded, event: CompactionAbandoned) -> CompactionCycle:
-    """The cycle is closed, and the view stayed as it was."""
+    """Return the cycle after it ended without changing the view."""
     counted = _counted(cycle, recorded, event.failed, settled=False)
     return msgspec.structs.replace(cycle, compaction=event.compaction, open=False, trigger=None, focus="", **counted)
 
 
 def closed(cycle: CompactionCycle) -> CompactionCycle:
-    """The session is closed, and with it what was begun."""
+    """Return the cycle after the session was closed, which ends it."""
     return msgspec.structs.replace(cycle, open=False, trigger=None, focus="")
 
 
 def appended(cycle: CompactionCycle, event: NoteAppended) -> CompactionCycle:
-    """A section is no longer owed."""
+    """Return the cycle without the pending section that was appended to its note."""
     return msgspec.structs.replace(cycle, owed=tuple(owed for owed in cycle.owed if owed.of != event.of))
 
 

@@ -1,7 +1,7 @@
-"""One request's context: what stands before the conversation, and its messages.
+"""The context of one request: the instructions and tools before the conversation, and its messages.
 
-`assemble` is total: whatever the log holds, each call has exactly one result behind it, so that no provider refuses the
-request and no session is stuck. `Gauge` measures a context for `request_sent`.
+`assemble` is total: whatever the log holds, each call is followed by exactly one result, so that no provider rejects the
+request and no session gets stuck. `Gauge` measures a context for `request_sent`.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from sessions.state.persistent_list import PersistentList
 from sessions.state.transcript import Transcript
 
 LOST_RESULT = "No result of this call was recorded."
-"""What the model is told where a call has no result in the log."""
+"""The result that the model sees for a call without a result in the log."""
 
 
 class Context(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that one request says. `parameters` are the sampling options that were configured."""
+    """The content of one request. `parameters` are the configured sampling options."""
 
     instructions: str
     tools: tuple[ToolDefinition, ...]
@@ -32,8 +32,12 @@ class Context(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def assemble(transcript: Transcript, before: Context | None = None) -> Context:
-    """The context of the next request, from the transcript alone. `before` is one that was assembled earlier: what both
-    have in common is not checked again."""
+    """Return the context of the next request, from the transcript alone.
+
+    Args:
+        transcript: The folded session.
+        before: A context assembled earlier; the part that both have in common is not checked again.
+    """
     head = transcript.instructions
     messages = transcript.messages
     known = len(before.messages) if before is not None and continues(messages, before.messages) else 0
@@ -48,19 +52,19 @@ def assemble(transcript: Transcript, before: Context | None = None) -> Context:
 
 
 def standing_text(instructions: InstructionsSet) -> str:
-    """What stands before the conversation: the instructions, and each note under a heading with its path."""
+    """Return the text before the conversation: the instructions, and each note under a heading with its path."""
     return "\n\n".join([instructions.text, *(f"# {note.path}\n\n{note.text}" for note in instructions.notes)])
 
 
 def continues(messages: Sequence[Message], before: Sequence[Message]) -> bool:
-    """Whether these messages begin with those before. Mostly one grew out of the other, which is seen at once."""
+    """Return True if these messages begin with those `before`. If one list grew from the other, no items are compared."""
     if isinstance(messages, PersistentList) and messages.grew_from(before):
         return True
     return tuple(messages[: len(before)]) == tuple(before)
 
 
 def is_paired(messages: Sequence[Message]) -> bool:
-    """Whether each call is followed, before anything else, by its one result, and each result follows its call."""
+    """Return True if each call is directly followed by its only result, and each result follows its call."""
     owed: set[str] = set()
     for message in messages:
         if isinstance(message, ToolMessage):
@@ -77,8 +81,8 @@ def is_paired(messages: Sequence[Message]) -> bool:
 
 
 def paired(messages: Iterable[Message]) -> list[Message]:
-    """The messages with every call followed by its result: results move up to their call, a lost one is replaced by
-    `LOST_RESULT`, one without a call is left out."""
+    """Return the messages with every call followed by its result: results move up to their call, a missing one is replaced
+    by `LOST_RESULT`, one without a call is dropped."""
     results: dict[str, ToolMessage] = {}
     others: list[UserMessage | AssistantMessage] = []
     for message in messages:
@@ -98,30 +102,30 @@ def paired(messages: Iterable[Message]) -> list[Message]:
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
-    """What `request_sent` says of a context: `sha256` in hexadecimal of its canonical JSON, and what it holds without its
-    attachments."""
+    """The hash and size of a context: `sha256` in hexadecimal of its canonical JSON, and its token features (`units`)
+    without attachments."""
 
     sha256: str
     units: TokenFeatures
 
 
 MARKED = 32
-"""A gauge remembers where it stood after each so many messages."""
+"""Number of messages between two stored states of a gauge."""
 
 
 class _Mark(msgspec.Struct, frozen=True, kw_only=True):
-    """What was measured of the first so many messages."""
+    """The state after measuring the first so many messages."""
 
     messages: int
-    state: Any  # hashlib's own type has no name while running
+    state: Any  # hashlib's type is not available at run time
     units: TokenFeatures
 
 
 class Gauge:
-    """Measures contexts at a cost of only what is new, or stands behind a change, since the one measured before.
+    """An incremental measurement of contexts: each costs only what is new, or follows a change, since the previous one.
 
-    The canonical JSON is the array `[head, message, message, …]`, with `head` an object of `instructions`, `parameters`
-    and `tools`: keys sorted, no white space, UTF-8, no escapes that JSON does not demand.
+    The canonical JSON is the array `[head, message, message, …]`, with `head` an object of `instructions`, `parameters` and
+    `tools`: keys sorted, no white space, UTF-8, and only the escapes that JSON requires.
     """
 
     def __init__(self) -> None:
@@ -130,7 +134,7 @@ class Gauge:
         self._marks: list[_Mark] = []
 
     def measure(self, context: Context) -> Measured:
-        """The context's hash and units."""
+        """Return the context's hash and token features."""
         known = self._known(canonical_head(context), context.messages)
         state, units = known.state.copy(), known.units
         for count, message in enumerate(context.messages[known.messages :], known.messages + 1):
@@ -138,14 +142,14 @@ class Gauge:
             units += of_message(message)
             if count % MARKED == 0 or count == len(context.messages):
                 if self._marks[-1].messages % MARKED:
-                    self._marks.pop()  # the one at the end, which moves on
+                    self._marks.pop()  # the final mark, which moves
                 self._marks.append(_Mark(messages=count, state=state.copy(), units=units))
         self._messages = context.messages
         state.update(b"]")
         return Measured(sha256=state.hexdigest(), units=units)
 
     def _known(self, head: bytes, messages: Sequence[Message]) -> _Mark:
-        """The last mark that holds for these messages. Those behind it are forgotten."""
+        """Return the last mark that is valid for these messages, and discard those after it."""
         if head != self._head:
             self._head, self._messages = head, ()
             self._marks = [_Mark(messages=0, state=hashlib.sha256(b"[" + head), units=of_head(head.decode()))]
@@ -156,7 +160,7 @@ class Gauge:
 
 
 def common_beginning(messages: Sequence[Message], before: Sequence[Message]) -> int:
-    """How many messages both begin with."""
+    """Return the number of messages that both lists begin with."""
     if continues(messages, before):
         return len(before)
     pairs = enumerate(zip(messages, before, strict=False))
@@ -164,10 +168,10 @@ def common_beginning(messages: Sequence[Message], before: Sequence[Message]) -> 
 
 
 def canonical(value: object) -> bytes:
-    """A value's canonical JSON."""
+    """Return a value's canonical JSON."""
     return msgspec.json.encode(value, order="sorted")
 
 
 def canonical_head(context: Context) -> bytes:
-    """The canonical JSON of what stands before the messages."""
+    """Return the canonical JSON of the part before the messages."""
     return canonical({"instructions": context.instructions, "parameters": context.parameters, "tools": context.tools})

@@ -1,4 +1,4 @@
-"""Which answers are still to be delivered on the channels of plugins: pure, over the events of one session."""
+"""Answers that are still to be delivered on the channels of plugins: pure functions over the events of one session."""
 
 from __future__ import annotations
 
@@ -10,28 +10,34 @@ from sessions.events.events import MessageReceived, TurnEnded
 
 
 class Address(msgspec.Struct, frozen=True, kw_only=True):
-    """Where an answer goes: a channel, and a chat there by its own name."""
+    """The destination of an answer: a channel, and the channel's own name of a chat."""
 
     channel: str
     chat: str
 
 
 class PendingDelivery(msgspec.Struct, frozen=True, kw_only=True):
-    """An answer that is to be delivered: the seq of the event that holds it, and where to."""
+    """An answer to be delivered: the seq of the event that holds it, and the destination."""
 
     of: int
     to: Address
 
 
 def address_of(messages: Iterable[MessageReceived]) -> Address | None:
-    """Where the answer to these messages goes: where the last that came over a channel is from."""
+    """Return the destination of the answer to these messages: the sender of the last one that came over a channel."""
     outside = [message for message in messages if message.reply_to]
     return Address(channel=outside[-1].channel, chat=outside[-1].reply_to) if outside else None
 
 
 def owed_by(ended: TurnEnded, seq: int, said: int, to: Address | None) -> tuple[PendingDelivery, ...]:
-    """What a turn that `ended` at `seq` owes: its last text, at the seq `said` (0 for none), or why it failed. A turn that
-    was stopped, or had nothing to say, owes nothing."""
+    """Return the deliveries due after a turn.
+
+    Args:
+        ended: The end of the turn; a cancelled or silent turn has no deliveries, a failed one delivers its error.
+        seq: The seq of that event.
+        said: The seq of the turn's last text, 0 for none.
+        to: The destination, if any.
+    """
     if to is None:
         return ()
     if ended.outcome == "replied" and said:

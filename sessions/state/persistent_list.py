@@ -1,7 +1,7 @@
-"""`PersistentList`: an immutable sequence whose next version costs O(1).
+"""An immutable sequence to which an item can be added in O(1), sharing storage with the previous version.
 
-A session's view gains a message at a time for months. A tuple would be copied at each step; here all versions share one
-list, each remembering its own length, and only the newest may append to it in place.
+A session's view gains one message at a time for months. A tuple would be copied at each step; here all versions share one
+list, each remembers its own length, and only the newest may append to it in place.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class PersistentList(Sequence[T], Generic[T]):
-    """An immutable sequence. `grown(item)` returns the sequence with one more item and leaves this one as it was."""
+    """An immutable sequence; `grown` returns a version with one more item."""
 
     __slots__ = ("_items", "_length")
 
@@ -23,7 +23,7 @@ class PersistentList(Sequence[T], Generic[T]):
         self._length = len(self._items)
 
     def grown(self, item: T) -> PersistentList[T]:
-        """Return a new sequence ending in `item`; O(1) unless this version has already grown differently."""
+        """Return a new sequence ending in `item`; O(1) unless another item was already added to this version."""
         items = self._items if len(self._items) == self._length else self._items[: self._length]
         items.append(item)
         successor: PersistentList[T] = PersistentList.__new__(PersistentList)
@@ -32,7 +32,7 @@ class PersistentList(Sequence[T], Generic[T]):
         return successor
 
     def grew_from(self, before: object) -> bool:
-        """Whether this is `before` with more behind it, as far as that is known without a look at any item."""
+        """Return True if this sequence shares storage with `before` and extends it; no items are compared."""
         return isinstance(before, PersistentList) and before._items is self._items and before._length <= self._length
 
     def __len__(self) -> int:
@@ -65,7 +65,7 @@ class PersistentList(Sequence[T], Generic[T]):
 
 
 def plain(value: Any) -> Any:
-    """msgspec's `enc_hook`: a `PersistentList` rests as a list."""
+    """Convert a `PersistentList` to a list, as msgspec's `enc_hook`."""
     if isinstance(value, PersistentList):
         return list(value)
-    raise NotImplementedError(f"{type(value).__name__} has no plain form")
+    raise NotImplementedError(f"{type(value).__name__} cannot be encoded")

@@ -1,4 +1,4 @@
-"""The fold: how each event changes a transcript.
+"""The reducer: the change that each event makes to a transcript.
 
 `evolve(transcript, recorded)` is pure; `project(lines)` folds a whole journal.
 """
@@ -55,7 +55,7 @@ from sessions.state.transcript import OpenCall, OpenTurn, Transcript, Unfolding,
 
 
 def project(lines: Iterable[bytes], transcript: Transcript | None = None) -> Transcript:
-    """Fold lines, already verified, into a transcript; `transcript` is where to go on from."""
+    """Fold verified lines into a transcript, continuing from `transcript` if given."""
     folded = transcript or Transcript()
     for line in lines:
         folded = evolve(folded, decode(line), len(line))
@@ -63,7 +63,8 @@ def project(lines: Iterable[bytes], transcript: Transcript | None = None) -> Tra
 
 
 def evolve(transcript: Transcript, recorded: Recorded, size: int = 0) -> Transcript:
-    """The transcript after one more event, whose line has `size` bytes. Those of unknown kinds only count."""
+    """Return the transcript after one more event, whose line has `size` bytes. An event of an unknown kind only advances the
+    position."""
     changes = _changes(transcript, recorded, recorded.event)
     return msgspec.structs.replace(transcript, head=recorded.seq, at=recorded.at, bytes=transcript.bytes + size, **changes)
 
@@ -144,7 +145,7 @@ def _changes(  # noqa: PLR0911, PLR0912 - one arm for each kind
                 "opened_at": recorded.at,
                 "succeeds": None,
                 "closed": None,
-                "waiting": (),  # what waits, and what is owed to channels and notes, is the parent's
+                "waiting": (),  # pending messages, deliveries and notes stay with the parent
                 "owed": (),
                 "cycle": msgspec.structs.replace(closed(t.cycle), owed=()),
                 "usage": Usage(),
@@ -175,7 +176,7 @@ def _taken(t: Transcript, placed: int, takes: tuple[int, ...]) -> dict[str, obje
 
 
 def _recalled(t: Transcript, recorded: Recorded, event: MemoryRecalled) -> dict[str, object]:
-    """It stands where the turn's messages do, and leaves the view with them."""
+    """Add the recalled passages with the placement of the turn's messages, so that they leave the view together."""
     if t.open_turn is None or not event.hits or not _held(t, t.open_turn.started):
         return {}
     digests = tuple(hit.digest for hit in event.hits)
@@ -183,7 +184,7 @@ def _recalled(t: Transcript, recorded: Recorded, event: MemoryRecalled) -> dict[
 
 
 def _held(t: Transcript, placed: int) -> bool:
-    """Whether a message placed here is held: not if a later event is known to leave it out."""
+    """Return True unless a later event is known to remove the messages placed here."""
     return t.unfolding is None or placed >= t.unfolding.keep_from
 
 
@@ -239,7 +240,7 @@ def _replied(t: Transcript, recorded: Recorded, event: ModelReplied) -> dict[str
 
 
 def replied_as(t: Transcript, event: ModelReplied) -> str:
-    """`provider:model` of a reply of the open turn; the model alone where no provider is known."""
+    """Return the `provider:model` of a reply of the open turn; the model alone if no provider is known."""
     provider = event.provider or (t.open_turn.provider if t.open_turn else "")
     return f"{provider}:{event.model}" if provider else event.model
 
@@ -253,21 +254,21 @@ def _asked(t: Transcript, recorded: Recorded, event: RequestSent) -> dict[str, o
 
 
 def _known(calibrations: dict[str, tuple[float, ...]]) -> RequestSizes:
-    """What a session begins with: factors to go by, of which it is as unsure as of those that are believed of every model.
-    Of a version that had more or fewer of them none is taken."""
+    """Return the initial calibrations of a session: inherited factors with the default uncertainty. Factors of a version
+    with a different number of parameters are ignored."""
     whole = len(Calibration().factors)
     return RequestSizes(models={name: Calibration(each) for name, each in calibrations.items() if len(each) == whole})
 
 
 def _paid(t: Transcript, purpose: str, model: str, usage: Usage | None) -> dict[str, object]:
-    """What a request beside the turns cost: it counts, and says nothing of the view."""
+    """Add the usage of a request outside a turn. It does not describe the size of the view."""
     if usage is None:
         return {}
     return {"usage": t.usage + usage, "spent": _spent(t, purpose, model, usage)}
 
 
 _UNCOUNTED: dict[str, object] = {"last_usage": None}
-"""What is known of the view's size once its beginning is another: nothing, or an old count would be read again."""
+"""Resets the last usage when the beginning of the view changes, because it describes the former view."""
 
 
 def _compacted(t: Transcript, recorded: Recorded, event: ContextCompacted) -> dict[str, object]:
@@ -298,7 +299,7 @@ def _reverted(t: Transcript, recorded: Recorded, event: CompactionReverted) -> d
     if known is None:
         return {**changes, "stale": Unfolding(until=recorded.seq, to=event.to, keep_from=event.keep_from)}
     if recorded.seq != known.until:
-        return changes  # an earlier one, which the last makes void
+        return changes  # superseded by the last revert
     view = t.view.cut(event.keep_from, known.summary)
     return {**changes, "unfolding": None, "summary": known.summary, "view": view}
 
@@ -325,5 +326,5 @@ def _returned(t: Transcript, recorded: Recorded, event: ToolReturned) -> dict[st
 
 
 def call_id(ref: CallRef) -> str:
-    """The id under which a call and its result meet in a request: ours, since providers' own ids repeat."""
+    """Return the id that links a call and its result in a request. Providers' own ids may repeat."""
     return f"call_{ref.of}_{ref.index}"

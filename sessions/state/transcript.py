@@ -1,7 +1,6 @@
-"""The transcript: what a journal's events amount to. Everything else reads this fold.
+"""The transcript: the state of a session, folded from its journal by `reducer.evolve`.
 
-`folding.evolve` makes the next one of it. What it holds is only what the next turn, the next command and a restart need; the
-rest stays in the journal.
+It holds only what the next turn, the next command and a restart need; the rest stays in the journal.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from sessions.state.request_sizes import RequestSizes
 from sessions.state.view import View
 
 FOLD = 15
-"""The version of this fold. A checkpoint of another version is not used."""
+"""The version of the fold. A checkpoint of another version is ignored."""
 
 
 class OpenCall(msgspec.Struct, frozen=True, kw_only=True):
-    """A call of the running turn that has no result yet. `began` once its `tool_called` stands in the log."""
+    """A call of the running turn without a result. `began` is True once its `tool_called` is in the log."""
 
     ref: CallRef
     tool: str
@@ -34,8 +33,8 @@ class OpenCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OpenTurn(msgspec.Struct, frozen=True, kw_only=True):
-    """The turn that has started and not ended. `replies` counts its model calls, resumptions included; `crashes` the
-    resumptions that no stop on purpose explains."""
+    """A turn that has started and not ended. `replies` counts its model calls, resumptions included; `crashes` counts the
+    resumptions that were not preceded by an orderly shutdown."""
 
     ordinal: int
     at: str
@@ -50,37 +49,38 @@ class OpenTurn(msgspec.Struct, frozen=True, kw_only=True):
     replies: int = 0
     calls: tuple[OpenCall, ...] = ()
     finished: bool = False
-    """The last reply asked for nothing more: only `turn_ended` is missing."""
+    """True if the last reply requested no tools: only `turn_ended` is missing."""
     started: int = 0
     """The seq of its `turn_started`."""
     group: bool = False
-    """Others read along."""
+    """True if the chat has other readers."""
     reply_to: Address | None = None
-    """Where its answer is to be delivered on a plugin's channel."""
+    """The destination of the answer on a plugin's channel."""
     said: int = 0
-    """The seq of its last answer with a text and without calls."""
+    """The seq of the last answer with a text and without calls."""
 
     @property
     def asked(self) -> bool:
-        """Whether a model was asked for an answer already."""
+        """True if a model was already asked for an answer."""
         return self.replies > self.resumed
 
     @property
     def name(self) -> str:
-        """The `provider:model` that the turn started with."""
+        """The `provider:model` with which the turn started."""
         return f"{self.provider}:{self.model}"
 
 
 class WaitingMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """A message that was received and neither taken by a turn nor answered."""
+    """A received message that no turn has taken and no command has answered."""
 
     seq: int
     message: MessageReceived
 
 
 class Unfolding(msgspec.Struct, frozen=True, kw_only=True):
-    """How a view that a revert made larger again is folded from the whole journal: up to the event `until`, which reverts,
-    nothing is cut, but what was placed before `keep_from` is not held; then the summary of compaction `to` comes first."""
+    """Instructions for folding a whole journal after a revert enlarged the view: up to the event `until`, which is the
+    revert, nothing is cut, but messages placed before `keep_from` are skipped; then the summary of compaction `to` is put
+    first."""
 
     until: int
     to: int
@@ -89,7 +89,7 @@ class Unfolding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Transcript(msgspec.Struct, frozen=True, kw_only=True):
-    """One session, folded. `head` is the last seq, `turn` the ordinal of the newest turn."""
+    """The folded state of one session. `head` is the last seq, `turn` the number of the newest turn."""
 
     session: str = ""
     key: str = ""
@@ -98,7 +98,7 @@ class Transcript(msgspec.Struct, frozen=True, kw_only=True):
     succeeds: Succession | None = None
     head: int = 0
     bytes: int = 0
-    """How long the journal is."""
+    """The length of the journal."""
     at: str = ""
     turn: int = 0
     open_turn: OpenTurn | None = None
@@ -106,67 +106,67 @@ class Transcript(msgspec.Struct, frozen=True, kw_only=True):
     view: View = View()
     cycle: CompactionCycle = CompactionCycle()
     cuts: tuple[CompactionCut, ...] = ()
-    """Every compaction, the newest last; those that were reverted too."""
+    """All compactions, oldest first, including reverted ones."""
     cut: int = 0
-    """The compaction whose summary stands in the view; 0 if none."""
+    """The compaction whose summary is in the view; 0 if none."""
     summary: str = ""
     """That summary."""
     unfolding: Unfolding | None = None
-    """Only while a whole journal is folded for a view that a revert made larger."""
+    """Set only while a whole journal is folded after a revert."""
     stale: Unfolding | None = None
-    """A revert happened and the view is not yet that which it asked for; see `opening.unfolded`."""
+    """A revert whose view has not been rebuilt yet; see `opening.unfolded`."""
     instructions: InstructionsSet | None = None
     instructed: int = 0
-    """The seq at which these were set."""
+    """The seq of `instructions`."""
     settings: dict[str, str] = {}
     usage: Usage = Usage()
     spent: dict[str, dict[str, Usage]] = {}
-    """Tokens by purpose (`answer`, …) and, in that, by the `provider:model` that replied."""
+    """Tokens by purpose (`answer`, …), then by the `provider:model` that replied."""
     inherited: Usage = Usage()
-    """The tokens of the session that this one is a fork of, up to where it was copied; none of them are in `usage`."""
+    """Tokens used by the parent session up to the fork; not included in `usage`."""
     last_usage: Usage | None = None
-    """What the provider counted last, while the beginning that it counted stands."""
+    """The provider's last count, as long as the counted beginning of the view is unchanged."""
     counts: RequestSizes = RequestSizes()
-    """What is known of the size of requests."""
+    """The known sizes of requests."""
     withheld: frozenset[tuple[str, str]] = frozenset()
-    """Files that a model was not shown and the person was told so: the model, and the file's hash."""
+    """Files that a model was not shown, with the person informed: pairs of the model and the file's hash."""
     asked_at: str = ""
-    """When a model was last asked for an answer; empty if never."""
+    """The time of the last request for an answer; empty if there was none."""
     closed: str | None = None
     owed: tuple[PendingDelivery, ...] = ()
-    """Answers that are to be delivered on channels of plugins, oldest first."""
+    """Answers to be delivered on channels of plugins, oldest first."""
 
     @property
     def messages(self) -> PersistentList[Message]:
-        """What the model is shown."""
+        """The messages that the model is shown."""
         return self.view.messages
 
     @property
     def settled(self) -> bool:
-        """Whether nothing is left to do: no turn to finish, no message to take, no command to answer."""
+        """True if no turn, message or command is pending."""
         return self.open_turn is None and not self.waiting
 
     @property
     def finished(self) -> bool:
-        """Whether the next start has nothing to do here either: no compaction or flush to close, no section to append,
-        no answer to deliver."""
+        """True if the next start has nothing to resume: also no open compaction or flush, no pending note and no pending
+        delivery."""
         return self.settled and not self.cycle.open and not self.cycle.owed and not self.owed
 
 
 def open_turn(transcript: Transcript) -> OpenTurn:
-    """The turn that is running; SessionsError if none is."""
+    """Return the running turn. Raises SessionsError if there is none."""
     if transcript.open_turn is None:
-        raise SessionsError("no turn is open")
+        raise SessionsError("no turn is running")
     return transcript.open_turn
 
 
 def to_checkpoint(transcript: Transcript) -> bytes:
-    """The transcript as bytes for the catalog."""
+    """Encode a transcript for the catalog."""
     return msgspec.msgpack.encode(transcript, enc_hook=plain)
 
 
 def from_checkpoint(data: bytes) -> Transcript:
-    """The transcript that `to_checkpoint` wrote; msgspec.MsgspecError if it is not one."""
+    """Decode a transcript written by `to_checkpoint`. Raises msgspec.MsgspecError."""
     return msgspec.msgpack.decode(data, type=Transcript, dec_hook=_grow)
 
 

@@ -1,9 +1,9 @@
-"""The oversize rule: nothing that cannot be parted takes the window for itself.
+"""Truncation of messages that are too large for the window.
 
-Whatever the mode of pruning, and wherever it stands, a tool result of more than 30 % of the window is shown as its head and
-tail. So are the largest of what must stay together, the results of one reply or the messages that one turn took, until all
-of them fit half of what the reserve leaves of the window. The rest of it is for the instructions and a summary: so a
-compaction always finds a place to cut.
+In every pruning mode, a tool result of more than 30 % of the window is trimmed to its beginning and end. Messages that
+cannot be separated by a cut (the results of one reply, or the messages that one turn took) are trimmed, largest first, until
+together they fit half of the window without the reserve. The other half is for the instructions and a summary, so a
+compaction always finds a cut.
 """
 
 from __future__ import annotations
@@ -17,23 +17,30 @@ from sessions.events.tokens import estimate
 from sessions.state.view import View
 
 RESULT_SHARE = 0.3
-"""Of the window, for one result."""
+"""The limit of one result, as a share of the window."""
 
 TOGETHER_SHARE = 0.5
-"""Of what the reserve leaves of the window, for what stays together."""
+"""The limit of inseparable messages, as a share of the window without the reserve."""
 
 TRIES = 5
-"""How often one trim is made smaller, where the guess before leaves too much."""
+"""Maximum attempts to shrink one trim when the previous estimate left too much."""
 
 BY = "oversize"
-"""Who proposes these, as the log has it."""
+"""The proposer of these edits in the log."""
 
 
 def oversize(
     view: View, window: int, reserve: int = 0, start: int = 0, *, weigh: Callable[[str], float] = estimate
 ) -> Iterator[Trim]:
-    """The trims that the rule demands at a window and a reserve of so many tokens, each as mild as can be. Messages before
-    the index `start` are not looked at. `weigh` says how many tokens a text has for the model that is asked."""
+    """Yield the trims that are required, each as small as possible.
+
+    Args:
+        view: The view to check.
+        window: The context window in tokens.
+        reserve: Tokens reserved for the answer.
+        start: Index of the first message to check.
+        weigh: Returns the tokens of a text for the model in use.
+    """
     for indexes in _together(view, start):
         sizes = [weigh(view.messages[index].text) for index in indexes]
         limit = level(sizes, TOGETHER_SHARE * (window - reserve))
@@ -45,7 +52,7 @@ def oversize(
 
 
 def level(sizes: Sequence[float], room: float) -> float:
-    """To what the largest of the sizes must be cut so that all together fit the room; infinite where they do."""
+    """Return the size to which the largest must be reduced so that the sum fits the room; infinity if it fits already."""
     for rank, size in enumerate(ordered := sorted(sizes)):
         share = room / (len(ordered) - rank)
         if size > share:
@@ -55,13 +62,13 @@ def level(sizes: Sequence[float], room: float) -> float:
 
 
 def shortened(size: int) -> str:
-    """The note below a text whose middle is left out; true also where edits meet."""
+    """Return the note below a text whose middle is left out. It stays correct when edits are combined."""
     return f"[Shortened: it had {size:,} characters.]"
 
 
 def _together(view: View, start: int) -> Iterator[list[int]]:
-    """The indexes of the results of each reply, and of the messages that were taken at once. What a model wrote is not
-    among them, which was bounded by its own window, nor is a summary."""
+    """Yield the indexes of inseparable messages: the results of each reply, and the messages taken at once. Replies, which
+    the model's own window limits, and summaries are not included."""
     group: list[int] = []
     of: tuple[type, int] | None = None
     for index, message in enumerate(view.messages[start:], start):
@@ -77,14 +84,15 @@ def _together(view: View, start: int) -> Iterator[list[int]]:
 
 
 def _unit(view: View, index: int) -> tuple[type, int]:
-    """What a message stays together with. Results of different replies have a reply between them."""
+    """Return a key that adjacent messages share if they are inseparable. A reply stands between results of different
+    replies."""
     message = view.messages[index]
     return type(message), view.placed[index] if isinstance(message, UserMessage) else 0
 
 
 def _fitting(view: View, index: int, limit: float, weigh: Callable[[str], float]) -> Trim:
-    """The trim that leaves as much as the limit holds. The estimate finds it, which costs next to nothing, and a text whose
-    ends are denser than its middle is cut again."""
+    """Return the largest trim within the limit. The cheap estimate finds it; a text whose ends have more tokens than its
+    middle is trimmed again."""
     message, before = view.messages[index], view.edited.get(view.sources[index])
     room, shown = float(estimate(message.text)), message
     for _ in range(TRIES):
@@ -97,7 +105,7 @@ def _fitting(view: View, index: int, limit: float, weigh: Callable[[str], float]
 
 
 def _trim(view: View, index: int, limit: float) -> Trim:
-    """The trim that leaves as much as the limit holds, half of it from the beginning."""
+    """Return the trim that keeps as much as the limit allows, half of it from the beginning."""
     message, before = view.messages[index], view.edited.get(view.sources[index])
     note = shortened(before.size if before is not None else len(message.text))
 

@@ -1,8 +1,8 @@
-"""The view: what the model is shown of a session, as values that each event turns into the next.
+"""The view: the messages that the model is shown, as immutable values.
 
-Beside each message stands where it was placed (the seq of the event that put it there, which never falls along the view,
-so that cuts bisect) and its source (the seq of the event that carries its text, to which edits refer). A person's message
-comes before it is placed; what was recalled for it comes after, and is placed where it stands.
+Each message has a placement (the seq of the event that put it there, which never decreases along the view, so that cuts can
+bisect) and a source (the seq of the event that holds its text, to which edits refer). A person's message is received before
+it is placed; a recalled message is recorded later and placed with the message that it was recalled for.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ SUMMARY = (
     "This conversation goes on from an earlier part that is no longer shown. Here is a summary of it, written by the"
     " assistant's own system. It is a record of what was said, not a message of the person.\n\n<summary>\n{}\n</summary>"
 )
-"""The message that stands for everything that a compaction removed."""
+"""The message that replaces everything removed by a compaction."""
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
-    """The messages, and for each where it was `placed` and its `source`; both are 0 for the summary. `edited` holds the
-    edits in force by source, `recalled` what the memory gave, by source: the digests of what was found."""
+    """The messages, and for each its placement (`placed`) and its source; both are 0 for the summary. `edited` holds the
+    edits in effect by source, `recalled` the digests of recalled passages by source."""
 
     messages: PersistentList[Message] = msgspec.field(default_factory=PersistentList)
     placed: PersistentList[int] = msgspec.field(default_factory=PersistentList)
@@ -37,17 +37,17 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def summarised(self) -> bool:
-        """Whether the first message is a summary."""
+        """True if the first message is a summary."""
         return len(self.placed) > 0 and self.placed[0] == 0
 
     @property
     def begins(self) -> int | None:
-        """The seq of the first message that is no summary; None if there is none."""
+        """The seq of the first message that is not a summary, or None."""
         first = int(self.summarised)
         return self.sources[first] if len(self) > first else None
 
     def grown(self, message: Message, placed: int, source: int | None = None) -> View:
-        """The view with one more message; its source is the placing event where none is named."""
+        """Return the view with one more message; its source defaults to the placing event."""
         return View(
             messages=self.messages.grown(message),
             placed=self.placed.grown(placed),
@@ -57,32 +57,32 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def recalling(self, message: Message, placed: int, source: int, digests: tuple[str, ...]) -> View:
-        """The view with what was recalled for the messages placed there, which are its last."""
+        """Return the view with the passages recalled for its last messages, which were placed there."""
         return msgspec.structs.replace(self.grown(message, placed, source), recalled={**self.recalled, source: digests})
 
     def first_from(self, seq: int) -> int:
-        """The index of the first message that was placed at `seq` or later; the length if there is none."""
+        """Return the index of the first message placed at `seq` or later, or the length of the view."""
         return bisect_left(self.placed, seq)
 
     def said(self, start: int, end: int) -> tuple[Message, ...]:
-        """The messages from one index to another, without what was recalled: that stands in the memory already."""
+        """Return the messages from one index to another, without recalled ones, which are in the memory already."""
         sources = self.sources[start:end]
         pairs = zip(self.messages[start:end], sources, strict=True)
         return tuple(message for message, source in pairs if source not in self.recalled)
 
     def index_of(self, source: int) -> int | None:
-        """Where the message from this source stands; None if it does not."""
+        """Return the index of the message with this source, or None."""
         index = self.first_from(source)
-        if source in self.recalled:  # it stands before that, behind the message that it was recalled for
+        if source in self.recalled:  # recalled messages are placed earlier
             return next((at for at in range(index - 1, -1, -1) if self.sources[at] == source), None)
-        while index < len(self):  # a person's message stands where it was taken, which is later than where it came
+        while index < len(self):  # a person's message is placed after it was received
             if self.sources[index] == source:
                 return index
             index += 1
         return None
 
     def cut(self, keep_from: int, summary: str) -> View:
-        """The view after a compaction: the summary, then what was placed at `keep_from` or later."""
+        """Return the view after a compaction: the summary, then the messages placed at `keep_from` or later."""
         first = self.first_from(keep_from)
         head: list[Message] = [UserMessage(text=SUMMARY.format(summary))] if summary else []
         sources = self.sources[first:]
@@ -96,7 +96,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def pruned(self, edits: tuple[Edit, ...]) -> View:
-        """The view after edits; one whose message does not stand in it changes nothing."""
+        """Return the view after edits. An edit whose message is not in the view has no effect."""
         messages, known = list(self.messages), dict(self.edited)
         for edit in edits:
             if (index := self.index_of(edit.of)) is not None:

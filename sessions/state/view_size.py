@@ -1,4 +1,5 @@
-"""How large a view is in tokens, message by message: as it is counted in all, and shared out by our estimates."""
+"""The size of a view in tokens, message by message: the estimated total, distributed in proportion to
+their own estimates."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from sessions.state.transcript import Transcript
 
 
 class CharacterCount:
-    """The `sizes` of a view's messages in characters, and their sum. `follow` it with the view before it is asked."""
+    """The number of characters of each message in a view (`sizes`), and their sum. Call `follow` before reading them."""
 
     def __init__(self) -> None:
         self.messages: Sequence[Message] = ()
@@ -23,7 +24,7 @@ class CharacterCount:
         self.characters = 0
 
     def follow(self, messages: Sequence[Message]) -> int:
-        """Count what is not what was there before; returns the index of the first such message."""
+        """Update the counts to these messages. Returns the index of the first message that changed."""
         known = common_beginning(messages, self.messages)
         if known < len(self.sizes):
             self.characters -= sum(self.sizes[known:])
@@ -36,15 +37,15 @@ class CharacterCount:
 
 
 def characters(message: Message) -> int:
-    """Characters that a message shows to the model."""
+    """Return the number of characters of a message that the model is shown."""
     if isinstance(message, AssistantMessage):
         return len(message.text) + len(message.opaque or "") + sum(len(call.arguments) for call in message.calls)
     return len(message.text)
 
 
 class ViewSize:
-    """Sizes of one session's requests. Each message is counted once; what a model is shown of files is decided anew each
-    time, as it is for a request."""
+    """The sizes of one session's requests. Each message is measured once; the visibility of files is decided anew for each
+    request."""
 
     def __init__(self) -> None:
         self._messages: Sequence[Message] = ()
@@ -53,8 +54,15 @@ class ViewSize:
         self._head: tuple[object, TokenFeatures] = (None, TokenFeatures())
 
     def sizes(self, transcript: Transcript, context: Context, sight: VisionSupport | None) -> Sizes:
-        """The sizes of a request's parts in tokens, as the model counts that replied last; together they are what is
-        estimated of the whole. `context` was assembled from the transcript; `sight` is that of the model to be asked."""
+        """Return the sizes of a request's parts in tokens, for the model that replied last.
+
+        They add up to the estimate of the whole request.
+
+        Args:
+            transcript: The folded session.
+            context: The context assembled from it.
+            sight: The picture support of the model that is asked.
+        """
         self._follow(context.messages)
         head, counts = self._head_of(context), transcript.counts
         model = counts.last.model if counts.last else ""
@@ -81,14 +89,15 @@ class ViewSize:
 
 
 def weighed(transcript: Transcript, text: str) -> float:
-    """The tokens of a text as the model counts that replied last, and never fewer than by its length: for what must fit."""
+    """Return the tokens of a text for the model that replied last, but at least the estimate by length: for limits that must
+    hold."""
     counts = transcript.counts
     calibration = counts.calibration(counts.last.model if counts.last else "")
     return max(calibration.tokens(of_text(text)), estimate(text))
 
 
 def _files(messages: Sequence[Message], sight: VisionSupport | None) -> dict[int, TokenFeatures]:
-    """What the messages with attachments have beside their texts, by their indexes."""
+    """Return the token features of attachments, by the index of their message."""
     files: dict[int, TokenFeatures] = {}
     for seen in look(messages, sight, ""):
         files[seen.at[0]] = files.get(seen.at[0], TokenFeatures()) + of_files([seen])

@@ -1,5 +1,5 @@
 """The protocols of a store, and the recorder that numbers, folds and encodes events.
 
-protocols  The protocols of what keeps the lines
-recorder   The recorder
+protocols  Protocols of a store of logs: lines in, lines out
+recorder   The writer of a session's log
 """

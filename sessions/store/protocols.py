@@ -1,7 +1,7 @@
-"""The protocols of what keeps the lines: lines in, lines out.
+"""Protocols of a store of logs: lines in, lines out.
 
-Numbering, the chain and the encoding stand above (`recorder`, `wire`); a store neither makes nor understands an event. So
-another store (a database, a remote log) needs to know nothing but bytes that end in a newline.
+Numbering, chaining and encoding are done by the layer above (`recorder`, `codec`); a store does not interpret events. So
+another store (a database, a remote log) only handles bytes that end in a newline.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
 
 
 START = Position()
-"""Before the first line."""
+"""The position before the first line."""
 
 
 class Log(Protocol):
-    """One append-only sequence of lines with one writer. All methods are called on the event loop."""
+    """An append-only sequence of lines with a single writer. All methods are called on the event loop."""
 
     @property
     def end(self) -> int:
@@ -37,45 +37,68 @@ class Log(Protocol):
 
     @property
     def durable(self) -> int:
-        """The offset in bytes up to which lines survive a power cut."""
+        """The offset in bytes up to which lines survive a power failure."""
         ...
 
     def append(self, line: bytes, *, urgent: bool) -> None:
-        """Queue one line, newline included. An urgent one is committed in the next round, with all before it; another
-        rides along, or goes after 50 ms. Raises StorageFailed once the log has failed."""
+        """Queue one line, newline included.
+
+        Args:
+            line: The bytes of the line.
+            urgent: Whether to commit it, and all lines before it, in the next round. Otherwise it is committed with the next
+                urgent line, or after 50 ms.
+
+        Raises:
+            StorageFailed: The log has failed.
+        """
         ...
 
     def on_commit(self, durable: Callable[[int], None], failed: Callable[[StorageFailed], None]) -> None:
-        """Name what is called, on the event loop, with each new durable offset, or once with the failure, after which
-        everything that was appended beyond `durable` is gone and the log must be opened again."""
+        """Set the callbacks of the log, called on the event loop.
+
+        Args:
+            durable: Called with each new durable offset.
+            failed: Called once with the failure. Everything appended beyond `durable` is lost then, and the log must be
+                opened again.
+        """
         ...
 
     async def lines(self, first: int, *, limit: int) -> list[bytes]:
-        """The durable lines from seq `first` on, about `limit` bytes of them and at least one where there is one."""
+        """Return the durable lines from seq `first` on, about `limit` bytes of them and at least one if there is one."""
         ...
 
     async def close(self) -> None:
-        """Commit what was appended, then let go of the file. Never raises StorageFailed: the listener was told."""
+        """Commit what was appended, then close the file. A failure is reported to the `on_commit` callback, not raised."""
         ...
 
 
 class Store(Protocol):
-    """All the logs of one home."""
+    """All logs of one home."""
 
     @property
     def pending(self) -> int:
-        """Bytes of all logs together that wait for the disk."""
+        """Bytes of all logs that are waiting for the disk."""
         ...
 
     async def create(self, session: str) -> Log:
-        """A new and empty log; StorageFailed if it exists or cannot be made."""
+        """Create an empty log. Raises StorageFailed if it exists or cannot be created."""
         ...
 
     async def open(self, session: str, *, after: Position, fold: Callable[[bytes], None]) -> tuple[Log, Position]:
-        """Open an existing log for appending: a torn tail is set aside and cut, every line after `after` is verified and
-        given to `fold`, in order and off the event loop, and the whole is synced. Returns the log and its last position.
+        """Open an existing log for appending, and sync it. A torn tail is moved to quarantine.
 
-        Raises UnknownSession, StorageFailed, or JournalDamaged, which leaves the log untouched. `after` beyond the log's
-        end, or whose sum does not fit, raises JournalDamaged too, with `line` 0 if nothing else is known.
+        Args:
+            session: The session's id.
+            after: The position after which lines are verified.
+            fold: Called with each of those lines, in order and off the event loop.
+
+        Returns:
+            The log and its last position.
+
+        Raises:
+            UnknownSession: There is no such log.
+            StorageFailed: The log cannot be opened.
+            JournalDamaged: The log does not verify and is left unchanged. If `after` is beyond its end, or has another sum,
+                `line` is 0 unless more is known.
         """
         ...

@@ -1,4 +1,4 @@
-"""The recorder: numbers, folds, encodes and chains a session's events into its log, and tells when they are durable."""
+"""The recorder: numbers, folds, encodes and chains a session's events, and reports when they are durable."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from sessions.state.transcript import Transcript
 from sessions.store.protocols import Log, Position
 
 LONGEST_LINE = 2 * 1024 * 1024
-"""Bytes of the longest line that a journal takes."""
+"""Maximum length in bytes of a line in a journal."""
 
 RECENT = 256 * 1024
-"""Bytes of durable lines that stay in memory for those who follow closely."""
+"""Bytes of durable lines that are kept in memory for subscribers."""
 
 
 class LineTooLong(ValueError):
-    """An event is too large for one line; whoever made it must cut it or keep it as an attachment."""
+    """An event too large for one line; the caller must shorten it or store it as an attachment."""
 
 
 class _Line(msgspec.Struct, frozen=True):
@@ -35,12 +35,12 @@ class _Line(msgspec.Struct, frozen=True):
 
 
 class Recorder:
-    """One session's writing hand. `transcript` holds what was noted; `durable` is the last seq that is on the disk.
+    """The writer of one session's log. `transcript` includes every appended event; `durable` is the last seq on the disk.
 
-    `clean` returns each event as it may be kept, mostly unchanged.
+    `clean` is applied to each event before it is logged, for example to redact secrets.
 
-    `note` does everything up to queueing in one step without an await, so events stand in the log in the order in which
-    they were noted, and the transcript is never ahead of the log's own queue.
+    `append` does everything up to queueing in one step without an await, so events are logged in the order of the calls, and
+    the transcript is never ahead of the log's queue.
     """
 
     def __init__(
@@ -72,17 +72,30 @@ class Recorder:
         log.on_commit(self._settle, self._fail)
 
     def on_durable(self, watcher: Callable[[], None]) -> Callable[[], None]:
-        """Have `watcher` called after each step of `durable` and after a failure; returns what ends that."""
+        """Call `watcher` whenever `durable` advances and after a failure. Returns a function that removes it."""
         self._watchers.append(watcher)
         return lambda: self._watchers.remove(watcher) if watcher in self._watchers else None
 
     def on_event(self, reader: Callable[[Recorded], None]) -> None:
-        """Have `reader` called with each event as soon as it is noted, before it is durable; it must not raise."""
+        """Call `reader` with each event as soon as it is appended, before it is durable. It must not raise."""
         self._readers.append(reader)
 
     def append(self, event: Event, *, turn: int | None = None, urgent: bool = False, onto: Transcript | None = None) -> int:
-        """Put an event into the log's queue and the transcript; returns its seq. Raises StorageFailed or LineTooLong and
-        then changes nothing. `onto` is another fold of the same events, which takes the transcript's place."""
+        """Append an event to the log's queue and to the transcript, without waiting for the disk.
+
+        Args:
+            event: The event.
+            turn: The number of the turn that it belongs to.
+            urgent: Whether to commit it in the next round.
+            onto: Another fold of the same events, which replaces the transcript first.
+
+        Returns:
+            The seq of the event.
+
+        Raises:
+            StorageFailed: The log has failed; nothing was changed.
+            LineTooLong: The event does not fit a line; nothing was changed.
+        """
         if self.failure is not None:
             raise self.failure
         assert onto is None or onto.head == self._seq
@@ -90,7 +103,7 @@ class Recorder:
         line, digest = encode(recorded, self._sum)
         if len(line) > LONGEST_LINE:
             raise LineTooLong(f"an event of {len(line)} bytes is too large for the log")
-        transcript = evolve(onto or self.transcript, recorded, len(line))  # what cannot be folded does not get into the log
+        transcript = evolve(onto or self.transcript, recorded, len(line))  # an event that cannot be folded is not logged
         self.log.append(line, urgent=urgent)
         self._seq, self._sum, self.transcript = recorded.seq, digest, transcript
         self._pending.append((_Line(recorded.seq, self.log.end, line), digest, self.transcript))
@@ -99,13 +112,13 @@ class Recorder:
         return recorded.seq
 
     async def append_durable(self, event: Event, *, turn: int | None = None) -> int:
-        """Note an event and wait until it is durable. A cancelled wait does not take the event back."""
+        """Append an event and wait until it is durable. Cancelling the wait does not remove the event."""
         seq = self.append(event, turn=turn, urgent=True)
         await self.until_durable(seq)
         return seq
 
     async def until_durable(self, seq: int) -> None:
-        """Return once `seq` is on the disk; StorageFailed if it will never be."""
+        """Wait until `seq` is on the disk. Raises StorageFailed if it never will be."""
         if seq <= self.durable:
             return
         if self.failure is not None:
@@ -115,7 +128,7 @@ class Recorder:
         await waiter
 
     def recent(self, after: int) -> Sequence[bytes] | None:
-        """The durable lines after seq `after` from memory, or None where the log itself must be read."""
+        """Return the durable lines after seq `after` from memory, or None if the log itself must be read."""
         if after >= self.durable:
             return ()
         if not self._recent or self._recent[0].seq > after + 1:
@@ -123,7 +136,7 @@ class Recorder:
         return [line.bytes for line in islice(self._recent, after + 1 - self._recent[0].seq, None)]
 
     async def close(self) -> None:
-        """Commit what was noted and let go of the log."""
+        """Commit what was appended and close the log."""
         await self.log.close()
 
     def _settle(self, durable: int) -> None:
@@ -156,5 +169,5 @@ class Recorder:
 
 
 def stamp(now: datetime) -> str:
-    """RFC 3339 in UTC with milliseconds and `Z`."""
+    """Format a time as RFC 3339 in UTC with milliseconds and `Z`."""
     return now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.") + f"{now.microsecond // 1000:03d}Z"

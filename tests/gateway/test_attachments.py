@@ -349,12 +349,12 @@ async def test_a_text_file_is_read_by_the_model_and_a_picture_is_named_to_one_wi
         reply = (await client.until_event("model_replied"))["text"]
         await client.until_event("turn_ended")
         digest, size = sha256(png(3, 3)).hexdigest(), len(png(3, 3))
-        sentence = f"The model is not shown p.png, image/png, 3×3, {size} bytes: scripted:echo sees no pictures."
+        sentence = f"The model is not shown p.png, image/png, 3×3, {size} bytes: scripted:echo does not accept pictures."
         assert withheld["model"] == "scripted:echo"
         assert withheld["files"] == [{"sha256": digest, "sentence": sentence}]
         assert reply == (
             f"[attached: n.md, text/markdown, {len(text)} bytes]\n`````\n{text.decode()}\n`````\n\n"
-            f"[attached: p.png, image/png, 3×3, {size} bytes; not shown: scripted:echo sees no pictures]"
+            f"[attached: p.png, image/png, 3×3, {size} bytes; not shown: scripted:echo does not accept pictures]"
         )
         assert await client.chat("and now?") == "and now?"
         history = await client.command("/history 9")

@@ -218,7 +218,7 @@ def test_damage_is_named_by_file_line_and_reason_and_the_others_are_checked_all_
     path.write_bytes(path.read_bytes().replace(b"Milk.", b"Salt."))
     result = sessions(home, "verify")
     assert result.exit_code == 1
-    assert f"DAMAGED {path}, line 5: its sum does not fit" in result.stdout
+    assert f"DAMAGED {path}, line 5: its sum does not match" in result.stdout
     assert result.stdout.splitlines()[-1] == "3 checked, 1 damaged."
     verdicts = {each["session"]: each for each in json.loads(sessions(home, "verify", "--json").stdout)}
     assert (verdicts[NEW]["whole"], verdicts[NEW]["line"], verdicts[NEW]["events"]) == (False, 5, 4)
@@ -274,11 +274,11 @@ async def test_a_whole_journal_that_ends_before_what_was_acknowledged_is_told(tm
     assert (
         f"DAMAGED {journal}, line {len(lines)}: acknowledged events are missing: it ends with event {len(lines) - 1}" in said
     )
-    assert "without one, stop the gateway, and `exuvia sessions forget` lets it go on from there" in said
+    assert "without one, stop the gateway: `exuvia sessions forget` continues it from there" in said
 
     journal.unlink()
     code, said = verdict()
-    assert (code, f"DAMAGED {journal}: acknowledged events are missing: it is gone or empty" in said) == (1, True)
+    assert (code, f"DAMAGED {journal}: acknowledged events are missing: it is missing or empty" in said) == (1, True)
     assert sessions(tmp_path, "verify", journal.stem).exit_code == 1
 
     journal.write_bytes(whole)

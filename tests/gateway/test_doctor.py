@@ -207,7 +207,7 @@ async def test_a_journal_that_is_gone_or_lost_its_end_is_found(tmp_path: Path) -
     assert "`exuvia sessions forget`" in missing
     journal.unlink()
     missing = wrong("journals", patient(tmp_path)).what
-    assert missing.startswith(f"{journal}: acknowledged events are missing: it is gone")
+    assert missing.startswith(f"{journal}: acknowledged events are missing: it is missing")
     assert "`exuvia sessions forget`" in missing
 
 
@@ -229,10 +229,10 @@ async def test_a_journal_under_another_name_and_one_that_is_no_file_are_found(tm
     os.mkfifo(journal.with_name("20200101-000000-bbbbbb.jsonl"))
     findings = found("journals", patient(tmp_path))
     gone, *others = sorted(finding.what.partition(": ")[2] for finding in findings)
-    assert gone.startswith("acknowledged events are missing: it is gone")
+    assert gone.startswith("acknowledged events are missing: it is missing")
     assert others == [
         "it is not a regular file.",
-        f"it is the journal of {journal.stem}, under another name.",
+        f"it is the journal of {journal.stem}, renamed.",
     ]
 
 

@@ -76,7 +76,7 @@ async def test_a_model_that_sees_is_sent_the_picture_and_named_what_it_does_not_
     assert first.pictures == second.pictures == {one.sha256: b64encode(png(20, 30))}
     (withheld,) = stage.told(AttachmentsWithheld)
     assert [file.sha256 for file in withheld.files] == [other.sha256]
-    assert withheld.files[0].sentence.endswith("image/gif, 2×2, 14 bytes: staged:model takes no image/gif.")
+    assert withheld.files[0].sentence.endswith("image/gif, 2×2, 14 bytes: staged:model does not accept image/gif.")
     message = first.context.messages[0]
     assert isinstance(message, UserMessage)
     assert message.text.startswith("Look!\n\n[attached: a file, image/gif, 2×2, 14 bytes; not shown: ")

@@ -52,7 +52,7 @@ async def test_the_key_of_a_journal_that_is_gone_is_refused_by_name_at_every_sta
         async with gateway(tmp_path) as g:
             client = await g.connect()
             sentence = await refused(client)
-            assert f"{journal.name}: it is gone" in sentence
+            assert f"{journal.name}: it is missing" in sentence
             assert "/new goes on" in sentence
             assert await client.chat("hi", session="other") == "hi"
             assert any("1 journal is damaged, missing or unreadable" in each for each in await troubles(g))
@@ -65,7 +65,7 @@ async def test_a_journal_that_is_gone_is_logged_at_the_start(tmp_path: Path) -> 
     journal.unlink()
     async with gateway_process(tmp_path) as running:
         log = running.log.read_text()
-        assert f'"event": "journal_unreadable", "journal": "{journal.name}", "reason": "it is gone"' in log
+        assert f'"event": "journal_unreadable", "journal": "{journal.name}", "reason": "it is missing"' in log
         assert await running.stop() == 0
 
 
@@ -137,12 +137,12 @@ async def test_a_journal_that_is_deleted_while_the_gateway_runs_takes_no_message
         await client.chat("one")
         (journal,) = (tmp_path / "sessions").iterdir()
         journal.unlink()
-        assert f"{journal.name} is gone" in await refused(client, "two")
+        assert f"{journal.name} is missing" in await refused(client, "two")
         async with asyncio.timeout(30):
             while "/new goes on" not in await refused(client, "three"):
                 await asyncio.sleep(0.1)  # it is opened again after a pause, and only then known to be lost
         assert await client.chat("hi", session="other") == "hi"
-        assert any("gone" in each for each in await troubles(g))
+        assert any("missing" in each for each in await troubles(g))
         await client.command("/new")
         assert await client.chat("back again") == "back again"
         assert not journal.exists()

@@ -146,7 +146,7 @@ WRONG: list[tuple[Any, str, str | None]] = [
         said(
             [{"type": "image_url", "image_url": {"url": f"data:image/png;base64,{b64encode(png()).decode()}"}}],
         ),
-        "scripted:echo sees no pictures",
+        "scripted:echo does not accept pictures",
         "messages",
     ),
 ]

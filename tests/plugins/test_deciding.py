@@ -110,11 +110,11 @@ async def test_nobody_who_is_asked_is_nothing_proposed() -> None:
         (raises(GeneratorExit()), "GeneratorExit"),
         (lambda _: None, "it returned NoneType where a list was promised"),
         (lambda _: (edit for edit in [CLEARED]), "it returned generator where a list was promised"),
-        (lambda _: ["nonsense"], "it proposed what is no edit: str is neither a Trim nor a Clear"),
-        (lambda _: [Trim(of=4, head=1, tail=1)], "there is no tool result at seq 4 to be pruned"),
+        (lambda _: ["nonsense"], "it proposed an invalid edit: str is neither a Trim nor a Clear"),
+        (lambda _: [Trim(of=4, head=1, tail=1)], "there is no tool result at seq 4"),
         (raises(Mute()), "it failed without a word"),
         (lambda _: Huge(), f"it returned {'H' * 10_000}"[:300]),
-        (lambda _: [Huge()], f"it proposed what is no edit: {'H' * 10_000}"[:300]),
+        (lambda _: [Huge()], f"it proposed an invalid edit: {'H' * 10_000}"[:300]),
         (alters, "TypeError: 'mappingproxy' object does not support item assignment"),
     ],
 )
@@ -133,7 +133,7 @@ async def test_what_can_be_done_of_a_proposal_is_done_and_the_rest_is_named_in_p
     proposed = await ask(hooks_with({"sharp": Does(lambda _: wanted)}))
     assert proposed.edits == (CLEARED,)
     (failure,) = proposed.failures
-    assert failure.sentence.startswith("there is no tool result at seq 100 to be pruned; there")
+    assert failure.sentence.startswith("there is no tool result at seq 100; there")
     assert failure.sentence.endswith(" (and 2 more)")
 
 

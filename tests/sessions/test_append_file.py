@@ -124,7 +124,7 @@ def test_a_failed_sync_is_fatal(file: AppendFile, monkeypatch: pytest.MonkeyPatc
 
 def test_a_file_that_is_gone_is_not_written_and_fails_alone(file: AppendFile, tmp_path: Path) -> None:
     (tmp_path / "s.jsonl").unlink()
-    with pytest.raises(StorageFailed, match=r"s\.jsonl is gone") as caught:
+    with pytest.raises(StorageFailed, match=r"s\.jsonl is missing") as caught:
         file.write(b"one line\n")
     assert not caught.value.fatal
 
@@ -135,11 +135,11 @@ def test_a_folder_that_is_gone_fails_the_storage_where_it_is_essential(tmp_path:
     folder.mkdir()
     file = create_to_append(folder / "s.jsonl", essential=essential)
     folder.rename(away)
-    with pytest.raises(StorageFailed, match=f"The folder {folder} is gone") as caught:
+    with pytest.raises(StorageFailed, match=f"The folder {folder} is missing") as caught:
         file.write(b"one line\n")
     assert caught.value.fatal is essential
     assert (away / "s.jsonl").stat().st_size == 0
-    with pytest.raises(StorageFailed, match=f"The folder {folder} is gone") as caught:
+    with pytest.raises(StorageFailed, match=f"The folder {folder} is missing") as caught:
         create_to_append(folder / "t.jsonl", essential=essential)
     assert caught.value.fatal is essential
 

@@ -333,7 +333,7 @@ async def test_a_journal_that_does_not_say_whose_it_is_disturbs_no_other(file: P
     async with Catalog(file, folder) as catalog:
         assert [row.session for row in catalog.sessions("owner")] == [session_id(1)]
         assert set(catalog.unreadable) == {harmed, copy, link, pipe}
-        assert "under another name" in catalog.unreadable[copy]
+        assert "renamed" in catalog.unreadable[copy]
         assert "does not open a session" in catalog.unreadable[harmed]
 
 
@@ -497,7 +497,7 @@ async def test_a_second_writer_is_refused_and_the_file_left_alone(file: Path, fo
 
 
 async def test_a_catalog_that_cannot_be_made_is_refused_with_a_sentence(tmp_path: Path, folder: Path) -> None:
-    with pytest.raises(StorageFailed, match="cannot be made"):
+    with pytest.raises(StorageFailed, match="cannot be created"):
         async with Catalog(tmp_path / "missing" / "catalog.sqlite", folder):
             raise AssertionError("it was opened")
 
@@ -584,7 +584,7 @@ async def test_a_checkpoint_of_another_session_or_another_fold_is_refused(
 WRITER = """
 import asyncio, sys
 from pathlib import Path
-from sessions import catalog as module
+from sessions.catalog import catalog as module
 from tests.sessions.journal_files import end_of, messages, row_of, write_journal
 
 module.PAUSE = 0.0

@@ -115,8 +115,8 @@ def test_what_the_parent_cost_is_not_counted_again_and_told_apart_also_by_a_fork
 @pytest.mark.parametrize(
     ("at", "sentence"),
     [
-        (2, "does not stand between turns; the last place before is 1"),
-        (6, "does not stand between turns; the last place before is 4"),
+        (2, "is not between turns; the last such event is 1"),
+        (6, "is not between turns; the last such event is 4"),
         (8, "has no event 8; its last is 7"),
     ],
 )
@@ -164,7 +164,7 @@ def test_a_message_that_waited_during_a_turn_stays_with_the_parent_and_the_turn_
 
 def test_a_message_that_waits_for_its_first_turn_is_not_even_copied(tmp_path: Path) -> None:
     parent = queued(tmp_path / "sessions")
-    with pytest.raises(ForkRefused, match="the last place before is 4"):
+    with pytest.raises(ForkRefused, match="the last such event is 4"):
         fork(parent, NEW, "main-fork", NOW, at=5)
     assert fork(parent, NEW, "main-fork", NOW, at=5, exactly=False).parent_seq == 4
 
@@ -246,7 +246,7 @@ def test_without_a_journal_there_is_no_fork(tmp_path: Path) -> None:
     with pytest.raises(UnknownSession):
         fork(tmp_path / f"{session_id(1)}.jsonl", NEW, "main-fork", NOW)
     (tmp_path / f"{session_id(2)}.jsonl").touch()
-    with pytest.raises(ForkRefused, match="nothing that could be forked"):
+    with pytest.raises(ForkRefused, match="nothing to fork yet"):
         fork(tmp_path / f"{session_id(2)}.jsonl", NEW, "main-fork", NOW)
 
 
@@ -281,11 +281,11 @@ def test_a_copy_under_another_name_is_no_session(parent: Path) -> None:
     fork(parent, NEW, "main-fork", NOW)
     copy = parent.with_name(f"{session_id(7)}.jsonl")
     copy.write_bytes(parent.with_name(f"{NEW}.jsonl").read_bytes())
-    with pytest.raises(InvalidLine, match="under another name"):
+    with pytest.raises(InvalidLine, match="renamed"):
         born(copy)
     altered = parent.with_name(f"{NEW}.jsonl")
     altered.write_bytes(altered.read_bytes().replace(b'"key":"main-fork"', b'"key":"work-fork"'))
-    with pytest.raises(InvalidLine, match="under another name"):
+    with pytest.raises(InvalidLine, match="renamed"):
         born(altered)
 
 

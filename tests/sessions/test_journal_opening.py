@@ -253,7 +253,7 @@ async def test_a_journal_that_is_missing_is_reported_and_with_its_whole_folder_t
         folder.mkdir()
         journals = Journals(folder, tmp_path / "quarantine", committer)
         damage = await journals.missing(SESSION)
-        assert str(damage).startswith(f"{SESSION}.jsonl: it is gone")
+        assert str(damage).startswith(f"{SESSION}.jsonl: it is missing")
         assert [path.name for path in (tmp_path / "quarantine").iterdir()] == [f"{SESSION}-line-0.damage"]
         folder.rename(tmp_path / "moved")
         with pytest.raises(StorageFailed, match="was deleted or moved") as caught:

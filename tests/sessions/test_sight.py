@@ -35,24 +35,22 @@ def test_each_file_is_shown_as_far_as_the_model_takes_it_and_the_reason_is_told(
     ]
     assert forms(messages) == [
         "picture",
-        "named: it is neither a picture nor a text",
+        "named: it is neither a picture nor text",
         "text",
-        "named: m:1 takes pictures up to 0.0 MB",
-        "named: m:1 takes pictures up to 50 pixels a side",
-        "named: m:1 takes no image/gif",
-        "named: it is not a whole picture",
+        "named: m:1 accepts pictures up to 0.0 MB",
+        "named: m:1 accepts pictures up to 50 pixels a side",
+        "named: m:1 does not accept image/gif",
+        "named: the picture is incomplete",
     ]
     seen = look(messages, SIGHT, "m:1")
     assert [each.at for each in seen] == [(0, 0), (0, 1), (0, 2), (2, 0), (2, 1), (2, 2), (2, 3)]
     assert [each.tokens for each in seen] == [20, 0, 30, 0, 0, 0, 0]
-    assert (
-        said_of(seen[1]) == "[attached: report.pdf, application/pdf, 120 kB; not shown: it is neither a picture nor a text]"
-    )
+    assert said_of(seen[1]) == "[attached: report.pdf, application/pdf, 120 kB; not shown: it is neither a picture nor text]"
 
 
 def test_a_model_without_eyes_is_told_of_pictures_and_still_reads_texts() -> None:
     text = Attachment(sha256="c" * 64, media="text/plain", bytes=10**9)
-    assert forms([said(picture(), text)], None) == ["named: m:1 sees no pictures", "text"]
+    assert forms([said(picture(), text)], None) == ["named: m:1 does not accept pictures", "text"]
     assert look([said(text)], None, "m:1")[0].tokens == TEXT_BYTES // 3
 
 

@@ -82,7 +82,7 @@ def test_a_flipped_bit_anywhere_is_found() -> None:
 
 def test_a_line_in_another_place_is_found() -> None:
     first, second, third = lines_of([opened(), received("a"), received("b", "m2")])
-    with pytest.raises(InvalidLine, match="seq 3 stands where 2 must"):
+    with pytest.raises(InvalidLine, match="its seq is 3, expected 2"):
         verify(third, first[-19:-3], 2)
     with pytest.raises(InvalidLine, match="sum"):
         verify(second, FIRST, 2)
