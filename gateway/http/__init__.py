@@ -1,16 +1,15 @@
 """The HTTP and websocket server.
 
 console/        The web console.
-handshake       The greeting
-http_protocol   HTTP as aiohttp speaks it, with errors in the gateway's form
-listener        Where the gateway listens, how many connections it takes there, and whom it lets in, by the
-                configuration.
+handshake       Authentication of a websocket by its first frame.
+http_protocol   aiohttp's HTTP protocol, with errors in the gateway's format.
+listener        The listening sockets, their limits, and the access rules.
 openai/         The OpenAI-compatible API.
-outbox          The outbox
-request_bodies  The bodies of HTTP requests
-responses       HTTP answers in the gateway's form
-subscribers     Subscriptions
-uploads         Uploads
-web             The HTTP side
-websocket       The websocket
+outbox          Frames that wait to be sent to one client.
+request_bodies  Reading request bodies within limits.
+responses       JSON responses and errors in the gateway's format.
+subscribers     Subscriptions of clients to sessions.
+uploads         Uploads and downloads of attachments.
+web             The aiohttp application: access checks, health, routes.
+websocket       The websocket server.
 """

@@ -1,4 +1,4 @@
-"""The greeting: how a websocket says who is there, and what it may cost before that is known."""
+"""Authentication of a websocket by its first frame, and the limits before it."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from gateway.protocol import frames
 from gateway.protocol.frames import GREETING_LIMIT, PROTOCOL, InvalidFrame
 
 HELLO_SECONDS = 10.0
-"""A connection must say who it is within this time."""
+"""Seconds within which a connection must authenticate."""
 
 UNAUTHORIZED = 4401
 """Close code for a wrong or missing token."""
 
 OVERHEAD = 1024
-"""Bytes of frame headers and pings that a greeting may have around it."""
+"""Bytes of frame headers and pings that may accompany the first frame."""
 
 
 class Handshake(msgspec.Struct, frozen=True):
-    """Who is there, and with which program, where it says so."""
+    """The authenticated person, and the name of the client program if it sent one."""
 
     admission: Admission
     client: str | None
@@ -41,11 +41,13 @@ class HandshakeRefused(Exception):
 
 
 class HandshakeLimit:
-    """Stands between a connection and its frame reader until `lift`, and lets no more through than one greeting: a frame
-    that never ends must not fill memory first. `exceed` is called once, when there is more."""
+    """A limit between a connection and its frame reader until `lift`: no more than one `hello` passes.
+
+    A frame that never ends must not fill the memory. `exceed` is called once, when the limit is exceeded.
+    """
 
     def __init__(self, request: web.Request, exceed: Callable[[], None]) -> None:
-        # aiohttp has no other place where a limit can be raised later: its reader keeps the one that it was made with.
+        # aiohttp offers no other way to raise a limit later: its reader keeps the one that it was created with.
         self._protocol: Any = request.protocol
         self._reader = self._protocol._payload_parser
         self._protocol._payload_parser = self
@@ -53,7 +55,7 @@ class HandshakeLimit:
         self._left = GREETING_LIMIT + OVERHEAD
 
     def feed_data(self, data: bytes) -> tuple[bool, bytes]:
-        """Pass bytes on to the reader, or drop them once they are too many."""
+        """Pass bytes on to the reader, or drop them once the limit is exceeded."""
         if self._left < 0:
             return False, b""
         self._left -= len(data)
@@ -64,23 +66,26 @@ class HandshakeLimit:
         return fed
 
     def feed_eof(self) -> None:
-        """The connection ends."""
+        """Pass the end of the connection on to the reader."""
         self._reader.feed_eof()
 
     def lift(self) -> None:
-        """It is known who is there: read on without this bound."""
+        """Remove the limit: the client has authenticated."""
         if self._protocol._payload_parser is self:
             self._protocol._payload_parser = self._reader
 
 
-async def greeted(socket: web.WebSocketResponse, access: Access, address: str) -> Handshake:
-    """Whom the token of the first frame, which came from an IP address, names. Uninvited if it names nobody, or
-    does not come in time."""
+async def receive_hello(socket: web.WebSocketResponse, access: Access, address: str) -> Handshake:
+    """Receive the first frame and return whom its token authenticates; `address` is the client's IP address.
+
+    Raises:
+        HandshakeRefused: The frame is not a valid `hello`, came too late, or its token is invalid.
+    """
     try:
         async with asyncio.timeout(HELLO_SECONDS):
             message = await socket.receive()
     except TimeoutError:
-        raise HandshakeRefused(UNAUTHORIZED, "no hello with a token came in time") from None
+        raise HandshakeRefused(UNAUTHORIZED, "no hello with a token within 10 s") from None
     if message.type is not WSMsgType.TEXT:
         raise HandshakeRefused(UNAUTHORIZED, "the first frame must be a hello with a token")
     if len(message.data.encode("utf-8", "surrogatepass")) > GREETING_LIMIT:
@@ -90,18 +95,18 @@ async def greeted(socket: web.WebSocketResponse, access: Access, address: str) -
     except InvalidFrame:
         hello = None
     if not isinstance(hello, frames.Hello) or not hello.token:
-        raise HandshakeRefused(UNAUTHORIZED, "the first frame must be a hello with this gateway's token")
+        raise HandshakeRefused(UNAUTHORIZED, "the first frame must be a hello with a token")
     try:
         admission = access.admit(hello.token, address)
     except NotAuthorized as error:
         raise HandshakeRefused(UNAUTHORIZED, str(error)) from error
     if hello.protocol != PROTOCOL:
-        raise HandshakeRefused(WSCloseCode.PROTOCOL_ERROR, f"protocol {PROTOCOL} is spoken here")
+        raise HandshakeRefused(WSCloseCode.PROTOCOL_ERROR, f"only protocol {PROTOCOL} is supported")
     return Handshake(admission, hello.client)
 
 
 def not_admitted(error: NotAuthorized) -> web.Response:
-    """The answer to a request whose token names nobody; `Retry-After` says when the next one is looked at."""
+    """Return the response to a request without valid credentials; `Retry-After` says when to try again."""
     response = refusal(401, "unauthorized", str(error))
     response.headers["WWW-Authenticate"] = "Bearer"
     if error.retry_after is not None:

@@ -1,4 +1,4 @@
-"""Where the gateway listens, how many connections it takes there, and whom it lets in, by the configuration."""
+"""The listening sockets, their limits, and the access rules."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from gateway.support.errors import StartRefused, sentence_of
 from plugins.api.context import Clock
 
 BACKLOG = 128
-"""Connections that wait in the system's queue; further ones are tried again by whoever connects."""
+"""The length of the system's queue of connections."""
 
 FULL_SECONDS = 0.05
-"""How often it is looked, while all places are taken, whether one is free again."""
+"""Interval of the checks for a free slot while the limit is reached."""
 
 FAILED_SECONDS = 1.0
-"""How long nothing is accepted after the system could not, as when all its descriptors are taken."""
+"""Pause after the system failed to accept a connection, for example without a free descriptor."""
 
 QUIET_SECONDS = 60.0
-"""How long nothing more is logged of places that are taken."""
+"""The shortest interval between two log entries about refused connections."""
 
 log = structlog.get_logger("exuvia.listening")
 
 
 class Listener:
-    """Accepts connections at its sockets and has a server serve them: one after another, and not more than `most` at once.
+    """Accepts connections at its sockets and has a server serve them: not more than `most` at once.
 
-    Those beyond wait in the system's queue. asyncio's own servers accept until there is no descriptor left, for anything.
+    Further ones wait in the system's queue. asyncio's own servers accept until no descriptor is left for anything.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Listener:
         self._most = most
         self._unauthenticated = unauthenticated
         self._count = 0
-        self._told = float("-inf")
+        self._logged = float("-inf")
         self._accepting = [asyncio.create_task(self._accept(each)) for each in sockets]
 
     @property
@@ -63,7 +63,7 @@ class Listener:
         return host, port
 
     async def close(self) -> None:
-        """Accept nothing more, let requests under way end, and close every connection."""
+        """Stop accepting, let requests in flight finish, and close every connection."""
         for task in self._accepting:
             task.cancel()
         await asyncio.wait(self._accepting)
@@ -74,17 +74,17 @@ class Listener:
     async def _accept(self, listening: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         while True:
-            await self._room()
+            await self._wait_for_slot()
             try:
                 connection, (address, *_) = await loop.sock_accept(listening)
-            except ConnectionError:  # whoever came is gone again
+            except ConnectionError:  # the client is gone again
                 continue
             except OSError as error:
-                self._tell("connection_not_accepted", reason=sentence_of(error))
+                self._log("connection_not_accepted", reason=sentence_of(error))
                 await asyncio.sleep(FAILED_SECONDS)
                 continue
             if not self._unauthenticated.has_room(address):
-                self._tell("address_refused", address=address)
+                self._log("address_refused", address=address)
                 connection.close()
                 continue
             try:
@@ -96,28 +96,31 @@ class Listener:
                 connection.close()
                 raise
 
-    async def _room(self) -> None:
-        """Return once a further connection may be open, and count it."""
+    async def _wait_for_slot(self) -> None:
+        """Return once another connection may be open, and count it."""
         while self._count >= self._most:
-            # The server is asked only now, because it copies a list of all to tell how many it has.
+            # The server is asked only now: it copies the list of its connections.
             self._count = len(self._server.connections)
             if self._count >= self._most:
-                self._tell("connections_full", most=self._most)
+                self._log("connections_full", most=self._most)
                 await asyncio.sleep(FULL_SECONDS)
         self._count += 1
 
-    def _tell(self, event: str, **details: object) -> None:
+    def _log(self, event: str, **details: object) -> None:
         now = asyncio.get_running_loop().time()
-        if now - self._told > QUIET_SECONDS:
-            self._told = now
+        if now - self._logged > QUIET_SECONDS:
+            self._logged = now
             log.warning(event, **details)
 
 
 async def listening(
     app: web.Application, keys: GatewayKeys, passed: socket.socket | None, unauthenticated: UnauthenticatedLimit
 ) -> Listener:
-    """The application, served: on the socket that was passed to this process, else where the configuration says. Raises
-    StartRefused."""
+    """Serve the application on the passed socket, or else on the configured address.
+
+    Raises:
+        StartRefused: The address cannot be listened on.
+    """
     runner = runner_of(app)
     await runner.setup()
     try:
@@ -131,7 +134,11 @@ async def listening(
 
 
 async def _bound(keys: GatewayKeys) -> list[socket.socket]:
-    """Sockets that listen on every address of the configured host. Raises OSError."""
+    """Return sockets that listen on every address of the configured host.
+
+    Raises:
+        OSError: An address cannot be bound.
+    """
     server = await asyncio.get_running_loop().create_server(asyncio.Protocol, keys.host, keys.port, start_serving=False)
     sockets = [each.dup() for each in server.sockets]
     server.close()
@@ -141,7 +148,7 @@ async def _bound(keys: GatewayKeys) -> list[socket.socket]:
 
 
 def access_of(people: People, keys: GatewayKeys, port: int, clock: Clock, signed_out: Path) -> Access:
-    """Who comes in, at the port that is listened on; sign-outs are kept in the file `signed_out`."""
+    """Return the access rules for the port that is listened on; sign-outs are stored in the file `signed_out`."""
 
     def now() -> float:
         return clock.now().timestamp()

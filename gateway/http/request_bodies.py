@@ -1,4 +1,4 @@
-"""The bodies of HTTP requests: read whole, within bounds of size, time and memory."""
+"""Reading request bodies within limits of size, time and memory."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ PIECE_SECONDS = 30.0
 """Seconds without a byte after which a body is refused."""
 
 SIGN_IN_SECONDS = 10.0
-"""Seconds for the whole body of somebody who is not known yet: nobody may hold a connection for nothing."""
+"""Seconds for the whole body of an unauthenticated request."""
 
 
 class BodyRefused(Exception):
-    """A body that is not taken. The text is one sentence for a person; `status` and `code` are those of the answer."""
+    """A body that is refused. The text is a sentence for a person; `status` and `code` are those of the response."""
 
     def __init__(self, status: int, code: str, sentence: str) -> None:
         super().__init__(sentence)
@@ -29,18 +29,18 @@ class BodyRefused(Exception):
 
     @property
     def response(self) -> web.Response:
-        """The answer; it ends the connection, since the rest of the body is not read."""
+        """The response; it closes the connection, since the rest of the body is not read."""
         response = refusal(self.status, self.code, str(self))
         response.force_close()
         return response
 
 
 class BodyBudget:
-    """The bytes of bodies that are held at the same time, by one person and by all.
+    """Limits for the memory that request bodies occupy at the same time, by person and in total.
 
     Args:
-        of_one: The most bytes of one person.
-        of_all: The most bytes of all persons together.
+        of_one: The limit for one person, in bytes.
+        of_all: The limit for all people together, in bytes.
     """
 
     def __init__(self, of_one: int, of_all: int) -> None:
@@ -50,7 +50,7 @@ class BodyBudget:
 
     @contextmanager
     def share(self, person: str) -> Iterator[BodyShare]:
-        """Provide the share of one request, which is returned when the block ends."""
+        """Provide the share of one request, which is released when the block ends."""
         share = BodyShare(self, person)
         try:
             yield share
@@ -59,17 +59,21 @@ class BodyBudget:
             self._held = +self._held
 
     def take(self, person: str, size: int) -> None:
-        """Hold further bytes. Raises BodyRefused if there is no room for them."""
+        """Reserve further bytes.
+
+        Raises:
+            BodyRefused: A limit is exceeded.
+        """
         of_one = self._held[person] + size > self._of_one
         if of_one or self._held.total() + size > self._of_all:
-            whose = "your" if of_one else "everybody's"
-            sentence = f"The requests under way hold too much of {whose} memory on this gateway; try again shortly."
+            whose = "Your requests" if of_one else "All requests together"
+            sentence = f"{whose} use too much of the gateway's memory; try again shortly."
             raise BodyRefused(429, "busy", sentence)
         self._held[person] += size
 
 
 class BodyShare:
-    """What one request holds of a `BodyBudget`."""
+    """The part of a `BodyBudget` that one request occupies."""
 
     def __init__(self, budget: BodyBudget, person: str) -> None:
         self._budget = budget
@@ -77,7 +81,11 @@ class BodyShare:
         self.size = 0
 
     def grow(self, size: int) -> None:
-        """Hold `size` bytes in all. Raises BodyRefused."""
+        """Reserve `size` bytes in total.
+
+        Raises:
+            BodyRefused: A limit is exceeded.
+        """
         if size > self.size:
             self._budget.take(self._person, size - self.size)
             self.size = size
@@ -88,31 +96,31 @@ async def read_body(request: web.Request, most: int, seconds: float, share: Body
 
     Args:
         request: The request; nothing of its body was read before.
-        most: The most bytes that are taken.
+        most: The maximum size in bytes.
         seconds: The time for the whole body.
-        share: Holds the bytes from the moment at which the request announces or brings them.
+        share: Reserves the bytes as soon as the request announces or sends them.
 
     Raises:
-        BodyRefused: The body is too large, too slow, compressed, broken off, or there is no room for it.
+        BodyRefused: The body is too large, too slow, compressed or interrupted, or the memory for it is not available.
     """
     if request.headers.get("Content-Encoding", "identity").strip().lower() not in ("", "identity"):
-        raise BodyRefused(415, "bad_request", "Send the request without Content-Encoding.")
+        raise BodyRefused(415, "bad_request", "Content-Encoding is not supported; send the request unencoded.")
     announced = request.content_length or 0
     body = bytearray()
     try:
         async with asyncio.timeout(seconds):
             while True:
                 if max(announced, len(body)) > most:
-                    raise BodyRefused(413, "too_large", f"A request may have {most:,} bytes.")
+                    raise BodyRefused(413, "too_large", f"The limit for a request is {most:,} bytes.")
                 if share is not None:
                     share.grow(max(announced, len(body)))
                 if not (piece := await _next_piece(request)):
                     return bytes(body)
                 body += piece
     except TimeoutError:
-        raise BodyRefused(408, "bad_request", "The body of the request stood still or took too long.") from None
+        raise BodyRefused(408, "bad_request", "The body of the request stalled or took too long.") from None
     except (web.RequestPayloadError, ConnectionError):
-        raise BodyRefused(400, "bad_request", "The body of the request broke off.") from None
+        raise BodyRefused(400, "bad_request", "The body of the request was interrupted.") from None
 
 
 async def _next_piece(request: web.Request) -> bytes:

@@ -1,4 +1,4 @@
-"""HTTP answers in the gateway's form: never cached, never guessed at, and a refusal with a code and a sentence."""
+"""JSON responses and errors in the gateway's format, never cached and never sniffed."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ HEADERS = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store", "Re
 
 
 def answer(status: int, value: object) -> web.Response:
-    """A value as JSON."""
+    """Return a value as a JSON response."""
     body = msgspec.json.encode(value)
     return web.Response(status=status, body=body, content_type="application/json", headers=HEADERS)
 
 
 def refusal(status: int, code: str, sentence: str) -> web.Response:
-    """Why something was not done: `{"code", "message"}` as in the websocket's `error`. 503 says to come back."""
+    """Return an error response: `{"code", "message"}`, as in the websocket's `error`. A 503 has `Retry-After`."""
     response = answer(status, {"code": code, "message": scrubbed(sentence)})
     if status == web.HTTPServiceUnavailable.status_code:
         response.headers["Retry-After"] = "1"

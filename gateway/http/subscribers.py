@@ -1,8 +1,9 @@
-"""Subscriptions: cursors over a chat's journals, not queues. A slow reader costs a number, not memory.
+"""Subscriptions of clients to sessions: cursors over a chat's journals, not queues, so a slow reader costs no memory.
 
 A subscription follows one key. It has a cursor in each session that it still follows, oldest first: after `/new` the old
-session may have something to finish while the new one goes on. Every event of a session comes in order and once; pieces of
-an answer come at the reader's pace, joined where it is slow.
+session may still be finishing a turn. Every event of a session is sent once and in order; pieces of an answer are sent at
+the
+reader's pace, joined where it is slow.
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ from sessions.events.codec import seq_of
 from sessions.events.errors import StorageFailed
 
 PASS_BYTES = 256 * 1024
-"""Bytes of events that one session may send before others have their turn."""
+"""Bytes of events that one session may send before the others are served."""
 
 UNREAD_LIMIT = 4 * 1024 * 1024
-"""Bytes that a client which was caught up may leave unread."""
+"""Bytes that a client may leave unread once it has caught up."""
 
 HISTORY_BYTES = 1024 * 1024
 """Bytes of events in one page of history."""
 
 
 async def page_before(chat: Chat, session: str, before: int, limit: int) -> list[bytes]:
-    """The up to `limit` lines before a seq, oldest first, as many as a page's bytes hold and at least one."""
+    """Return up to `limit` lines before a seq, oldest first: at least one, and no more than a page's bytes hold."""
     wanted = min(limit, before - 1)
     while wanted > 0:
         first = before - wanted
@@ -40,20 +41,20 @@ async def page_before(chat: Chat, session: str, before: int, limit: int) -> list
 
 
 class Outgoing(msgspec.Struct, frozen=True):
-    """A frame for the client; `event` names the session and seq that it shows, if it is one."""
+    """A frame for the client; `event` is the session and seq of the event that it carries, if any."""
 
     data: bytes
     event: tuple[str, int] | None = None
 
 
 class Cursor:
-    """How far a subscription has read one session: `after` is the last seq it was given."""
+    """The position of a subscription in one session: `after` is the last seq that was sent."""
 
     def __init__(self, chat: Chat, session: str, after: int) -> None:
         self.session = session
         self.after = after
         self._read_to: int | None = None
-        """Bytes of the journal that were given, once the client was caught up."""
+        """The offset in the journal up to which events were sent, once the client has caught up."""
         self._chat = chat
         self._prefix = frames.event_prefix(chat.key, session)
         self._reply: StreamingReply | None = None
@@ -62,28 +63,31 @@ class Cursor:
 
     @property
     def has_news(self) -> bool:
-        """Whether there is something to send."""
+        """True if there is something to send."""
         return (self._chat.head(self.session) or 0) > self.after or self._has_pieces() or self._new_pause() is not None
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing more can come: the session is over and all of it was given."""
+        """True if nothing more can come: the session has ended and all of it was sent."""
         return not self.has_news and self._chat.is_over(self.session)
 
     def unread(self) -> int:
-        """Bytes of events that came since the client was caught up, and were not given to it; 0 before that."""
+        """Return the bytes of events that came since the client caught up and were not sent; 0 before that."""
         end = self._chat.end(self.session)
         return end - self._read_to if end is not None and self._read_to is not None else 0
 
     async def take(self) -> list[Outgoing]:
-        """What is next: pieces first, which precede the event that confirms them, then events. SessionsError where the
-        log cannot be read."""
+        """Return the next frames: pieces of an answer first, which precede the event that confirms them, then events.
+
+        Raises:
+            SessionsError: The log cannot be read.
+        """
         taken = self._pauses() + self._pieces()
         lines = self._chat.recent(self.session, self.after)
         if lines is None:
             lines = await self._chat.lines(self.session, self.after + 1, limit=PASS_BYTES)
         if not lines and not taken:
-            raise StorageFailed(f"The log of {self.session} ends before event {self.after + 1}, which it had.")
+            raise StorageFailed(f"The log of {self.session} ends before event {self.after + 1}, which was written before.")
         taken += self._events(lines)
         if self.after >= (self._chat.head(self.session) or 0):
             self._read_to = self._chat.end(self.session)
@@ -150,7 +154,7 @@ class Cursor:
 
 
 class Subscription:
-    """One client's place in one chat."""
+    """The subscription of one client to one chat."""
 
     def __init__(self, chat: Chat, session: str, after: int) -> None:
         self.chat = chat
@@ -159,22 +163,25 @@ class Subscription:
 
     @property
     def has_news(self) -> bool:
-        """Whether there is something to send."""
+        """True if there is something to send."""
         return self._next() is not None
 
     @property
     def is_flooded(self) -> bool:
-        """Whether the client was caught up once and now leaves too much unread."""
+        """True if the client had caught up and now leaves too much unread."""
         return sum(cursor.unread() for cursor in self.cursors) > UNREAD_LIMIT
 
     async def take(self) -> list[Outgoing]:
-        """What is next, of the oldest session that has something; empty if none has."""
+        """Return the next frames of the oldest session that has some; empty if none has."""
         cursor = self._next()
         return await cursor.take() if cursor is not None else []
 
     def _next(self) -> Cursor | None:
-        """The oldest session that has something. The one after the newest that is followed begins once that has nothing to
-        tell; those before it that are over are forgotten."""
+        """Return the oldest cursor with something to send.
+
+        The session after the newest one is followed once that has nothing more to send; older sessions that have ended are
+        dropped.
+        """
         newest = self.cursors[-1]
         if len(self.cursors) > 1:
             self.cursors = [cursor for cursor in self.cursors if cursor is newest or not cursor.is_done]

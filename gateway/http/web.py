@@ -1,4 +1,4 @@
-"""The HTTP side: which requests are let in, health, and the door to the websocket."""
+"""The aiohttp application: access checks, health, routes."""
 
 from __future__ import annotations
 
@@ -26,35 +26,35 @@ from plugins.support.workspace import OWNER
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Admitted = Callable[[web.Request, Admission], Awaitable[web.StreamResponse]]
-"""Answers somebody who was let in."""
+"""A handler of authenticated requests."""
 
 REQUEST_SECONDS = 10.0
-"""A connection must have brought a whole request within this time, also after the one before."""
+"""Seconds within which a connection must send a whole request, also after the previous one."""
 
 LINGER_SECONDS = 5.0
-"""A refused body is read on for so long, so that its sender gets to the answer; then the connection is closed."""
+"""Seconds for which a refused body is read on, so that its sender can read the response."""
 
-ONCE = ("Host", "Origin", "Authorization")
-"""Headers that decide who comes in: of two, a proxy before us might have believed the other."""
+UNIQUE = ("Host", "Origin", "Authorization")
+"""Headers that decide about access. If repeated, a proxy in front of us might have used the other value."""
 
 OPEN_PATHS = frozenset({"/healthz", "/readyz"})
-"""Asked by supervisors under any name, and without a token: they say nothing but how the gateway is."""
+"""Paths that supervisors request under any host name and without a token: they only report the gateway's health."""
 
 
 class Endpoint(msgspec.Struct, frozen=True):
-    """What is answered under a path, `{name}` in it being any part, to those who were let in, and how others are refused.
-    The method `*` is any."""
+    """A route for authenticated requests, and the refusal of others. `{name}` in `path` is any part; the method `*` is
+    any."""
 
     method: str
     path: str
-    give: Admitted
+    handle: Admitted
     refuse: Callable[[NotAuthorized], web.Response] = not_admitted
 
 
 def application(
     access: Callable[[], Access],
     readiness: Readiness,
-    door: Callable[[], WebsocketServer],
+    server: Callable[[], WebsocketServer],
     uploads: Uploads,
     instruments: Instruments,
     *,
@@ -62,61 +62,68 @@ def application(
     endpoints: Sequence[Endpoint] = (),
     routes: Sequence[web.RouteDef] = (),
 ) -> web.Application:
-    """The aiohttp application, with the `endpoints` of other rooms for those who were let in, and their `routes` for
-    everybody. `access` and `door` are asked at each request: the port is known only after listening. `unauthenticated` hears
-    of each connection over which somebody was let in."""
+    """Return the aiohttp application.
+
+    Args:
+        access: Returns the access rules; called at each request, since the port is known only after listening.
+        readiness: The readiness to take messages.
+        server: Returns the websocket server; called at each request.
+        uploads: Uploads and downloads of attachments.
+        instruments: The sources of `/metrics` and `/status.json`.
+        unauthenticated: The limit that is told of each connection that has authenticated.
+        endpoints: Further routes for authenticated requests.
+        routes: Further routes for everybody.
+    """
 
     async def websocket(request: web.Request) -> web.StreamResponse:
-        return await door().enter(request)
+        return await server().accept(request)
 
-    app = web.Application(middlewares=[_only_ours(access)], client_max_size=1024 * 1024)
+    app = web.Application(middlewares=[_check_host_and_origin(access)], client_max_size=1024 * 1024)
     app.on_response_prepare.append(complete_headers)
     app.add_routes([*_health(readiness), web.get("/ws", websocket), *routes])
-    for endpoint in (*_figures(door, instruments), *_files(access, uploads), *endpoints):
-        app.router.add_route(endpoint.method, endpoint.path, _admitting(access, endpoint, unauthenticated))
+    for endpoint in (*_status(server, instruments), *_files(access, uploads), *endpoints):
+        app.router.add_route(endpoint.method, endpoint.path, _authenticating(access, endpoint, unauthenticated))
     return app
 
 
-def _only_ours(access: Callable[[], Access]) -> Middleware:
-    """Turns away what names another host, or comes from another's page."""
+def _check_host_and_origin(access: Callable[[], Access]) -> Middleware:
+    """Return the middleware that refuses requests to another host or from another site's page."""
 
     @web.middleware
-    async def only_ours(request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
         if request.path not in OPEN_PATHS:
-            if any(len(request.headers.getall(name, ())) > 1 for name in ONCE):
-                return web.Response(status=400, text=f"None of {', '.join(ONCE)} may stand twice.\n")
+            if any(len(request.headers.getall(name, ())) > 1 for name in UNIQUE):
+                return web.Response(status=400, text=f"{', '.join(UNIQUE)} must not be repeated.\n")
             rules = access()
             host = request.headers.get("Host")
             if not rules.allows_host(host):
-                return web.Response(status=403, text="This Host is not the gateway's; gateway.allowed_hosts adds one.\n")
+                return web.Response(status=403, text="This Host is not allowed; add it to gateway.allowed_hosts.\n")
             if not rules.allows_origin(request.headers.get("Origin"), host):
-                return web.Response(
-                    status=403, text="This Origin may not use the gateway; gateway.allowed_origins adds one.\n"
-                )
+                return web.Response(status=403, text="This Origin is not allowed; add it to gateway.allowed_origins.\n")
         try:
             return await handler(request)
         except web.HTTPException as error:
             return refused(error)
 
-    return only_ours
+    return check
 
 
-def _admitting(access: Callable[[], Access], endpoint: Endpoint, unauthenticated: UnauthenticatedLimit) -> Handler:
-    """Answers those who may come in, and refuses the others."""
+def _authenticating(access: Callable[[], Access], endpoint: Endpoint, unauthenticated: UnauthenticatedLimit) -> Handler:
+    """Return a handler that serves authenticated requests and refuses others."""
 
-    async def answer_known(request: web.Request) -> web.StreamResponse:
+    async def authenticate(request: web.Request) -> web.StreamResponse:
         try:
             admission = caller(request, access())
         except NotAuthorized as error:
             return endpoint.refuse(error)
         unauthenticated.authenticated(request.remote or "", request.protocol)
-        return await endpoint.give(request, admission)
+        return await endpoint.handle(request, admission)
 
-    return answer_known
+    return authenticate
 
 
 def _health(readiness: Readiness) -> list[web.RouteDef]:
-    """Whether the gateway lives, and takes messages: for everybody."""
+    """Return the routes for liveness and readiness, for everybody."""
 
     async def healthz(_: web.Request) -> web.Response:
         return web.Response(text="ok\n", headers=HEADERS)
@@ -128,52 +135,52 @@ def _health(readiness: Readiness) -> list[web.RouteDef]:
     return [web.get("/healthz", healthz), web.get("/readyz", readyz)]
 
 
-def _figures(door: Callable[[], WebsocketServer], instruments: Instruments) -> list[Endpoint]:
-    """How the gateway is: for its owner."""
+def _status(server: Callable[[], WebsocketServer], instruments: Instruments) -> list[Endpoint]:
+    """Return the endpoints for metrics and status, for the owner."""
 
     def metrics() -> web.Response:
-        text = instruments.metrics(door().connections)
+        text = instruments.metrics(server().connections)
         return web.Response(body=text.encode(), headers={**HEADERS, "Content-Type": CONTENT_TYPE})
 
     def status() -> web.Response:
-        return answer(200, instruments.overview(door().connections))
+        return answer(200, instruments.overview(server().connections))
 
-    def by_owner(give: Callable[[], web.Response]) -> Admitted:
-        async def give_owner(_: web.Request, admission: Admission) -> web.Response:
+    def owner_only(make: Callable[[], web.Response]) -> Admitted:
+        async def handle(_: web.Request, admission: Admission) -> web.Response:
             if admission.person.id != OWNER:
-                return refusal(403, "forbidden", "Only the owner's token opens this: it tells of everybody's use.")
-            return give()
+                return refusal(403, "forbidden", "Only the owner may see this: it covers everybody's use of the gateway.")
+            return make()
 
-        return give_owner
+        return handle
 
-    return [Endpoint("GET", "/metrics", by_owner(metrics)), Endpoint("GET", "/status.json", by_owner(status))]
+    return [Endpoint("GET", "/metrics", owner_only(metrics)), Endpoint("GET", "/status.json", owner_only(status))]
 
 
 def _files(access: Callable[[], Access], uploads: Uploads) -> list[Endpoint]:
-    """Files on their way in and out."""
+    """Return the endpoints for uploads and downloads."""
 
     async def receive(request: web.Request, admission: Admission) -> web.StreamResponse:
         return await uploads.receive(request, admission.person.id, lambda: access().still_admits(admission))
 
-    async def give(request: web.Request, admission: Admission) -> web.StreamResponse:
-        return await uploads.give(request, admission.person.id)
+    async def send(request: web.Request, admission: Admission) -> web.StreamResponse:
+        return await uploads.send(request, admission.person.id)
 
-    return [Endpoint("POST", "/attachments", receive), Endpoint("GET", "/attachments/{sha256}", give)]
+    return [Endpoint("POST", "/attachments", receive), Endpoint("GET", "/attachments/{sha256}", send)]
 
 
-_BOUNDS: dict[str, Any] = {
+_LIMITS: dict[str, Any] = {
     "access_log": None,
     "keepalive_timeout": REQUEST_SECONDS,
     "lingering_time": LINGER_SECONDS,
-    "auto_decompress": False,  # a small body could unpack to fill the memory before anybody looks at it
+    "auto_decompress": False,  # a small body could decompress to fill the memory before any check
 }
 
 
 def runner_of(app: web.Application) -> web.AppRunner:
-    """What serves the application."""
+    """Return the runner that serves the application."""
     return web.AppRunner(app, access_log=None, shutdown_timeout=2.0)
 
 
 def protocol_of(server: web.Server) -> HttpProtocol:
-    """Return the protocol of a new connection of a server, with its bounds."""
-    return HttpProtocol(server, loop=asyncio.get_running_loop(), **_BOUNDS)
+    """Return the protocol of a new connection of a server, with its limits."""
+    return HttpProtocol(server, loop=asyncio.get_running_loop(), **_LIMITS)

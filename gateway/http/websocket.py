@@ -1,4 +1,4 @@
-"""The websocket: connections, who they are, and what their frames do."""
+"""The websocket server: connections, authentication, and the handling of frames."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gateway.auth.people import Admission
 from gateway.auth.unauthenticated import UnauthenticatedLimit
 from gateway.conversations.routing.chat import AcceptedMessage, Chat, IncomingMessage
 from gateway.conversations.routing.switchboard import Switchboard
-from gateway.http.handshake import UNAUTHORIZED, HandshakeLimit, HandshakeRefused, greeted, not_admitted
+from gateway.http.handshake import UNAUTHORIZED, HandshakeLimit, HandshakeRefused, not_admitted, receive_hello
 from gateway.http.http_protocol import EXHAUSTED
 from gateway.http.outbox import Outbox
 from gateway.http.responses import refusal
@@ -33,25 +33,26 @@ from sessions.events.errors import SessionsError, StorageFailed
 from sessions.events.messages import Attachment
 from sessions.files.fork import ForkRefused
 
-STRANGERS = 64
-"""So many connections may be open that have not said yet who they are; a further one is answered with 503."""
+UNAUTHENTICATED = 64
+"""The limit of connections that have not authenticated yet; further ones get a 503."""
 
 LAST_SECONDS = 1.0
-"""So long a stopping gateway goes on sending what its clients have not been given yet."""
+"""Seconds for which a stopping gateway continues to send to its clients."""
 
-EXPELLED = "the token of this connection is not valid any more"
+REVOKED = "the token of this connection is no longer valid"
 
 HARD_LIMIT = 4 * FRAME_LIMIT
-"""A frame between the limit and this is answered with `too_large`; a larger one closes the connection (1009)."""
+"""The size in bytes above which a frame closes the connection (1009). Between the limit and this it gets `too_large`."""
 
 LIMITS = {"frame": FRAME_LIMIT, "id": 128, "history": 500, "attachments": ATTACHMENTS}
-"""What `welcome` says; bytes, characters, events, files of a message. `attachment`, the bytes of a file, is configured."""
+"""The limits in `welcome`: bytes, characters, events, files of a message. `attachment`, the bytes of a file, is
+configured."""
 
 log = structlog.get_logger("exuvia.websocket")
 
 
 class FrameRefused(Exception):
-    """A frame asks what cannot be done; `code` and fields go into the `error` frame."""
+    """A frame that cannot be handled; `code` and `fields` go into the `error` frame."""
 
     def __init__(self, code: str, sentence: str, **fields: int) -> None:
         super().__init__(sentence)
@@ -60,7 +61,7 @@ class FrameRefused(Exception):
 
 
 def error_frame(error: Exception, frame_id: str | None) -> bytes:
-    """The `error` frame for what went wrong with the frame of this id."""
+    """Return the `error` frame for a failure to handle the frame with this id."""
     match error:
         case FrameRefused():
             return frames.error(error.code, str(error), frame_id, **error.fields)
@@ -75,8 +76,19 @@ def error_frame(error: Exception, frame_id: str | None) -> bytes:
 
 
 class WebsocketServer:
-    """Accepts connections at `/ws`. `model` names the one that would answer now, `refuses` says why no new message is taken;
-    either may be None. `commands` are those that a client may complete."""
+    """The websocket server at `/ws`.
+
+    Args:
+        switchboard: The conversations.
+        access: The access rules.
+        uploads: Uploads of attachments.
+        program: The name and version in `welcome`.
+        model: Returns the model that would answer now, if any.
+        verbose: Returns the default for showing tools and tokens.
+        commands: The commands that clients may complete.
+        refuses: Returns the reason why no message is taken; None if messages are taken.
+        unauthenticated: The limit that is told of each connection that has authenticated.
+    """
 
     def __init__(
         self,
@@ -84,7 +96,7 @@ class WebsocketServer:
         access: Access,
         uploads: Uploads,
         *,
-        server: str,
+        program: str,
         model: Callable[[], str | None],
         verbose: Callable[[], bool],
         commands: Sequence[CommandHelp],
@@ -94,7 +106,7 @@ class WebsocketServer:
         self.switchboard = switchboard
         self.access = access
         self.uploads = uploads
-        self.server = server
+        self.program = program
         self.model = model
         self.verbose = verbose
         self.commands = commands
@@ -102,19 +114,19 @@ class WebsocketServer:
         self._connections: set[Connection] = set()
         self._most = websockets()
         self._of_person: Counter[str] = Counter()
-        self._strangers: Counter[str] = Counter()
+        self._handshakes: Counter[str] = Counter()
         self._unauthenticated = unauthenticated
-        access.watch(self._expel)
+        access.watch(self._close_unauthorized)
 
     @property
     def connections(self) -> int:
-        """How many clients are connected."""
+        """The number of connected clients."""
         return len(self._connections)
 
-    async def enter(self, request: web.Request) -> web.StreamResponse:
+    async def accept(self, request: web.Request) -> web.StreamResponse:
         """Serve one connection until it ends."""
         if {"token", "access_token"} & request.query.keys():
-            return web.Response(status=401, text="A token is never taken from the URL, which ends up in logs.\n")
+            return web.Response(status=401, text="A token is not accepted in the URL, which ends up in logs.\n")
         admission = None
         if (authorization := request.headers.get("Authorization")) is not None:
             try:
@@ -122,7 +134,7 @@ class WebsocketServer:
             except NotAuthorized as error:
                 return not_admitted(error)
         elif (admission := by_cookie(request, self.access)) is None and self._is_crowded(request.remote or ""):
-            return refusal(503, "busy", "Too many connections have not said who they are; try again shortly.")
+            return refusal(503, "busy", "Too many connections have not authenticated yet; try again shortly.")
         if self.connections >= self._most:
             return refusal(503, "busy", "Too many connections are open; try again shortly.")
         socket = web.WebSocketResponse(max_msg_size=HARD_LIMIT, heartbeat=30.0, compress=False, timeout=5.0)
@@ -131,7 +143,7 @@ class WebsocketServer:
         self._connections.add(connection)
         try:
             if admission is None:
-                admission = await self._greet(request, socket, connection)
+                admission = await self._handshake(request, socket, connection)
             if admission is not None:
                 self._unauthenticated.authenticated(request.remote or "", request.protocol)
                 await self._serve(connection, admission)
@@ -140,14 +152,14 @@ class WebsocketServer:
         return socket
 
     def _is_crowded(self, address: str) -> bool:
-        """Return True if too many connections wait for their greeting: of this address, or of all."""
-        return self._strangers[address] >= STRANGERS // 2 or self._strangers.total() >= STRANGERS
+        """Return True if too many connections wait for their `hello`: of this address, or in total."""
+        return self._handshakes[address] >= UNAUTHENTICATED // 2 or self._handshakes.total() >= UNAUTHENTICATED
 
     async def _serve(self, connection: Connection, admission: Admission) -> None:
-        """Serve a person's connection, unless they alone have half of those that there may be."""
+        """Serve a person's connection, unless they have half of all connections already."""
         person = admission.person.id
         if self._of_person[person] >= self._most // 2:
-            await connection.close(WSCloseCode.TRY_AGAIN_LATER, "too many connections of yours are open; close one")
+            await connection.close(WSCloseCode.TRY_AGAIN_LATER, "you have too many open connections; close one")
             return
         self._of_person[person] += 1
         try:
@@ -156,52 +168,54 @@ class WebsocketServer:
             self._of_person[person] -= 1
             self._of_person = +self._of_person
 
-    async def _greet(self, request: web.Request, socket: web.WebSocketResponse, connection: Connection) -> Admission | None:
-        """Whom the first frame's token names; None after the connection was closed."""
-        self._strangers[request.remote or ""] += 1
-        bound = HandshakeLimit(request, connection.refuse_greeting)
+    async def _handshake(
+        self, request: web.Request, socket: web.WebSocketResponse, connection: Connection
+    ) -> Admission | None:
+        """Authenticate by the first frame; None after the connection was closed."""
+        self._handshakes[request.remote or ""] += 1
+        limit = HandshakeLimit(request, connection.refuse_hello)
         try:
-            newcomer = await greeted(socket, self.access, request.remote or "")
-            bound.lift()
+            handshake = await receive_hello(socket, self.access, request.remote or "")
+            limit.lift()
         except HandshakeRefused as error:
             await connection.close(error.code, str(error))
             await connection.settle()
             return None
         finally:
-            self._strangers[request.remote or ""] -= 1
-            self._strangers = +self._strangers
-        connection.client = newcomer.client or connection.client
-        return newcomer.admission
+            self._handshakes[request.remote or ""] -= 1
+            self._handshakes = +self._handshakes
+        connection.client = handshake.client or connection.client
+        return handshake.admission
 
-    def _expel(self) -> None:
-        """Close the connections whose token is not valid any more."""
+    def _close_unauthorized(self) -> None:
+        """Close the connections whose token is no longer valid."""
         for connection in tuple(self._connections):
             if connection.admission is not None and not self.access.still_admits(connection.admission):
-                connection.expel()
+                connection.revoke()
 
     async def close(self) -> None:
-        """Let every client have what happened, as far as it reads, and tell it to come back later."""
+        """Send every client what it is still waiting for, as far as it reads, and close all connections."""
         sending = [asyncio.create_task(c.until_sent()) for c in tuple(self._connections)]
         if sending:
             await asyncio.wait(sending, timeout=LAST_SECONDS)
             for task in sending:
                 task.cancel()
         closing = [
-            c.close(WSCloseCode.SERVICE_RESTART, "the gateway stops; come back in a moment")
+            c.close(WSCloseCode.SERVICE_RESTART, "the gateway is stopping; try again in a moment")
             for c in tuple(self._connections)
         ]
         await asyncio.gather(*closing)
 
 
 class Connection:
-    """One client. The reader does what frames say, in their order; the outbox sends."""
+    """One client. The reader handles its frames in order; the outbox sends."""
 
-    def __init__(self, socket: web.WebSocketResponse, door: WebsocketServer) -> None:
+    def __init__(self, socket: web.WebSocketResponse, server: WebsocketServer) -> None:
         self._socket = socket
-        self._door = door
+        self._server = server
         self._outbox = Outbox(socket, self._close_soon)
         self.admission: Admission | None = None
-        """Who is there; None until that is known."""
+        """The authenticated person; None before the handshake."""
         self.client = "unnamed"
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
@@ -212,10 +226,10 @@ class Connection:
         return self.admission.person.id
 
     async def serve(self, admission: Admission) -> None:
-        """Read and write until either side ends."""
+        """Read and write until either side closes."""
         self.admission = admission
-        if not self._door.access.still_admits(admission):  # it may have been replaced during the upgrade
-            await self.close(UNAUTHORIZED, EXPELLED)
+        if not self._server.access.still_admits(admission):  # it may have been replaced during the upgrade
+            await self.close(UNAUTHORIZED, REVOKED)
             return
         self._welcome()
         writer = asyncio.create_task(self._outbox.write())
@@ -230,27 +244,27 @@ class Connection:
             await asyncio.wait(tasks)
 
     async def close(self, code: int, reason: str) -> None:
-        """Close the connection once, whatever it is doing."""
+        """Close the connection, unless it is closed already."""
         if not self._closed:
             self._closed = True
             await self._socket.close(code=code, message=reason.encode(), drain=False)
 
     async def until_sent(self) -> None:
-        """Return once the client was given all there is for it."""
+        """Return once nothing waits for the client any more."""
         await self._outbox.until_sent()
 
     async def settle(self) -> None:
-        """Return once nothing more is done for this connection."""
+        """Return once all tasks of this connection have ended."""
         if self._tasks:
             await asyncio.wait(self._tasks)
 
-    def expel(self) -> None:
-        """The token that opened this connection is not valid any more: nothing that comes or goes after this counts."""
+    def revoke(self) -> None:
+        """Close the connection because its token is no longer valid; nothing is sent or handled after this."""
         self._outbox.unfollow_all()
-        self._close_soon(UNAUTHORIZED, EXPELLED)
+        self._close_soon(UNAUTHORIZED, REVOKED)
 
-    def refuse_greeting(self) -> None:
-        """More came before the greeting than a greeting can have."""
+    def refuse_hello(self) -> None:
+        """Close the connection because its first frame is too large."""
         self._close_soon(WSCloseCode.MESSAGE_TOO_BIG, "the first frame is too large")
 
     def _writer_ended(self, writer: asyncio.Task[None]) -> None:
@@ -265,37 +279,39 @@ class Connection:
     # --- reading ------------------------------------------------------------------------------------------------------
 
     def _welcome(self) -> None:
-        door = self._door
-        limits = {**LIMITS, "attachment": door.uploads.limit()}
+        server = self._server
+        limits = {**LIMITS, "attachment": server.uploads.limit()}
         assert self.admission is not None
         welcome = frames.frame(
             "welcome",
             protocol=PROTOCOL,
-            server=door.server,
+            server=server.program,
             limits=limits,
-            model=door.model(),
+            model=server.model(),
             person=self.admission.person,
-            verbose=door.verbose(),
-            commands=door.commands,
+            verbose=server.verbose(),
+            commands=server.commands,
         )
         self._outbox.answer(welcome)
 
     async def _read(self) -> None:
         while True:
-            await self._outbox.room()
+            await self._outbox.until_room()
             message = await self._socket.receive()
             if self._closed:
                 return
             if message.type is WSMsgType.TEXT:
-                await self._take(message.data)
+                await self._receive(message.data)
             elif message.type is WSMsgType.BINARY:
                 self._outbox.answer(frames.error("bad_frame", "Frames are JSON text, not bytes."))
             else:
                 return
 
-    async def _take(self, text: str) -> None:
+    async def _receive(self, text: str) -> None:
         if len(text) > FRAME_LIMIT or len(text.encode("utf-8", "surrogatepass")) > FRAME_LIMIT:
-            self._outbox.answer(frames.error("too_large", f"A frame may have {FRAME_LIMIT:,} bytes.", frames.id_in(text)))
+            self._outbox.answer(
+                frames.error("too_large", f"Frames are limited to {FRAME_LIMIT:,} bytes.", frames.id_in(text))
+            )
             return
         try:
             frame = frames.parse(text)
@@ -303,7 +319,7 @@ class Connection:
             self._outbox.answer(frames.error("bad_frame", str(error), error.id))
             return
         try:
-            await self._do(frame)
+            await self._handle(frame)
         except (FrameRefused, SessionsError, Busy, Conflict, DamagedSession, UnknownAttachment) as error:
             self._outbox.answer(error_frame(error, frame.id if not isinstance(frame, frames.Hello) else None))
         except (MemoryError, OSError, RuntimeError) as error:
@@ -312,17 +328,17 @@ class Connection:
             log.error("resources_exhausted", client=self.client, frame=type(frame).__name__, reason=sentence_of(error))
             self._outbox.answer(error_frame(Busy(EXHAUSTED), frame.id if not isinstance(frame, frames.Hello) else None))
 
-    async def _do(self, frame: frames.ClientFrame) -> None:
+    async def _handle(self, frame: frames.ClientFrame) -> None:
         match frame:
             case frames.Send():
                 await self._send(frame)
             case frames.Subscribe():
                 await self._subscribe(frame)
             case frames.Unsubscribe():
-                await self._known(frame.session)
+                await self._existing(frame.session)
                 self._outbox.unfollow(frame.session)
             case frames.Cancel():
-                chat = await self._known(frame.session)
+                chat = await self._existing(frame.session)
                 chat.stop_turns()
             case frames.History():
                 await self._history(frame)
@@ -336,23 +352,23 @@ class Connection:
                 self._outbox.answer(frames.frame("pong", id=frame.id))
             case frames.Hello():
                 if frame.protocol != PROTOCOL:
-                    raise FrameRefused("bad_request", f"Protocol {PROTOCOL} is spoken here.")
+                    raise FrameRefused("bad_request", f"Only protocol {PROTOCOL} is supported.")
                 self.client = frame.client or self.client
                 self._welcome()
 
-    # --- what frames do -----------------------------------------------------------------------------------------------
+    # --- frames -------------------------------------------------------------------------------------------------------
 
     async def _send(self, frame: frames.Send) -> None:
         if not frame.text.strip() and not frame.attachments:
             raise FrameRefused("bad_request", "A message needs a text or an attachment.")
         if frame.attachments and parse_command(frame.text) is not None:
             raise FrameRefused("bad_request", "A command takes no attachments.")
-        if (reason := self._door.refuses()) is not None:
+        if (reason := self._server.refuses()) is not None:
             raise reason
-        attachments = await self._door.uploads.taken(self._person, frame.attachments)
-        chat = await self._door.switchboard.chat(self._person, frame.session, create=True)
+        attachments = await self._server.uploads.store(self._person, frame.attachments)
+        chat = await self._server.switchboard.chat(self._person, frame.session, create=True)
         assert chat is not None
-        if self._closed:  # a token that was replaced meanwhile sends nothing more
+        if self._closed:  # the token may have been replaced meanwhile
             return
         received = await chat.receive(
             IncomingMessage(
@@ -372,7 +388,7 @@ class Connection:
             seq=received.seq,
             duplicate=received.duplicate,
         )
-        self._outbox.owe(received.session, received.seq, accepted)
+        self._outbox.promise(received.session, received.seq, accepted)
         if not self._outbox.follows(frame.session):
             self._outbox.follow(chat, received.session, received.seq - 1)
         self._spawn(self._acknowledge(chat, received, accepted, frame.id, attachments))
@@ -387,20 +403,20 @@ class Connection:
         else:
             self._outbox.settle(received.session, received.seq, accepted)
             if attachments:
-                await self._door.uploads.settle(self._person, attachments)
+                await self._server.uploads.settle(self._person, attachments)
 
     async def _subscribe(self, frame: frames.Subscribe) -> None:
-        chat = await self._known(frame.session)
+        chat = await self._existing(frame.session)
         session, head = self._session(chat, frame.session_id)
         after = head if frame.after is None else frame.after
         if after > head:
             raise FrameRefused("bad_request", f"{session} ends at {head}.", head=head)
         self._outbox.follow(chat, session, after)
         if frame.id is not None:
-            self._outbox.tell_settings(chat, frame.id)
+            self._outbox.send_settings(chat, frame.id)
 
     async def _history(self, frame: frames.History) -> None:
-        chat = await self._known(frame.session)
+        chat = await self._existing(frame.session)
         session, head = self._session(chat, frame.session_id)
         before = min(head + 1, frame.before if frame.before is not None else head + 1)
         lines = await page_before(chat, session, before, frame.limit)
@@ -410,17 +426,17 @@ class Connection:
     def _sessions(self, frame: frames.Sessions) -> None:
         rows = [
             {"session": row.key, "session_id": row.session, "head": row.head, "at": row.at, "title": row.title}
-            for row in self._door.switchboard.sessions(self._person)
+            for row in self._server.switchboard.sessions(self._person)
         ]
         self._outbox.answer(frames.frame("sessions", id=frame.id, sessions=rows))
 
     async def _fork(self, frame: frames.Fork) -> None:
-        if (reason := self._door.refuses()) is not None:
+        if (reason := self._server.refuses()) is not None:
             raise reason
-        chat = await self._known(frame.session)
+        chat = await self._existing(frame.session)
         session, _ = self._session(chat, frame.session_id)
         try:
-            made = await self._door.switchboard.fork(self._person, session, frame.key, frame.upto)
+            made = await self._server.switchboard.fork(self._person, session, frame.key, frame.upto)
         except ForkRefused as error:
             raise FrameRefused("bad_request", str(error)) from error
         forked = frames.frame(
@@ -434,20 +450,20 @@ class Connection:
         self._outbox.answer(forked)
 
     async def _rename(self, frame: frames.Rename) -> None:
-        chat = await self._known(frame.session)
+        chat = await self._existing(frame.session)
         if chat.current is None:
-            raise FrameRefused("bad_request", "The log of this session is damaged; /new goes on.")
+            raise FrameRefused("bad_request", "The log of this session is damaged; /new starts a new session.")
         await chat.current.rename(one_line(frame.title, frames.TITLE_CHARACTERS), self._person)
-        self._outbox.tell_settings(chat, frame.id)
+        self._outbox.send_settings(chat, frame.id)
 
-    async def _known(self, key: str) -> Chat:
-        chat = await self._door.switchboard.chat(self._person, key, create=False)
+    async def _existing(self, key: str) -> Chat:
+        chat = await self._server.switchboard.chat(self._person, key, create=False)
         if chat is None:
-            raise FrameRefused("unknown_session", f"There is no session {key}; a message to it makes it.")
+            raise FrameRefused("unknown_session", f"There is no session {key}; a message to it creates it.")
         return chat
 
     def _session(self, chat: Chat, wanted: str | None) -> tuple[str, int]:
-        """A session of a chat, the current one by default, and its last seq."""
+        """Return a session of a chat, by default the current one, and its last seq."""
         session = wanted or (chat.current.session if chat.current is not None else chat.damaged_session)
         if (head := chat.head(session)) is None:
             raise FrameRefused("unknown_session", f"{chat.key} has no session {session}.")

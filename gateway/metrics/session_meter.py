@@ -40,10 +40,10 @@ class SessionMeter:
     newest turn since the session was opened; None after a successful one.
     """
 
-    def __init__(self, recorder: Recorder, figures: Counters, *, clock: Callable[[], float] = perf_counter) -> None:
+    def __init__(self, recorder: Recorder, counters: Counters, *, clock: Callable[[], float] = perf_counter) -> None:
         self.last_error: Failure | None = None
         self._recorder = recorder
-        self._figures = figures
+        self._counters = counters
         self._clock = clock
         self._received: dict[int, float] = {}
         self._undurable: deque[tuple[int, MessageReceived | CommandAnswered | TurnEnded, float]] = deque()
@@ -61,14 +61,14 @@ class SessionMeter:
         def observed() -> None:
             if self._awaits_text:
                 self._awaits_text = False
-                self._figures.steps["first_text"].observe(self._clock() - self._asked)
+                self._counters.steps["first_text"].observe(self._clock() - self._asked)
             notify()
 
         return observed
 
     def _appended(self, recorded: Recorded) -> None:  # noqa: PLR0912 - one branch per kind of event
         now = self._clock()
-        figures = self._figures
+        counters = self._counters
         match recorded.event:
             case MessageReceived() as event:
                 self._received[recorded.seq] = now
@@ -96,11 +96,11 @@ class SessionMeter:
                 self._received.pop(event.answers, None)
                 self._undurable.append((recorded.seq, event, now))
             case MemoryFlushed(model=model, usage=usage) if usage is not None:
-                figures.count_spent("flush", model, usage)
+                counters.count_spent("flush", model, usage)
             case ContextCompacted(model=model, usage=usage) if usage is not None:
-                figures.count_spent("summary", model, usage)
+                counters.count_spent("summary", model, usage)
             case PluginFailed() as event:
-                figures.plugin_failures.add(event.plugin, event.hook)
+                counters.plugin_failures.add(event.plugin, event.hook)
             case _:
                 pass
 
@@ -110,29 +110,29 @@ class SessionMeter:
     def _take(self, takes: tuple[int, ...], now: float) -> None:
         for seq in takes:
             if (received := self._received.pop(seq, None)) is not None:  # else it came before a restart
-                self._figures.steps["waiting"].observe(now - received)
+                self._counters.steps["waiting"].observe(now - received)
 
     def _replied(self, event: ModelReplied, now: float) -> None:
         self._last, self._awaits_text = now, False
-        figures = self._figures
+        counters = self._counters
         if event.stop != "cancelled":
-            figures.steps["answer"].observe(now - self._asked)
+            counters.steps["answer"].observe(now - self._asked)
         if (usage := event.usage) is not None:
-            figures.tokens.add(event.model, "input", by=usage.input)
-            figures.tokens.add(event.model, "output", by=usage.output)
-            figures.cached_tokens.add(event.model, by=usage.cached)
-            figures.count_spent("answer", replied_as(self._recorder.transcript, event), usage)
+            counters.tokens.add(event.model, "input", by=usage.input)
+            counters.tokens.add(event.model, "output", by=usage.output)
+            counters.cached_tokens.add(event.model, by=usage.cached)
+            counters.count_spent("answer", replied_as(self._recorder.transcript, event), usage)
 
     def _returned(self, event: ToolReturned, now: float) -> None:
         self._last = now
-        self._figures.tool_calls.add(event.outcome)
+        self._counters.tool_calls.add(event.outcome)
         if (called := self._calls.pop(event.call, None)) is not None:
-            self._figures.steps["tool"].observe(now - called)
+            self._counters.steps["tool"].observe(now - called)
 
     def _progressed(self) -> None:
         if (failure := self._recorder.failure) is not None:
-            self._figures.storage_failures.add()
-            self._figures.storage_failed = self._clock(), str(failure)
+            self._counters.storage_failures.add()
+            self._counters.storage_failed = self._clock(), str(failure)
             return
         if self._undurable:
             now, durable = self._clock(), self._recorder.durable
@@ -140,23 +140,23 @@ class SessionMeter:
                 _, event, since = self._undurable.popleft()
                 match event:
                     case MessageReceived():
-                        self._figures.messages.add()
-                        self._figures.steps["durable"].observe(now - since)
+                        self._counters.messages.add()
+                        self._counters.steps["durable"].observe(now - since)
                     case CommandAnswered():
-                        self._figures.commands.add("failed" if event.failed else "answered")
+                        self._counters.commands.add("failed" if event.failed else "answered")
                     case TurnEnded():
                         self._ended(event, now, since)
 
     def _ended(self, event: TurnEnded, now: float, last: float) -> None:
         self.last_error = event.error
-        figures = self._figures
-        figures.turns.add(event.outcome)
+        counters = self._counters
+        counters.turns.add(event.outcome)
         if event.outcome in ("replied", "silent", "failed"):  # cancelled and abandoned turns say nothing about the gateway
-            figures.ended.append((now, event.error.code if event.error is not None else ""))
+            counters.ended.append((now, event.error.code if event.error is not None else ""))
         if event.error is not None:
-            figures.turn_errors.add(event.error.code)
+            counters.turn_errors.add(event.error.code)
             session, error = self._recorder.transcript.session, event.error
             log.warning("turn_failed", session=session, code=error.code, reason=error.sentence)
         if event.outcome != "abandoned":  # an abandoned turn did not run
-            figures.steps["end"].observe(now - last)
-            figures.turn_seconds.observe(now - self._began)
+            counters.steps["end"].observe(now - last)
+            counters.turn_seconds.observe(now - self._began)

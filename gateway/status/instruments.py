@@ -41,9 +41,9 @@ class Instruments:
         home: Home,
         clock: Clock,
         began: float,
-        figures: Counters,
+        counters: Counters,
         lag: LoopLag,
-        troubles: Problems,
+        problems: Problems,
         settings: Settings,
         readiness: Readiness,
         committer: Committer,
@@ -55,9 +55,9 @@ class Instruments:
         self._home = home
         self._clock = clock
         self._began = began
-        self._figures = figures
+        self._counters = counters
         self._lag = lag
-        self._troubles = troubles
+        self._problems = problems
         self._settings = settings
         self._readiness = readiness
         self._committer = committer
@@ -68,12 +68,12 @@ class Instruments:
     def metrics(self, websockets: int) -> str:
         """Return the page for Prometheus; `websockets` is the number of connected clients."""
         return page(
-            [*self._now(websockets), self._breakers(), *self._storage(), *self._figures.families(), *self._process()]
+            [*self._now(websockets), self._breakers(), *self._storage(), *self._counters.families(), *self._process()]
         )
 
     def overview(self, websockets: int) -> Overview:
         """Return the overview of this moment; `websockets` is the number of connected clients."""
-        figures, load, uptime = self._figures, self._switchboard.load(), self._uptime()
+        counters, load, uptime = self._counters, self._switchboard.load(), self._uptime()
         refuses = self._readiness.refuses
         return Overview(
             version=self._version,
@@ -83,21 +83,21 @@ class Instruments:
             home=str(self._home.root),
             model=self._model(),
             refuses=None if refuses is None else str(refuses),
-            troubles=[*self._troubles.sentences(), *self._settings.notes()],
+            troubles=[*self._problems.sentences(), *self._settings.notes()],
             sessions=self._catalog.count,
             conversations=load.conversations,
             websockets=websockets,
             running_turns=load.running,
             waiting_messages=load.waiting,
-            turns={outcome: count for (outcome,), count in figures.turns.counts.items()},
-            errors={code: count for (code,), count in figures.turn_errors.counts.items()},
-            input_tokens=figures.tokens_of("input"),
-            output_tokens=figures.tokens_of("output"),
+            turns={outcome: count for (outcome,), count in counters.turns.counts.items()},
+            errors={code: count for (code,), count in counters.turn_errors.counts.items()},
+            input_tokens=counters.tokens_of("input"),
+            output_tokens=counters.tokens_of("output"),
             storage=Storage(
                 pending=self._committer.pending,
                 syncs=self._committer.syncs,
-                sync_seconds=figures.sync_seconds.mean,
-                failures=figures.storage_failures.total,
+                sync_seconds=counters.sync_seconds.mean,
+                failures=counters.storage_failures.total,
             ),
             memory=process.memory(),
             descriptors=process.descriptors(),

@@ -51,8 +51,8 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
 class LastHour:
     """The samples of one gateway. `load` returns the current load of its conversations."""
 
-    def __init__(self, figures: Counters, lag: LoopLag, load: Callable[[], SwitchboardLoad], clock: Clock) -> None:
-        self._figures = figures
+    def __init__(self, counters: Counters, lag: LoopLag, load: Callable[[], SwitchboardLoad], clock: Clock) -> None:
+        self._counters = counters
         self._lag = lag
         self._load = load
         self._clock = clock
@@ -84,7 +84,7 @@ class LastHour:
             messages=increase["messages"],
             errors=increase["errors"],
             tokens=increase["tokens"],
-            steps={name: mean for name, mean in means.items() if name in self._figures.steps},
+            steps={name: mean for name, mean in means.items() if name in self._counters.steps},
             sync=means.get("sync"),
             syncs=self._observed["sync"][0] - observed["sync"][0],
             lag=self._lag.last_minute,
@@ -95,18 +95,18 @@ class LastHour:
         self._samples.append(sample)
 
     def _counted(self) -> dict[str, int]:
-        figures = self._figures
-        errors = (figures.turn_errors, figures.provider_errors, figures.plugin_failures, figures.storage_failures)
+        counters = self._counters
+        errors = (counters.turn_errors, counters.provider_errors, counters.plugin_failures, counters.storage_failures)
         return {
-            "turns": figures.turns.total,
-            "messages": figures.messages.total,
+            "turns": counters.turns.total,
+            "messages": counters.messages.total,
             "errors": sum(counter.total for counter in errors),
-            "tokens": figures.tokens.total,
+            "tokens": counters.tokens.total,
         }
 
     def _observations(self) -> dict[str, tuple[int, float]]:
-        steps = {str(step): _count_and_sum(histogram) for step, histogram in self._figures.steps.items()}
-        return {**steps, "sync": _count_and_sum(self._figures.sync_seconds)}
+        steps = {str(step): _count_and_sum(histogram) for step, histogram in self._counters.steps.items()}
+        return {**steps, "sync": _count_and_sum(self._counters.sync_seconds)}
 
 
 def _count_and_sum(histogram: Histogram) -> tuple[int, float]:

@@ -35,20 +35,20 @@ class Problems:
     def __init__(
         self,
         catalog: Catalog,
-        figures: Counters,
+        counters: Counters,
         lag: LoopLag,
         breakers: Callable[[], Mapping[str, BreakerView]],
         *,
         misnamed: Callable[[], Sequence[str]] = tuple,
-        unopened: Callable[[], Sequence[str]] = tuple,
+        plugin_problems: Callable[[], Sequence[str]] = tuple,
         clock: Callable[[], float] = perf_counter,
     ) -> None:
         self._catalog = catalog
-        self._figures = figures
+        self._counters = counters
         self._lag = lag
         self._breakers = breakers
         self._misnamed = misnamed
-        self._unopened = unopened
+        self._plugin_problems = plugin_problems
         self._clock = clock
 
     def sentences(self) -> list[str]:
@@ -57,7 +57,7 @@ class Problems:
 
     def _turns(self) -> Iterator[str]:
         """Yield the turns that failed recently, in all sessions, and the newest one until a turn succeeds."""
-        now, ended = self._clock(), self._figures.ended
+        now, ended = self._clock(), self._counters.ended
         recent = [code for at, code in ended if now - at < FRESH]
         if failed := [code for code in recent if code]:
             codes = ", ".join(code for code, _ in Counter(failed).most_common())
@@ -66,7 +66,7 @@ class Problems:
             yield f"The last turn failed {span(now - ended[-1][0])} ago ({ended[-1][1]}): {WHY}"
 
     def _storage(self) -> Iterator[str]:
-        if (failed := self._figures.storage_failed) is not None and (ago := self._clock() - failed[0]) < FRESH:
+        if (failed := self._counters.storage_failed) is not None and (ago := self._clock() - failed[0]) < FRESH:
             yield (
                 f"A write to the disk failed {span(ago)} ago ({failed[1].rstrip('.')}). Accepted messages are safe;"
                 " send the others again. Check the free space."
@@ -84,7 +84,7 @@ class Problems:
             )
 
     def _providers(self) -> Iterator[str]:
-        yield from self._unopened()
+        yield from self._plugin_problems()
         yield from (f"{sentence}; correct or remove it." for sentence in self._misnamed())
         for name, breaker in self._breakers().items():
             failed = f"{name} failed {breaker.failures} times in a row"

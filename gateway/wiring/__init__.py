@@ -1,10 +1,10 @@
 """The composition of one gateway, and its process.
 
-app                What one gateway consists of, put together from the bottom up
-console_endpoints  All that the console asks for, each under its path.
-daemon             The daemon
-factory            Conversations
-openai_endpoints   Where the OpenAI endpoint is reached.
-self_examination   The doctor inside the gateway that runs
-systemd            What a service manager and the gateway say to each other
+app                Builds a gateway from the bottom up: storage, plugins, models, memory, facts, conversations.
+console_endpoints  The console's endpoints and their paths.
+daemon             One gateway process from start to stop.
+factory            Builds conversations.
+openai_endpoints   The OpenAI-compatible endpoint and its path.
+self_examination   `exuvia doctor` inside the running gateway.
+systemd            The protocol with a service manager: sd_notify, the watchdog, socket activation.
 """

@@ -1,4 +1,4 @@
-"""What one gateway consists of, put together from the bottom up: storage, plugins, models, memory, facts, conversations."""
+"""Builds a gateway from the bottom up: storage, plugins, models, memory, facts, conversations."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ log = structlog.get_logger("exuvia")
 
 @dataclass(frozen=True, kw_only=True)
 class Application:
-    """The parts of a running gateway that its door, its reloading and its end have to do with."""
+    """The parts of a gateway that its HTTP layer, reloading and shutdown use."""
 
     hooks: Hooks
     committer: Committer
@@ -77,28 +77,28 @@ class Application:
     embeddings: OpenProviders[EmbeddingProvider]
     models: ModelRegistry
     memory: Memory
-    finding: FactExtraction
-    troubles: Problems
+    extraction: FactExtraction
+    problems: Problems
     lag: LoopLag
-    parts: ConversationDependencies
+    dependencies: ConversationDependencies
     switchboard: Switchboard
     last_hour: LastHour
-    developing: tuple[PluginDevelopment, ...]
+    development: tuple[PluginDevelopment, ...]
     channels: ChannelRunner
 
 
 @dataclass(frozen=True, kw_only=True)
 class ApplicationBuilder:
-    """One putting together: `assembled()` opens everything on `stack`, which takes it down in the reverse order.
+    """Opens the parts of one gateway on `stack`, which closes them in reverse order.
 
-    `began` is the moment of the start on the clock's monotonic side, in seconds. The plugins in `folders` are loaded too.
+    `began` is the start of the gateway on the clock's monotonic side, in seconds. The plugins in `folders` are loaded too.
     """
 
     stack: contextlib.AsyncExitStack
     home: Home
     settings: Settings
     clock: Clock
-    figures: Counters
+    counters: Counters
     began: float
     folders: tuple[PluginFolder, ...] = ()
 
@@ -107,63 +107,77 @@ class ApplicationBuilder:
         """The configuration in force."""
         return self.settings.current
 
-    async def assembled(self) -> Application:
-        """Everything, open. Raises ConfigRefused where the configuration asks for what no plugin provides."""
+    async def build(self) -> Application:
+        """Open everything and return it.
+
+        Raises:
+            ConfigRefused: The configuration names something that no plugin provides.
+        """
         opened = self.stack.enter_async_context
-        lag = self.stack.enter_context(LoopLag(self.figures.lag_seconds))
+        lag = self.stack.enter_context(LoopLag(self.counters.lag_seconds))
         committer, journals, catalog = await self._storage()
-        hooks = self._plugins()
+        hooks = self._load_plugins()
         check(self.config, hooks)
-        watchdog = self._watched(hooks)
-        hide_keys_of(os.environ)  # which plugins are given
-        context = functools.partial(self._house, transport=await opened(Transport()), told=told_before(self.home.models))
+        watchdog = self._start_watchdog(hooks)
+        hide_keys_of(os.environ)  # plugins receive the environment
+        context = functools.partial(
+            self._make_context, transport=await opened(Transport()), reported=told_before(self.home.models)
+        )
         providers = await opened(open_chats(hooks.chat_providers(), context))
         embeddings = await opened(open_embeddings(hooks.embedding_providers(), context))
         await asyncio.gather(providers.fit(self.config), embeddings.fit(self.config))
         models = ModelRegistry(providers, now=self.clock.monotonic, **model_preferences(self.config))
-        counted, backends = self.figures.count_embedded, hooks.memory_backends
+        counted, backends = self.counters.count_embedded, hooks.memory_backends
         memory = await opened(open_memory(self.home, self.settings, embeddings, backends, self.clock, counted=counted))
         facts = await opened(facts_of(self.home, self.settings, committer, self.clock))
-        finding = self._finding(facts, catalog, models)
-        means = await opened(self._means(models, providers, embeddings, committer))
+        extraction = self._extraction(facts, catalog, models)
+        services = await opened(self._services(models, providers, embeddings, committer))
 
         def make_context(name: str, settings: Any) -> PluginContext:
-            return context(name, settings, memory=memory, facts=facts, **means.of(name))
+            return context(name, settings, memory=memory, facts=facts, **services.of(name))
 
-        provided, lifecycle = OpenedPlugins(hooks, make_context), Lifecycle(hooks, make_context)
-        developing = self._developing(hooks, providers, embeddings, memory, provided=provided, lifecycle=lifecycle)
+        opened_plugins, lifecycle = OpenedPlugins(hooks, make_context), Lifecycle(hooks, make_context)
+        development = self._development(
+            hooks, providers, embeddings, memory, opened_plugins=opened_plugins, lifecycle=lifecycle
+        )
 
-        def unopened() -> list[str]:
-            told = [each for part in (providers, embeddings, memory, facts, finding) for each in part.troubles()]
-            told += channels.troubles()
-            return watchdog.troubles() + told + [each for part in developing for each in part.troubles()]
+        def plugin_problems() -> list[str]:
+            found = [each for part in (providers, embeddings, memory, facts, extraction) for each in part.troubles()]
+            found += channels.troubles()
+            return watchdog.troubles() + found + [each for part in development for each in part.troubles()]
 
-        troubles = Problems(
+        problems = Problems(
             catalog,
-            self.figures,
+            self.counters,
             lag,
             models.breakers,
             misnamed=models.misnamed,
-            unopened=unopened,
+            plugin_problems=plugin_problems,
         )
-        around = self._surroundings(
+        command_services = self._command_services(
             hooks,
             models,
             models.listings,
-            provided.commands,
-            troubles=troubles,
+            opened_plugins.commands,
+            problems=problems,
             memory=memory,
             facts=facts,
-            finding=finding,
-            means=means,
+            extraction=extraction,
+            services=services,
         )
         channels = self._channels(hooks, make_context)
-        delivering = ReplyDelivery(channels.opened, self.clock.now)
-        parts = self._parts(
-            hooks, models, providers, provided=provided, around=around, lifecycle=lifecycle, delivering=delivering
+        delivery = ReplyDelivery(channels.opened, self.clock.now)
+        dependencies = self._dependencies(
+            hooks,
+            models,
+            providers,
+            opened_plugins=opened_plugins,
+            command_services=command_services,
+            lifecycle=lifecycle,
+            delivery=delivery,
         )
-        switchboard = await opened(self._switchboard(journals, catalog, parts))
-        self.stack.push_async_callback(delivering.close)
+        switchboard = await opened(self._switchboard(journals, catalog, dependencies))
+        self.stack.push_async_callback(delivery.close)
         return Application(
             hooks=hooks,
             committer=committer,
@@ -172,19 +186,19 @@ class ApplicationBuilder:
             embeddings=embeddings,
             models=models,
             memory=memory,
-            finding=finding,
-            troubles=troubles,
+            extraction=extraction,
+            problems=problems,
             lag=lag,
-            parts=parts,
+            dependencies=dependencies,
             switchboard=switchboard,
-            last_hour=LastHour(self.figures, lag, switchboard.load, self.clock),
-            developing=developing,
+            last_hour=LastHour(self.counters, lag, switchboard.load, self.clock),
+            development=development,
             channels=channels,
         )
 
     async def _storage(self) -> tuple[Committer, Journals, Catalog]:
         committer = await self.stack.enter_async_context(Committer())
-        committer.synced = self.figures.sync_seconds.observe
+        committer.synced = self.counters.sync_seconds.observe
         catalog = await self.stack.enter_async_context(Catalog(self.home.catalog, self.home.sessions))
         if catalog.rebuilt:
             log.warning("catalog_rebuilt", reason=catalog.rebuilt)
@@ -193,13 +207,13 @@ class ApplicationBuilder:
         for path in catalog.unbegun:
             try:
                 await asyncio.to_thread(remove_unbegun, path, self.home.quarantine)
-            except OSError as error:  # it does no harm
+            except OSError as error:  # harmless
                 log.warning("journal_not_begun", journal=path.name, kept=sentence_of(error))
             else:
                 log.warning("journal_not_begun", journal=path.name)
         return committer, Journals(self.home.sessions, self.home.quarantine, committer), catalog
 
-    def _means(
+    def _services(
         self,
         models: ModelRegistry,
         providers: OpenProviders[ChatProvider],
@@ -211,26 +225,26 @@ class ApplicationBuilder:
             embedding=lambda: self.config.memory.embedding.chosen(embeddings),
             models_in_use=providers.in_use,
             vectors_in_use=embeddings.in_use,
-            paid=self.figures.count_spent,
+            paid=self.counters.count_spent,
             folder=self.home.plugins,
             quarantine=self.home.quarantine,
             committer=committer,
             now=self.clock.now,
         )
 
-    def _plugins(self) -> Hooks:
-        held = last_held_up(self.home.held_up)
-        hooks = allowed_plugins(self.config, self.folders, but=held.plugin if held else "")
-        if held is not None:
-            hooks.refuse(held.plugin, "", f"it made the gateway end: {held.sentence()} The next restart tries it again")
+    def _load_plugins(self) -> Hooks:
+        blocked = last_held_up(self.home.held_up)
+        hooks = allowed_plugins(self.config, self.folders, but=blocked.plugin if blocked else "")
+        if blocked is not None:
+            hooks.refuse(blocked.plugin, "", f"it ended the gateway: {blocked.sentence()} The next restart tries it again")
         for warning in unread_tables(self.config, hooks):
             log.warning("configuration", warning=warning)
         for refusal in hooks.refused:
             log.error("plugin_refused", plugin=refusal.plugin, reason=refusal.sentence)
         return hooks
 
-    def _watched(self, hooks: Hooks) -> Watchdog:
-        """Where there are strangers' plugins, the event loop is watched, and what they leave behind is noticed."""
+    def _start_watchdog(self, hooks: Hooks) -> Watchdog:
+        """Watch the event loop, and track tasks, if third-party plugins are loaded."""
         limit = before_watchdog(self.config.plugins.hold_limit, os.environ)
         watchdog = Watchdog(hooks.strangers, limit=limit, file=self.home.held_up)
         if hooks.strangers():
@@ -238,20 +252,20 @@ class ApplicationBuilder:
             self.stack.enter_context(watchdog.awake())
         return watchdog
 
-    def _developing(
+    def _development(
         self,
         hooks: Hooks,
         providers: OpenProviders[ChatProvider],
         embeddings: OpenProviders[EmbeddingProvider],
         memory: Memory,
         *,
-        provided: OpenedPlugins,
+        opened_plugins: OpenedPlugins,
         lifecycle: Lifecycle,
     ) -> tuple[PluginDevelopment, ...]:
-        async def taken(name: str) -> None:
+        async def reloaded(name: str) -> None:
             await providers.fit(self.config)
             await embeddings.fit(self.config)
-            provided.fit()
+            opened_plugins.fit()
             memory.wake()
             await lifecycle.started(only=name)
 
@@ -259,14 +273,14 @@ class ApplicationBuilder:
             PluginDevelopment(
                 folder,
                 hooks,
-                fit=plugin_tables(self.config),  # a restart takes another table
+                fit=plugin_tables(self.config),  # another table needs a restart
                 check=lambda tried: check(self.config, tried),
-                taken=taken,
+                taken=reloaded,
             )
             for folder in self.folders
         )
 
-    def _finding(self, facts: Facts, catalog: Catalog, models: ModelRegistry) -> FactExtraction:
+    def _extraction(self, facts: Facts, catalog: Catalog, models: ModelRegistry) -> FactExtraction:
         return FactExtraction(
             facts,
             self.home.sessions,
@@ -274,20 +288,20 @@ class ApplicationBuilder:
             keys=lambda: self.config.memory.facts,
             tongue=lambda: self.config.agent.language,
             choose=models.choose,
-            paid=self.figures.count_spent,
+            paid=self.counters.count_spent,
             clock=self.clock,
         )
 
-    def _parts(
+    def _dependencies(
         self,
         hooks: Hooks,
         models: ModelRegistry,
         providers: OpenProviders[ChatProvider],
         *,
-        provided: OpenedPlugins,
-        around: CommandServices,
+        opened_plugins: OpenedPlugins,
+        command_services: CommandServices,
         lifecycle: Lifecycle,
-        delivering: ReplyDelivery,
+        delivery: ReplyDelivery,
     ) -> ConversationDependencies:
         workspace = self.home.workspace(self.config.agent.workspace)
         return ConversationDependencies(
@@ -296,17 +310,17 @@ class ApplicationBuilder:
             hooks=hooks,
             models=models,
             providers=providers,
-            tools=OfferedTools(provided.tools, lambda: self.config.agent.workspace_access),
-            commands=provided.commands,
+            tools=OfferedTools(opened_plugins.tools, lambda: self.config.agent.workspace_access),
+            commands=opened_plugins.commands,
             attachments=Attachments(self.home.attachments),
             notes=WorkspaceNotes(workspace),
             day_notes=DayNotes(workspace),
-            summarizers=provided.summarizers,
-            flushes=provided.flushes,
-            figures=self.figures,
-            around=around,
+            summarizers=opened_plugins.summarizers,
+            flushes=opened_plugins.flushes,
+            counters=self.counters,
+            command_services=command_services,
             lifecycle=lifecycle,
-            delivering=delivering,
+            delivery=delivery,
         )
 
     def _channels(self, hooks: Hooks, make_context: Callable[[str, Any], PluginContext]) -> ChannelRunner:
@@ -316,27 +330,27 @@ class ApplicationBuilder:
 
         return ChannelRunner(hooks.channels(), context)
 
-    def _switchboard(self, journals: Journals, catalog: Catalog, parts: ConversationDependencies) -> Switchboard:
+    def _switchboard(self, journals: Journals, catalog: Catalog, dependencies: ConversationDependencies) -> Switchboard:
         return Switchboard(
             journals=journals,
             catalog=catalog,
-            build=ConversationFactory(parts).build,
+            build=ConversationFactory(dependencies).build,
             clock=self.clock,
             queue_limit=lambda: self.config.sessions.queue_limit,
         )
 
-    def _surroundings(
+    def _command_services(
         self,
         hooks: Hooks,
         models: ModelRegistry,
         listings: Listings,
         commands: Mapping[str, Command],
         *,
-        troubles: Problems,
+        problems: Problems,
         memory: Memory,
         facts: Facts,
-        finding: FactExtraction,
-        means: PluginServices,
+        extraction: FactExtraction,
+        services: PluginServices,
     ) -> CommandServices:
         return CommandServices(
             models=models,
@@ -349,20 +363,20 @@ class ApplicationBuilder:
             queue_limit=lambda: self.config.sessions.queue_limit,
             refused=lambda: [refusal.sentence for refusal in hooks.refused],
             notes=self.settings.notes,
-            troubles=troubles.sentences,
+            troubles=problems.sentences,
             memory=memory,
             facts=facts,
-            finding=finding,
-            plugins_spent=means.spent,
-            remembering=MemoryWriter(self.home.workspace(self.config.agent.workspace), memory, self._here),
+            finding=extraction,
+            plugins_spent=services.spent,
+            remembering=MemoryWriter(self.home.workspace(self.config.agent.workspace), memory, self._local_time),
         )
 
-    def _here(self) -> datetime:
-        """Now, in the time zone of the configuration or the system."""
+    def _local_time(self) -> datetime:
+        """Return the current time in the time zone of the configuration or the system."""
         name = self.config.agent.timezone
         return self.clock.now().astimezone(ZoneInfo(name) if name else None)
 
-    def _house(self, name: str, settings: Any, transport: Transport, told: AllTold, **more: Any) -> PluginContext:
+    def _make_context(self, name: str, settings: Any, transport: Transport, reported: AllTold, **more: Any) -> PluginContext:
         return PluginContext(
             settings=settings,
             folder=self.home.plugins / name,
@@ -371,13 +385,17 @@ class ApplicationBuilder:
             transport=transport,
             environment=os.environ,
             protected=lambda: self.config.agent.protected_files,
-            reported_models=told.get(name),
+            reported_models=reported.get(name),
             **more,
         )
 
 
 def check(config: Config, hooks: Hooks) -> None:
-    """ConfigRefused where a configuration asks for what no plugin provides."""
+    """Check that plugins provide everything that a configuration names.
+
+    Raises:
+        ConfigRefused: No plugin provides it.
+    """
     check_providers(config, hooks.chat_providers())
     check_embedding(config, hooks.embedding_providers())
     check_backend(config, hooks.memory_backends)
@@ -385,7 +403,7 @@ def check(config: Config, hooks: Hooks) -> None:
 
 
 def model_preferences(config: Config) -> dict[str, Any]:
-    """What a configuration says about models: the arguments of `ModelRegistry.reconfigure`."""
+    """Return what a configuration says about models, as the arguments of `ModelRegistry.reconfigure`."""
     agent = config.agent
     return {
         "configured": agent.model,

@@ -1,5 +1,4 @@
-"""All that the console asks for, each under its path. What answers is imported by the first who asks: the start is for those
-who wait for it."""
+"""The console's endpoints and their paths. They are imported at the first request, which keeps the start fast."""
 
 from __future__ import annotations
 
@@ -31,12 +30,12 @@ NOTE = r"/api/notes/{path:.{1,4096}}"
 FACT = "/api/facts/{id:[^/]{1,200}}"
 
 
-class _Answering:
-    """Those who answer, each made when it is first asked."""
+class _LazyEndpoints:
+    """The console's endpoints, each created at its first request."""
 
-    def __init__(self, gateway: Application, figures: Counters, overview: Callable[[], Overview]) -> None:
+    def __init__(self, gateway: Application, counters: Counters, overview: Callable[[], Overview]) -> None:
         self._gateway = gateway
-        self._figures = figures
+        self._counters = counters
         self._overview = overview
 
     @cached_property
@@ -49,15 +48,15 @@ class _Answering:
     def memory(self) -> MemoryEndpoints:
         from gateway.http.console.memory_endpoints import MemoryEndpoints  # noqa: PLC0415 - not at the start
 
-        parts = self._gateway.parts
-        return MemoryEndpoints(parts.around, parts.notes.folder)
+        dependencies = self._gateway.dependencies
+        return MemoryEndpoints(dependencies.command_services, dependencies.notes.folder)
 
     @cached_property
     def health(self) -> HealthEndpoints:
         from gateway.http.console.health_endpoints import HealthEndpoints  # noqa: PLC0415 - not at the start
 
         gateway = self._gateway
-        return HealthEndpoints(self._overview, gateway.last_hour, self._figures, gateway.hooks)
+        return HealthEndpoints(self._overview, gateway.last_hour, self._counters, gateway.hooks)
 
     @cached_property
     def recipients(self) -> Recipients:
@@ -65,7 +64,7 @@ class _Answering:
 
         gateway = self._gateway
         return Recipients(
-            gateway.models, gateway.memory, lambda: gateway.parts.settings.current, lambda: self._overview().home
+            gateway.models, gateway.memory, lambda: gateway.dependencies.settings.current, lambda: self._overview().home
         )
 
     @cached_property
@@ -75,9 +74,9 @@ class _Answering:
         return SelfExamination(self._gateway, self._overview)
 
 
-def console_endpoints(gateway: Application, figures: Counters, overview: Callable[[], Overview]) -> list[Endpoint]:
-    """The endpoints of a gateway's console, to be served; `overview` is how the gateway is now."""
-    of = _Answering(gateway, figures, overview)
+def console_endpoints(gateway: Application, counters: Counters, overview: Callable[[], Overview]) -> list[Endpoint]:
+    """Return the console's endpoints; `overview` returns the state of the gateway."""
+    of = _LazyEndpoints(gateway, counters, overview)
     return [
         Endpoint("GET", CONTEXT, _later(lambda: of.context.sizes)),
         Endpoint("GET", TURN, _later(lambda: of.context.turn)),
@@ -94,13 +93,13 @@ def console_endpoints(gateway: Application, figures: Counters, overview: Callabl
         Endpoint("POST", FACT + "/unpin", _later(lambda: of.memory.unpin)),
         Endpoint("DELETE", FACT, _later(lambda: of.memory.forget)),
         Endpoint("GET", "/api/recipients", _later(lambda: of.recipients.recipients)),
-        Endpoint("GET", "/api/health", _of_the_owner(_later(lambda: of.health.health))),
-        Endpoint("POST", "/api/doctor", _of_the_owner(_later(lambda: of.doctor.examine))),
+        Endpoint("GET", "/api/health", _owner_only(_later(lambda: of.health.health))),
+        Endpoint("POST", "/api/doctor", _owner_only(_later(lambda: of.doctor.examine))),
     ]
 
 
 def _later(method: Callable[[], Admitted]) -> Admitted:
-    """What answers as the method does that is looked for when somebody asks."""
+    """Return a handler that looks up its method at each request."""
 
     async def give(request: web.Request, admission: Admission) -> web.StreamResponse:
         return await method()(request, admission)
@@ -108,12 +107,12 @@ def _later(method: Callable[[], Admitted]) -> Admitted:
     return give
 
 
-def _of_the_owner(give: Admitted) -> Admitted:
-    """For the owner alone; others are told so."""
+def _owner_only(give: Admitted) -> Admitted:
+    """Return a handler that serves the owner and refuses everybody else."""
 
     async def give_owner(request: web.Request, admission: Admission) -> web.StreamResponse:
         if admission.person.id != OWNER:
-            return refusal(403, "forbidden", "This is the owner's alone: it tells of everybody's use of the gateway.")
+            return refusal(403, "forbidden", "Only the owner may see this: it covers everybody's use of the gateway.")
         return await give(request, admission)
 
     return give_owner

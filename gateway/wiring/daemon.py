@@ -1,4 +1,4 @@
-"""The daemon: one gateway from its start to its end. What it consists of is put together in `assembly`."""
+"""One gateway process from start to stop. Its parts are built in `app`."""
 
 from __future__ import annotations
 
@@ -52,18 +52,28 @@ from sessions.events.errors import HomeLocked, StorageFailed
 from sessions.files.committer import Committer
 from sessions.files.home_lock import HomeLock
 
-LOOK_SECONDS = 2.0
-"""So long the start waits at most for a look at the model servers of this machine; closed ports answer at once."""
+DISCOVERY_SECONDS = 2.0
+"""The longest time that the start waits for the discovery of local model servers; closed ports answer at once."""
 
 FAILED_SECONDS = 3.0
-"""How long `/readyz` tells of failed storage before the process ends."""
+"""How long `/readyz` reports failed storage before the process exits."""
 
 log = structlog.get_logger("exuvia")
 
 
 def run(home: Path | None, config: Path | None, overrides: Mapping[str, Any], folders: Sequence[PluginFolder] = ()) -> int:
-    """Run the gateway until SIGTERM or SIGINT, with the plugins in these folders. Returns the exit code: 0 after a stop that
-    was asked for, 1 after the storage failed, 2 if it refused to start, the reason being printed as one line."""
+    """Run the gateway until SIGTERM or SIGINT.
+
+    Args:
+        home: The home; None for the default.
+        config: The configuration file; None for the home's.
+        overrides: Configuration keys of the command line.
+        folders: Folders of plugins to load and reload.
+
+    Returns:
+        The exit code: 0 after a requested stop, 1 after the storage failed, 2 if the gateway refused to start. The reason is
+        printed as one line.
+    """
     descriptors.raise_limit()
     try:
         address_space.check_limit()
@@ -77,12 +87,12 @@ def run(home: Path | None, config: Path | None, overrides: Mapping[str, Any], fo
     except (MemoryError, OSError, RuntimeError) as error:
         if not address_space.is_exhaustion(error):
             raise
-        _print(sys.stderr, "exuvia: The system gives the gateway no memory, thread or file descriptor; see `ulimit -a`.\n")
+        _print(sys.stderr, "exuvia: Out of memory, threads or file descriptors; see `ulimit -a`.\n")
         return 1
 
 
 def _print(stream: IO[str], text: str) -> None:
-    """Print, where that is possible: no gateway ends because nobody reads what it prints, or the disk below is full."""
+    """Print, ignoring failures: no gateway ends because nobody reads its output, or its disk is full."""
     with contextlib.suppress(OSError, ValueError):
         stream.write(text)
         stream.flush()
@@ -95,7 +105,7 @@ async def _run(
     passed = passed_socket(os.environ)
     if passed is not None:
         host, port = passed.getsockname()[:2]
-        # Whoever opened the socket decided where it listens; the rules for addresses are for that one.
+        # The socket determines the address, which the rules for addresses then apply to.
         overrides = {**overrides, "gateway": {"host": host, "port": port}}
     config = load_config(config_path or home.config, environment=os.environ, overrides=overrides)
     home.make(config.agent.workspace)
@@ -112,15 +122,15 @@ async def _run(
 
 
 def _collect_garbage() -> None:
-    """From now on, where the command line put it off. What is there at this moment stays as long as the process: it need
-    not be looked through again and again while turns go on."""
+    """Enable garbage collection, which the command line deferred, and exempt all objects that exist now: they live
+    as long as the process."""
     if not gc.isenabled():
         gc.freeze()
         gc.enable()
 
 
 class Daemon:
-    """One gateway on one home. `serve` builds everything from the bottom up and takes it down in the reverse order."""
+    """One gateway on one home."""
 
     def __init__(
         self,
@@ -137,10 +147,10 @@ class Daemon:
         self.readiness = Readiness()
         self.address: tuple[str, int] | None = None
         self.has_strangers = False
-        """Whether code runs here that is not ours."""
-        self._in_hand = InFlight()
+        """True if third-party plugins are loaded."""
+        self._in_flight = InFlight()
         self._began = self.clock.monotonic()
-        self._figures = Counters()
+        self._counters = Counters()
         self._passed = passed
         self._folders = tuple(folders)
         self._supervisor = Supervisor(os.environ)
@@ -153,36 +163,36 @@ class Daemon:
         return self.settings.current
 
     def stop(self) -> None:
-        """Ask the gateway to end; asked again, it waits for no turn any longer."""
+        """Ask the gateway to stop; a second call stops waiting for running turns."""
         (self._hurry if self._stop.is_set() else self._stop).set()
 
     async def serve(self, stack: contextlib.AsyncExitStack) -> int:
-        """Serve until `stop`, a signal, or failed storage; returns the exit code."""
+        """Serve until `stop`, a signal, or a storage failure, and return the exit code."""
         self._listen_to_signals()
-        await stack.enter_async_context(self._supervisor.fed())
+        await stack.enter_async_context(self._supervisor.watchdog_fed())
         people = self._people(self.config)
-        assembling = ApplicationBuilder(
+        builder = ApplicationBuilder(
             stack=stack,
             home=self.home,
             settings=self.settings,
             clock=self.clock,
-            figures=self._figures,
+            counters=self._counters,
             began=self._began,
             folders=self._folders,
         )
-        gateway = await assembling.assembled()
+        gateway = await builder.build()
         self.has_strangers = bool(gateway.hooks.strangers())
-        await gateway.parts.lifecycle.started()
-        async with self._door(gateway, people) as door:
-            with contextlib.suppress(TimeoutError):  # so that the first message knows the models of this machine
-                async with asyncio.timeout(LOOK_SECONDS):
+        await gateway.dependencies.lifecycle.started()
+        async with self._listen(gateway, people) as server:
+            with contextlib.suppress(TimeoutError):  # so that the first message can use the models of this machine
+                async with asyncio.timeout(DISCOVERY_SECONDS):
                     await gateway.models.look_around()
             self.readiness.ready()
-            self._announce(gateway.models, door.access)
+            self._announce(gateway.models, server.access)
             _collect_garbage()
-            async with self._background(gateway, door):
+            async with self._background(gateway, server):
                 code = await self._until_stopped(gateway.committer, gateway.switchboard)
-                await gateway.parts.lifecycle.stopping()
+                await gateway.dependencies.lifecycle.stopping()
                 return code
 
     # --- serving ------------------------------------------------------------------------------------------------------
@@ -196,23 +206,23 @@ class Daemon:
         )
 
     @contextlib.asynccontextmanager
-    async def _background(self, gateway: Application, door: WebsocketServer) -> AsyncIterator[None]:
-        """What goes on beside the turns while the gateway serves."""
+    async def _background(self, gateway: Application, server: WebsocketServer) -> AsyncIterator[None]:
+        """Run the background tasks while the gateway serves."""
         reloading = ConfigReloader(self.settings, check=lambda config: check(config, gateway.hooks))
         tasks = [
             asyncio.create_task(gateway.models.keep_looking()),
             asyncio.create_task(gateway.memory.watch()),
-            asyncio.create_task(gateway.finding.run()),
+            asyncio.create_task(gateway.extraction.run()),
             asyncio.create_task(gateway.last_hour.run()),
-            asyncio.create_task(gateway.parts.lifecycle.run()),
+            asyncio.create_task(gateway.dependencies.lifecycle.run()),
             asyncio.create_task(gateway.channels.run(lambda name: self._channel_inbox(name, gateway.switchboard))),
             asyncio.create_task(gateway.switchboard.resume_all()),
-            *(asyncio.create_task(each.run()) for each in gateway.developing),
-            asyncio.create_task(door.uploads.sweep(self.home.sessions)),
+            *(asyncio.create_task(each.run()) for each in gateway.development),
+            asyncio.create_task(server.uploads.sweep(self.home.sessions)),
             asyncio.create_task(
                 reloading.run(
-                    admit=lambda config: self._admit(config, door.access),
-                    take=lambda config: self._take(config, gateway),
+                    admit=lambda config: self._admit(config, server.access),
+                    take=lambda config: self._apply(config, gateway),
                 )
             ),
         ]
@@ -229,9 +239,9 @@ class Daemon:
             home=self.home,
             clock=self.clock,
             began=self._began,
-            figures=self._figures,
+            counters=self._counters,
             lag=gateway.lag,
-            troubles=gateway.troubles,
+            problems=gateway.problems,
             settings=self.settings,
             readiness=self.readiness,
             committer=gateway.committer,
@@ -241,70 +251,74 @@ class Daemon:
         )
 
     @contextlib.asynccontextmanager
-    async def _door(self, gateway: Application, people: People) -> AsyncIterator[WebsocketServer]:
-        """Listen; only then the port is known, and with it who may come in."""
-        parts = gateway.parts
+    async def _listen(self, gateway: Application, people: People) -> AsyncIterator[WebsocketServer]:
+        """Listen and serve. The port, and so the access rules, are known only after listening."""
+        dependencies = gateway.dependencies
         uploads = Uploads(
-            parts.attachments,
+            dependencies.attachments,
             limit=lambda: self.config.gateway.attachment_bytes,
             refuses=lambda: self.readiness.refuses,
         )
-        doors: list[WebsocketServer] = []
+        servers: list[WebsocketServer] = []
         instruments = self._instruments(gateway)
         unauthenticated = UnauthenticatedLimit(descriptors.unauthenticated())
-        server = f"exuvia/{VERSION}"
+        program = f"exuvia/{VERSION}"
         app = application(
-            lambda: doors[0].access,
+            lambda: servers[0].access,
             self.readiness,
-            lambda: doors[0],
+            lambda: servers[0],
             uploads,
             instruments,
             unauthenticated=unauthenticated,
             endpoints=[
-                *console_endpoints(gateway, self._figures, lambda: instruments.overview(doors[0].connections)),
-                *openai_endpoints(gateway, lambda: doors[0], lambda: self.readiness.refuses, self._in_hand),
+                *console_endpoints(gateway, self._counters, lambda: instruments.overview(servers[0].connections)),
+                *openai_endpoints(gateway, lambda: servers[0], lambda: self.readiness.refuses, self._in_flight),
             ],
-            routes=console_routes(lambda: doors[0].access, server),
+            routes=console_routes(lambda: servers[0].access, program),
         )
         listener = await listening(app, self.config.gateway, self._passed, unauthenticated)
         self.address = listener.address
-        door = WebsocketServer(
+        server = WebsocketServer(
             gateway.switchboard,
             access_of(people, self.config.gateway, self.address[1], self.clock, self.home.signed_out),
             uploads,
-            server=server,
-            model=parts.models.configured,
+            program=program,
+            model=dependencies.models.configured,
             verbose=lambda: self.config.agent.verbose,
-            commands=listed(parts.commands),
+            commands=listed(dependencies.commands),
             refuses=lambda: self.readiness.refuses,
             unauthenticated=unauthenticated,
         )
-        doors.append(door)
+        servers.append(server)
         try:
             with instance_address.noted(self.home.address, *self.address):
-                yield door
+                yield server
         finally:
-            await door.close()
+            await server.close()
             await listener.close()
 
     async def _admit(self, config: Config, access: Access) -> None:
-        """Have those speak who may by a changed configuration, at once."""
+        """Apply the access rules of a changed configuration, at once."""
         access.replace(await asyncio.to_thread(self._people, config))
 
-    async def _take(self, config: Config, gateway: Application) -> set[str]:
-        """Put the rest of it into force, for turns that begin from now on; returns the keys that changed."""
+    async def _apply(self, config: Config, gateway: Application) -> set[str]:
+        """Apply the rest of a changed configuration to turns that begin from now on; return the changed keys."""
         reopened = await gateway.providers.fit(config)
         await gateway.embeddings.fit(config)
         changed = self.settings.offer(config)
         gateway.models.reconfigure(**model_preferences(self.config))
         if any(key.startswith("memory.") for key in changed):
-            gateway.memory.wake()  # other places to look in, or somebody else who makes vectors
+            gateway.memory.wake()  # the sources or the embedding provider may have changed
         if changed & {"log.level", "log.format"}:
             logs.configure(self.config.log.level, self.config.log.format)
         return changed | {f"providers.{name}" for name in reopened}
 
     def _people(self, config: Config) -> People:
-        """Who may speak by a configuration and the token as it is now; ConfigRefused if the token cannot be used."""
+        """Return the people of a configuration, with the current token.
+
+        Raises:
+            ConfigRefused: The token cannot be used.
+        """
         try:
             return people_of(config, gateway_token(self.home, config, os.environ))
         except StartRefused as error:
@@ -319,7 +333,7 @@ class Daemon:
             model = str(error)
         log.info("ready", address=f"ws://{host}:{port}/ws", home=str(self.home.root), model=model)
         self._supervisor.ready(f"Listening on {host}:{port}.")
-        if "JOURNAL_STREAM" not in os.environ:  # what systemd keeps is read later, and by others
+        if "JOURNAL_STREAM" not in os.environ:  # the journal outlives the link and has other readers
             _print(sys.stdout, invitation(access, host, port))
 
     def _listen_to_signals(self) -> None:
@@ -338,16 +352,16 @@ class Daemon:
             log.critical("storage_failed", reason=str(failure))
             await asyncio.sleep(FAILED_SECONDS)
             return 1
-        self.readiness.stop(Busy("The gateway is stopping; come back in a moment."))
+        self.readiness.stop(Busy("The gateway is stopping; try again in a moment."))
         await self._let_finish(switchboard)
         return 1 if committer.failure.done() else 0
 
     async def _let_finish(self, switchboard: Switchboard) -> None:
-        """Let turns go on for `gateway.stop_within`; what is not done then stays open and is resumed at the next start."""
+        """Let turns run for `gateway.stop_within`; those that do not finish are resumed at the next start."""
         seconds = self.config.gateway.stop_within
         log.info("stopping", seconds=seconds)
         self._supervisor.stopping(seconds)
-        finished: asyncio.Future[Any] = asyncio.gather(switchboard.let_finish(seconds), self._in_hand.until_none(seconds))
+        finished: asyncio.Future[Any] = asyncio.gather(switchboard.let_finish(seconds), self._in_flight.until_none(seconds))
         hurried: asyncio.Future[Any] = asyncio.create_task(self._hurry.wait())
         await asyncio.wait({finished, hurried}, return_when=asyncio.FIRST_COMPLETED)
         for task in (finished, hurried):

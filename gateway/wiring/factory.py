@@ -1,4 +1,4 @@
-"""Conversations: what each is made of, and what the configuration says to them at every turn."""
+"""Builds conversations, and passes them what the configuration says at every turn."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ from sessions.store.recorder import Recorder
 
 
 class ConversationDependencies(msgspec.Struct, frozen=True, kw_only=True):
-    """What all conversations share."""
+    """The parts that all conversations share."""
 
     settings: Settings
     clock: Clock
@@ -68,37 +68,39 @@ class ConversationDependencies(msgspec.Struct, frozen=True, kw_only=True):
     day_notes: DayNotes
     summarizers: Mapping[str, Summarizer]
     flushes: Mapping[str, MemoryFlush]
-    figures: Counters
-    around: CommandServices
+    counters: Counters
+    command_services: CommandServices
     lifecycle: Lifecycle
-    delivering: ReplyDelivery
+    delivery: ReplyDelivery
 
 
 class ConversationFactory:
-    """Builds a conversation around the recorder of an open session."""
+    """Builds a conversation for the recorder of an open session."""
 
-    def __init__(self, parts: ConversationDependencies) -> None:
-        self._parts = parts
-        self._showing = AttachmentRenderer(parts.attachments)
-        self._news = IndexTrigger(parts.around.memory.wake)
+    def __init__(self, dependencies: ConversationDependencies) -> None:
+        self._dependencies = dependencies
+        self._attachment_renderer = AttachmentRenderer(dependencies.attachments)
+        self._index_trigger = IndexTrigger(dependencies.command_services.memory.wake)
 
     def build(self, chat: Chat, recorder: Recorder) -> Conversation:
-        """A conversation of this chat, ready to run."""
-        parts = self._parts
-        recorder.on_event(self._news.read)
-        recorder.on_event(lambda recorded: self._looked_through(recorder, recorded))
-        recorder.on_event(lambda recorded: parts.lifecycle.heard(recorder, recorded))
-        parts.delivering.opened(recorder)
-        meter = SessionMeter(recorder, parts.figures)
+        """Return a conversation of this chat, ready to run."""
+        dependencies = self._dependencies
+        recorder.on_event(self._index_trigger.read)
+        recorder.on_event(lambda recorded: self._queue_extraction(recorder, recorded))
+        recorder.on_event(lambda recorded: dependencies.lifecycle.heard(recorder, recorded))
+        dependencies.delivery.opened(recorder)
+        meter = SessionMeter(recorder, dependencies.counters)
         live = StreamingReplies(meter.first_text_observer(chat.news), chat.news)
         compacting = self._compacting(recorder)
-        inbox = Inbox(recorder, commands=parts.commands, configured=lambda: parts.settings.current.sessions.queue)
+        inbox = Inbox(
+            recorder, commands=dependencies.commands, configured=lambda: dependencies.settings.current.sessions.queue
+        )
 
         async def run_command(
             conversation: Conversation, command: Command, typed: TypedCommand, waiting: WaitingMessage
         ) -> str:
             try:
-                view = CommandContext(chat, conversation, waiting, parts.around, meter)
+                view = CommandContext(chat, conversation, waiting, dependencies.command_services, meter)
                 return await command.run(typed.argument, view)
             finally:
                 if typed.opens_session:
@@ -110,105 +112,107 @@ class ConversationFactory:
             turn=self._turn(recorder, live, inbox, compacting),
             compacting=compacting,
             inbox=inbox,
-            verbose=lambda: parts.settings.current.agent.verbose,
-            commands=parts.commands,
+            verbose=lambda: dependencies.settings.current.agent.verbose,
+            commands=dependencies.commands,
             run_command=run_command,
             resume=self._resume_rules,
-            clock=parts.clock,
+            clock=dependencies.clock,
         )
 
     def _compacting(self, recorder: Recorder) -> Compactor:
-        parts = self._parts
+        dependencies = self._dependencies
 
         def lines(first: int) -> Awaitable[list[bytes]]:
             return recorder.log.lines(first, limit=1)
 
         def choose() -> ChosenModel:
-            wanted = parts.settings.current.compaction.model
-            return parts.models.choose(wanted or recorder.transcript.settings.get("model"))
+            wanted = dependencies.settings.current.compaction.model
+            return dependencies.models.choose(wanted or recorder.transcript.settings.get("model"))
 
         def sight() -> VisionSupport | None:
             try:
-                model = parts.models.choose(recorder.transcript.settings.get("model"))
+                model = dependencies.models.choose(recorder.transcript.settings.get("model"))
             except GatewayError:
                 return None
             return model.provider.limits(model.model).vision
 
-        notes = PendingNotes(recorder, parts.day_notes, lines)
+        notes = PendingNotes(recorder, dependencies.day_notes, lines)
         condensing = Summarization(
             recorder,
             choose=choose,
-            summarizers=parts.summarizers,
-            flushes=parts.flushes,
+            summarizers=dependencies.summarizers,
+            flushes=dependencies.flushes,
             notes=notes,
-            clock=parts.clock.now,
+            clock=dependencies.clock.now,
         )
         return Compactor(
             recorder,
             rules=self._compaction_rules,
             condensing=condensing,
             notes=notes,
-            hooks=parts.hooks,
+            hooks=dependencies.hooks,
             sight=sight,
-            now=parts.clock.now,
+            now=dependencies.clock.now,
         )
 
-    def _looked_through(self, recorder: Recorder, recorded: Recorded) -> None:
-        """Have a turn that ended looked through for facts, in time, and what somebody told to be remembered."""
+    def _queue_extraction(self, recorder: Recorder, recorded: Recorded) -> None:
+        """Queue an ended turn, or an explicit request to remember, for fact extraction."""
         event = recorded.event
         if isinstance(event, TurnEnded) or (isinstance(event, MessageReceived) and is_order(event.text)):
-            self._parts.around.finding.heard(recorder.transcript.session, recorded.seq)
+            self._dependencies.command_services.finding.heard(recorder.transcript.session, recorded.seq)
 
     def _compaction_rules(self) -> CompactionRules:
-        current = self._parts.settings.current
+        current = self._dependencies.settings.current
         return compaction_rules(current.compaction, current.agent, self._today())
 
     def _turn(self, recorder: Recorder, live: StreamingReplies, inbox: Inbox, compacting: Compactor) -> Turn:
-        parts = self._parts
-        pruning = Pruner(recorder, parts.hooks, rules=lambda: parts.settings.current.pruning, now=parts.clock.now)
+        dependencies = self._dependencies
+        pruning = Pruner(
+            recorder, dependencies.hooks, rules=lambda: dependencies.settings.current.pruning, now=dependencies.clock.now
+        )
         answering = ReplyRequest(
             recorder,
             live=live,
-            files=ConversationFiles(self._showing),
+            files=ConversationFiles(self._attachment_renderer),
             prune=pruning.prune,
             compacting=compacting,
-            provider_failed=parts.figures.provider_errors.add,
+            provider_failed=dependencies.counters.provider_errors.add,
         )
         return Turn(
             recorder,
             live=live,
             answering=answering,
             inbox=inbox,
-            choose=lambda: parts.models.choose(recorder.transcript.settings.get("model")),
-            tools=parts.tools,
-            attachments=parts.attachments,
+            choose=lambda: dependencies.models.choose(recorder.transcript.settings.get("model")),
+            tools=dependencies.tools,
+            attachments=dependencies.attachments,
             rules=self._turn_rules,
             notes=self._notes(recorder).load,
             recall=self._recalling(recorder).recall,
-            heed=ExplicitMemory(recorder, parts.around.remembering, parts.tools).heed,
-            clock=parts.clock,
-            hold=parts.providers.in_use,
+            heed=ExplicitMemory(recorder, dependencies.command_services.remembering, dependencies.tools).heed,
+            clock=dependencies.clock,
+            hold=dependencies.providers.in_use,
         )
 
     def _notes(self, recorder: Recorder) -> LoadedNotes:
-        return LoadedNotes(recorder, self._parts.notes, now=self._today, shown=self._may_see_notes)
+        return LoadedNotes(recorder, self._dependencies.notes, now=self._today, shown=self._may_see_notes)
 
     def _may_see_notes(self) -> bool:
-        return self._parts.settings.current.agent.workspace_access != "none"
+        return self._dependencies.settings.current.agent.workspace_access != "none"
 
     def _recalling(self, recorder: Recorder) -> Recall:
-        settings = self._parts.settings
+        settings = self._dependencies.settings
         return Recall(
             recorder,
-            self._parts.around.memory,
-            self._parts.around.facts,
+            self._dependencies.command_services.memory,
+            self._dependencies.command_services.facts,
             keys=lambda: settings.current.memory.recall,
             allowed=self._may_see_notes,
-            clock=self._parts.clock,
+            clock=self._dependencies.clock,
         )
 
     def _turn_rules(self) -> TurnRules:
-        agent = self._parts.settings.current.agent
+        agent = self._dependencies.settings.current.agent
         return TurnRules(
             instructions=standing_instructions(agent.instructions, agent.language, self._today()),
             in_short=agent.instructions or IN_SHORT,
@@ -217,10 +221,10 @@ class ConversationFactory:
         )
 
     def _today(self) -> datetime:
-        """Now, in the time zone of the configuration or the system."""
-        name = self._parts.settings.current.agent.timezone
-        return self._parts.clock.now().astimezone(ZoneInfo(name) if name else None)
+        """Return the current time in the time zone of the configuration or the system."""
+        name = self._dependencies.settings.current.agent.timezone
+        return self._dependencies.clock.now().astimezone(ZoneInfo(name) if name else None)
 
     def _resume_rules(self) -> ResumeRules:
-        sessions = self._parts.settings.current.sessions
+        sessions = self._dependencies.settings.current.sessions
         return ResumeRules(mode=sessions.resume, within=timedelta(seconds=sessions.resume_within))

@@ -1,4 +1,4 @@
-"""Where the OpenAI endpoint is reached. What it is made of is imported when somebody first asks, not at the start."""
+"""The OpenAI-compatible endpoint and its path. It is imported at the first request, which keeps the start fast."""
 
 from __future__ import annotations
 
@@ -23,31 +23,37 @@ if TYPE_CHECKING:
 
 def openai_endpoints(
     gateway: Application,
-    door: Callable[[], WebsocketServer],
+    server: Callable[[], WebsocketServer],
     refuses: Callable[[], Busy | StorageFailed | None],
-    in_hand: InFlight,
+    in_flight: InFlight,
 ) -> list[Endpoint]:
-    """Everything below `/v1`. `door` is asked when a request has come, since it stands only once the gateway listens;
-    `refuses` says why nothing is taken, or None; `in_hand` counts what a stop is to let end."""
+    """Return the endpoint for everything below `/v1`.
+
+    Args:
+        gateway: The gateway.
+        server: Returns the websocket server, which exists only once the gateway listens.
+        refuses: Returns the reason why nothing is taken; None if requests are taken.
+        in_flight: Counts the requests that a stop waits for.
+    """
 
     @cache
     def api() -> OpenAIApi:
         from gateway.http.openai.api import OpenAIApi  # noqa: PLC0415 - not at the start
         from gateway.http.openai.embeddings import Embeddings  # noqa: PLC0415
 
-        parts = gateway.parts
+        dependencies = gateway.dependencies
         return OpenAIApi(
-            parts.models,
-            parts.around.listings,
+            dependencies.models,
+            dependencies.command_services.listings,
             gateway.switchboard,
-            door().uploads,
-            still_admits=door().access.still_admits,
+            server().uploads,
+            still_admits=server().access.still_admits,
             refuses=refuses,
-            hold=parts.providers.in_use,
+            hold=dependencies.providers.in_use,
             embeddings=Embeddings(gateway.memory, gateway.embeddings.in_use),
-            in_hand=in_hand,
-            figures=parts.figures,
-            clock=parts.clock,
+            in_flight=in_flight,
+            counters=dependencies.counters,
+            clock=dependencies.clock,
         )
 
     async def serve(request: web.Request, admission: Admission) -> web.StreamResponse:

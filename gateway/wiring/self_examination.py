@@ -1,6 +1,6 @@
-"""The doctor inside the gateway that runs: its keys, models and plugins are in its environment, not in a terminal's.
+"""`exuvia doctor` inside the running gateway, whose environment has the keys, models and plugins.
 
-POST /api/doctor   the findings of the checks that depend on the environment; with `?offline=1` no vendor is asked
+POST /api/doctor   the findings of the checks that depend on the environment; with `?offline=1` no provider is asked
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from gateway.wiring.app import Application
 
 
 class SelfExamination:
-    """Examines the gateway that it runs in. `overview` is the gateway now."""
+    """Checks of the gateway that they run in. `overview` returns its state."""
 
     def __init__(self, gateway: Application, overview: Callable[[], Overview]) -> None:
         self._gateway = gateway
         self._overview = overview
 
     async def examine(self, request: web.Request, _: Admission) -> web.StreamResponse:
-        """The report."""
-        config, hooks = self._gateway.parts.settings.current, self._gateway.hooks
+        """Run the checks and return the report."""
+        config, hooks = self._gateway.dependencies.settings.current, self._gateway.hooks
         offline = "offline" in request.query
         overview = self._overview()
         backends = await asyncio.to_thread(hooks.memory_backends)
@@ -55,25 +55,25 @@ class SelfExamination:
         return model_checks.of_models(gateway.providers, gateway.models, config, kinds, offline=offline)
 
     def _configuration(self, config: Config) -> list[Finding]:
-        """The findings about the files as they are now, by the environment that this gateway was started with."""
+        """Check the files as they are now, with the environment that this gateway was started with."""
         sources, environment = config.sources, config.references.environment
         return list(home_checks.of_configuration(check(sources.path, environment, sources.overrides, self._gateway.hooks)))
 
 
 def _of_overview(overview: Overview) -> tuple[Finding, ...]:
     refuses = [f"It takes no messages: {overview.refuses}"] if overview.refuses else []
-    mend = "`exuvia status` shows it with what the gateway counts; its log has more."
+    mend = "See `exuvia status` and the gateway's log."
     return tuple(Finding(what=sentence, mend=mend) for sentence in (*refuses, *overview.troubles))
 
 
-async def _found(looking: Awaitable[Sequence[Finding]]) -> tuple[Finding, ...]:
-    """The findings of one check; that it fails or takes too long is a finding too."""
+async def _found(check: Awaitable[Sequence[Finding]]) -> tuple[Finding, ...]:
+    """Return the findings of one check; its failure or timeout is a finding too."""
     try:
         async with asyncio.timeout(EXAMINE_SECONDS):
-            return tuple(await looking)
+            return tuple(await check)
     except TimeoutError:
         return (
-            Finding(what=f"This was not done after {EXAMINE_SECONDS:.0f} s.", mend="Look at the network, or try later."),
+            Finding(what=f"The check timed out after {EXAMINE_SECONDS:.0f} s.", mend="Check the network, or try later."),
         )
     except Exception as error:
         return (Finding.of_failure(error),)

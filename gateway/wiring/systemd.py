@@ -1,7 +1,8 @@
-"""What a service manager and the gateway say to each other: sd_notify, the watchdog, and a socket that was opened before.
+"""The protocol with a service manager: sd_notify, the watchdog, socket activation.
 
-By hand, for it is a datagram and three variables: https://www.freedesktop.org/software/systemd/man/sd_notify.html and
-sd_listen_fds.html. Where no manager asks for it, everything here does nothing.
+It is a datagram and three variables, so no library is used:
+https://www.freedesktop.org/software/systemd/man/sd_notify.html and sd_listen_fds.html. Without a service manager, everything
+here does nothing.
 """
 
 from __future__ import annotations
@@ -18,37 +19,39 @@ import structlog
 from gateway.support.errors import StartRefused
 
 FIRST_PASSED = 3
-"""The file descriptor of the first socket that is passed."""
+"""The file descriptor of the first passed socket."""
 
 STOP_MARGIN = 10.0
-"""Seconds that taking everything down may take after the last turn was waited for."""
+"""Seconds for closing everything after the last turn."""
 
-SOONER = 0.8
-"""The share of the time until the watchdog's earliest moment after which a blocked event loop is given up here."""
+WATCHDOG_SHARE = 0.8
+"""The share of the watchdog's shortest delay after which the gateway itself ends a blocked event loop."""
 
 log = structlog.get_logger("exuvia.supervision")
 
 
 class Supervisor:
-    """The service manager that started this process, if one did; `environment` says how it is reached."""
+    """The service manager that started this process, if any; `environment` says how it is reached."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._address = environment.get("NOTIFY_SOCKET", "")
         self._feeding = _seconds_between_feeds(environment)
 
     def ready(self, status: str) -> None:
-        """The gateway listens."""
-        self._say("READY=1", f"STATUS={status}")
+        """Report that the gateway listens."""
+        self._notify("READY=1", f"STATUS={status}")
 
     def stopping(self, seconds: float) -> None:
-        """The gateway stops, and may take so many seconds for its running turns; the manager then waits as long."""
+        """Report that the gateway stops, and ask for `seconds` more for its running turns."""
         extension = round((seconds + STOP_MARGIN) * 1_000_000)
-        self._say("STOPPING=1", f"EXTEND_TIMEOUT_USEC={extension}", "STATUS=Stopping; running turns may finish.")
+        self._notify("STOPPING=1", f"EXTEND_TIMEOUT_USEC={extension}", "STATUS=Stopping; running turns may finish.")
 
     @contextlib.asynccontextmanager
-    async def fed(self) -> AsyncIterator[None]:
-        """Feed the watchdog from the event loop meanwhile, twice as often as it asks, so that a loop that is blocked is
-        noticed. The signal that it kills with then leaves a traceback of every thread."""
+    async def watchdog_fed(self) -> AsyncIterator[None]:
+        """Feed the watchdog from the event loop, twice as often as required, so that a blocked loop is noticed.
+
+        The signal that the watchdog kills with leaves a traceback of every thread.
+        """
         if self._feeding is None or not self._address:
             yield
             return
@@ -63,10 +66,10 @@ class Supervisor:
 
     async def _feed(self, seconds: float) -> None:
         while True:
-            self._say("WATCHDOG=1")
+            self._notify("WATCHDOG=1")
             await asyncio.sleep(seconds)
 
-    def _say(self, *lines: str) -> None:
+    def _notify(self, *lines: str) -> None:
         if not self._address:
             return
         # An abstract address is written with @ and begins with a NUL.
@@ -80,7 +83,7 @@ class Supervisor:
 
 
 def _seconds_between_feeds(environment: Mapping[str, str]) -> float | None:
-    """Half of what the watchdog allows; None if there is none, or it waits for another process."""
+    """Return half of the watchdog's interval; None without a watchdog, or if it watches another process."""
     text = environment.get("WATCHDOG_USEC", "")
     if not text.isdecimal() or int(text) == 0:
         return None
@@ -91,31 +94,34 @@ def _seconds_between_feeds(environment: Mapping[str, str]) -> float | None:
 
 
 def before_watchdog(seconds: float, environment: Mapping[str, str]) -> float:
-    """Shorten a time after which a blocked event loop ends the gateway, so that it comes before the manager's watchdog,
-    which leaves no word of who was at fault. 0, for never, stays."""
+    """Shorten the time after which a blocked event loop ends the gateway, so that this precedes the service manager's
+    watchdog, which does not report the cause. 0 (never) stays."""
     feeding = _seconds_between_feeds(environment)
-    # The last feed may lie as far back as the time between two: the watchdog then waits for as long again.
-    return seconds if feeding is None else min(seconds, SOONER * feeding)
+    # The last feed may be one interval ago; the watchdog then waits for another one.
+    return seconds if feeding is None else min(seconds, WATCHDOG_SHARE * feeding)
 
 
 def passed_socket(environment: Mapping[str, str]) -> socket.socket | None:
-    """The listening socket that the manager opened for this process; None if there is none. StartRefused if it is more than
-    one, or one that no browser could come to."""
+    """Return the listening socket that the service manager opened for this process; None if there is none.
+
+    Raises:
+        StartRefused: It passed several sockets, or one that does not listen for TCP.
+    """
     if environment.get("LISTEN_PID") != str(os.getpid()):
         return None
     count = environment.get("LISTEN_FDS", "")
     if count in ("", "0"):
         return None
     if count != "1":
-        raise StartRefused(f"One socket can be taken over, and LISTEN_FDS is {count}; one ListenStream= is enough.")
+        raise StartRefused(f"Only one socket can be passed, but LISTEN_FDS is {count}; use one ListenStream=.")
     try:
         passed = socket.socket(fileno=FIRST_PASSED)
     except OSError as error:
-        raise StartRefused(f"The socket that was passed cannot be used: {error.strerror}.") from error
+        raise StartRefused(f"The passed socket cannot be used: {error.strerror}.") from error
     passed.set_inheritable(False)
     if not _listens(passed):
         passed.close()
-        raise StartRefused("The socket that was passed does not listen for TCP; ListenStream= is an address with a port.")
+        raise StartRefused("The passed socket does not listen for TCP; ListenStream= needs an address with a port.")
     return passed
 
 

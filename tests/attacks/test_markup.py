@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from playwright.async_api import Browser, Page, expect
 
 from gateway.cli.main import cli
-from gateway.http.uploads import harmless_name
+from gateway.http.uploads import sanitized_name
 from gateway.protocol.client_frames import Refusal, Settings
 from gateway.support import logs
 from gateway.support.errors import sentence_of
@@ -100,7 +100,7 @@ def test_no_text_acts_on_a_terminal(name: str) -> None:
     attack = ESCAPES[name]
     for shown in (printable(attack), one_line(attack, 80), rendered(attack, 60), rendered(f"`{attack}`\n\n> {attack}", 60)):
         assert harmless_on_a_terminal(shown), shown
-    for shown in (one_line(attack, 80), sentence_of(ValueError(attack)), harmless_name(attack)):
+    for shown in (one_line(attack, 80), sentence_of(ValueError(attack)), sanitized_name(attack)):
         assert "\n" not in shown
         assert harmless_on_a_terminal(shown), shown
 
@@ -108,7 +108,7 @@ def test_no_text_acts_on_a_terminal(name: str) -> None:
 @pytest.mark.parametrize("text", KEPT)
 def test_what_people_write_stays_as_it_is(text: str) -> None:
     assert printable(text) == text
-    assert harmless_name(text.replace("\t", "").replace("\n", "")) == text.replace("\t", "").replace("\n", "")
+    assert sanitized_name(text.replace("\t", "").replace("\n", "")) == text.replace("\t", "").replace("\n", "")
 
 
 @pytest.mark.parametrize("name", [name for name in ESCAPES if name != "half of a pair"])

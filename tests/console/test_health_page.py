@@ -53,6 +53,6 @@ async def test_nobody_else_is_told_how_the_gateway_is(tmp_path: Path, browser: B
         await visit.sign_in(BOB)
         page = visit.page
         await page.goto(f"{visit.url}#/health")
-        await expect(page.get_by_text("This is the owner's alone")).to_be_visible()
+        await expect(page.get_by_text("Only the owner may see this")).to_be_visible()
         assert await faults(page) == []
         assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")

@@ -208,7 +208,7 @@ async def test_uploads_of_all_persons_together_are_bounded(tmp_path: Path, monke
         async with g.http.post(f"{g.url}/attachments", data=b"x", headers=BEARER) as response:
             assert (response.status, await response.json()) == (
                 503,
-                {"code": "busy", "message": "Too many uploads of others are running; try again shortly."},
+                {"code": "busy", "message": "Too many uploads are running; try again shortly."},
             )
 
 
@@ -224,7 +224,7 @@ async def test_uploads_of_all_persons_together_are_bounded(tmp_path: Path, monke
     ],
 )
 def test_a_file_name_is_one_short_line_that_reads_as_it_is(given: str, kept: str) -> None:
-    assert uploads.harmless_name(given) == kept
+    assert uploads.sanitized_name(given) == kept
 
 
 async def test_an_upload_whose_token_was_taken_away_meanwhile_is_not_kept(tmp_path: Path) -> None:

@@ -274,7 +274,7 @@ async def test_what_is_sent_while_the_gateway_stops_arrives_once_it_is_back(tmp_
             async with deadline():
                 while not isinstance(signal := await anext(signals), Postponed):
                     pass
-            assert signal.reason == "The gateway is stopping; come back in a moment."
+            assert signal.reason == "The gateway is stopping; try again in a moment."
         assert received(g) == ["running"]
         assert client.unaccepted == 2
         async with gateway(tmp_path) as g:

@@ -277,7 +277,7 @@ async def test_what_is_typed_while_the_gateway_stops_is_answered_after_the_resta
             await terminal.sees("slow")
             g.daemon.stop()
             terminal.types("do not lose me" + ENTER)
-            await terminal.sees("(The gateway is stopping; come back in a moment. What you write is kept and sent again.)")
+            await terminal.sees("(The gateway is stopping; try again in a moment. What you write is kept and sent again.)")
         async with gateway(tmp_path) as g:
             proxy.upstream = g.url
             await terminal.sees("\ndo not lose me\n")

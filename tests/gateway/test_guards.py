@@ -351,7 +351,7 @@ async def test_no_frame_is_read_of_a_client_for_which_too_many_answers_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     room, frames = asyncio.Event(), list[str]()
-    take = Connection._take
+    take = Connection._receive
 
     async def note(self: Connection, text: str) -> None:
         frames.append(text)
@@ -360,7 +360,7 @@ async def test_no_frame_is_read_of_a_client_for_which_too_many_answers_wait(
     async def wait(self: Outbox) -> None:
         await room.wait()
 
-    monkeypatch.setattr(Connection, "_take", note)
+    monkeypatch.setattr(Connection, "_receive", note)
     monkeypatch.setattr(Outbox, "room", wait)
     room.set()
     async with gateway(tmp_path) as g:
@@ -516,7 +516,7 @@ async def test_a_token_that_is_replaced_while_a_message_is_taken_sends_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, connections: list[Connection], texts: list[str]
 ) -> None:
     waiting, go_on = asyncio.Event(), asyncio.Event()
-    take = Uploads.taken
+    take = Uploads.store
 
     async def waits(self: Uploads, *arguments: Any) -> Any:
         waiting.set()
@@ -526,11 +526,11 @@ async def test_a_token_that_is_replaced_while_a_message_is_taken_sends_nothing(
     async with gateway(tmp_path) as g:
         client = await g.connect()
         await client.chat("hello")
-        monkeypatch.setattr(Uploads, "taken", waits)
+        monkeypatch.setattr(Uploads, "store", waits)
         await client.send("and this?")
         async with deadline():
             await waiting.wait()
-        connections[0].expel()
+        connections[0].revoke()
         await until(lambda: connections[0]._closed)
         go_on.set()
         assert await client.closed() == 4401
@@ -545,7 +545,7 @@ async def test_a_frame_that_was_read_when_its_token_was_replaced_does_nothing(
     async def replaced_meanwhile(self: web.WebSocketResponse, *arguments: Any) -> Any:
         message = await receive(self, *arguments)
         if message.type is WSMsgType.TEXT and "rename" in message.data:
-            connections[0].expel()
+            connections[0].revoke()
             await until(lambda: connections[0]._closed)
         return message
 
@@ -566,7 +566,7 @@ async def test_a_connection_whose_token_was_replaced_follows_nothing_from_that_m
         client = await g.connect()
         await client.chat("hello")
         assert connections[0]._outbox.follows("main")
-        connections[0].expel()
+        connections[0].revoke()
         assert not connections[0]._outbox.follows("main")
 
 

@@ -352,7 +352,7 @@ async def test_wrong_tokens_are_answered_later_and_later_with_the_time_to_wait(t
 async def test_only_so_many_connections_may_be_open_without_saying_who_they_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(websocket, "STRANGERS", 6)  # half of them for one address
+    monkeypatch.setattr(websocket, "UNAUTHENTICATED", 6)  # half of them for one address
     async with gateway(tmp_path) as g:
         strangers = [await g.connect(None) for _ in range(3)]
         with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
@@ -455,14 +455,14 @@ async def test_answers_to_a_client_that_does_not_read_are_bounded_in_bytes() -> 
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(0.1):
             while True:
-                await outbox.room()
+                await outbox.until_room()
                 outbox.answer(page)
                 taken += 1
                 await asyncio.sleep(0)
     assert taken == WAITING_BYTES // len(page)
     stuck.reads.set()
     async with deadline():
-        await outbox.room()
+        await outbox.until_room()
     while len(stuck.sent) < taken:
         await asyncio.sleep(0)
     writer.cancel()

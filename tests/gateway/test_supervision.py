@@ -139,7 +139,7 @@ async def test_a_gateway_that_cannot_listen_never_says_ready(tmp_path: Path, man
 async def test_a_blocked_loop_does_not_feed_the_watchdog(manager: Manager) -> None:
     supervisor = Supervisor({"NOTIFY_SOCKET": manager.address, "WATCHDOG_USEC": "100000", "WATCHDOG_PID": str(os.getpid())})
     with VirtualTime() as virtual:
-        async with supervisor.fed():
+        async with supervisor.watchdog_fed():
             await asyncio.sleep(0.31)
             assert manager.heard() == ["WATCHDOG=1"] * 7  # at once, and twice in each 0.1 s
             virtual.block(0.3)
@@ -233,7 +233,7 @@ async def talk(http: aiohttp.ClientSession, port: str, text: str) -> None:
 )
 async def test_a_watchdog_for_nothing_or_another_process_is_not_fed(asked: dict[str, str], manager: Manager) -> None:
     with VirtualTime():
-        async with Supervisor({"NOTIFY_SOCKET": manager.address, **asked}).fed():
+        async with Supervisor({"NOTIFY_SOCKET": manager.address, **asked}).watchdog_fed():
             await asyncio.sleep(60)
     assert manager.heard() == []
 

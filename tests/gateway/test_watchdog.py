@@ -114,7 +114,7 @@ async def test_the_start_after_it_leaves_the_plugin_out_and_says_so(tmp_path: Pa
         status = await (await g.connect()).command("/status")
 
     assert (
-        "The plugin 'stalls' is not used: it made the gateway end: The plugin 'stalls' held everything up for 60.2 s, in"
+        "The plugin 'stalls' is not used: it ended the gateway: The plugin 'stalls' held everything up for 60.2 s, in"
         " stalls.py, line 3 (run). The next restart tries it again."
     ) in status
 

@@ -22,15 +22,15 @@ from plugins.host.hooks import Hooks
 class HealthEndpoints:
     """`overview` is the gateway now."""
 
-    def __init__(self, overview: Callable[[], Overview], last_hour: LastHour, figures: Counters, hooks: Hooks) -> None:
+    def __init__(self, overview: Callable[[], Overview], last_hour: LastHour, counters: Counters, hooks: Hooks) -> None:
         self._overview = overview
         self._last_hour = last_hour
-        self._figures = figures
+        self._counters = counters
         self._hooks = hooks
 
     async def health(self, _: web.Request, __: Admission) -> web.StreamResponse:
         """All of it."""
-        figures = self._figures
+        counters = self._counters
         body = {
             "overview": self._overview(),
             "every": EVERY,
@@ -38,11 +38,11 @@ class HealthEndpoints:
             "plugins": await asyncio.to_thread(self._plugins),  # some are imported by that
             "provider_errors": [
                 {"provider": provider, "kind": kind, "count": count}
-                for (provider, kind), count in figures.provider_errors.counts.items()
+                for (provider, kind), count in counters.provider_errors.counts.items()
             ],
             "spent": [
                 {"purpose": purpose, "model": model, "direction": direction, "tokens": count}
-                for (purpose, model, direction), count in figures.spent.counts.items()
+                for (purpose, model, direction), count in counters.spent.counts.items()
             ],
         }
         return answer(200, body)
@@ -60,7 +60,7 @@ class HealthEndpoints:
             "ours": hooks.is_ours(name),
             "provides": [each for names in hooks.provided(name).values() for each in names] if there else [],
             "failures": {
-                hook: count for (plugin, hook), count in self._figures.plugin_failures.counts.items() if plugin == name
+                hook: count for (plugin, hook), count in self._counters.plugin_failures.counts.items() if plugin == name
             },
             "refused": [refusal.sentence for refusal in hooks.refused if refusal.plugin == name],
         }

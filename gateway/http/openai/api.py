@@ -106,19 +106,19 @@ class OpenAIApi:
         refuses: Callable[[], Busy | StorageFailed | None],
         hold: Callable[[], AbstractContextManager[None]],
         embeddings: Embeddings,
-        in_hand: InFlight,
-        figures: Counters,
+        in_flight: InFlight,
+        counters: Counters,
         clock: Clock,
     ) -> None:
         self._still_admits = still_admits
         self._refuses = refuses
-        self._figures = figures
+        self._counters = counters
         self._clock = clock
-        self._places = ConcurrencyLimit()
+        self._limit = ConcurrencyLimit()
         self._budget = BodyBudget(OF_ONE, OF_ALL)
         self._embeddings = embeddings
         self._names = ModelNames(models, listings, created=self._now())
-        self._stateless = StatelessMode(self._names, hold=hold, in_hand=in_hand, figures=figures)
+        self._stateless = StatelessMode(self._names, hold=hold, in_flight=in_flight, counters=counters)
         self._in_session = SessionMode(switchboard, uploads, self._names)
         self._serving: dict[str, tuple[str, Serve]] = {
             "chat/completions": ("POST", self._chat),
@@ -141,7 +141,7 @@ class OpenAIApi:
         except Exception as error:
             log.exception("api_failed", path=known, reason=sentence_of(error))
             response = refused_response(refusal_of(error))
-        self._figures.api_requests.add(known, str(response.status))
+        self._counters.api_requests.add(known, str(response.status))
         return response
 
     async def _served(self, request: web.Request, admission: Admission, known: str) -> web.StreamResponse:
@@ -152,7 +152,7 @@ class OpenAIApi:
             raise ApiError(f"/v1/{known} is asked with {method}.", status=405, code="method_not_allowed")
         if (reason := self._refuses()) is not None:
             raise ApiError(sentence_of(reason), status=503, kind="server_error", code="unavailable", retry_after=1)
-        with self._places.one(admission.person.id), self._budget.share(admission.person.id) as share:
+        with self._limit.one(admission.person.id), self._budget.share(admission.person.id) as share:
             return await serve(request, admission, share)
 
     def _now(self) -> int:

@@ -82,7 +82,7 @@ class SessionMode:
         assert chat is not None
         await self._check_model(body.model, chat)
         sent = [SentAttachment(data=content) for content in message.pictures]
-        attachments = await self._uploads.taken(person, sent)
+        attachments = await self._uploads.store(person, sent)
         incoming = IncomingMessage(
             id=id_,
             client=carriable(headers.get("User-Agent", "unnamed"))[:128],

@@ -106,12 +106,12 @@ class StatelessMode:
     """Answers for one gateway. `hold` keeps the providers open while the block runs."""
 
     def __init__(
-        self, names: ModelNames, *, hold: Callable[[], AbstractContextManager[None]], in_hand: InFlight, figures: Counters
+        self, names: ModelNames, *, hold: Callable[[], AbstractContextManager[None]], in_flight: InFlight, counters: Counters
     ) -> None:
         self._names = names
         self._hold = hold
-        self._in_hand = in_hand
-        self._figures = figures
+        self._in_flight = in_flight
+        self._counters = counters
 
     async def answer(self, asked: ParsedRequest, person: str, saying: ResponseWriter) -> None:
         """Have the question answered. Raises ModelUnknown, Refused or a ProviderError, whatever was said before that."""
@@ -126,12 +126,12 @@ class StatelessMode:
                     await self._ask(model, asked, session, saying, line)
                     return
                 except ProviderError as error:
-                    self._figures.provider_errors.add(model.provider.name, error.code)
+                    self._counters.provider_errors.add(model.provider.name, error.code)
                     if attempt == CUT_RETRIES or saying.heard or not (isinstance(error, StreamCut) and error.retryable):
                         raise
                 await asyncio.sleep(0.5 * 2**attempt)
 
-        with self._hold(), self._in_hand.one():
+        with self._hold(), self._in_flight.one():
             await line.answer(ask, lambda _: _tokens(asked))
 
     async def _ask(
@@ -168,10 +168,10 @@ class StatelessMode:
 
     def _count(self, reply: Reply, model: ChosenModel) -> None:
         if (usage := reply.usage) is not None:
-            self._figures.tokens.add(reply.model, "input", by=usage.input)
-            self._figures.tokens.add(reply.model, "output", by=usage.output)
-            self._figures.cached_tokens.add(reply.model, by=usage.cached)
-            self._figures.count_spent(PURPOSE, model.name, usage)
+            self._counters.tokens.add(reply.model, "input", by=usage.input)
+            self._counters.tokens.add(reply.model, "output", by=usage.output)
+            self._counters.cached_tokens.add(reply.model, by=usage.cached)
+            self._counters.count_spent(PURPOSE, model.name, usage)
 
 
 def _seeing(chosen: ChosenModel, asked: ParsedRequest) -> ChosenModel:
