@@ -361,7 +361,7 @@ async def test_no_frame_is_read_of_a_client_for_which_too_many_answers_wait(
         await room.wait()
 
     monkeypatch.setattr(Connection, "_receive", note)
-    monkeypatch.setattr(Outbox, "room", wait)
+    monkeypatch.setattr(Outbox, "until_room", wait)
     room.set()
     async with gateway(tmp_path) as g:
         client = await g.connect()

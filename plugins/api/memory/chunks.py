@@ -139,7 +139,8 @@ def _title(text: str) -> str:
 
 
 def cut(lines: Sequence[tuple[int, str]], tokens: int, overlap: int) -> Iterator[list[tuple[int, str]]]:
-    """Split numbered lines into runs of `tokens` tokens at most, overlapping by up to `overlap`, without outer blank lines."""
+    """Split numbered lines into runs of `tokens` tokens at most, overlapping by up to `overlap`, without outer blank
+    lines."""
     piece: list[tuple[int, str]] = []
     size = 0
     for number, part, cost in _fitting(lines, tokens):
