@@ -126,7 +126,7 @@ async def test_no_key_is_ever_shown_to_a_server_that_was_found(serve: Serve) -> 
     environment = {"OPENAI_API_KEY": "secret", "OPENAI_BASE_URL": "http://elsewhere.example"}
     llama = await serve(LLAMA)
     async with opened(LlamaServer, model="gemma.gguf", environment=environment, base_url=llama.url) as asked:
-        await asked.provider.look()
+        await asked.provider.discover_server()
         with pytest.raises(NoSuchModel):
             await asked.ask()
     assert llama.asked == ["GET /v1/models", "GET /props", "POST /v1/chat/completions"]

@@ -59,7 +59,7 @@ class Lines:
             arrival = InboundMessage(id=said["id"], sender=said["from"], chat=said["room"], text=said["text"])
             try:
                 self._say({"ok": said["id"], "new": await desk.receive(arrival)})
-            except NotTaken as error:
+            except MessageRejected as error:
                 self._say({"no": said["id"], "why": str(error), "later": error.later})
 
     async def deliver(self, delivery):

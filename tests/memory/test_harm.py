@@ -257,17 +257,17 @@ CUT = """
 import asyncio, os, sys
 from pathlib import Path
 from plugins.testing.memory_backend_checks import document
-from plugins.memory.index_errors import IndexRenewed
+from plugins.memory.index_errors import IndexRebuilt
 from plugins.memory.index.index_file import IndexFile
 
 async def asked(file):
     for _ in range(3):
         try:
             return await file.read(lambda index: len(index.keywords(["lisbon"], 5)))
-        except IndexRenewed:
+        except IndexRebuilt:
             try:
                 await file.write(lambda index: index.take([document("memory/a.md", "We fly to Lisbon.")]))
-            except IndexRenewed:
+            except IndexRebuilt:
                 pass
 
 async def main(path):

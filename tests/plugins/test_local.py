@@ -87,7 +87,7 @@ def children() -> list[int]:
     for stat in Path("/proc").glob("[0-9]*/stat"):
         process = int(stat.parent.name)
         parent = proc(process, "stat").rpartition(b")")[2].split()[1:2]
-        if parent == [str(os.getpid()).encode()] and b"local_worker" in proc(process, "cmdline"):
+        if parent == [str(os.getpid()).encode()] and b"local/worker.py" in proc(process, "cmdline"):
             found.append(process)
     return found
 
@@ -314,7 +314,7 @@ async def test_a_gateway_that_is_killed_takes_its_worker_with_it(moment: str, tm
     )
     assert gateway.stdout
     worker = int(await gateway.stdout.readline())
-    assert b"local_worker" in proc(worker, "cmdline")
+    assert b"local/worker.py" in proc(worker, "cmdline")
     gateway.kill()
     assert await until(lambda: not proc(worker, "cmdline"), 2)
     await gateway.communicate()

@@ -49,7 +49,7 @@ async def test_more_headers_go_to_the_service_of_the_vectors_too() -> None:
 @pytest.mark.parametrize("pictures", [True, False])
 async def test_whether_a_model_sees_can_be_said(kind: type[ChatProvider], pictures: bool) -> None:
     async with opened(kind, model="m", base_url="http://127.0.0.1:9", pictures=pictures) as client:
-        assert (client.provider.limits("gemma-of-my-own").sight is not None) == pictures
+        assert (client.provider.limits("gemma-of-my-own").vision is not None) == pictures
 
 
 @pytest.mark.parametrize("kind", [LlamaServer, LMStudio])
