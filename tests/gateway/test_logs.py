@@ -184,7 +184,8 @@ def test_lines_of_threads_do_not_mix() -> None:
 
 def test_by_default_the_standard_error_is_used() -> None:
     program = (
-        'from gateway.support import logs; import structlog; logs.configure("info", "auto"); structlog.get_logger("a").info("b")'
+        'import structlog; from gateway.support import logs; logs.configure("info", "auto");'
+        ' structlog.get_logger("a").info("b")'
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert (done.stdout, json.loads(done.stderr)["event"]) == ("", "b")
