@@ -22,7 +22,7 @@ from plugins.api.services import ModelAnswer
 from plugins.api.summarization import CompactionInput, IdentifierPolicy, Summarizer
 from plugins.policies.extract import Extract
 from plugins.policies.model_summary import ModelSummary
-from plugins.policies.summary_sections import CONTEXT, DECISIONS, GOALS, IDENTIFIERS, written
+from plugins.policies.summary_sections import CONTEXT, DECISIONS, GOALS, IDENTIFIERS, format_sections
 from sessions.events.messages import AssistantMessage, Message
 from sessions.events.tokens import MESSAGE, estimate
 from sessions.state.compaction import Budget, CompactionPlan, Rules, Sizes, budget, due, leaving, plan
@@ -53,7 +53,7 @@ class Good:
                 told[each.kind].append(f"- {each.sentence}")
         sections = {IDENTIFIERS: told["identifiers"], DECISIONS: told["decisions"], CONTEXT: told["corrections"]}
         lines = {name: "\n".join(_latest(lines, limit // 4)) for name, lines in sections.items()}
-        return ModelAnswer(text=written({GOALS: "- To go on with what was asked."} | lines), model="scripted:good")
+        return ModelAnswer(text=format_sections({GOALS: "- To go on with what was asked."} | lines), model="scripted:good")
 
 
 class Sloppy:
@@ -64,7 +64,7 @@ class Sloppy:
 
     async def __call__(self, *, system: str, text: str, limit: int) -> ModelAnswer:
         vague = {GOALS: "- Several changes were discussed.", CONTEXT: "- Files, tickets and dates were named."}
-        return ModelAnswer(text=written(vague), model="scripted:sloppy")
+        return ModelAnswer(text=format_sections(vague), model="scripted:sloppy")
 
 
 class Useless:

@@ -1,4 +1,4 @@
-"""A page of a summary that fills up line by line, within so many tokens. Pure."""
+"""Sections of a summary that are filled line by line up to a token budget. Pure."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from plugins.policies.extract_sentences import ALSO, SEPARATOR
+from plugins.policies.extract_sentences import LIST_PREFIX, SEPARATOR
 from plugins.policies.identifier_ranking import IdentifierMention
 from plugins.policies.identifiers import is_named
-from plugins.policies.summary_sections import IDENTIFIERS, PROGRESS, SECTIONS, TURN, written
+from plugins.policies.summary_sections import IDENTIFIERS, PROGRESS, SECTIONS, TURN, format_sections
 from plugins.support.text.sentences import clipped_around
 from sessions.events.tokens import estimate
 
-NAME_CHARACTERS = 160
-"""Characters of the sentence that is kept around an identifier."""
+SENTENCE_CHARACTERS = 160
+"""Maximum characters of the sentence shown for an identifier."""
 
 
 class Line(msgspec.Struct, frozen=True):
-    """A line of a section, and where it stands in it: by message, then within that."""
+    """A line of a section, with its sort key: the index of the message, then the position within the message."""
 
     text: str
     at: int
@@ -26,22 +26,28 @@ class Line(msgspec.Struct, frozen=True):
 
 
 class Page:
-    """The lines that were taken, as many as there is room for; `room` is in estimated tokens."""
+    """The lines chosen for a summary, within a budget of estimated tokens. `remaining` is what is left of the budget."""
 
     def __init__(self, limit: int) -> None:
-        self.room = self._limit = limit
+        self.remaining = self._limit = limit
         self._lines: dict[str, list[Line]] = {}
         self._taken: set[str] = set()
-        self._held = ""
+        self._reserved = ""
 
-    def hold(self, text: str) -> None:
-        """Leave room for a text that stands beside the lines; what it names need not be named again."""
-        self.room -= estimate(text)
-        self._held = text
+    def reserve(self, text: str) -> None:
+        """Reserve budget for a text that will stand beside the lines; identifiers in it need not be added again."""
+        self.remaining -= estimate(text)
+        self._reserved = text
 
     def fill(self, section: str, lines: Iterable[Line], share: int) -> None:
-        """Take lines, the first ones first, until the share of the room is used."""
-        share = min(share, self.room)
+        """Add lines in order until the share of the budget is used up.
+
+        Args:
+            section: The heading to add the lines to.
+            lines: The candidates, the most important first.
+            share: Maximum estimated tokens for these lines.
+        """
+        share = min(share, self.remaining)
         for line in lines:
             if line.text in self._taken:
                 continue
@@ -49,71 +55,76 @@ class Page:
             if cost <= share:
                 self._lines.setdefault(section, []).append(line)
                 self._taken.add(line.text)
-                self.room -= cost
+                self.remaining -= cost
                 share -= cost
 
-    def name(self, found: Sequence[IdentifierMention], overheard: Sequence[str], most: int) -> None:
-        """Name the identifiers that no line names: all by themselves first, then the first ones in what was said."""
-        self.room -= _cost(f"## {IDENTIFIERS}\n") + _cost(ALSO)
-        whole = self._lasting()
+    def name(self, found: Sequence[IdentifierMention], other_names: Sequence[str], most: int) -> None:
+        """Add the identifiers that no line contains: all those of `found` first, then `other_names`.
+
+        Args:
+            found: Ranked identifiers with their sentences.
+            other_names: Identifiers that only occur in tool calls.
+            most: Maximum estimated tokens for `other_names`.
+        """
+        self.remaining -= _cost(f"## {IDENTIFIERS}\n") + _cost(LIST_PREFIX)
+        whole = self._text_so_far()
         missing = [mention for mention in found if not is_named(mention.name, whole)]
         bare = {mention.name: _cost(mention.name + SEPARATOR) for mention in missing}
-        fitting = _fitting(bare, self.room)
-        self.room -= sum(bare[name] for name in fitting)
-        self._tell([mention for mention in missing if mention.name in fitting], fitting, bare)
-        more = [name for name in dict.fromkeys(overheard) if name not in bare and not is_named(name, whole)]
-        listed = {name: _cost(name + SEPARATOR) for name in more}
-        fitting += (others := _fitting(listed, min(most, self.room)))
-        self.room -= sum(listed[name] for name in others)
+        fitting = _first_fitting(bare, self.remaining)
+        self.remaining -= sum(bare[name] for name in fitting)
+        self._add_sentences([mention for mention in missing if mention.name in fitting], fitting, bare)
+        more = [name for name in dict.fromkeys(other_names) if name not in bare and not is_named(name, whole)]
+        section_lines = {name: _cost(name + SEPARATOR) for name in more}
+        fitting += (others := _first_fitting(section_lines, min(most, self.remaining)))
+        self.remaining -= sum(section_lines[name] for name in others)
         if fitting:
-            self._lines.setdefault(IDENTIFIERS, []).append(Line(ALSO + SEPARATOR.join(fitting), len(found)))
+            self._lines.setdefault(IDENTIFIERS, []).append(Line(LIST_PREFIX + SEPARATOR.join(fitting), len(found)))
 
-    def _lasting(self) -> str:
-        """Everything that names what need not be named again. What tools were called with is no part of it: the next
-        summary has no room for that."""
+    def _text_so_far(self) -> str:
+        """Return the text that already names identifiers, without tool calls: the next summary drops those."""
         lines = [line.text for section, lines in self._lines.items() if section != PROGRESS for line in lines]
-        return "\n".join([self._held, *lines])
+        return "\n".join([self._reserved, *lines])
 
-    def _tell(self, missing: Sequence[IdentifierMention], fitting: list[str], bare: dict[str, int]) -> None:
-        """Put sentences in the place of bare names, as long as there is room. Names of one sentence go together."""
+    def _add_sentences(self, missing: Sequence[IdentifierMention], fitting: list[str], bare: dict[str, int]) -> None:
+        """Replace bare identifiers by sentences that contain them, while the budget lasts."""
         for at, mention in enumerate(missing):
             if mention.name not in fitting or not mention.sentence:
                 continue
-            line = clipped_around(mention.sentence, mention.name, NAME_CHARACTERS)
+            line = clipped_around(mention.sentence, mention.name, SENTENCE_CHARACTERS)
             inside = [name for name in fitting if name in line]
             cost = _cost(line) - sum(bare[name] for name in inside)
-            if cost <= self.room and inside:
-                self.room -= cost
+            if cost <= self.remaining and inside:
+                self.remaining -= cost
                 fitting[:] = [name for name in fitting if name not in inside]
                 self._lines.setdefault(IDENTIFIERS, []).append(Line(line, at))
 
-    def listed(self, section: str) -> str:
-        """The lines of a section, in their order; "" if there are none."""
-        return _listed(self._lines.get(section, ()))
+    def section_lines(self, section: str) -> str:
+        """Return the lines of a section in order, "" for none."""
+        return _bullet_list(self._lines.get(section, ()))
 
     def text(self) -> str:
-        """The page: with every heading, if there is room for those with nothing below."""
-        bodies = {section: _listed(lines) for section, lines in self._lines.items()}
-        whole = written(bodies)
+        """Return the page, with all headings if the budget allows empty ones."""
+        bodies = {section: _bullet_list(lines) for section, lines in self._lines.items()}
+        whole = format_sections(bodies)
         if estimate(whole) <= self._limit:
             return whole
         return "\n\n".join(f"## {name}\n{bodies[name]}" for name in (*SECTIONS, TURN) if name in bodies)
 
 
-def _listed(lines: Iterable[Line]) -> str:
+def _bullet_list(lines: Iterable[Line]) -> str:
     return "\n".join(f"- {line.text}" for line in sorted(lines, key=lambda line: (line.at, line.within)))
 
 
 def _cost(line: str) -> int:
-    """Estimated tokens of a line with its mark and its end; that of several lines is at most the sum."""
+    """Return the estimated tokens of a line with its bullet and line ending."""
     return estimate(f"- {line}\n")
 
 
-def _fitting(costs: dict[str, int], room: int) -> list[str]:
-    """The first names that have room."""
+def _first_fitting(costs: dict[str, int], remaining: int) -> list[str]:
+    """Return the leading names whose costs fit into the budget."""
     names = []
     for name, cost in costs.items():
-        if (room := room - cost) < 0:
+        if (remaining := remaining - cost) < 0:
             break
         names.append(name)
     return names

@@ -1,4 +1,4 @@
-"""Asking a model about a record that may be longer than what it takes in: piece by piece, and never without end."""
+"""Model requests about a record that may exceed the context window, in chunks and with a bounded number of retries."""
 
 from __future__ import annotations
 
@@ -13,22 +13,25 @@ from plugins.support.fencing import FencedEntry, divided, fenced
 from sessions.events.messages import Usage
 from sessions.events.tokens import estimate
 
-MARGIN = 0.7
-"""The share of the free window that is filled: estimates err, on digits and odd scripts by more than a quarter."""
+FILL_RATIO = 0.7
+"""Share of the free window that is filled, since estimates err by more than a quarter on digits and rare scripts."""
 
 HALVINGS = 4
-"""How often the pieces are made half as large, when the provider says that one was too long after all."""
+"""How often the chunks are halved when the provider reports one as too long."""
 
-LEAST_ROOM = 64
-"""Tokens of the record in a request, whatever the window."""
+MIN_RECORD_TOKENS = 64
+"""Minimum tokens of the record in a request, whatever the window."""
 
-OVERHEAD = 32
-"""Tokens of a request beside its texts."""
+OVERHEAD_TOKENS = 32
+"""Tokens of a request besides its texts."""
 
 
 class ModelQuestion(msgspec.Struct, frozen=True, kw_only=True):
-    """A request about each piece: `system` says who is asked, `about` what a record is, or nothing, `text`, which stands
-    behind it, what is wanted. `limit` is how many tokens an answer may have, `window` how many the model takes in."""
+    """A request that is repeated for each chunk of a record.
+
+    `system` are the instructions, `about` explains what a record is, and `text` follows each chunk. `limit` is the maximum
+    tokens of an answer and `window` the context window in tokens.
+    """
 
     system: str
     about: str
@@ -37,32 +40,43 @@ class ModelQuestion(msgspec.Struct, frozen=True, kw_only=True):
     window: int
 
     @property
-    def room(self) -> int:
-        """Estimated tokens of the record that one request may carry."""
-        beside = self.limit + estimate(self.about) + estimate(self.system) + estimate(self.text) + OVERHEAD
-        return max(LEAST_ROOM, int((self.window - beside) * MARGIN))
+    def record_tokens(self) -> int:
+        """Estimated tokens of the record that one request may contain."""
+        beside = self.limit + estimate(self.about) + estimate(self.system) + estimate(self.text) + OVERHEAD_TOKENS
+        return max(MIN_RECORD_TOKENS, int((self.window - beside) * FILL_RATIO))
 
 
 async def ask_in_pieces(record: Sequence[FencedEntry], question: ModelQuestion, ask: AskModel) -> AsyncIterator[ModelAnswer]:
-    """One answer for each piece of the record, in order. Where a piece is too long for the provider, it and those behind it
-    are divided anew, into smaller ones. Raises ProviderError; ContextOverflow when even the smallest is too long."""
-    room, halvings = question.room, 0
-    waiting = await asyncio.to_thread(divided, record, room)  # megabytes perhaps: not on the event loop
-    while waiting:
+    """Ask a model about each chunk of a record, in order.
+
+    If the provider reports a chunk as too long, it and the following ones are split into smaller chunks.
+
+    Args:
+        record: The entries to ask about.
+        question: The request for each chunk.
+        ask: Sends a request to the model.
+
+    Raises:
+        ProviderError: A request failed.
+        ContextOverflow: Even the smallest chunk is too long.
+    """
+    record_tokens, halvings = question.record_tokens, 0
+    pending = await asyncio.to_thread(divided, record, record_tokens)  # may be megabytes
+    while pending:
         try:
-            answer = await _ask(waiting[0], question, ask)
+            answer = await _ask(pending[0], question, ask)
         except ContextOverflow:
             if halvings == HALVINGS:
                 raise
-            halvings, room = halvings + 1, max(LEAST_ROOM, room // 2)
-            waiting = await asyncio.to_thread(divided, [entry for piece in waiting for entry in piece], room)
+            halvings, record_tokens = halvings + 1, max(MIN_RECORD_TOKENS, record_tokens // 2)
+            pending = await asyncio.to_thread(divided, [entry for piece in pending for entry in piece], record_tokens)
         else:
-            del waiting[0]
+            del pending[0]
             yield answer
 
 
-def spent(answers: Sequence[ModelAnswer]) -> Usage | None:
-    """What all the answers cost; None where the provider counted none of them."""
+def total_usage(answers: Sequence[ModelAnswer]) -> Usage | None:
+    """Return the total usage of all answers, None if the provider reported none."""
     counted = [answer.usage for answer in answers if answer.usage is not None]
     return sum(counted, Usage()) if counted else None
 

@@ -1,4 +1,4 @@
-"""Which identifiers of what was said matter most. Pure."""
+"""Ranking of the identifiers in a conversation by importance. Pure."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from plugins.support.text.sentences import is_correction, is_decision
 from sessions.events.messages import AssistantMessage, Message
 
 WEIGHTS: dict[Speaker, float] = {"person": 4.0, "summary": 3.0, "assistant": 2.0}
-"""What it counts that a person said it, that an earlier summary kept it, that the assistant said it."""
+"""Weight of an identifier by who mentioned it."""
 
-SETTLED = 1.5
-"""What it counts that a decision or a correction names it: without its sentence it would mean nothing."""
+DECISION_FACTOR = 1.5
+"""Factor for identifiers in decisions and corrections, which would mean nothing without them."""
 
-BARE = 0.5
-"""What it counts that an earlier summary only listed it."""
+LISTED_FACTOR = 0.5
+"""Factor for identifiers that an earlier summary only listed."""
 
-ARGUMENTS = 400
-"""Characters of each of a call's arguments that are read: behind them stands what is written into files."""
+MAX_ARGUMENT_CHARACTERS = 400
+"""Maximum characters read of each argument of a call; what follows is usually file content."""
 
-LONGEST = 200
-"""Characters of an identifier that an extract lists; addresses with whole forms in them are longer."""
+MAX_IDENTIFIER_CHARACTERS = 200
+"""Maximum characters of an identifier that is listed, which leaves out very long URLs."""
 
 
 class IdentifierMention(msgspec.Struct, frozen=True, kw_only=True):
-    """An identifier, how much it matters, and the sentence that says most of it; "" where none is known."""
+    """An identifier with its score and the sentence that explains it best, "" for none."""
 
     name: str
     score: float
     sentence: str
 
 
-class _Weighed(msgspec.Struct):
-    """An identifier while the sentences are read."""
+class _Accumulated(msgspec.Struct):
+    """The mentions of an identifier so far."""
 
     weight: float = 0.0
     count: int = 0
@@ -47,34 +47,36 @@ class _Weighed(msgspec.Struct):
     rank: tuple[float, int] = (0.0, -1)
 
 
-def mentions(told: Sequence[Sentence]) -> list[IdentifierMention]:
-    """The identifiers of what was said, those that matter most first: said by a person, often, late."""
-    weighed: dict[str, _Weighed] = {}
-    for index, sentence in enumerate(told):
+def rank_identifiers(sentences: Sequence[Sentence]) -> list[IdentifierMention]:
+    """Return the identifiers of the sentences, the most important first: mentioned by people, often and late."""
+    accumulated: dict[str, _Accumulated] = {}
+    for index, sentence in enumerate(sentences):
         for name in sentence.names:
-            if len(name) <= LONGEST:
-                _weigh(weighed.setdefault(name, _Weighed()), sentence, index)
+            if len(name) <= MAX_IDENTIFIER_CHARACTERS:
+                _accumulate(accumulated.setdefault(name, _Accumulated()), sentence, index)
     found = [
         IdentifierMention(
-            name=name, score=each.weight * (1 + log2(each.count)) * (1 + each.last / len(told)), sentence=each.sentence
+            name=name, score=each.weight * (1 + log2(each.count)) * (1 + each.last / len(sentences)), sentence=each.sentence
         )
-        for name, each in weighed.items()
+        for name, each in accumulated.items()
     ]
     return sorted(found, key=lambda mention: -mention.score)
 
 
-def given(messages: Sequence[Message]) -> list[str]:
-    """The identifiers that tools were called with, the latest first."""
+def identifiers_in_calls(messages: Sequence[Message]) -> list[str]:
+    """Return the identifiers in the arguments of tool calls, the latest first."""
     found: dict[str, None] = {}
     for message in reversed(messages):
         for call in reversed(message.calls) if isinstance(message, AssistantMessage) else ():
-            names = (each for text in _values(call.arguments) for each in identifiers(text[:ARGUMENTS]))
-            found |= dict.fromkeys(each.text for each in names if each.kind == "exact" and len(each.text) <= LONGEST)
+            names = (each for text in _values(call.arguments) for each in identifiers(text[:MAX_ARGUMENT_CHARACTERS]))
+            found |= dict.fromkeys(
+                each.text for each in names if each.kind == "exact" and len(each.text) <= MAX_IDENTIFIER_CHARACTERS
+            )
     return list(found)
 
 
 def _values(arguments: str) -> list[str]:
-    """The texts in a call's arguments as they were meant, without JSON's escapes; what is no JSON as it is."""
+    """Return the strings in a call's JSON arguments, or the arguments themselves if they are not a JSON object."""
     try:
         decoded = msgspec.json.decode(arguments)
     except (msgspec.DecodeError, RecursionError):
@@ -82,12 +84,12 @@ def _values(arguments: str) -> list[str]:
     return [value for value in decoded.values() if isinstance(value, str)] if isinstance(decoded, dict) else [arguments]
 
 
-def _weigh(weighed: _Weighed, sentence: Sentence, index: int) -> None:
+def _accumulate(accumulated: _Accumulated, sentence: Sentence, index: int) -> None:
     settled = sentence.section == DECISIONS or is_decision(sentence.text) or is_correction(sentence.text)
-    weight = WEIGHTS[sentence.by] * (SETTLED if settled else 1) * (1 if sentence.text else BARE)
-    weighed.weight = max(weighed.weight, weight)
-    weighed.count += 1
-    weighed.last = index
-    # The latest sentence of those whose speaker counts most says what it is.
-    if sentence.text and (rank := (weight, index)) > weighed.rank:
-        weighed.rank, weighed.sentence = rank, sentence.text
+    weight = WEIGHTS[sentence.by] * (DECISION_FACTOR if settled else 1) * (1 if sentence.text else LISTED_FACTOR)
+    accumulated.weight = max(accumulated.weight, weight)
+    accumulated.count += 1
+    accumulated.last = index
+    # Prefer the latest sentence among those with the highest weight.
+    if sentence.text and (rank := (weight, index)) > accumulated.rank:
+        accumulated.rank, accumulated.sentence = rank, sentence.text

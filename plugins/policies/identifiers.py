@@ -1,7 +1,7 @@
-"""What must be kept letter by letter: paths, addresses, versions, tickets, hashes, dates, amounts, names of code.
+"""Detection of identifiers that must be kept exactly: paths, addresses, versions, tickets, hashes, dates, amounts, symbols.
 
-They are told by their shape, word by word, so that the time grows with the text and with nothing else: each pattern below
-is tried on one word of bounded length, or has bounds of its own.
+They are recognised by their shape, word by word. Each pattern is applied to one word of bounded length or is bounded itself,
+so the time is linear in the length of the text.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-LONGEST = 400
-"""Characters of the longest word that is looked at; what is longer is no name but data."""
+MAX_WORD_CHARACTERS = 400
+"""Maximum characters of a word that is examined; longer ones are data."""
 
 Kind: TypeAlias = Literal["exact", "quoted"]
 
 
 class FoundIdentifier(msgspec.Struct, frozen=True):
-    """An identifier, where it begins in its text, and whether its own shape tells it (`exact`) or marks around it do."""
+    """An identifier with its position; `kind` is `exact` if recognised by its shape, `quoted` if by the marks around it."""
 
     text: str
     start: int
     kind: Kind = "exact"
 
 
-# Unspaced scripts end a word, because Latin names stand in the middle of their sentences.
+# Scripts without spaces end a word, since Latin names occur in the middle of their sentences.
 _WORD = re.compile(r"[^\s\"'`<>(){}\[\]|,;“”„«»「」『』《》\u2014\u2026\u3000-\u30ff\u3400-\u9fff\uff00-\uffef]+(?:\(\))?")
 _MONTH = (
     r"(?:January|February|March|April|May|June|July|August|September|October|November|December|Januar|Februar|M\u00e4rz|Mai"
@@ -69,7 +69,7 @@ _EDGE = ".:!?*~&=_-#"
 
 
 def identifiers(text: str) -> Iterator[FoundIdentifier]:
-    """The identifiers of a text, as often as they stand in it; those that take several words first."""
+    """Yield all identifiers of a text with repetitions; those of several words first."""
     phrases = [found for phrase in _PHRASE.finditer(text) for found in _of_phrase(phrase)]
     yield from phrases
     taken = ((found.start, found.start + len(found.text)) for found in phrases if found.kind == "exact")
@@ -81,24 +81,26 @@ def identifiers(text: str) -> Iterator[FoundIdentifier]:
         if word.start() >= begin:
             continue  # a part of a phrase
         if whole.isalpha() and whole.isascii() and (whole.islower() or whole.istitle()):
-            continue  # most words of a text; the patterns below would say the same
-        if len(whole) <= LONGEST and (trimmed := _trimmed(whole)) and _is_exact(trimmed):
+            continue  # fast path for most words, with the same result as the patterns below
+        if len(whole) <= MAX_WORD_CHARACTERS and (trimmed := _trimmed(whole)) and _is_exact(trimmed):
             yield FoundIdentifier(trimmed, word.start() + whole.index(trimmed))
 
 
 def is_named(identifier: str, text: str) -> bool:
-    """Whether a text names an identifier: it stands there, and not as a part of a longer word or number."""
+    """Return True if a text contains an identifier that is not part of a longer word or number."""
     at = text.find(identifier)
     while at >= 0:
         end = at + len(identifier)
-        if not _goes_on(text[at - 1 : at], identifier[0]) and not _goes_on(text[end : end + 1], identifier[-1]):
+        if not _continues_word(text[at - 1 : at], identifier[0]) and not _continues_word(
+            text[end : end + 1], identifier[-1]
+        ):
             return True
         at = text.find(identifier, at + 1)
     return False
 
 
-def _goes_on(beside: str, edge: str) -> bool:
-    """Whether the character beside a name belongs to the same word as the edge of the name."""
+def _continues_word(beside: str, edge: str) -> bool:
+    """Return True if the character next to an identifier belongs to the same word."""
     return beside.isascii() and beside.isalnum() and edge.isascii() and edge.isalnum()
 
 
@@ -115,17 +117,17 @@ def _of_phrase(phrase: re.Match[str]) -> Iterator[FoundIdentifier]:
 
 
 def _trimmed(word: str) -> str:
-    """A word without the punctuation around it, but with what is part of a name: `#12`, `--flag`, `./run`, `_x`, `-1`."""
+    """Strip punctuation around a word, keeping what belongs to names: `#12`, `--flag`, `./run`, `_x`, `-1`."""
     word = word.rstrip(_EDGE.replace("_", "\\")).lstrip("*=!?:&")
     return word if word[:1] in "-_#~." else word.lstrip(_EDGE)
 
 
 def _is_exact(word: str) -> bool:
-    """Whether the shape of a word says that it must be kept letter by letter."""
+    """Return True if the shape of a word marks it as an identifier."""
     if any(map(str.isdigit, word)):
         return _is_numbered(word)
     if "/" in word or "\\" in word:
-        return _is_place(word)
+        return _is_path(word)
     if "@" in word and _MAIL.fullmatch(word):
         return True
     if "." in word and (_FILE.fullmatch(word) or _HOST.fullmatch(word)):
@@ -134,7 +136,7 @@ def _is_exact(word: str) -> bool:
 
 
 def _is_numbered(word: str) -> bool:
-    """Whether a word with digits in it is more than a quantity."""
+    """Return True if a word with digits is more than a quantity."""
     if _NUMBER.fullmatch(word):
         digits = sum(map(str.isdigit, word))
         if word[0] in "#\u2116":
@@ -147,8 +149,8 @@ def _is_numbered(word: str) -> bool:
     return len(word) >= 3 and _MEASURE.fullmatch(word) is None
 
 
-def _is_place(word: str) -> bool:
-    """Whether a word with slashes, but no digits, is a path or an address rather than `and/or`."""
+def _is_path(word: str) -> bool:
+    """Return True if a word with slashes but no digits is a path or address rather than `and/or`."""
     if "://" in word or _ROOTED.match(word) is not None:
         return True
     last = word.rpartition("/")[2]

@@ -1,5 +1,4 @@
-"""The built-in summarizer: a model writes the summary; it is checked, mended once by the model and then by hand, or else
-replaced by the extract, which asks nobody."""
+"""The built-in summarizer: a model writes the summary, which is checked and repaired once, or replaced by the extract."""
 
 from __future__ import annotations
 
@@ -13,95 +12,101 @@ from plugins.api.services import AskModel, ModelAnswer
 from plugins.api.summarization import CompactionInput, Summary
 from plugins.languages.prompts import language
 from plugins.policies.budgeted_page import Page
-from plugins.policies.chunked_requests import ModelQuestion, ask_in_pieces, spent
-from plugins.policies.extract import extracted
-from plugins.policies.extract_sentences import said
-from plugins.policies.identifier_ranking import IdentifierMention, mentions
+from plugins.policies.chunked_requests import ModelQuestion, ask_in_pieces, total_usage
+from plugins.policies.extract import build_extract
+from plugins.policies.extract_sentences import collect_sentences
+from plugins.policies.identifier_ranking import IdentifierMention, rank_identifiers
 from plugins.policies.identifiers import is_named
-from plugins.policies.summary_checks import CheckedSummary, accounted, check, is_excuse
-from plugins.policies.summary_prompts import mending, merging, question, system
-from plugins.policies.summary_sections import GOALS, IDENTIFIERS, parsed, written
+from plugins.policies.summary_checks import CheckedSummary, check, is_refusal, kept_and_lost
+from plugins.policies.summary_prompts import merge_prompt, repair_prompt, summary_prompt, system_prompt
+from plugins.policies.summary_sections import GOALS, IDENTIFIERS, format_sections, parse_sections
 from plugins.support.errors import ContextOverflow, ProviderError
 from plugins.support.fencing import FencedEntry, divided, entries, harmless, unwrapped
 from plugins.support.text.sentences import clipped, one_line
 from sessions.events.tokens import estimate
 
-ROUNDS = 3
-"""How often summaries of pieces are merged; eight pieces at first make that enough for all that fit at all."""
+MAX_MERGE_ROUNDS = 3
+"""Maximum rounds of merging partial summaries; enough for any record that fits into eight chunks at first."""
 
-CHARACTERS = 6
-"""Characters that are read of an answer for each token that it may have."""
+CHARACTERS_PER_TOKEN = 6
+"""Characters read of an answer per token that it may have."""
 
-ASK = 400
-"""Characters of a person's last message that are added."""
+QUESTION_CHARACTERS = 400
+"""Maximum characters of a person's last message that are added."""
 
 
-def completed(summary: str, leaving: CompactionInput, checked: CheckedSummary) -> str:
-    """The summary in its form, with what `checked` found missing. Under a strict policy it is filled up with the identifiers
-    that it does not name, first those that were demanded, then those that matter most."""
-    sections = parsed(summary)
-    if checked.unasked:
-        _add(sections, GOALS, f"- Asked last: {clipped(one_line(harmless(checked.unasked[: 2 * ASK])), ASK)}")
+def complete(summary: str, leaving: CompactionInput, checked: CheckedSummary) -> str:
+    """Return the summary in its canonical form, with the missing parts that `checked` found added.
+
+    Under a strict identifier policy the rest of the budget is filled with identifiers: required ones first, then by rank.
+    """
+    sections = parse_sections(summary)
+    if checked.omitted_question:
+        question = one_line(harmless(checked.omitted_question[: 2 * QUESTION_CHARACTERS]))
+        _add(sections, GOALS, f"- Asked last: {clipped(question, QUESTION_CHARACTERS)}")
     if leaving.identifier_policy == "strict":
-        _add(sections, IDENTIFIERS, _names(written(sections), leaving, checked))
-    return written(sections)
+        _add(sections, IDENTIFIERS, _missing_identifiers(format_sections(sections), leaving, checked))
+    return format_sections(sections)
 
 
-def _names(summary: str, leaving: CompactionInput, checked: CheckedSummary) -> str:
+def _missing_identifiers(summary: str, leaving: CompactionInput, checked: CheckedSummary) -> str:
     page = Page(leaving.limit)
-    page.hold(summary)
-    found = {mention.name: mention for mention in mentions(said(leaving))}
-    demanded = [found.pop(name, IdentifierMention(name=name, score=0, sentence="")) for name in checked.missing]
-    page.name([*demanded, *found.values()], (), 0)
-    return page.listed(IDENTIFIERS)
+    page.reserve(summary)
+    found = {mention.name: mention for mention in rank_identifiers(collect_sentences(leaving))}
+    required = [found.pop(name, IdentifierMention(name=name, score=0, sentence="")) for name in checked.missing_identifiers]
+    page.name([*required, *found.values()], (), 0)
+    return page.section_lines(IDENTIFIERS)
 
 
 def _add(sections: dict[str, str], name: str, lines: str) -> None:
     sections[name] = "\n".join(filter(None, [sections.get(name, ""), lines]))
 
 
-class _Tried(msgspec.Struct, frozen=True, kw_only=True):
-    """A try: the text, what is wrong with it, and the record and question that it came of."""
+class _Attempt(msgspec.Struct, frozen=True, kw_only=True):
+    """A summary from the model, its faults, and the record and prompt that led to it."""
 
     text: str
     checked: CheckedSummary
     record: Sequence[FencedEntry]
-    asked: str
+    prompt: str
 
 
-class _NoSummary(Exception):
-    """The model does not give one; `str(error)` says how."""
+class _SummaryRejected(Exception):
+    """The model did not produce a usable summary; `str(error)` says why."""
 
 
 class ModelSummary:
-    """Asks the model, piece by piece where it must, and merges what it says of the pieces."""
+    """The summarizer that asks a model, in chunks if necessary, and merges the partial summaries."""
 
     name: ClassVar[str] = "model_summary"
 
     async def summarize(self, leaving: CompactionInput, ask: AskModel) -> Summary:
-        """The model's summary, or the extract where the model gives none that can be taken. Raises a ProviderError when it
-        cannot be asked at all."""
-        writing = _Writing(leaving, ask)
+        """Return the model's summary, or the extract if the model does not produce a usable one.
+
+        Raises:
+            ProviderError: The model could not be asked.
+        """
+        writer = _SummaryWriter(leaving, ask)
         try:
-            text, by, failed = await writing.write(), self.name, ""
-        except (ContextOverflow, _NoSummary) as error:
-            text, by, failed = await asyncio.to_thread(extracted, leaving), "extract", str(error)
-        kept, lost = await asyncio.to_thread(accounted, text, leaving)
-        answers = writing.answers
+            text, by, failed = await writer.write(), self.name, ""
+        except (ContextOverflow, _SummaryRejected) as error:
+            text, by, failed = await asyncio.to_thread(build_extract, leaving), "extract", str(error)
+        kept, lost = await asyncio.to_thread(kept_and_lost, text, leaving)
+        answers = writer.answers
         return Summary(
             text=text,
             by=by,
-            checks=tuple(writing.checks),
+            checks=tuple(writer.checks),
             failed=failed,
             kept=kept,
             lost=lost,
             model=answers[-1].model if answers else "",
-            usage=spent(answers),
+            usage=total_usage(answers),
         )
 
 
-class _Writing:
-    """The writing of one summary; `answers` and `checks` grow as it goes on."""
+class _SummaryWriter:
+    """The state of writing one summary: the answers and failed checks so far."""
 
     def __init__(self, leaving: CompactionInput, ask: AskModel) -> None:
         self._leaving = leaving
@@ -110,61 +115,70 @@ class _Writing:
         self.checks: list[str] = []
 
     async def write(self) -> str:
-        """The summary. Raises _NoSummary, or a ProviderError of the first try; one of the second only ends the mending."""
-        tried = await self._first()
-        self.checks += (f"First try: {sentence}" for sentence in tried.checked.sentences)
-        if tried.checked.sentences:
-            tried = await self._mended(tried)
-            self.checks += (f"Second try: {sentence}" for sentence in tried.checked.sentences)
-        if not tried.checked.mendable:
-            raise _NoSummary(tried.checked.unmendable)
-        text = await asyncio.to_thread(completed, tried.text, self._leaving, tried.checked)
+        """Return the summary.
+
+        Raises:
+            _SummaryRejected: No usable summary was produced.
+            ProviderError: The first attempt failed. A failure during the repair only ends the repair.
+        """
+        attempt = await self._first_attempt()
+        self.checks += (f"First try: {sentence}" for sentence in attempt.checked.sentences)
+        if attempt.checked.sentences:
+            attempt = await self._repair(attempt)
+            self.checks += (f"Second try: {sentence}" for sentence in attempt.checked.sentences)
+        if not attempt.checked.repairable:
+            raise _SummaryRejected(attempt.checked.unrepairable_reason)
+        text = await asyncio.to_thread(complete, attempt.text, self._leaving, attempt.checked)
         if (size := estimate(text)) > self._leaving.limit:
-            raise _NoSummary(f"With what it left out it has about {size} tokens; it may have {self._leaving.limit}.")
-        if not all(is_named(each, text) for each in tried.checked.missing):
-            raise _NoSummary("There is no room for the identifiers that it left out.")
+            raise _SummaryRejected(
+                f"With the missing parts added it has about {size} tokens; the limit is {self._leaving.limit}."
+            )
+        if not all(is_named(each, text) for each in attempt.checked.missing_identifiers):
+            raise _SummaryRejected("The missing identifiers do not fit.")
         return text
 
-    async def _first(self) -> _Tried:
+    async def _first_attempt(self) -> _Attempt:
         record = await asyncio.to_thread(entries, self._leaving.messages, self._leaving.summary)
-        asked = question(self._leaving)
-        for _ in range(1 + ROUNDS):
-            texts = await self._asked_about(record, asked)
+        prompt = summary_prompt(self._leaving)
+        for _ in range(1 + MAX_MERGE_ROUNDS):
+            texts = await self._ask_model(record, prompt)
             if len(texts) == 1:
-                return await self._checked(texts[0], record, asked)
-            if any(map(is_excuse, texts)):
-                raise _NoSummary("The model did not summarise a part of what leaves.")
+                return await self._check(texts[0], record, prompt)
+            if any(map(is_refusal, texts)):
+                raise _SummaryRejected("The model did not summarise a part of the messages.")
             record = [
                 FencedEntry(who=f"summary {number} of {len(texts)}", text=text) for number, text in enumerate(texts, 1)
             ]
-            asked = merging(self._leaving)
-        raise _NoSummary("The summaries of the parts are too long to be merged.")
+            prompt = merge_prompt(self._leaving)
+        raise _SummaryRejected("The partial summaries are too long to be merged.")
 
-    async def _mended(self, tried: _Tried) -> _Tried:
-        asked = mending(self._leaving, tried.asked, tried.text, tried.checked.sentences)
-        latest = (await asyncio.to_thread(divided, tried.record, self._question(asked).room))[-1]
+    async def _repair(self, attempt: _Attempt) -> _Attempt:
+        prompt = repair_prompt(self._leaving, attempt.prompt, attempt.text, attempt.checked.sentences)
+        latest = (await asyncio.to_thread(divided, attempt.record, self._question(prompt).record_tokens))[-1]
         try:
-            texts = await self._asked_about(latest, asked)
+            texts = await self._ask_model(latest, prompt)
         except ProviderError as error:
-            self.checks.append(f"It could not be mended: {error}")
-            return tried
-        again = await self._checked(texts[-1], tried.record, tried.asked)
-        # A second try may be the worse one.
-        return tried if tried.checked.mendable and not again.checked.mendable else again
+            self.checks.append(f"The repair failed: {error}")
+            return attempt
+        retry = await self._check(texts[-1], attempt.record, attempt.prompt)
+        # The retry may be worse.
+        return attempt if attempt.checked.repairable and not retry.checked.repairable else retry
 
-    async def _asked_about(self, record: Sequence[FencedEntry], asked: str) -> list[str]:
+    async def _ask_model(self, record: Sequence[FencedEntry], prompt: str) -> list[str]:
         texts = []
-        async for answer in ask_in_pieces(record, self._question(asked), self._ask):
+        async for answer in ask_in_pieces(record, self._question(prompt), self._ask):
             self.answers.append(answer)
-            texts.append(harmless(unwrapped(answer.text[: self._leaving.limit * CHARACTERS])))
+            texts.append(harmless(unwrapped(answer.text[: self._leaving.limit * CHARACTERS_PER_TOKEN])))
         return texts
 
-    async def _checked(self, text: str, record: Sequence[FencedEntry], asked: str) -> _Tried:
-        # What leaves may be megabytes, and is read through: not on the event loop.
+    async def _check(self, text: str, record: Sequence[FencedEntry], prompt: str) -> _Attempt:
+        # In a thread, since the messages may be megabytes.
         checked = await asyncio.to_thread(check, text, self._leaving)
-        return _Tried(text=text, checked=checked, record=record, asked=asked)
+        return _Attempt(text=text, checked=checked, record=record, prompt=prompt)
 
-    def _question(self, asked: str) -> ModelQuestion:
+    def _question(self, prompt: str) -> ModelQuestion:
         leaving = self._leaving
         about = language(leaving.language).record
-        return ModelQuestion(system=system(leaving), about=about, text=asked, limit=leaving.limit, window=leaving.window)
+        return ModelQuestion(
+            system=system_prompt(leaving), about=about, text=prompt, limit=leaving.limit, window=leaving.window
+        )

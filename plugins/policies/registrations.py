@@ -1,5 +1,7 @@
-"""The built-in summarizers and the flush as they are registered. What does the work is imported when something leaves: it
-would cost each start some 40 ms, and is imported beside the event loop."""
+"""Lazy registration of the built-in summarizers and the flush.
+
+Importing them takes some 40 ms, so they are imported in a thread when they are first needed.
+"""
 
 from __future__ import annotations
 
@@ -12,34 +14,34 @@ from plugins.api.summarization import CompactionInput, FlushResult, FlushRules, 
 
 
 class LazyModelSummary:
-    """A summary by a model; see `model_summary`."""
+    """The summarizer of `model_summary`."""
 
     name: ClassVar[str] = "model_summary"
 
     async def summarize(self, leaving: CompactionInput, ask: AskModel) -> Summary:
-        """The summary."""
+        """Return the summary."""
         writer: Summarizer = (await _imported("model_summary")).ModelSummary()
         return await writer.summarize(leaving, ask)
 
 
 class LazyExtract:
-    """What was said, chosen without a model; see `extract`."""
+    """The summarizer of `extract`."""
 
     name: ClassVar[str] = "extract"
 
     async def summarize(self, leaving: CompactionInput, ask: AskModel) -> Summary:
-        """The extract."""
+        """Return the extract."""
         writer: Summarizer = (await _imported("extract")).Extract()
         return await writer.summarize(leaving, ask)
 
 
 class LazyMemoryFlush:
-    """What must last, by a model; see `memory_flush`."""
+    """The memory flush of `memory_flush`."""
 
     name: ClassVar[str] = "memory_flush"
 
     async def flush(self, leaving: CompactionInput, ask: AskModel, rules: FlushRules) -> FlushResult:
-        """What to write into the day's note."""
+        """Return what to write to the day's note."""
         writer: MemoryFlush = (await _imported("memory_flush")).ModelMemoryFlush()
         return await writer.flush(leaving, ask, rules)
 

@@ -1,6 +1,6 @@
-"""The silent answer: a model that has nothing to say answers `NO_REPLY`, and nobody is shown a letter of it.
+"""Detection of the silent reply: a model that has nothing to say answers `NO_REPLY`, which is never shown.
 
-Only the token by itself is silent, with white space around it at most: an answer "NO" is an answer.
+Only the token alone is silent, with surrounding white space at most: an answer "NO" is an answer.
 """
 
 from __future__ import annotations
@@ -9,13 +9,15 @@ NO_REPLY = "NO_REPLY"
 
 
 def is_silent(text: str) -> bool:
-    """Whether this whole answer is the token and nothing else."""
+    """Return True if the complete answer is the token alone."""
     return text.strip() == NO_REPLY
 
 
 class SilenceFilter:
-    """What may be shown of an answer while it streams: nothing for as long as it may yet turn out to be silent, from then on
-    everything. Each character is looked at once, however the answer comes in pieces."""
+    """A filter for a streamed answer that holds text back until the answer can no longer be silent.
+
+    Each character is examined once, however the answer is split.
+    """
 
     def __init__(self) -> None:
         self._held: list[str] = []
@@ -23,7 +25,7 @@ class SilenceFilter:
         self._speaks = False
 
     def feed(self, delta: str) -> str:
-        """What may be shown now that this piece has come; "" while it is held back."""
+        """Return the text that may be shown after this delta, "" while it is held back."""
         if self._speaks:
             return delta
         self._held.append(delta)
@@ -33,7 +35,7 @@ class SilenceFilter:
         return self._release()
 
     def end(self) -> str:
-        """What is still to be shown of an answer that ends here; "" of a silent one."""
+        """Return the remaining text at the end of the answer, "" if it was silent."""
         return "" if self._matched == len(NO_REPLY) else self._release()
 
     def _may_be_silent(self, delta: str) -> bool:

@@ -1,6 +1,6 @@
-"""Whether a text is the summary that was asked for. What is wrong with it is said in sentences that a model can mend it by.
+"""Validation of a summary. Faults are sentences that a model can use to repair it.
 
-Pure; the time grows with the texts and nothing else.
+Pure. The time is linear in the length of the texts.
 """
 
 from __future__ import annotations
@@ -12,35 +12,35 @@ import msgspec
 
 from plugins.api.summarization import CompactionInput
 from plugins.policies.identifiers import identifiers, is_named
-from plugins.policies.summary_sections import SECTIONS, TURN, parsed
+from plugins.policies.summary_sections import SECTIONS, TURN, parse_sections
 from sessions.events.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from sessions.events.tokens import estimate
 
-LAST_MESSAGES = 8
-"""Messages at the end of what leaves, tools' results aside, whose identifiers a strict summary has to name."""
+RECENT_MESSAGES = 8
+"""Number of the last messages, without tool results, whose identifiers a strict summary must contain."""
 
 TOKENS_PER_IDENTIFIER = 40
-"""For so many tokens that a summary may have, one identifier is demanded of it, at least four."""
+"""One identifier is required per this many tokens of the limit, and at least four."""
 
-MOST_ABSENT = 3
-"""Of the sections so many may be added empty."""
+MAX_MISSING_SECTIONS = 3
+"""Maximum missing sections that are added empty."""
 
-FEW = 4
-"""Of so many identifiers, or more, a summary has to name half by itself, or it says nothing exactly."""
+MIN_REQUIRED = 4
+"""From this many required identifiers on, a summary must contain at least half of them."""
 
-MOST_ACCOUNTED = 200
-"""Identifiers that an account of what was kept and lost names, the latest of each."""
+MAX_REPORTED = 200
+"""Maximum identifiers reported as kept, and as lost, the latest first."""
 
-MOST_FOUND = 5_000
-"""After so many identifiers earlier ones are not looked for."""
+MAX_FOUND = 5_000
+"""Number of identifiers after which earlier messages are not searched."""
 
-READ = 20_000
-"""Characters that are looked at of each end of what somebody said."""
+EDGE_CHARACTERS = 20_000
+"""Characters read at the beginning and at the end of a message."""
 
-ARGUMENTS = 400
-"""Characters of a call's arguments that are looked at: behind them stands what is written into files."""
+ARGUMENT_CHARACTERS = 400
+"""Characters read of a call's arguments; what follows is usually file content."""
 
-_EXCUSE = re.compile(
+_REFUSAL = re.compile(
     r"\W*(?:error\b|sorry\b|i(?:'|\u2019)?m sorry|i am sorry|i apologi[sz]e|apologies|as an ai\b|unable to|failed to"
     r"|i (?:can(?:no|\W?)t|am unable|was unable|could not)\b"
     r"|(?:no |the )?summary (?:is |was )?(?:not available|unavailable|failed|could not)"
@@ -48,7 +48,7 @@ _EXCUSE = re.compile(
     r"|entschuldigung|es tut mir leid|leider|(?:je suis )?désolée?\b|lo siento|no puedo)",
     re.IGNORECASE,
 )
-_OF_ITSELF = re.compile(r"summar|unavailable|\bhelp\b|总结|摘要|zusammenfass|résum|resum", re.IGNORECASE)
+_MENTIONS_SUMMARY = re.compile(r"summar|unavailable|\bhelp\b|总结|摘要|zusammenfass|résum|resum", re.IGNORECASE)
 _WORDS = re.compile(r"[^\W\d_]{4,}|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{2}")
 _PARTS = re.compile(r"[:#()=,;\s]+")
 _CERTAIN = re.compile(r"[\d/\\@_]")
@@ -56,107 +56,118 @@ _DATE = re.compile(r"\d{1,4}[-./]\d{1,2}(?:[-./]\d{1,4})?(?:T[\d:.+Z-]+)?|\d{1,2
 
 
 class CheckedSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """What is wrong with a summary. `faults` are sentences. The others can be mended without a model: the sections that are
-    `absent`, the identifiers that are `missing` of so many `demanded`, and what the person asked last where that is
-    `unasked`."""
+    """The faults of a summary.
+
+    `faults` are sentences about what only a model can repair. The other fields can be repaired without one: missing
+    sections, missing identifiers of those required, and the person's last question if it is omitted.
+    """
 
     faults: tuple[str, ...] = ()
-    demanded: int = 0
-    absent: tuple[str, ...] = ()
-    missing: tuple[str, ...] = ()
-    unasked: str = ""
+    required: int = 0
+    missing_sections: tuple[str, ...] = ()
+    missing_identifiers: tuple[str, ...] = ()
+    omitted_question: str = ""
 
     @property
-    def mendable(self) -> bool:
-        """Whether it can be mended without a model and is worth it."""
-        return not self.unmendable
+    def repairable(self) -> bool:
+        """True if the summary can be repaired without a model."""
+        return not self.unrepairable_reason
 
     @property
-    def unmendable(self) -> str:
-        """Why it cannot be, or is not worth it; empty if it can."""
+    def unrepairable_reason(self) -> str:
+        """The reason why the summary cannot be repaired without a model, or ""."""
         if self.faults:
             return self.faults[0]
-        if len(self.absent) > MOST_ABSENT:
-            return f"{len(self.absent)} of its sections are missing."
-        if self.demanded >= FEW and 2 * len(self.missing) > self.demanded:
-            return f"It leaves out {len(self.missing)} of {self.demanded} identifiers: {', '.join(self.missing)}."
+        if len(self.missing_sections) > MAX_MISSING_SECTIONS:
+            return f"{len(self.missing_sections)} of its sections are missing."
+        if self.required >= MIN_REQUIRED and 2 * len(self.missing_identifiers) > self.required:
+            named = ", ".join(self.missing_identifiers)
+            return f"It leaves out {len(self.missing_identifiers)} of {self.required} identifiers: {named}."
         return ""
 
     @property
     def sentences(self) -> tuple[str, ...]:
-        """Everything that is wrong, as sentences."""
-        absent = (f"These sections are missing: {', '.join(self.absent)}.",) if self.absent else ()
-        missing = (f"These identifiers are missing: {', '.join(self.missing)}.",) if self.missing else ()
-        unasked = (f"It does not say what the person asked last: {self.unasked[:300]!r}.",) if self.unasked else ()
-        return (*self.faults, *absent, *missing, *unasked)
+        """All faults as sentences."""
+        found = [*self.faults]
+        if self.missing_sections:
+            found.append(f"These sections are missing: {', '.join(self.missing_sections)}.")
+        if self.missing_identifiers:
+            found.append(f"These identifiers are missing: {', '.join(self.missing_identifiers)}.")
+        if self.omitted_question:
+            found.append(f"It omits the last question: {self.omitted_question[:300]!r}.")
+        return tuple(found)
 
 
 def check(summary: str, leaving: CompactionInput) -> CheckedSummary:
-    """What is wrong with a summary of what leaves."""
-    if is_excuse(summary):
-        return CheckedSummary(faults=("It is empty, an error or an apology, and no summary.",))
-    sections = parsed(summary)
-    wanted = demanded(leaving) if leaving.identifier_policy == "strict" else []
+    """Return the faults of a summary of the messages that leave."""
+    if is_refusal(summary):
+        return CheckedSummary(faults=("The answer is empty, an error or an apology instead of a summary.",))
+    sections = parse_sections(summary)
+    wanted = required_identifiers(leaving) if leaving.identifier_policy == "strict" else []
     return CheckedSummary(
-        demanded=len(wanted),
-        faults=(*_of_size(summary, leaving), *_invented(summary, leaving)),
-        absent=tuple(name for name in ((*SECTIONS, TURN) if leaving.began else SECTIONS) if name not in sections),
-        missing=tuple(each for each in wanted if not is_named(each, summary)),
-        unasked=_unasked(summary, leaving),
+        required=len(wanted),
+        faults=(*_size_faults(summary, leaving), *_invented_identifiers(summary, leaving)),
+        missing_sections=tuple(name for name in ((*SECTIONS, TURN) if leaving.began else SECTIONS) if name not in sections),
+        missing_identifiers=tuple(each for each in wanted if not is_named(each, summary)),
+        omitted_question=_omitted_question(summary, leaving),
     )
 
 
-def is_excuse(text: str) -> bool:
-    """Whether a text says no more than that there is no summary. One that tells of errors that somebody met is none."""
-    sections = parsed(text)
+def is_refusal(text: str) -> bool:
+    """Return True if a text only says that there is no summary. A summary that reports errors is not a refusal."""
+    sections = parse_sections(text)
     said = [body for body in sections.values() if body] if sections else [text.strip()]
     if not any(said):
         return True
-    excuses = all(_EXCUSE.match(body) and len(body) < 400 for body in said)
-    # Below a heading "failed to deploy" is work to be done: there an excuse has to speak of the summary.
-    return excuses and (not sections or all(map(_OF_ITSELF.search, said)))
+    excuses = all(_REFUSAL.match(body) and len(body) < 400 for body in said)
+    # Below a heading "failed to deploy" is work to do: there a refusal has to mention the summary.
+    return excuses and (not sections or all(map(_MENTIONS_SUMMARY.search, said)))
 
 
-def demanded(leaving: CompactionInput) -> list[str]:
-    """The identifiers that a strict summary has to name, newest first: those of the last messages."""
+def required_identifiers(leaving: CompactionInput) -> list[str]:
+    """Return the identifiers that a strict summary must contain, the latest first."""
     most = max(4, leaving.limit // TOKENS_PER_IDENTIFIER)
     found: dict[str, None] = {}
-    for text in spoken_texts(leaving)[:LAST_MESSAGES]:
+    for text in spoken_texts(leaving)[:RECENT_MESSAGES]:
         found |= dict.fromkeys(each.text for each in identifiers(text) if each.kind == "exact")
     return list(found)[:most]
 
 
-def accounted(summary: str, leaving: CompactionInput) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Which identifiers of what leaves the summary names, and which it does not; latest first. Those that only tools said
-    are not counted."""
+def kept_and_lost(summary: str, leaving: CompactionInput) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the identifiers that the summary contains and those it lost, the latest first.
+
+    Identifiers that occur only in tool results are not counted.
+    """
     found: dict[str, None] = {}
     for text in (*spoken_texts(leaving), leaving.summary):
-        if len(found) < MOST_FOUND:
+        if len(found) < MAX_FOUND:
             found |= dict.fromkeys(each.text for each in identifiers(text) if each.kind == "exact")
     kept = [each for each in found if is_named(each, summary)]
     named = set(kept)
     lost = [each for each in found if each not in named]
-    return tuple(kept[:MOST_ACCOUNTED]), tuple(lost[:MOST_ACCOUNTED])
+    return tuple(kept[:MAX_REPORTED]), tuple(lost[:MAX_REPORTED])
 
 
-def last_ask(messages: Iterable[Message]) -> str:
-    """What a person wrote last; "" if nobody did."""
+def last_question(messages: Iterable[Message]) -> str:
+    """Return the last message of a person, "" for none."""
     return next((m.text for m in reversed(tuple(messages)) if isinstance(m, UserMessage) and m.text.strip()), "").strip()
 
 
-def _of_size(summary: str, leaving: CompactionInput) -> Iterator[str]:
+def _size_faults(summary: str, leaving: CompactionInput) -> Iterator[str]:
     tokens = estimate(summary)
     if tokens > leaving.limit:
-        yield f"It has about {tokens} tokens; it may have {leaving.limit}."
+        yield f"It has about {tokens} tokens; the limit is {leaving.limit}."
     if tokens >= estimate(leaving.summary) + sum(
         estimate(text) for message in leaving.messages for text in texts_of(message)
     ):
-        yield "It is longer than what it stands for."
+        yield "It is longer than the text it replaces."
 
 
-def _invented(summary: str, leaving: CompactionInput) -> Iterator[str]:
-    """A sentence where the summary names what occurs nowhere. Spelt with other capitals, or with a line number behind it, it
-    is still the same; dates may be written in another way."""
+def _invented_identifiers(summary: str, leaving: CompactionInput) -> Iterator[str]:
+    """Yield a sentence about identifiers that occur nowhere in the messages.
+
+    Differences in case, an added line number and other formats of dates are accepted.
+    """
     sources = [leaving.summary, leaving.focus, leaving.day]
     sources += [text for message in (*leaving.messages, *leaving.kept) for text in texts_of(message)]
     whole = "\n".join(sources).casefold()
@@ -166,7 +177,7 @@ def _invented(summary: str, leaving: CompactionInput) -> Iterator[str]:
         if each.kind == "exact" and _CERTAIN.search(each.text) and not _occurs(each.text.casefold(), whole)
     }
     if invented:
-        yield f"These identifiers occur nowhere in the record: {', '.join(invented)}."
+        yield f"These identifiers do not occur in the record: {', '.join(invented)}."
 
 
 def _occurs(identifier: str, whole: str) -> bool:
@@ -176,29 +187,28 @@ def _occurs(identifier: str, whole: str) -> bool:
     return len(parts) > 1 and all(part in whole for part in parts)
 
 
-def _unasked(summary: str, leaving: CompactionInput) -> str:
-    """The last ask, if it leaves and the summary holds too few of its words."""
+def _omitted_question(summary: str, leaving: CompactionInput) -> str:
+    """Return the last question if it leaves and the summary contains too few of its words, else ""."""
     if any(isinstance(message, UserMessage) for message in leaving.kept):
         return ""
-    ask = last_ask(leaving.messages)
+    ask = last_question(leaving.messages)
     words = {word[:6] for word in _WORDS.findall(ask.casefold()[:2_000])}
     told = summary.casefold()
     return "" if sum(word in told for word in words) * 4 >= len(words) else ask
 
 
 def texts_of(message: Message) -> Iterator[str]:
-    """Every text of a message, the arguments of its calls among them."""
+    """Yield every text of a message, including the arguments of its calls."""
     yield message.text
     if isinstance(message, AssistantMessage):
         yield from (call.arguments for call in message.calls)
 
 
 def spoken_texts(leaving: CompactionInput) -> list[str]:
-    """What persons and the assistant said in the messages that leave, and the beginning of what tools were called with, one
-    text for each message, the latest first. Of a very long one head and tail."""
+    """Return one text per message of people and the assistant, with the start of the calls' arguments; the latest first."""
     spoken = [list(texts_of(each)) for each in reversed(leaving.messages) if not isinstance(each, ToolMessage)]
-    return ["\n".join([_ends(text), *(call[:ARGUMENTS] for call in calls)]) for text, *calls in spoken]
+    return ["\n".join([_ends(text), *(call[:ARGUMENT_CHARACTERS] for call in calls)]) for text, *calls in spoken]
 
 
 def _ends(text: str) -> str:
-    return text if len(text) <= 2 * READ else f"{text[:READ]}\n{text[-READ:]}"
+    return text if len(text) <= 2 * EDGE_CHARACTERS else f"{text[:EDGE_CHARACTERS]}\n{text[-EDGE_CHARACTERS:]}"

@@ -1,4 +1,4 @@
-"""What a model is told when it is to write a summary, to merge several, or to mend one. Pure."""
+"""The prompts for writing, merging and repairing a summary. Pure."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ from plugins.policies.summary_sections import (
 )
 from plugins.support.fencing import quoted
 
-FOCUS = 800
-"""Characters of a person's wish for a summary that are passed on."""
+MAX_FOCUS_CHARACTERS = 800
+"""Maximum characters used of a person's focus for a summary."""
 
 
-def system(leaving: CompactionInput) -> str:
-    """Who is asked."""
+def system_prompt(leaving: CompactionInput) -> str:
+    """Return the system prompt."""
     return _texts(leaving).system
 
 
-def question(leaving: CompactionInput) -> str:
-    """What is asked behind the record of the messages."""
+def summary_prompt(leaving: CompactionInput) -> str:
+    """Return the prompt that follows the record of the messages."""
     texts = _texts(leaving)
     asked = f"{texts.question} {texts.earlier}" if leaving.summary.strip() else texts.question
     return f"{asked}\n\n{_form(leaving)}"
 
 
-def merging(leaving: CompactionInput) -> str:
-    """What is asked behind the record of several summaries."""
+def merge_prompt(leaving: CompactionInput) -> str:
+    """Return the prompt that follows the record of several summaries."""
     return f"{_texts(leaving).merging}\n\n{_form(leaving)}"
 
 
-def mending(leaving: CompactionInput, asked: str, summary: str, faults: Sequence[str]) -> str:
-    """What is asked when the summary that came of the question `asked` had these faults."""
+def repair_prompt(leaving: CompactionInput, asked: str, summary: str, faults: Sequence[str]) -> str:
+    """Return the prompt for repairing the faulty summary that answered the prompt `asked`."""
     texts = _texts(leaving)
     told = "\n".join(f"- {fault}" for fault in faults)
     return f"{asked}\n\n{texts.tried}\n\n{quoted(summary, texts.tried_name)}\n\n{texts.mending}\n{told}"
@@ -81,5 +81,5 @@ def _identifiers(leaving: CompactionInput, texts: SummaryTexts) -> str:
 
 
 def _focus(leaving: CompactionInput, texts: SummaryTexts) -> str:
-    focus = leaving.focus.strip()[:FOCUS]
+    focus = leaving.focus.strip()[:MAX_FOCUS_CHARACTERS]
     return f"{texts.focus}\n\n{quoted(focus, texts.wish)}" if focus else ""

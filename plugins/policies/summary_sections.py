@@ -1,6 +1,6 @@
-"""The form of a summary: the same sections each time, as Markdown headings in English, whatever the language below them.
+"""The sections of a summary, with English Markdown headings whatever the language of the text.
 
-A summary that a model wrote is read leniently: deeper headings, bold ones, other letters' case. Pure.
+Summaries written by a model are parsed leniently: deeper or bold headings and other case are accepted.
 """
 
 from __future__ import annotations
@@ -17,29 +17,31 @@ CONTEXT = "Key Context"
 IDENTIFIERS = "Exact Identifiers"
 
 SECTIONS = (GOALS, CONSTRAINTS, PROGRESS, DECISIONS, NEXT, CONTEXT, IDENTIFIERS)
-"""The sections in their order. `Progress` has the parts `STATES`."""
+"""The sections in order. `Progress` has the subsections `STATES`."""
 
 TURN = "The Turn So Far"
-"""A section of its own, last, where the beginning of a turn leaves that goes on."""
+"""An additional last section, if the compaction splits a turn."""
 
 STATES = ("Done", "In Progress", "Blocked")
 
 EMPTY = "(none)"
-"""What stands below a heading where there is nothing to say."""
+"""Text below a heading with no content."""
 
 _HEADING = re.compile(r"^[ \t]{0,3}(?:#{1,6}[ \t]*+|\*\*)([^\n#*]{1,80}+)[#*:： \t]*+$", re.MULTILINE)
 _NAMES = {name.casefold(): name for name in (*SECTIONS, TURN)} | {"constraints and preferences": CONSTRAINTS}
 
 
-def written(sections: Mapping[str, str]) -> str:
-    """The summary with these texts below its headings, all headings in their order; `TURN` only where it has a text."""
+def format_sections(sections: Mapping[str, str]) -> str:
+    """Format sections as Markdown, with all headings in order; `TURN` only if it has text."""
     names = (*SECTIONS, TURN) if sections.get(TURN) else SECTIONS
     return "\n\n".join(f"## {name}\n{sections.get(name, '').strip() or EMPTY}" for name in names)
 
 
-def parsed(summary: str) -> dict[str, str]:
-    """What stands below each heading that the summary has, stripped; `EMPTY` is nothing. Text before the first is left out,
-    and one that comes twice is joined."""
+def parse_sections(summary: str) -> dict[str, str]:
+    """Return the text below each known heading, stripped; `EMPTY` counts as "".
+
+    Text before the first heading is ignored, and repeated sections are joined.
+    """
     found: dict[str, str] = {}
     name, start = "", 0
     for heading in [*_HEADING.finditer(summary), None]:

@@ -1,6 +1,6 @@
-"""The built-in pruning: old tool results are shortened, then cleared, as the conversation fills the window.
+"""The built-in pruning: as the conversation fills the window, old tool results are trimmed, then cleared.
 
-The figures are those of `[pruning]`; docs/pruning.md tells them to people.
+The settings are those of `[pruning]`; see docs/pruning.md.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from sessions.events.pruning import Clear, Edit, Trim, meet, shown_size
 from sessions.state.truncation import shortened
 
 CHARACTERS = 4
-"""Characters that are reckoned for a token of the window."""
+"""Estimated characters per token of the window."""
 
 
 class _Candidate(msgspec.Struct):
-    """A tool result that may be pruned, with the characters that are shown of it and the edit that it is to have."""
+    """A tool result that may be pruned, with its visible characters and the proposed edit."""
 
     index: int
     shown: int
@@ -31,7 +31,7 @@ class _Candidate(msgspec.Struct):
 
 @hookimpl
 def propose_prunes(context: PruningContext, budget: PruningBudget, now: datetime) -> list[Edit]:
-    """The edits that the rules ask for now."""
+    """Return the edits that the rules require now."""
     rules = budget.rules
     if not budget.window or not _is_time(rules, context.asked_at, now):
         return []
@@ -47,7 +47,7 @@ def propose_prunes(context: PruningContext, budget: PruningBudget, now: datetime
 
 
 def is_prunable(tool: str, tools: PrunedTools) -> bool:
-    """Whether results of a tool may be pruned; the case of letters does not matter."""
+    """Return True if results of a tool may be pruned, ignoring case."""
     name = tool.lower()
     if any(fnmatchcase(name, _only_stars(pattern)) for pattern in tools.deny):
         return False
@@ -55,27 +55,30 @@ def is_prunable(tool: str, tools: PrunedTools) -> bool:
 
 
 def _only_stars(pattern: str) -> str:
-    """A pattern in which `*` alone has a meaning."""
+    """Escape a pattern so that only `*` has a special meaning."""
     return pattern.lower().replace("[", "[[]").replace("?", "[?]")
 
 
 def _is_time(rules: PruningRules, asked_at: datetime | None, now: datetime) -> bool:
-    """Whether the mode allows to prune now: `cache-ttl` waits until the provider's cache has gone cold anyway."""
+    """Return True if the mode allows pruning now: `cache-ttl` waits until the provider's cache has expired."""
     if rules.mode != "cache-ttl":
         return rules.mode == "always"
     return asked_at is not None and (now - asked_at).total_seconds() >= rules.ttl
 
 
 def _low_mark(rules: PruningRules) -> float:
-    """The ratio below which clearing stops. Where the provider's cache is warm each clearing costs nearly all of it, so one
-    clears enough for long (the benchmark says what that is worth); where it is cold, no more than must be."""
+    """Return the ratio below which clearing stops.
+
+    With a warm cache, each clearing invalidates nearly all of it, so more is cleared at once; with a cold cache, only as
+    much as needed.
+    """
     if rules.mode == "always":
         return (min(rules.soft_trim_ratio, rules.hard_clear_ratio) + rules.hard_clear_ratio) / 2
     return rules.hard_clear_ratio
 
 
 def _candidates(context: PruningContext, rules: PruningRules) -> Iterator[_Candidate]:
-    """The results between the first message of a person and the last assistant messages, oldest first."""
+    """Yield the results between the first message of a person and the last assistant messages, oldest first."""
     messages, allowed = context.messages, dict[str, bool]()
     first = next((index for index, message in enumerate(messages) if isinstance(message, UserMessage)), len(messages))
     for index in range(first, _end(messages, rules.keep_last_assistants)):
@@ -88,7 +91,7 @@ def _candidates(context: PruningContext, rules: PruningRules) -> Iterator[_Candi
 
 
 def _end(messages: Sequence[Message], keep: int) -> int:
-    """Where the last `keep` assistant messages begin; 0 where there are fewer."""
+    """Return the index of the `keep`-th last assistant message, 0 if there are fewer."""
     if keep == 0:
         return len(messages)
     for index in range(len(messages) - 1, -1, -1):
@@ -99,7 +102,7 @@ def _end(messages: Sequence[Message], keep: int) -> int:
 
 
 def _trim(context: PruningContext, candidates: list[_Candidate], rules: PruningRules) -> int:
-    """Give each result that is too long its trim; returns the characters saved."""
+    """Propose a trim for each result that is too long, and return the characters saved."""
     soft, saved = rules.soft_trim, 0
     for candidate in candidates:
         if candidate.shown <= soft.max_chars:
@@ -116,7 +119,7 @@ def _trim(context: PruningContext, candidates: list[_Candidate], rules: PruningR
 
 
 def _clear(context: PruningContext, candidates: list[_Candidate], rules: PruningRules, excess: float) -> None:
-    """Clear results, oldest first, until more than the excess is saved."""
+    """Propose to clear results, oldest first, until more than the excess is saved."""
     placeholder = rules.hard_clear.placeholder
     for candidate in candidates:
         if excess < 0:

@@ -19,7 +19,7 @@ from gateway.conversations.context.compaction_rules import CompactionRules, comp
 from plugins.api.chat import CallDraft, ChatRequest, Delta, Reply
 from plugins.api.models import ModelLimits
 from plugins.api.pruning import PruningRules
-from plugins.policies.summary_sections import GOALS, IDENTIFIERS, written
+from plugins.policies.summary_sections import GOALS, IDENTIFIERS, format_sections
 from plugins.support.errors import ContextOverflow, ProviderError
 from plugins.testing.contexts import NOON
 from sessions.events.codec import decode
@@ -100,7 +100,9 @@ def notes(record: str) -> str:
 
 def summary(record: str) -> str:
     """A summary that names the latest tickets of the record."""
-    return written({GOALS: "- To do what is asked.", IDENTIFIERS: "\n".join(f"- {each}" for each in tickets(record)[-12:])})
+    return format_sections(
+        {GOALS: "- To do what is asked.", IDENTIFIERS: "\n".join(f"- {each}" for each in tickets(record)[-12:])}
+    )
 
 
 def tickets(text: str) -> list[str]:

@@ -60,14 +60,14 @@ async def test_while_a_long_conversation_is_summarised_another_is_answered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Failures 7 and 14: the guard is the thread in which an extract is made; no lock is held meanwhile."""
-    began, go_on, summarised = threading.Event(), threading.Event(), extract.extracted
+    began, go_on, summarised = threading.Event(), threading.Event(), extract.build_extract
 
     def slowly(leaving: CompactionInput) -> str:
         began.set()
         assert go_on.wait(30)
         return summarised(leaving)
 
-    monkeypatch.setattr(extract, "extracted", slowly)
+    monkeypatch.setattr(extract, "build_extract", slowly)
     async with gateway(tmp_path, settings=SMALL) as g:
         long, other = await g.connect(), await g.connect()
         await chat_until(long, began)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plugins.policies.identifiers import LONGEST, identifiers, is_named
+from plugins.policies.identifiers import MAX_WORD_CHARACTERS, identifiers, is_named
 
 
 def found(text: str) -> list[str]:
@@ -148,4 +148,4 @@ def test_hostile_repetitions_are_read_to_their_end(bit: str) -> None:
     """A pattern that goes back over what it has read would not return from a megabyte of these."""
     text = bit * (1_000_000 // len(bit)) + " OPS-4412"
     assert found(text)[-1] == "OPS-4412"
-    assert all(len(each) <= LONGEST for each in found(text[:10_000]))
+    assert all(len(each) <= MAX_WORD_CHARACTERS for each in found(text[:10_000]))

@@ -118,7 +118,7 @@ async def test_a_model_that_cannot_be_asked_is_an_outcome(error: ProviderError) 
 
 
 async def test_an_empty_answer_is_a_failure_and_nothing_to_leave_is_none() -> None:
-    assert (await flush(ASKED, AskedModel("  "))).reason == "The model answered nothing."
+    assert (await flush(ASKED, AskedModel("  "))).reason == "The model returned an empty answer."
     model = AskedModel("- a")
     assert await flush(leaving(), model) == FlushResult(outcome="nothing")
     assert model.texts == []

@@ -10,7 +10,17 @@ import pytest
 
 from plugins.api.summarization import CompactionInput, Summary
 from plugins.policies.model_summary import ModelSummary
-from plugins.policies.summary_sections import CONTEXT, EMPTY, GOALS, IDENTIFIERS, PROGRESS, SECTIONS, TURN, parsed, written
+from plugins.policies.summary_sections import (
+    CONTEXT,
+    EMPTY,
+    GOALS,
+    IDENTIFIERS,
+    PROGRESS,
+    SECTIONS,
+    TURN,
+    format_sections,
+    parse_sections,
+)
 from plugins.support.errors import ContextOverflow, ProviderError, RateLimited, Unreachable
 from sessions.events.messages import Usage
 from sessions.events.tokens import estimate
@@ -30,11 +40,11 @@ GOOD = {
     "Progress": "### Done\n- Build 7f3a9c21 deployed to 10.0.4.17:8443",
     IDENTIFIERS: "- src/shells/moult.py: the pictures\n- CRAB-417: stays open\n- 7f3a9c21\n- 10.0.4.17:8443",
 }
-SUMMARY = written(GOOD)
+SUMMARY = format_sections(GOOD)
 
 
 def with_lines(**sections: str) -> str:
-    return written(GOOD | {{"goals": GOALS, "context": CONTEXT}[name]: text for name, text in sections.items()})
+    return format_sections(GOOD | {{"goals": GOALS, "context": CONTEXT}[name]: text for name, text in sections.items()})
 
 
 async def summarize(what: CompactionInput, model: AskedModel) -> Summary:
@@ -101,10 +111,10 @@ async def test_the_policy_says_which_identifiers_are_wanted(policy: Any, instruc
 
 
 async def test_the_beginning_of_a_turn_that_goes_on_is_summarised_under_a_heading_of_its_own() -> None:
-    model = AskedModel(written(GOOD | {TURN: "- It looked at the pump."}))
+    model = AskedModel(format_sections(GOOD | {TURN: "- It looked at the pump."}))
     summary = await summarize(changed(began=True), model)
     assert f"## {TURN}\n(the record ends in the middle" in model.texts[0]
-    assert parsed(summary.text)[TURN] == "- It looked at the pump."
+    assert parse_sections(summary.text)[TURN] == "- It looked at the pump."
 
 
 # --- pieces -----------------------------------------------------------------------------------------------------------
@@ -120,7 +130,7 @@ def long(messages: int, window: int) -> CompactionInput:
 # Failure 2: the guard is `Question.room`, what one request may carry.
 async def test_what_is_longer_than_the_window_is_summarised_in_pieces_which_are_merged() -> None:
     what = long(120, 8_000)
-    parts = [written({GOALS: f"- part {n}, cleaning"}) for n in range(9)]
+    parts = [format_sections({GOALS: f"- part {n}, cleaning"}) for n in range(9)]
     model = AskedModel(*parts[:3], window=8_000)
     summary = await summarize(what, model)
     assert summary.by == "model_summary"
@@ -135,7 +145,9 @@ async def test_what_is_longer_than_the_window_is_summarised_in_pieces_which_are_
 
 @pytest.mark.parametrize("window", [2_000, 4_000, 8_000, 32_000])
 async def test_no_request_overflows_however_much_leaves(window: int) -> None:
-    model = AskedModel(written({GOALS: "- the cleaning of the crabs " + "x " * 3_000}), "still no summary", window=window)
+    model = AskedModel(
+        format_sections({GOALS: "- the cleaning of the crabs " + "x " * 3_000}), "still no summary", window=window
+    )
     summary = await summarize(long(600, window), model)
     assert estimate(summary.text) <= max(160, window // 10)
     assert len(model.texts) <= 30
@@ -146,13 +158,13 @@ async def test_a_provider_for_which_everything_is_too_long_gets_five_requests_an
     summary = await summarize(TALK, model)
     assert (summary.by, summary.failed) == ("extract", "The request was longer than the window.")
     assert len(model.texts) == 5
-    assert parsed(summary.text).keys() == set(SECTIONS)
+    assert parse_sections(summary.text).keys() == set(SECTIONS)
 
 
 async def test_summaries_of_parts_that_do_not_get_fewer_are_given_up() -> None:
-    model = AskedModel(written({GOALS: "- " + "长" * 4_000}))
+    model = AskedModel(format_sections({GOALS: "- " + "长" * 4_000}))
     summary = await summarize(long(40, 4_000), model)
-    assert (summary.by, summary.failed) == ("extract", "The summaries of the parts are too long to be merged.")
+    assert (summary.by, summary.failed) == ("extract", "The partial summaries are too long to be merged.")
     assert len(model.texts) <= 32
 
 
@@ -169,8 +181,8 @@ async def test_summaries_of_parts_that_do_not_get_fewer_are_given_up() -> None:
         "Error: 529 overloaded_error",
         "I'm sorry, but I can't help with that.",
         "抱歉，我无法总结。",
-        written({}),
-        written({GOALS: "Summary unavailable."}),
+        format_sections({}),
+        format_sections({GOALS: "Summary unavailable."}),
         "## Goals\nI cannot summarize this conversation.",
         "Sure! What would you like me to do next?",
     ],
@@ -190,7 +202,7 @@ async def test_of_what_is_wrong_with_a_summary_that_is_which_nobody_can_mend_by_
     summary = await summarize(what, AskedModel("## Goals\n- To look at the logs, and take them into account"))
     assert summary.by == "extract"
     assert summary.failed == "6 of its sections are missing."
-    whole = written({GOALS: "- To look at the logs, and take them into account"})
+    whole = format_sections({GOALS: "- To look at the logs, and take them into account"})
     assert re.fullmatch(r"It leaves out (\d+) of \1 identifiers: .*", (await summarize(what, AskedModel(whole))).failed)
 
 
@@ -201,7 +213,7 @@ async def test_a_summary_that_tells_of_errors_is_one() -> None:
 
 async def test_what_failed_in_the_conversation_is_no_excuse_of_the_model() -> None:
     what = leaving(person("The deployment failed."), assistant("I look into it. " * 80))
-    text = written(
+    text = format_sections(
         {GOALS: "- Failed to deploy: find out why the deployment failed", PROGRESS: "- Unable to reproduce it yet"}
     )
     assert (await summarize(what, AskedModel(text))).text == text
@@ -209,8 +221,8 @@ async def test_what_failed_in_the_conversation_is_no_excuse_of_the_model() -> No
 
 # Failure 5: the guard is `is_excuse`.
 async def test_a_part_that_is_not_summarised_makes_the_extract_stand() -> None:
-    model = AskedModel(written({GOALS: "- cleaning"}), "Summary unavailable.", window=8_000)
-    assert (await summarize(long(120, 8_000), model)).failed == "The model did not summarise a part of what leaves."
+    model = AskedModel(format_sections({GOALS: "- cleaning"}), "Summary unavailable.", window=8_000)
+    assert (await summarize(long(120, 8_000), model)).failed == "The model did not summarise a part of the messages."
 
 
 @pytest.mark.parametrize("error", [RateLimited("Too many requests."), Unreachable("No answer.")])
@@ -225,7 +237,7 @@ FAULTY = [
     (with_lines(context="- " + "word " * 20_000), "It has about "),
     (
         with_lines(goals="- Go on with src/shells/invented.py and the second aquarium"),
-        "occur nowhere in the record: src/shells/inv",
+        "do not occur in the record: src/shells/inv",
     ),
     (
         "## Goals\n- the second aquarium leaks, 7f3a9c21, CRAB-417, src/shells/moult.py, 10.0.4.17:8443",
@@ -234,7 +246,7 @@ FAULTY = [
     (SUMMARY.replace("CRAB-417", "the ticket"), "identifiers are missing: CRAB-417."),
     (
         SUMMARY.replace("next week look at the second aquarium, which leaks", "x"),
-        "what the person asked last: 'Thanks. Next",
+        "omits the last question: 'Thanks. Next",
     ),
 ]
 
@@ -262,14 +274,14 @@ async def test_identifiers_that_the_model_leaves_out_twice_are_added_with_what_w
     text = SUMMARY.replace("- CRAB-417: stays open\n", "").replace("- 10.0.4.17:8443", "").replace("to 10.0.4.17:8443", "")
     summary = await summarize(TALK, AskedModel(text))
     assert summary.by == "model_summary"
-    told = parsed(summary.text)[IDENTIFIERS]
+    told = parse_sections(summary.text)[IDENTIFIERS]
     assert "- Please move the crab pictures into src/shells/moult.py and keep ticket CRAB-417 open." in told
     assert "- src/shells/moult.py now holds the pictures; I deployed build 7f3a9c21 to 10.0.4.17:8443." in told
     assert summary.lost == ()
 
 
 async def test_a_summary_that_names_next_to_nothing_is_not_taken() -> None:
-    text = written({GOALS: "- next week: the second aquarium, which leaks"})
+    text = format_sections({GOALS: "- next week: the second aquarium, which leaks"})
     summary = await summarize(TALK, AskedModel(text))
     assert summary.by == "extract"
     assert summary.failed.startswith("It leaves out 4 of 4 identifiers: src/shells/moult.py, 7f3a9c21")
@@ -279,14 +291,16 @@ async def test_a_summary_that_names_next_to_nothing_is_not_taken() -> None:
 async def test_what_was_asked_last_is_added_where_the_model_leaves_it_out_twice() -> None:
     text = SUMMARY.replace("; next week look at the second aquarium, which leaks", "")
     summary = await summarize(TALK, AskedModel(text))
-    assert "- Asked last: Thanks. Next week we look at the second aquarium, which leaks." in parsed(summary.text)[GOALS]
+    assert (
+        "- Asked last: Thanks. Next week we look at the second aquarium, which leaks." in parse_sections(summary.text)[GOALS]
+    )
 
 
 @pytest.mark.parametrize(
     ("gone", "failed"),
     [
-        ("; next week look at the second aquarium, which leaks", "With what it left out it has about "),
-        ("- CRAB-417: stays open\n", "There is no room for the identifiers that it left out."),
+        ("; next week look at the second aquarium, which leaks", "With the missing parts added it has about "),
+        ("- CRAB-417: stays open\n", "The missing identifiers do not fit."),
     ],
 )
 async def test_where_there_is_no_room_for_what_was_left_out_the_extract_stands(gone: str, failed: str) -> None:
@@ -310,7 +324,7 @@ async def test_sections_that_are_left_out_are_added_empty() -> None:
 
 @pytest.mark.parametrize("policy", ["off", "custom"])
 async def test_no_identifier_is_demanded_where_the_policy_is_not_strict(policy: Any) -> None:
-    text = written({GOALS: "- next week: the second aquarium, which leaks"})
+    text = format_sections({GOALS: "- next week: the second aquarium, which leaks"})
     summary = await summarize(changed(identifier_policy=policy, identifier_instructions="None."), AskedModel(text))
     assert (summary.text, summary.checks) == (text, ())
     assert set(summary.lost) == {"src/shells/moult.py", "CRAB-417", "7f3a9c21", "10.0.4.17:8443"}
@@ -321,7 +335,7 @@ async def test_a_failure_while_it_is_mended_leaves_what_there_is() -> None:
     summary = await summarize(TALK, model)
     assert summary.by == "model_summary"
     assert "CRAB-417" in summary.text
-    assert summary.checks[1] == "It could not be mended: Too long."
+    assert summary.checks[1] == "The repair failed: Too long."
 
 
 async def test_a_second_try_that_is_worse_is_not_taken() -> None:

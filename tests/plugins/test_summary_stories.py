@@ -12,7 +12,7 @@ from plugins.api.summarization import CompactionInput, FlushResult, Summary
 from plugins.policies.memory_flush import ModelMemoryFlush
 from plugins.policies.model_summary import ModelSummary
 from plugins.policies.silent_reply import NO_REPLY
-from plugins.policies.summary_sections import GOALS, IDENTIFIERS, SECTIONS, TURN, parsed, written
+from plugins.policies.summary_sections import GOALS, IDENTIFIERS, SECTIONS, TURN, format_sections, parse_sections
 from plugins.support.errors import ContextOverflow, ProviderError, RateLimited, StreamCut
 from sessions.events.messages import Message
 from sessions.events.tokens import estimate
@@ -50,9 +50,9 @@ _MESSAGES = st.lists(
 _ANSWERS = st.lists(
     st.one_of(
         _TEXTS,
-        st.just(written({GOALS: "- all of it"})),
-        st.just(written({GOALS: "- all of it", IDENTIFIERS: "- src/invented_17.py"})),
-        st.just(written({GOALS: "word " * 4_000})),
+        st.just(format_sections({GOALS: "- all of it"})),
+        st.just(format_sections({GOALS: "- all of it", IDENTIFIERS: "- src/invented_17.py"})),
+        st.just(format_sections({GOALS: "word " * 4_000})),
         st.sampled_from([RateLimited("Too many requests."), StreamCut("Cut."), ContextOverflow("Too long.")]),
     ),
     min_size=1,
@@ -91,7 +91,7 @@ async def test_every_story_ends_with_a_summary_or_with_the_model_that_cannot_be_
         assert not isinstance(summary, ContextOverflow)
         return
     assert estimate(summary.text) <= what.limit
-    sections = parsed(summary.text)
+    sections = parse_sections(summary.text)
     assert set(sections) <= {*SECTIONS, TURN}
     assert summary.by == ("extract" if summary.failed else "model_summary")
     assert "<|" not in summary.text
@@ -109,7 +109,7 @@ async def test_every_flush_ends_with_notes_with_nothing_or_with_a_reason(
     flushed = await ModelMemoryFlush().flush(what, model, SEEDS)
     assert len(model.texts) <= 48
     match flushed:
-        case FlushResult(outcome="written"):
+        case FlushResult(outcome="format_sections"):
             assert flushed.text.strip()
             assert flushed.text != NO_REPLY
             assert "<|" not in flushed.text
@@ -126,7 +126,7 @@ async def test_no_estimate_of_a_request_is_above_the_window_in_any_script(window
     messages: list[Message] = []
     for number in range(6):
         messages += [person(f"{number} {letter * (window // 8)}"), assistant(f"{number} {letter * (window // 10)}")]
-    model = AskedModel(written({GOALS: "- all of it"}), window=window)
+    model = AskedModel(format_sections({GOALS: "- all of it"}), window=window)
     await ModelSummary().summarize(leaving(*messages, window=window), model)
     await ModelMemoryFlush().flush(leaving(*messages, window=window), model, SEEDS)
     for system, text in zip(model.systems, model.texts, strict=True):
@@ -136,6 +136,6 @@ async def test_no_estimate_of_a_request_is_above_the_window_in_any_script(window
 async def test_what_a_person_says_is_never_taken_for_an_overflow() -> None:
     said = person("It printed: prompt is too long: 213456 tokens > 200000 maximum (context_length_exceeded).")
     goals = "- Find out about 'prompt is too long: 213456 tokens > 200000 maximum (context_length_exceeded)'"
-    model = AskedModel(written({GOALS: goals}))
+    model = AskedModel(format_sections({GOALS: goals}))
     summary = await ModelSummary().summarize(leaving(said, assistant("I will look. " * 90)), model)
     assert (summary.by, len(model.texts)) == ("model_summary", 1)
