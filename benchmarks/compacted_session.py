@@ -31,7 +31,7 @@ class CompactedSession(PrunedSession):
             return recorder.log.lines(first, limit=1)
 
         notes = PendingNotes(recorder, DayNotes(Path("unused")), lines)
-        condensing = Summarization(
+        summarization = Summarization(
             recorder,
             choose=ModelRegistry({}, configured="auto", window=window).choose,
             summarizers={name: kind() for name, kind in hooks.summarizers().items()},
@@ -40,7 +40,13 @@ class CompactedSession(PrunedSession):
             clock=clock,
         )
         self._compacting = Compactor(
-            recorder, rules=self._rules, condensing=condensing, notes=notes, hooks=hooks, sight=lambda: None, now=clock
+            recorder,
+            rules=self._rules,
+            summarization=summarization,
+            notes=notes,
+            hooks=hooks,
+            vision=lambda: None,
+            now=clock,
         )
         self._measured = Gauge()
         recorder.on_event(self._keep)

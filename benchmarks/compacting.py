@@ -66,7 +66,7 @@ async def _cost(window: int, folder: Path, watched: bool) -> Cost:
         for turn in itertools.count():
             on.hear(f"Turn {turn}, about CRAB-{turn}: " + "what of it? " * 9, f"t{turn}")
             await on.until_settled()
-            if (size := on.compacting.sizes().total) >= budget(window, rules().figures).compact_at:
+            if (size := on.compacting.sizes().total) >= budget(window, rules().thresholds).compact_at:
                 break
         on.compaction = rules()
         held = [0.0]

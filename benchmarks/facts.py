@@ -104,7 +104,7 @@ async def _hold(told: Dialogues, folder: Path, facts: Facts) -> None:
         folder,
         rows,
         keys=lambda: KEYS,
-        tongue=lambda: "en",
+        language=lambda: "en",
         choose=models.choose,
         paid=lambda *_: None,
         clock=SystemClock(),
@@ -113,7 +113,7 @@ async def _hold(told: Dialogues, folder: Path, facts: Facts) -> None:
     for talk in told.sessions:
         end = await asyncio.to_thread(write_events, folder, talk.name, talk.events())
         rows.rows[talk.name] = _row(talk.name, end)
-        finding.heard(talk.name, end.seq)
+        finding.on_event(talk.name, end.seq)
         while not (await facts.book()).has_extracted(talk.name, len(talk.turns)):  # noqa: ASYNC110 - nobody is told of it
             await asyncio.sleep(0.005)
         await finding.distill("owner", None, talk.name)

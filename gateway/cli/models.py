@@ -13,9 +13,9 @@ import msgspec
 from gateway.cli.sessions.session_commands import WELL, WRONG, print_json
 from gateway.config.keys import Config
 from gateway.doctor.config_check import CheckedConfig, check
-from gateway.models.model_list_cache import AllTold, CachedModelList, read_told, worth_keeping, write_told
+from gateway.models.model_list_cache import CachedModelList, CachedModelLists, cacheable, read_model_lists, write_model_lists
 from gateway.models.registry import ModelRegistry
-from gateway.models.temporary_providers import models_of, opened_briefly
+from gateway.models.temporary_providers import make_registry, open_temporarily
 from gateway.support import logs
 from gateway.support.clock import SystemClock
 from gateway.support.errors import ConfigRefused, ModelUnknown, StartRefused, sentence_of
@@ -85,13 +85,13 @@ async def _list(
     home: Home, config: Path, environment: Mapping[str, str], out: TextIO, *, offline: bool, as_json: bool
 ) -> int:
     checked, settings = _usable(config, environment)
-    told, unusable = read_told(home.models)
-    async with opened_briefly(home, settings, checked.kinds, environment, told) as providers:
-        models = models_of(providers, settings)
+    told, unusable = read_model_lists(home.models)
+    async with open_temporarily(home, settings, checked.kinds, environment, told) as providers:
+        models = make_registry(providers, settings)
         used = await _set_up(providers, models, look=not offline)
         lists = await _lists({} if offline else used)
         offered = [_offered(provider, models, lists.get(name), told.get(name)) for name, provider in used.items()]
-        notes = [*filter(None, [unusable]), *providers.troubles()]
+        notes = [*filter(None, [unusable]), *providers.problems()]
     if as_json:
         print_json(offered, out)
     else:
@@ -102,16 +102,16 @@ async def _list(
 
 async def _refresh(home: Home, config: Path, environment: Mapping[str, str], out: TextIO, *, as_json: bool) -> int:
     checked, settings = _usable(config, environment)
-    told, _ = read_told(home.models)
-    async with opened_briefly(home, settings, checked.kinds, environment, told) as providers:
-        used = await _set_up(providers, models_of(providers, settings), look=True)
+    told, _ = read_model_lists(home.models)
+    async with open_temporarily(home, settings, checked.kinds, environment, told) as providers:
+        used = await _set_up(providers, make_registry(providers, settings), look=True)
         lists = await _lists(used)
-        troubles = providers.troubles()
+        troubles = providers.problems()
     if not lists:
         raise ModelUnknown("No provider that is set up can be asked which models it has.")
     known, asked = _merged(told, lists)
     if any(each.error is None for each in asked):
-        write_told(home.models, known)
+        write_model_lists(home.models, known)
     if as_json:
         print_json(asked, out)
     else:
@@ -129,7 +129,9 @@ def _usable(config: Path, environment: Mapping[str, str]) -> tuple[CheckedConfig
     return checked, checked.config
 
 
-def _merged(told: AllTold, lists: Mapping[str, ModelList | str]) -> tuple[AllTold, list[RefreshedProvider]]:
+def _merged(
+    told: CachedModelLists, lists: Mapping[str, ModelList | str]
+) -> tuple[CachedModelLists, list[RefreshedProvider]]:
     """What is known after some were asked, and how it went with each."""
     at = SystemClock().now().isoformat(timespec="seconds").replace("+00:00", "Z")
     known, asked = dict(told), []
@@ -138,7 +140,7 @@ def _merged(told: AllTold, lists: Mapping[str, ModelList | str]) -> tuple[AllTol
             asked.append(RefreshedProvider(provider=name, error=answer))
             continue
         known.pop(name, None)
-        if (kept := worth_keeping(answer, at)).models:
+        if (kept := cacheable(answer, at)).models:
             known[name] = kept
         asked.append(RefreshedProvider(provider=name, models=len(answer.models), told=len(kept.models)))
     return known, asked
@@ -147,7 +149,7 @@ def _merged(told: AllTold, lists: Mapping[str, ModelList | str]) -> tuple[AllTol
 async def _set_up(providers: Mapping[str, ChatProvider], models: ModelRegistry, *, look: bool) -> dict[str, ChatProvider]:
     """The providers that are set up, or whose model answers or steps in."""
     if look:
-        await models.look_around()
+        await models.discover_models()
     used = {name.partition(":")[0] for name in models.used()}
     return {name: provider for name, provider in providers.items() if name in used or provider.default_model()}
 
@@ -203,7 +205,7 @@ def _note(provider: ChatProvider, answer: ModelList | str | None, told: CachedMo
         return f"{provider.name} was not asked: {before}."
     if isinstance(answer, str):
         return f"{provider.name} could not be asked, and {before}: {answer}"
-    fresh = worth_keeping(answer, "")
+    fresh = cacheable(answer, "")
     known = {} if told is None or told.address != fresh.address else told.models
     news = sum(known.get(name) != limits for name, limits in fresh.models.items())
     return f"{provider.name} tells of {news} what a start does not know: `exuvia models refresh` keeps it." if news else ""
@@ -231,7 +233,7 @@ def _cells(tokens: int | None, source: LimitSource | None) -> tuple[str, str]:
     return ("unknown", "") if tokens is None else (f"{tokens:,}", source or "provider")
 
 
-def _notes(offered: Iterable[ModelTable], told: AllTold) -> Iterator[str]:
+def _notes(offered: Iterable[ModelTable], told: CachedModelLists) -> Iterator[str]:
     yield from filter(None, (each.note for each in offered))
     if not told:
         yield "No vendor was ever asked for its limits: `exuvia models refresh` does."

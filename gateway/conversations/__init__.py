@@ -1,9 +1,9 @@
 """Conversations: open sessions and their turns.
 
 channels/  Channels of plugins: messages in, replies out.
-commands/  What slash commands see of a conversation.
+commands/  The conversation as slash commands see it.
 context/   The context of a request: instructions, notes, pruning and compaction.
-facts/     The extraction and distillation of facts from conversations.
+facts/     The extraction and distillation of facts.
 notes/     Notes that the gateway writes into the workspace.
 routing/   Which session a message belongs to, and the lifetime of open sessions.
 turn/      One turn: from the received messages to the durable answer.

@@ -14,7 +14,7 @@ from gateway.conversations.facts.fact_store import read_facts
 from gateway.conversations.notes.workspace_memory import chosen_sources
 from gateway.doctor.config_check import CheckedConfig
 from gateway.doctor.findings import DoctorContext, Finding
-from gateway.journals.session_files import journals, listings
+from gateway.journals.session_files import journals, session_listings
 from gateway.support.errors import ConfigRefused
 from plugins.api.memory_settings import SQLITE
 from plugins.memory.index.index_stats import behind
@@ -181,7 +181,7 @@ def memory_index(patient: DoctorContext) -> Iterator[Finding]:
 
 def clock(patient: DoctorContext) -> Iterator[Finding]:
     """Whether the clock has gone back behind what was recorded."""
-    newest = max((listing.at for listing in listings(patient.home.sessions) if listing.at), default=None)
+    newest = max((listing.at for listing in session_listings(patient.home.sessions) if listing.at), default=None)
     if newest is None:
         return
     recorded, now = datetime.fromisoformat(newest), datetime.now(UTC)

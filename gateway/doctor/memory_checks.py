@@ -72,7 +72,7 @@ async def _examined(patient: DoctorContext, config: Config) -> list[Finding]:
         )
 
     async with Transport(patience=BRIEF) as transport, open_embeddings(kinds, context) as providers:
-        await providers.fit(config)
+        await providers.reconfigure(config)
         return await of_embedding(providers, config, offline=patient.offline)
 
 

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from gateway.config.keys import Config
 from gateway.doctor.findings import DoctorContext, Finding, Level
 from gateway.models.listings import Listing
-from gateway.models.model_list_cache import read_told
+from gateway.models.model_list_cache import read_model_lists
 from gateway.models.registry import ChosenModel, ModelRegistry
-from gateway.models.temporary_providers import models_of, opened_briefly
+from gateway.models.temporary_providers import make_registry, open_temporarily
 from gateway.support.errors import ModelUnknown, sentence_of
 from plugins.api.chat import ChatProvider, ListsModels
 from plugins.support.errors import CredentialsRefused, ProviderError
@@ -24,9 +24,9 @@ def models(patient: DoctorContext) -> Iterator[Finding]:
 
 
 async def _examined(patient: DoctorContext, config: Config) -> list[Finding]:
-    told, unusable = read_told(patient.home.models)
-    async with opened_briefly(patient.home, config, patient.checked.kinds, patient.environment, told) as providers:
-        models = models_of(providers, config)
+    told, unusable = read_model_lists(patient.home.models)
+    async with open_temporarily(patient.home, config, patient.checked.kinds, patient.environment, told) as providers:
+        models = make_registry(providers, config)
         findings = await of_models(providers, models, config, patient.checked.kinds, offline=patient.offline)
     notes = [Finding(level="note", what=unusable, mend="`exuvia models refresh` makes it anew.")] if unusable else []
     return [*notes, *findings]
@@ -44,7 +44,7 @@ async def of_models(
     used: list[ChosenModel] = []
     try:
         if not offline:
-            await models.look_around()
+            await models.discover_models()
         chosen = models.choose()
         findings += _of_window(chosen, config)
         used = [chosen, *chosen.fallbacks]

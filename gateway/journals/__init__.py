@@ -1,5 +1,5 @@
-"""Journals read as files, for the command line and the console.
+"""Read-only access to journals, for the command line and the console.
 
-past_requests  Past requests of a session, rebuilt from its journal
-session_files  The journals of a home, read as files
+past_requests  Past requests of a session, rebuilt from its journal.
+session_files  The journals of a home: list, find and read them.
 """

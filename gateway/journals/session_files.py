@@ -1,6 +1,6 @@
-"""The journals of a home, read as files: which there are, which one a person means, and what stands in it for a reader.
+"""Read-only access to the journals of a home: list sessions, find one by id or key, and read its events.
 
-Nothing here writes or locks, so it works while the gateway runs and when it does not.
+Nothing here writes or locks, so it works while the gateway runs and while it does not.
 """
 
 from __future__ import annotations
@@ -42,10 +42,13 @@ class SessionUnknown(GatewayError):
     """The home has no such session."""
 
 
-class Listing(msgspec.Struct, frozen=True, kw_only=True):
-    """One session: `events` is the seq of its last event, `at` when that was recorded, `bytes` the size of its journal.
-    `readable` is false if it does not say whose it is, or its last line is no event; then `exuvia sessions verify` says
-    more. `parent` is the session that it is a fork of."""
+class SessionListing(msgspec.Struct, frozen=True, kw_only=True):
+    """One session in a listing.
+
+    `events` is the seq of its last event, `at` the time of that event, `bytes` the size of its journal. `readable` is false
+    if the header or the last line is invalid; `exuvia sessions verify` then reports more. `parent` is the session that it
+    was forked from.
+    """
 
     key: str
     session: str
@@ -59,8 +62,11 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """What an event is to a reader. `who` is person, assistant, tool or gateway; `detail` is the client that a person
-    used, the calls of an assistant, or a tool's outcome."""
+    """One line of a conversation for display.
+
+    `who` is person, assistant, tool or gateway; `detail` is the client of a person, the tool calls of an assistant, or the
+    outcome of a tool.
+    """
 
     seq: int
     at: str
@@ -70,21 +76,24 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def journals(folder: Path) -> list[Path]:
-    """The journals in a home's folder of sessions, in the order of their names; none where there is no folder."""
+    """Return the journals in a home's session folder, sorted by name; empty if there is no folder."""
     return sorted(path for path in folder.glob(f"*{SUFFIX}") if path.is_file())
 
 
-def listings(folder: Path) -> list[Listing]:
-    """All sessions, the one that was used last at the end."""
+def session_listings(folder: Path) -> list[SessionListing]:
+    """Return all sessions, the most recently used last."""
     return sorted((_listing(path) for path in journals(folder)), key=lambda listing: (listing.at, listing.session))
 
 
 def find_journal(folder: Path, name: str, person: str | None = None) -> Path:
-    """The journal of a session id, or of the newest session that a key of a person has, by default of the owner, or of
-    whoever has one where the owner has none; SessionUnknown if there is neither."""
+    """Return the journal of a session id, or of the newest session of a key.
+
+    A key is looked up for `person`, by default for the owner, or for anybody if the owner does not use it. Raises
+    SessionUnknown.
+    """
     if _ID.match(name) and (path := folder / f"{name}{SUFFIX}").is_file():
         return path
-    every = [listing for listing in listings(folder) if listing.key == name]
+    every = [listing for listing in session_listings(folder) if listing.key == name]
     of_key = [listing for listing in every if listing.person == (person or OWNER)] or ([] if person else every)
     if not of_key:
         whose = f" of {person}" if person else ""
@@ -96,7 +105,7 @@ def find_journal(folder: Path, name: str, person: str | None = None) -> Path:
 
 
 def recorded(path: Path, first: int = 1) -> Iterator[Recorded]:
-    """A journal's events from seq `first` on, in order. Raises JournalDamaged, UnknownSession, StorageFailed."""
+    """Yield a journal's events from seq `first` on, in order. Raises JournalDamaged, UnknownSession, StorageFailed."""
     seq = first
     while lines := read_lines(path, seq, PAGE_BYTES):
         for line in lines:
@@ -108,7 +117,7 @@ def recorded(path: Path, first: int = 1) -> Iterator[Recorded]:
 
 
 def entry_of(event: Recorded) -> Entry | None:  # noqa: PLR0911 - one arm for each kind
-    """What an event is to a reader; None for those that only the gateway needs."""
+    """Return an event as an entry for display; None for events that are internal to the gateway."""
     match event.event:
         case MessageReceived(text=text, client=client, attachments=attachments):
             return _entry(event, "person", with_names(text, attachments), client)
@@ -134,9 +143,9 @@ def _entry(event: Recorded, who: str, text: str, detail: str = "") -> Entry:
     return Entry(seq=event.seq, at=event.at, who=who, text=text, detail=detail)
 
 
-def _listing(path: Path) -> Listing:
+def _listing(path: Path) -> SessionListing:
     began, last = _beginning(path), _decoded(_last_line(path))
-    return Listing(
+    return SessionListing(
         key=began.key if began else "?",
         session=path.name.removesuffix(SUFFIX),
         opened=began.at if began else "",
@@ -157,7 +166,7 @@ def _decoded(line: bytes) -> Recorded | None:
 
 
 def _beginning(path: Path) -> JournalHeader | None:
-    """How a session began; None if its journal does not say."""
+    """Return the header of a journal; None if it is invalid."""
     with path.open("rb") as file:
         try:
             return beginning(file.fileno(), path.name.removesuffix(SUFFIX))
@@ -166,7 +175,7 @@ def _beginning(path: Path) -> JournalHeader | None:
 
 
 def _last_line(path: Path) -> bytes:
-    """The last line that has an end and is whole; empty if there is none. What a writer has not finished is passed over."""
+    """Return the last complete line; empty if there is none. A line that is still being written is skipped."""
     with path.open("rb") as file:
         size = file.seek(0, 2)
         window = min(size, 16 * 1024)

@@ -1,7 +1,7 @@
-"""Whether a provider is asked at all: after failures in a row it is left alone for a while, then tried with one request.
+"""A circuit breaker for each provider: after consecutive failures no request is sent for a while, then one as a probe.
 
-What counts is that the server was there. One that refuses a request, a key or a too long conversation was; a turn that is
-cancelled says nothing. So no session can take a provider from the others by what it sends.
+Only an unreachable server counts as a failure. A server that refuses a request, a key or a conversation that is too long
+has answered, and a cancelled turn says nothing; so no session can block a provider for the others by what it sends.
 """
 
 from __future__ import annotations
@@ -16,24 +16,27 @@ from plugins.support.errors import BadAnswer, ProviderError, StreamCut, Unreacha
 from plugins.support.http_errors import in_short
 
 OPENS_AFTER = 5
-"""Failures in a row: each is a whole request with its own retries, so five are no accident."""
+"""Consecutive failures that open the breaker. Each is a whole request with its own retries."""
 
 WITHIN = 600.0
-"""Seconds after which a failure is forgotten: five within a month are no outage."""
+"""Seconds after which a failure no longer counts as consecutive."""
 
 FIRST_PAUSE = 15.0
-"""Seconds for which a provider is left alone at first; each probe that fails doubles them."""
+"""Seconds of the first pause; each probe that fails doubles it."""
 
 LONGEST_PAUSE = 300.0
-"""Seconds for which it is left alone at most: people notice by then that it is back."""
+"""Seconds of the longest pause."""
 
 BreakerState: TypeAlias = Literal["closed", "open", "half_open"]
 
 
 class BreakerView(msgspec.Struct, frozen=True, kw_only=True):
-    """How it stands with a provider: `closed` is asked as usual, `open` is left alone for `wait` seconds, `half_open` has
-    its one probe or is ready for it. `failures` were the last ones in a row, `why` says in a word or two what the
-    newest was: every session is told it, and a server's own text may hold what another one said."""
+    """The state of a breaker.
+
+    `closed` sends requests as usual, `open` sends none for `wait` seconds, `half_open` sends one probe. `failures` counts
+    the consecutive failures, and `why` is the reason of the newest in a few words: every session may see it, so it never
+    quotes the server, whose text may hold another session's content.
+    """
 
     state: BreakerState
     failures: int
@@ -42,7 +45,7 @@ class BreakerView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CircuitBreaker:
-    """One provider's. `now` is a clock in seconds that never goes back."""
+    """The circuit breaker of one provider. `now` is a monotonic clock in seconds."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
@@ -54,18 +57,18 @@ class CircuitBreaker:
         self._why = ""
 
     def view(self) -> BreakerView:
-        """The state at this moment."""
+        """Return the current state."""
         wait = 0.0 if self._until is None else max(0.0, self._until - self._now())
         state: BreakerState = "closed" if self._until is None else "open" if wait else "half_open"
         return BreakerView(state=state, failures=self._failures, wait=wait, why=self._why)
 
-    def admits(self) -> bool:
-        """Whether a request may be sent now; of those who ask while it is half open, the first."""
+    def allows(self) -> bool:
+        """Return True if a request may be sent now; while half open, only the first may."""
         return self._until is None or (self._now() >= self._until and not self._probing)
 
     @contextmanager
-    def judging(self) -> Iterator[None]:
-        """Around one request that was admitted: how it ends decides about the next ones."""
+    def track(self) -> Iterator[None]:
+        """Track one allowed request: its outcome decides about the next ones."""
         probes, self._probing = self._until is not None, self._until is not None
         try:
             yield

@@ -1,7 +1,7 @@
-"""Who answers a turn: the model that was asked, and when it cannot, the next one of `agent.fallback_models`.
+"""Fallback between models: when the model of a turn cannot answer, the next one of `agent.fallback_models` is asked.
 
-A model that failed steps aside until the turn ends, so that the rounds of one turn are not each delayed by it; the next turn
-begins with the first model again, unless its provider's breaker is open or it said for how long it takes no requests.
+A model that failed is not asked again in the same turn, so that each round is not delayed by it. The next turn begins with
+the first model again, unless its provider's breaker is open or it reported when to retry.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from plugins.support.errors import (
     Unreachable,
 )
 
-OTHERS_MAY = (Unreachable, StreamCut, RateLimited, CredentialsRefused, NoSuchModel, BadAnswer)
-"""Failures of a provider that another one need not share. A request that is refused as such, or too long, is the
-session's own matter."""
+FALLBACK_ERRORS = (Unreachable, StreamCut, RateLimited, CredentialsRefused, NoSuchModel, BadAnswer)
+"""Failures after which another model is asked. A refused or too long request is the fault of the session and would fail
+there too."""
 
 log = structlog.get_logger("exuvia.models")
 
-MOST, ROOM = 230, 150
-"""Characters of the provider's own sentence, and of the names."""
+REASON_CHARS, NAMES_CHARS = 230, 150
+"""Characters of the provider's message, and of the model names."""
 
 
-async def with_names(error: NoSuchModel, model: ChosenModel) -> NoSuchModel:
-    """Return the error with the models that the provider lists and that answer, and with the way to choose one."""
+async def with_model_list(error: NoSuchModel, model: ChosenModel) -> NoSuchModel:
+    """Return the error with the provider's list of chat models and the way to choose one."""
     name = model.provider.name
     listing = await model.listings.without(name, model.model)
-    what, known = sentence_of(error)[:MOST].rstrip("."), _listed(listing.chats if listing else ())
+    what, known = sentence_of(error)[:REASON_CHARS].rstrip("."), _listed(listing.chats if listing else ())
     how = f"with /model {name}:NAME, or for all conversations with agent.model"
     named = NoSuchModel(f"{what}. {f'It has {known}; choose' if known else 'Choose'} one {how}.")
     named.__cause__ = error.__cause__
@@ -47,33 +47,36 @@ async def with_names(error: NoSuchModel, model: ChosenModel) -> NoSuchModel:
 
 
 def _listed(names: Sequence[str]) -> str:
-    """The first names, and how many more there are; empty if there are none."""
+    """Return the first names and the number of those left out; empty if there are none."""
     shown: list[str] = []
     for name in names:
-        if sum(map(len, shown)) + len(name) > ROOM:
+        if sum(map(len, shown)) + len(name) > NAMES_CHARS:
             break
         shown.append(name)
     more = len(names) - len(shown)
     return ", ".join(shown) + (f" and {more} more" if shown and more else "")
 
 
-class NoneAnswered(ProviderError):
-    """Several models were to answer and none could; the code is that of the first one's failure."""
+class AllModelsFailed(ProviderError):
+    """Every model of the chain failed; the code is that of the first failure."""
 
     def __init__(self, sentence: str, code: str) -> None:
         super().__init__(sentence)
         self.code = code
 
 
-def none_answered(failures: list[tuple[str, ProviderError]]) -> ProviderError:
-    """The error when several models failed, with each one's name and reason. It is ContextOverflow if that was the reason of
-    any: that one could answer a shorter conversation, and a conversation can be made shorter."""
+def all_failed(failures: list[tuple[str, ProviderError]]) -> ProviderError:
+    """Return the error when several models failed, with each one's name and reason.
+
+    It is ContextOverflow if any failed with it: that model could answer a shorter conversation, and compaction can shorten
+    it.
+    """
     room = (SENTENCE_LIMIT - 30) // len(failures)
     parts = (f"{name}: {sentence_of(error).rstrip('.')}" for name, error in failures)
     sentence = "No model answered. " + "; ".join(_shortened(part, room - 2) for part in parts) + "."
     if any(isinstance(error, ContextOverflow) for _, error in failures):
         return ContextOverflow(sentence)
-    return NoneAnswered(sentence, failures[0][1].code)
+    return AllModelsFailed(sentence, failures[0][1].code)
 
 
 class FallbackChain:
@@ -84,62 +87,64 @@ class FallbackChain:
         self._failures: list[tuple[str, ProviderError]] = []
 
     async def answer(self, ask: Callable[[ChosenModel], Awaitable[None]], tokens: Callable[[ChosenModel], int]) -> None:
-        """Have the first model that can answer do so. `ask` asks one; `tokens` says how large the conversation is for one,
-        which decides about models that step in. Raises what the only model, or a refused request, raised; else what
-        `none_answered` says."""
+        """Call `ask` with each model in turn until one answers.
+
+        `tokens` returns the estimated size of the conversation for a model; fallbacks with a smaller window are skipped.
+        Raises the error of a single model or of a refused request, else that of `all_failed`.
+        """
         while True:
             model = self._left[0]
             try:
                 self._check(model, tokens)
-                with model.breaker.judging():
+                with model.breaker.track():
                     await ask(model)
-                if model.asides.answered(model.name):
+                if model.cooldowns.end(model.name):
                     log.info("model_is_back", model=model.name)
                 return
             except NoSuchModel as error:
-                named = await with_names(error, model)
+                named = await with_model_list(error, model)
                 await self._choose_again(model)
-                self._step_aside(model, named)
-            except OTHERS_MAY as error:
-                self._step_aside(model, error)
+                self._fall_back(model, named)
+            except FALLBACK_ERRORS as error:
+                self._fall_back(model, error)
             except ContextOverflow as error:
                 if not self._failures:
                     raise
-                self._step_aside(model, error)
+                self._fall_back(model, error)
 
-    def settle(self) -> None:
-        """Somebody hears already what the model says that is asked now: nobody steps in for it any more."""
+    def pin(self) -> None:
+        """Drop the remaining fallbacks, because the client has seen part of the current model's answer."""
         del self._left[1:]
 
     def _check(self, model: ChosenModel, tokens: Callable[[ChosenModel], int]) -> None:
-        """Whether it is worth asking: ContextOverflow, RateLimited or Unreachable says why not. The last one is asked even
-        if it rests: nobody else is left."""
+        """Raise ContextOverflow, RateLimited or Unreachable if a request would be pointless. The last model is asked
+        even during its cooldown."""
         if self._failures and model.window is not None and (size := tokens(model)) > model.window:
             raise ContextOverflow(f"it takes {model.window:,} tokens and the conversation has {size:,}")
-        if len(self._left) > 1 and (rest := model.asides.rest(model.name)) is not None:
+        if len(self._left) > 1 and (rest := model.cooldowns.remaining(model.name)) is not None:
             raise RateLimited(rest[1], retry_after=rest[0])
-        if not model.breaker.admits():
+        if not model.breaker.allows():
             state = model.breaker.view()
             when = f"is asked again in {state.wait:.0f} s" if state.wait else "is being tried by another session"
             raise Unreachable(f"{model.provider.name} failed {state.failures} times in a row and {when}: {state.why}")
 
     async def _choose_again(self, model: ChosenModel) -> None:
-        """Where `auto` chose a model that its server does not have, ask the one next that it lists by now: such a server was
-        started, or took another model, meanwhile."""
+        """If `auto` chose a model that its server does not have, insert the model that `auto` would choose now: such a
+        server was just started, or loaded another model."""
         with suppress(ModelUnknown):
-            if model.instead is None or (other := model.instead()).name == model.name:
+            if model.choose_again is None or (other := model.choose_again()).name == model.name:
                 return
             listing = await other.listings.of(other.provider.name)
             if listing is not None and listing.has(other.model):
-                self._left.insert(1, msgspec.structs.replace(other, instead=None))
+                self._left.insert(1, msgspec.structs.replace(other, choose_again=None))
 
-    def _step_aside(self, model: ChosenModel, error: ProviderError) -> None:
-        """Go on to the next model; if there is none, raise what is to be said."""
+    def _fall_back(self, model: ChosenModel, error: ProviderError) -> None:
+        """Go on to the next model; if there is none, raise the final error."""
         self._failures.append((model.name, error))
         if len(self._left) == 1:
-            raise error if len(self._failures) == 1 else none_answered(self._failures) from error
+            raise error if len(self._failures) == 1 else all_failed(self._failures) from error
         del self._left[0]
-        if model.asides.step(model.name, error):
+        if model.cooldowns.begin(model.name, error):
             log.warning("model_steps_aside", model=model.name, next=self._left[0].name, reason=sentence_of(error))
 
 

@@ -1,4 +1,4 @@
-"""The models that the providers have by their servers' own lists, asked for seldom and not for long."""
+"""The model lists of providers, requested rarely, cached and with a short timeout."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from plugins.support.errors import ProviderError
 from plugins.support.http_errors import in_short
 
 WITHIN = 3.0
-"""Seconds in which a server has to say what it has."""
+"""Seconds in which a server has to list its models."""
 
 KNOWN_FOR, FAILED_FOR = 300.0, 30.0
-"""Seconds for which its answer counts, and after which one is asked again that gave none."""
+"""Seconds for which a list is cached, and for which a failed request is."""
 
 MOST = 1000
-"""Models of one provider."""
+"""Models that are kept of one provider."""
 
 log = structlog.get_logger("exuvia.models")
 
 
 class Listing(msgspec.Struct, frozen=True):
-    """The models that a provider has, as its server listed them; none where it gave no list, and `failed` says in a word or
-    two why."""
+    """The models that a provider's server listed; empty if the request failed, with the reason in `failed` in a few
+    words."""
 
     names: tuple[str, ...]
     failed: str = ""
@@ -39,32 +39,33 @@ class Listing(msgspec.Struct, frozen=True):
 
     @property
     def chats(self) -> list[str]:
-        """Those that a person may want to talk to, as far as their names tell, in the list's order."""
+        """The chat models, as far as their names tell, in the list's order."""
         return [name for name in self.names if not MUTE.search(name)]
 
 
 class Listings:
-    """Of one gateway. `now` is a clock in seconds that never goes back."""
+    """The cached lists of one gateway. `now` is a monotonic clock in seconds."""
 
     def __init__(self, providers: Mapping[str, ChatProvider], *, now: Callable[[], float]) -> None:
         self._providers = providers
         self._now = now
         self._known: dict[str, tuple[ListsModels, Listing, float]] = {}
-        """By provider: who was asked, what came of it, and until when that counts."""
+        """By provider: the instance that was asked, its list, and when the entry expires."""
         self._asking = asyncio.Lock()
 
     async def of(self, name: str) -> Listing | None:
-        """The list of a provider; None of one that keeps none or is not open any more."""
+        """Return the list of a provider; None if it has no list or is no longer open."""
         return (await self._asked([name])).get(name)
 
     async def without(self, name: str, model: str) -> Listing | None:
-        """The same of a provider that has just said that it does not have a model: a list that names it is out of date."""
+        """Return the list of a provider that just reported a model as unknown; a cached list that names the model is
+        refreshed."""
         if name in self._known and self._known[name][1].has(model):
             del self._known[name]
         return await self.of(name)
 
     async def all(self) -> Mapping[str, Listing]:
-        """The lists of the providers that are set up, as far as they keep one."""
+        """Return the lists of the configured providers, without those that have none."""
         return await self._asked([name for name, provider in self._providers.items() if provider.default_model()])
 
     async def _asked(self, names: list[str]) -> dict[str, Listing]:

@@ -1,5 +1,7 @@
-"""`HOME/models.json`: what the vendors told of their models when `exuvia models refresh` asked them. It is derived: without
-it, the shipped table counts."""
+"""`HOME/models.json`: the model limits that `exuvia models refresh` fetched from the vendors.
+
+The file is derived: without it, the limits shipped with Exuvia apply.
+"""
 
 from __future__ import annotations
 
@@ -17,27 +19,27 @@ from plugins.api.models import ModelList
 from sessions.files.fsync import sync_folder, write_new
 
 LONGEST = 4 * 1024 * 1024
-"""Bytes of the file; more is none of ours."""
+"""Bytes of the largest file that is read."""
 
 MODELS, NAME = 2_000, 200
-"""How many models of a vendor are kept, and characters of a name: what a server lists is a stranger's text."""
+"""Models that are kept of one vendor, and characters of a model's name: a server's list is untrusted input."""
 
 
 log = structlog.get_logger("exuvia.models")
 
 
 class CachedModelList(ModelList, frozen=True, kw_only=True):
-    """What a provider's server told, and when, as RFC 3339."""
+    """The models that a provider's server reported, and when, in RFC 3339."""
 
     at: str
 
 
-AllTold: TypeAlias = Mapping[str, CachedModelList]
-"""By the provider's name."""
+CachedModelLists: TypeAlias = Mapping[str, CachedModelList]
+"""Lists by the provider's name."""
 
 
-def read_told(path: Path) -> tuple[AllTold, str]:
-    """What the file says, nothing where there is none; and if it cannot be used, why, as a sentence."""
+def read_model_lists(path: Path) -> tuple[CachedModelLists, str]:
+    """Return the file's content, empty if there is no file, and an error message if it cannot be used."""
     try:
         content = read_at_most(path, LONGEST)
         if content is None:
@@ -49,16 +51,16 @@ def read_told(path: Path) -> tuple[AllTold, str]:
         return {}, f"{path} cannot be used: {sentence_of(error)}"
 
 
-def told_before(path: Path) -> AllTold:
-    """What the file says, for a start: one that cannot be used is named in the log and left."""
-    told, unusable = read_told(path)
+def load_model_lists(path: Path) -> CachedModelLists:
+    """Return the file's content at startup; a file that cannot be used is logged and ignored."""
+    told, unusable = read_model_lists(path)
     if unusable:
         log.warning("models_file_ignored", reason=unusable)
     return told
 
 
-def write_told(path: Path, told: AllTold) -> None:
-    """Put the file in its place (0600), whole or not at all. Raises OSError."""
+def write_model_lists(path: Path, told: CachedModelLists) -> None:
+    """Replace the file atomically (mode 0600). Raises OSError."""
     new = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     write_new(new, [msgspec.json.format(msgspec.json.encode(told)), b"\n"])
     try:
@@ -68,8 +70,8 @@ def write_told(path: Path, told: AllTold) -> None:
     sync_folder(path.parent)
 
 
-def worth_keeping(listed: ModelList, at: str) -> CachedModelList:
-    """Of a list, the models of which something is told."""
+def cacheable(listed: ModelList, at: str) -> CachedModelList:
+    """Return a list reduced to the models with known limits."""
     told = [(name, limits) for name, limits in listed.models.items() if limits.window or limits.output]
     kept = {name: limits for name, limits in told if 0 < len(name) <= NAME}
     return CachedModelList(address=listed.address, models=dict(list(kept.items())[:MODELS]), at=at)

@@ -1,4 +1,4 @@
-"""The providers that are open, each on its own settings; one whose settings change is opened anew while turns run."""
+"""The open providers, each with its own settings; one whose settings change is replaced while turns run."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from plugins.api.memory_settings import EmbeddingKeys
 from plugins.support.untrusted import ANYTHING
 
 OPEN_SECONDS, CLOSE_SECONDS = 10.0, 5.0
-"""A provider that is not open, or not closed, after so long is given up: it may be a stranger's."""
+"""Timeouts in seconds to open and to close a provider."""
 
 LAST_SECONDS = 1.0
-"""So long one that was given up may take to notice it when the gateway ends."""
+"""Seconds that a cancelled provider has to end at shutdown."""
 
 log = structlog.get_logger("exuvia")
 
 
-class Opening(Protocol):
-    """What is opened, and closed in the end."""
+class Closable(Protocol):
+    """An asynchronous context manager."""
 
     async def __aenter__(self) -> Any: ...
 
@@ -39,11 +39,11 @@ class Opening(Protocol):
     ) -> Any: ...
 
 
-P = TypeVar("P", bound=Opening)
+P = TypeVar("P", bound=Closable)
 
 
-class NotOpened(Exception):
-    """A provider cannot be had; the text says why."""
+class OpenFailed(Exception):
+    """A provider could not be opened; the text says why."""
 
 
 class _Opened(msgspec.Struct, Generic[P], frozen=True, eq=False):
@@ -58,11 +58,11 @@ class _Opened(msgspec.Struct, Generic[P], frozen=True, eq=False):
 
 
 class OpenProviders(Mapping[str, P]):
-    """The providers by name, in the order of `kinds`, which may change before a `fit`; a live view. Use as an async
-    context manager, which closes all. `settings` is what a configuration says to one of them.
+    """The open providers by name, in the order of `kinds`; a live view.
 
-    A turn holds `in_use` while it runs: a provider that is replaced meanwhile stays open until every turn that began
-    before has ended.
+    Use as an async context manager, which closes all of them. `kinds` may change before a `reconfigure`; `settings` returns
+    the part of a configuration that concerns one provider. A turn holds `in_use` while it runs: a provider that is replaced
+    meanwhile stays open until every turn that began before has ended.
     """
 
     def __init__(
@@ -72,14 +72,14 @@ class OpenProviders(Mapping[str, P]):
         settings: Callable[[Config, str], Any],
     ) -> None:
         self._kinds = kinds
-        self._house = context
+        self._context = context
         self._settings = settings
         self._open: dict[str, _Opened[P]] = {}
         self._generation = 0
         self._users: Counter[int] = Counter()
         self._replaced: list[tuple[int, _Opened[P]]] = []
         self._tasks: set[asyncio.Task[None]] = set()
-        self._troubles: dict[str, str] = {}
+        self._problems: dict[str, str] = {}
 
     async def __aenter__(self) -> Self:
         return self
@@ -92,9 +92,9 @@ class OpenProviders(Mapping[str, P]):
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=CLOSE_SECONDS + LAST_SECONDS)
 
-    def troubles(self) -> list[str]:
-        """What could not be opened or closed, as sentences."""
-        return list(self._troubles.values())
+    def problems(self) -> list[str]:
+        """Return a sentence for each provider that could not be opened or closed."""
+        return list(self._problems.values())
 
     def __getitem__(self, name: str) -> P:
         return self._open[name].provider
@@ -105,13 +105,15 @@ class OpenProviders(Mapping[str, P]):
     def __len__(self) -> int:
         return len(self._open)
 
-    async def fit(self, config: Config) -> list[str]:
-        """Open what is not open with the settings that the configuration has for it, in the place of what is; returns the
-        names. One that cannot be opened is named in the log and in `troubles`, and what was open before stays. Raises
-        ConfigRefused before anything is changed."""
+    async def reconfigure(self, config: Config) -> list[str]:
+        """Open each provider whose settings changed, replacing the open one, and return the names.
+
+        A provider that cannot be opened is logged and listed in `problems`, and the previous one stays open. Raises
+        ConfigRefused before anything changes.
+        """
         wanted = {name: self._settings(config, name) for name in self._kinds}
         changed = [name for name in wanted if not self._is_open(name, wanted[name])]
-        self._troubles.clear()
+        self._problems.clear()
         found = await asyncio.gather(*(self._opened(name, wanted[name]) for name in changed))
         opened = {each.name: each for each in found if each is not None}
         retired = [each for name, each in self._open.items() if name in opened or name not in wanted]
@@ -119,7 +121,7 @@ class OpenProviders(Mapping[str, P]):
         self._open = {name: standing[name] for name in wanted if name in standing}
         self._replaced += [(self._generation, each) for each in retired]
         self._generation += 1
-        self._let_go()
+        self._close_unused()
         return list(opened)
 
     def _is_open(self, name: str, settings: Any) -> bool:
@@ -128,17 +130,17 @@ class OpenProviders(Mapping[str, P]):
 
     @contextlib.contextmanager
     def in_use(self) -> Iterator[None]:
-        """While the block runs, nothing is closed that was open when it began."""
+        """Keep everything open that is open now while the block runs."""
         generation = self._generation
         self._users[generation] += 1
         try:
             yield
         finally:
             self._users[generation] -= 1
-            self._let_go()
+            self._close_unused()
 
-    def _let_go(self) -> None:
-        """Close what was replaced and is used by nobody any more."""
+    def _close_unused(self) -> None:
+        """Close the replaced providers that no turn uses any more."""
         self._users = +self._users
         oldest = min(self._users, default=self._generation)
         for generation, each in self._replaced:
@@ -155,11 +157,11 @@ class OpenProviders(Mapping[str, P]):
         try:
             async with asyncio.timeout(OPEN_SECONDS):
                 return _Opened(name, kind, await ready, settings, done, task)
-        except NotOpened as error:
-            self._note("provider_not_opened", name, str(error))
+        except OpenFailed as error:
+            self._report("provider_not_opened", name, str(error))
         except TimeoutError:
             task.cancel()
-            self._note("provider_not_opened", name, f"It was not open after {OPEN_SECONDS:g} s.")
+            self._report("provider_not_opened", name, f"It was not open after {OPEN_SECONDS:g} s.")
         except asyncio.CancelledError:
             task.cancel()
             raise
@@ -168,10 +170,13 @@ class OpenProviders(Mapping[str, P]):
     async def _keep_open(
         self, kind: Callable[[PluginContext], P], name: str, settings: Any, ready: asyncio.Future[P], done: asyncio.Event
     ) -> None:
-        """Open, tell, wait, close: in one task, as a provider with a task group of its own needs. One that wants to end the
-        process ends only itself."""
+        """Open a provider, report it, and close it when `done` is set.
+
+        All of it runs in one task, as a provider with its own task group requires. A SystemExit of the provider ends only
+        this task.
+        """
         try:
-            provider = kind(self._house(name, settings))
+            provider = kind(self._context(name, settings))
             async with provider:
                 if ready.done():  # it was given up
                     return
@@ -179,34 +184,34 @@ class OpenProviders(Mapping[str, P]):
                 await done.wait()
         except ANYTHING as error:
             if not ready.done():
-                ready.set_exception(NotOpened(sentence_of(error)))
+                ready.set_exception(OpenFailed(sentence_of(error)))
             elif not ready.cancelled():
-                self._note("provider_not_closed", name, sentence_of(error))
+                self._report("provider_not_closed", name, sentence_of(error))
         finally:
             if not ready.done():
-                ready.set_exception(NotOpened("It gave itself up."))
+                ready.set_exception(OpenFailed("It gave itself up."))
 
     def _close(self, each: _Opened[P]) -> None:
-        """Begin to close one, and give it up after a while."""
+        """Begin to close a provider, and cancel it after `CLOSE_SECONDS`."""
         if not each.done.is_set():
             each.done.set()
             asyncio.get_running_loop().call_later(CLOSE_SECONDS, self._give_up, each)
 
     def _give_up(self, each: _Opened[P]) -> None:
         if not each.task.done():
-            self._note("provider_not_closed", each.name, f"It was not closed after {CLOSE_SECONDS:g} s.")
+            self._report("provider_not_closed", each.name, f"It was not closed after {CLOSE_SECONDS:g} s.")
             each.task.cancel()
 
-    def _note(self, event: str, name: str, reason: str) -> None:
+    def _report(self, event: str, name: str, reason: str) -> None:
         log.error(event, provider=name, reason=reason)
         verb = "opened" if event == "provider_not_opened" else "closed"
-        self._troubles[name] = f"The provider {name} could not be {verb}: {reason}"
+        self._problems[name] = f"The provider {name} could not be {verb}: {reason}"
 
 
 def open_chats(
     kinds: Mapping[str, type[ChatProvider]], context: Callable[[str, Any], PluginContext]
 ) -> OpenProviders[ChatProvider]:
-    """The chat providers, each on its own table of the configuration."""
+    """Return the chat providers, each with its own table of the configuration."""
 
     def settings(config: Config, name: str) -> Any:
         return provider_settings(config, name, kinds[name].Settings)
@@ -217,7 +222,7 @@ def open_chats(
 def open_embeddings(
     kinds: Mapping[str, type[EmbeddingProvider]], context: Callable[[str, Any], PluginContext]
 ) -> OpenProviders[EmbeddingProvider]:
-    """The embedding providers, each on what `[memory.embedding]` says to it, and on the account of the chat provider of its
+    """Return the embedding providers, each with `[memory.embedding]` and the account of the chat provider of the same
     name."""
 
     def settings(config: Config, name: str) -> tuple[EmbeddingKeys, ProviderAccount]:

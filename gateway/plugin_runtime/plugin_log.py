@@ -1,4 +1,4 @@
-"""The logs of plugins: one file each, chained and synced as the journals are."""
+"""The logs of plugins: one file each, with checksums and synced like the journals."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from sessions.store.protocols import START, Log, Position
 from sessions.store.recorder import stamp
 
 NAME = "log"
-"""What the file is called, without its ending."""
+"""The name of the file, without its suffix."""
 
 ENTRY = 64 * 1024
-"""Bytes of one entry, as JSON."""
+"""Bytes of one entry as JSON."""
 
 FULL = 64 * 1024 * 1024
-"""Bytes of a whole log: a plugin that writes without end is told so."""
+"""Bytes of a whole log; further entries are refused."""
 
 
 class _Logged(msgspec.Struct, frozen=True, tag_field="kind", tag="plugin_logged"):
@@ -38,7 +38,7 @@ class _Line(msgspec.Struct, frozen=True):
 
 
 class DurablePluginLog:
-    """An `PluginLog`. `journals` has the file in the plugin's folder; `now` is the time in UTC."""
+    """A `PluginLog` in a file. `journals` opens files in the plugin's folder; `now` returns the time in UTC."""
 
     def __init__(self, journals: Journals, now: Callable[[], datetime]) -> None:
         self._journals = journals
@@ -49,7 +49,8 @@ class DurablePluginLog:
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     async def append(self, entry: Any) -> int:
-        """See `PluginLog.append`. A cancelled wait does not take the entry back."""
+        """Append an entry and wait until it is durable, see `PluginLog.append`. A cancelled wait does not remove the
+        entry."""
         raw = _encoded(entry)
         log = await self._opened()
         if log.end + len(raw) > FULL:
@@ -67,7 +68,7 @@ class DurablePluginLog:
         return seq
 
     async def entries(self, after: int = 0, limit: int = 1000) -> Sequence[LogEntry]:
-        """See `PluginLog.entries`."""
+        """Return entries in order, see `PluginLog.entries`."""
         log, found = await self._opened(), list[LogEntry]()
         try:
             while len(found) < limit and (lines := await log.lines(after + len(found) + 1, limit=ENTRY)):
@@ -77,7 +78,7 @@ class DurablePluginLog:
         return found[:limit]
 
     async def close(self) -> None:
-        """Commit what was appended and let go of the file."""
+        """Commit all entries and close the file."""
         if self._log is not None:
             await self._log.close()
 

@@ -1,4 +1,4 @@
-"""What a plugin may use of the house besides: a model, vectors, a log of its own. All of it ends in time, and is counted."""
+"""Services of the gateway for plugins: model requests, embeddings and logs, with time limits and accounting."""
 
 from __future__ import annotations
 
@@ -26,19 +26,22 @@ from sessions.files.journal import Journals
 from sessions.state.context import Context
 
 ANSWER_SECONDS = 120.0
-"""How long an answer of one model may take."""
+"""Seconds that one answer of a model may take."""
 
 VECTORS_SECONDS = 60.0
-"""How long vectors may take."""
+"""Seconds that embedding may take."""
 
 TEXTS = 256
-"""Texts that are embedded at once at most."""
+"""The most texts that are embedded at once."""
 
 
 class PluginServices:
-    """For all plugins. `choose` says which model is asked, `embedding` who makes vectors; while `in_use` no provider of
-    those is closed. `paid` is told for what purpose which model used how much. Use as an async context manager, which
-    closes the logs."""
+    """The services for all plugins.
+
+    `choose` returns the model that is asked, `embedding` the provider of embeddings; neither is closed while
+    `models_in_use` or `vectors_in_use` is held. `paid` is called with the purpose, the model and its usage. Use as an async
+    context manager, which closes the logs.
+    """
 
     def __init__(
         self,
@@ -75,7 +78,7 @@ class PluginServices:
             await log.close()
 
     def of(self, plugin: str) -> dict[str, Any]:
-        """The fields of its `PluginContext`."""
+        """Return the fields of a plugin's `PluginContext`."""
         return {"ask": _Ask(self, plugin), "embed": self.embed, "log": self._log(plugin)}
 
     def _log(self, plugin: str) -> DurablePluginLog:
@@ -85,7 +88,7 @@ class PluginServices:
         return self._logs[plugin]
 
     async def answer(self, plugin: str, system: str, text: str, limit: int) -> ModelAnswer:
-        """One answer, counted as the plugin's. Raises ProviderError."""
+        """Return one answer, accounted to the plugin. Raises ProviderError."""
         message = UserMessage(text=carriable(text))
         context = Context(instructions=carriable(system), tools=(), parameters={}, messages=(message,))
         answers: list[ModelAnswer] = []
@@ -109,11 +112,11 @@ class PluginServices:
         spent[model] = spent.get(model, Usage()) + usage
 
     def spent(self) -> Mapping[str, Mapping[str, Usage]]:
-        """The tokens that plugins have used since the start, by `plugin:NAME` and model."""
+        """Return the tokens that plugins have used since the start, by `plugin:NAME` and model."""
         return self._spent
 
     async def embed(self, texts: Sequence[str], purpose: Purpose) -> Sequence[Sequence[float]]:
-        """The vectors of the memory's own provider; see `EmbeddingProvider.embed`."""
+        """Return the embeddings of texts by the memory's provider, see `EmbeddingProvider.embed`."""
         if len(texts) > TEXTS:
             raise BadRequest(f"{len(texts)} texts are more than {TEXTS}, which are embedded at once at most.")
         provider = self._embedding()
@@ -128,11 +131,11 @@ class PluginServices:
 
 
 class _Ask:
-    """A plugin's `Ask`."""
+    """The `Ask` of one plugin."""
 
-    def __init__(self, means: PluginServices, plugin: str) -> None:
-        self._means = means
+    def __init__(self, services: PluginServices, plugin: str) -> None:
+        self._services = services
         self._plugin = plugin
 
     async def __call__(self, *, system: str, text: str, limit: int) -> ModelAnswer:
-        return await self._means.answer(self._plugin, system, text, limit)
+        return await self._services.answer(self._plugin, system, text, limit)

@@ -1,7 +1,7 @@
-"""An end in time: what plugins left running when everything of the gateway is closed does not keep the process.
+"""A bounded shutdown: whatever plugins left running when the gateway is closed cannot keep the process alive.
 
-A task that swallows its cancellation, a thread that blocks, a function for the exit of Python that never returns: each would
-keep the process for ever, and a service manager would have to kill it.
+A task that swallows its cancellation, a blocked thread or an exit function that never returns would otherwise keep the
+process until the service manager kills it.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import threading
 from time import sleep
 
 SECONDS = 3.0
-"""So long the process may take to end by itself."""
+"""Seconds that the process has to end by itself."""
 
 
-def end_in_time(code: int, *, seconds: float = SECONDS) -> None:
-    """From now on the process has so many seconds, then it is ended with this exit code; who kept it is said."""
+def exit_within(code: int, *, seconds: float = SECONDS) -> None:
+    """End the process with this exit code after `seconds`, unless it ended before; what kept it is written to stderr."""
     left = [task.get_name() for task in asyncio.all_tasks() if task is not asyncio.current_task()]
     threading.Thread(target=_end, args=(code, seconds, left), name="ending", daemon=True).start()
 

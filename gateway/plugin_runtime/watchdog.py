@@ -1,9 +1,9 @@
-"""Who holds up the event loop: a thread looks whether it goes on, names the plugin whose code it stands in, and ends the
-gateway when that takes too long. A service manager starts it again, and the plugin is left out of that start.
+"""A watchdog thread that detects a blocked event loop, names the plugin whose code blocks it, and ends the process after a
+limit.
 
-No thread can do more: what runs in the loop cannot be stopped from outside. A plugin that holds the interpreter itself (a
-regular expression without end) stops this thread too; then faulthandler's, which needs no interpreter, writes where every
-thread stands and ends the process.
+A service manager then restarts the gateway, which skips that plugin. Code that runs in the loop cannot be stopped from
+another thread. A plugin that holds the interpreter lock, as a runaway regular expression does, stops this thread as well;
+then faulthandler, which does not need the interpreter, dumps all stacks and ends the process.
 """
 
 from __future__ import annotations
@@ -25,65 +25,68 @@ import structlog
 from gateway.support.small_files import read_at_most
 
 TICK = 0.25
-"""Seconds between two beats of the loop, and between two looks at them."""
+"""Seconds between two heartbeats of the loop, and between two checks."""
 
-NOTED = 1.0
-"""So long the loop must stand still to be worth a word."""
+REPORTED = 1.0
+"""Seconds of a blocked loop that are reported."""
 
 FRESH = 600.0
-"""Seconds for which that is told in `/status`."""
+"""Seconds for which `/status` shows a report."""
 
 MARGIN = 10.0
-"""Seconds after its own time at which faulthandler ends what this thread could not end."""
+"""Seconds after the limit at which faulthandler ends the process if this thread could not."""
 
 _LONGEST = 64 * 1024
-"""Bytes of the word that is left."""
+"""Bytes of the file that names the plugin."""
 
 log = structlog.get_logger("exuvia.plugins")
 
 
 class LoopBlocked(msgspec.Struct, frozen=True, kw_only=True):
-    """A plugin's code in which the event loop stood still: for how many seconds, and where, for its author."""
+    """A plugin's code that blocked the event loop: for how many seconds, and where."""
 
     plugin: str
     seconds: float
     where: str
 
     def sentence(self) -> str:
-        """It, for people."""
-        return f"The plugin {self.plugin!r} held everything up for {self.seconds:.1f} s, in {self.where}."
+        """Return the report for people."""
+        return f"The plugin {self.plugin!r} blocked everything up for {self.seconds:.1f} s, in {self.where}."
 
 
 class Watchdog:
-    """Watches the running loop while `awake`. `strangers` has the plugins by the package of their code, `limit` is after how
-    many seconds the process is ended (0: never), and `file` is where the next start finds who was at fault."""
+    """Watches the running loop inside `awake`.
+
+    `packages` returns the third-party plugins by the package of their code, `limit` is the seconds after which the process
+    is ended (0: never), and `file` is where the next start finds the plugin at fault.
+    """
 
     def __init__(
         self,
-        strangers: Callable[[], Mapping[str, str]],
+        packages: Callable[[], Mapping[str, str]],
         *,
         limit: float,
         file: Path,
         end: Callable[[int], object] = os._exit,
     ) -> None:
-        self._strangers = strangers
+        self._packages = packages
         self._limit = limit
         self._file = file
         self._end = end
         self._beats = 0
         self._over = threading.Event()
         self._loop_thread = 0
-        self._told: list[tuple[float, LoopBlocked]] = []
+        self._reports: list[tuple[float, LoopBlocked]] = []
 
-    def troubles(self) -> list[str]:
-        """Who held everything up lately, as sentences."""
+    def problems(self) -> list[str]:
+        """Return the recent reports, as sentences."""
         now = monotonic()
-        self._told = [(when, held) for when, held in self._told if now - when < FRESH]
-        return [held.sentence() for _, held in self._told[-3:]]
+        self._reports = [(when, blocked) for when, blocked in self._reports if now - when < FRESH]
+        return [blocked.sentence() for _, blocked in self._reports[-3:]]
 
     @contextmanager
     def awake(self) -> Iterator[None]:
-        """Watch the loop that runs this, while the block does."""
+        """Watch the current event loop while the block runs."""
         loop, self._loop_thread = asyncio.get_running_loop(), threading.get_ident()
 
         timers: list[asyncio.TimerHandle] = []
@@ -104,20 +107,20 @@ class Watchdog:
             faulthandler.cancel_dump_traceback_later()
 
     def _watch(self) -> None:
-        seen, still, held = self._beats, 0.0, None
+        seen, still, blocked = self._beats, 0.0, None
         while not self._over.wait(TICK):
-            # Counted by its own looks: a process that was stopped as a whole, as by a laptop's lid, was held up by nobody.
+            # Counted in checks: while the whole process is suspended, as by a closed laptop lid, nothing blocks the loop.
             if self._beats == seen:
                 still += TICK
             else:
-                if held is not None:
-                    self._note(held)
-                seen, still, held = self._beats, 0.0, None
+                if blocked is not None:
+                    self._report(blocked)
+                seen, still, blocked = self._beats, 0.0, None
                 self._arm()
-            if still >= NOTED:
-                held = self._found(still) or held
+            if still >= REPORTED:
+                blocked = self._locate(still) or blocked
             if self._limit and still >= self._limit:
-                self._give_up(held, still)
+                self._give_up(blocked, still)
                 return
 
     def _arm(self) -> None:
@@ -125,34 +128,36 @@ class Watchdog:
             with suppress(OSError, RuntimeError, ValueError):  # where stderr is no file there is nothing to write to
                 faulthandler.dump_traceback_later(self._limit + MARGIN, exit=True)
 
-    def _found(self, seconds: float) -> LoopBlocked | None:
-        """In whose code the loop stands, or else a thread that was begun for a plugin's."""
-        frames, strangers = sys._current_frames(), self._strangers()
+    def _locate(self, seconds: float) -> LoopBlocked | None:
+        """Return the plugin whose code the loop's thread runs, or else a thread that was started for a plugin."""
+        frames, packages = sys._current_frames(), self._packages()
         names = {thread.ident: thread.name for thread in threading.enumerate()}
-        if (frame := frames.get(self._loop_thread)) is not None and (place := _innermost(frame, strangers)) is not None:
+        if (frame := frames.get(self._loop_thread)) is not None and (place := _innermost(frame, packages)) is not None:
             return LoopBlocked(plugin=place[0], seconds=seconds, where=place[1])
         for ident, name in names.items():
-            if name.startswith("plugin:") and ident in frames and (place := _innermost(frames[ident], strangers)):
+            if name.startswith("plugin:") and ident in frames and (place := _innermost(frames[ident], packages)):
                 return LoopBlocked(plugin=place[0], seconds=seconds, where=place[1])
         return None
 
-    def _note(self, held: LoopBlocked) -> None:
-        self._told.append((monotonic(), held))
-        log.error("plugin_held_up_everything", plugin=held.plugin, seconds=held.seconds, where=held.where)
+    def _report(self, blocked: LoopBlocked) -> None:
+        self._reports.append((monotonic(), blocked))
+        log.error("plugin_held_up_everything", plugin=blocked.plugin, seconds=blocked.seconds, where=blocked.where)
 
-    def _give_up(self, held: LoopBlocked | None, seconds: float) -> None:
-        """End the process, and leave word for the next one."""
-        if held is None:
+    def _give_up(self, blocked: LoopBlocked | None, seconds: float) -> None:
+        """End the process, and name the plugin for the next start."""
+        if blocked is None:
             log.critical("event_loop_stands_still", seconds=seconds)
         else:
-            log.critical("plugin_held_up_everything", plugin=held.plugin, seconds=held.seconds, where=held.where, ends=True)
+            log.critical(
+                "plugin_held_up_everything", plugin=blocked.plugin, seconds=blocked.seconds, where=blocked.where, ends=True
+            )
             with suppress(OSError):
-                self._file.write_bytes(msgspec.json.encode(held))
+                self._file.write_bytes(msgspec.json.encode(blocked))
         self._end(1)
 
 
-def last_held_up(file: Path) -> LoopBlocked | None:
-    """Who made the last process end; asked once, for the file is gone then."""
+def read_last_block(file: Path) -> LoopBlocked | None:
+    """Return the report of the process that was ended last, and delete it."""
     try:
         found = msgspec.json.decode(read_at_most(file, _LONGEST) or b"", type=LoopBlocked)
     except FileNotFoundError:
@@ -164,11 +169,11 @@ def last_held_up(file: Path) -> LoopBlocked | None:
     return found
 
 
-def _innermost(frame: FrameType | None, strangers: Mapping[str, str]) -> tuple[str, str] | None:
-    """The plugin in whose code a stack stands, and the place there."""
+def _innermost(frame: FrameType | None, packages: Mapping[str, str]) -> tuple[str, str] | None:
+    """Return the innermost plugin in a stack, and the place in its code."""
     while frame is not None:
         module = str(frame.f_globals.get("__name__", ""))
-        if (plugin := strangers.get(module.partition(".")[0])) is not None:
+        if (plugin := packages.get(module.partition(".")[0])) is not None:
             code = frame.f_code
             return plugin, f"{code.co_filename}, line {frame.f_lineno} ({code.co_name})"
         frame = frame.f_back

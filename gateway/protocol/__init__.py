@@ -1,6 +1,6 @@
-"""The websocket protocol: frames, and which messages are commands.
+"""The websocket protocol: its frames, and slash commands.
 
-client_frames   What the gateway says, as a client reads it
-frames          The frames of the websocket
-slash_commands  Commands
+client_frames   The gateway's frames as a client decodes them.
+frames          Client frames, validated, and gateway frames, encoded.
+slash_commands  The recognition and parsing of slash commands.
 """

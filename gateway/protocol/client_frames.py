@@ -1,6 +1,6 @@
-"""What the gateway says, as a client reads it: each frame decoded into a value of its own.
+"""The gateway's frames as a client decodes them, each into its own type.
 
-Frames of types that this version does not know, and fields that it does not know, are passed over: the gateway may be newer.
+Unknown frame types and unknown fields are ignored: the gateway may be newer.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import msgspec
 
 
 class _Frame(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
-    """The common form; each frame's tag is its `type`."""
+    """The common base; each frame's tag is its `type`."""
 
 
 class CommandLine(msgspec.Struct, frozen=True, kw_only=True):
-    """A command that the gateway knows: how it is written, and what it does."""
+    """A command of the gateway: its name, usage and summary."""
 
     name: str
     usage: str = ""
@@ -23,8 +23,8 @@ class CommandLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Welcome(_Frame, tag="welcome", frozen=True, kw_only=True):
-    """The greeting. `server` names the program and its version; `model` what would answer now, and `commands` what can be
-    asked of the gateway, where it is told."""
+    """The greeting. `server` is the program with its version, `model` the model that would answer now, and `commands`
+    the gateway's commands; the last two may be missing."""
 
     protocol: int
     server: str
@@ -45,7 +45,7 @@ class Accepted(_Frame, tag="accepted", frozen=True, kw_only=True):
 
 
 class EventFrame(_Frame, tag="event", frozen=True, kw_only=True):
-    """One event of a session, its JSON unread."""
+    """One event of a session, its JSON not decoded."""
 
     session: str
     session_id: str
@@ -72,7 +72,7 @@ class SessionSummary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Paused(_Frame, tag="paused", frozen=True, kw_only=True):
-    """A request of `turn` was refused for a `reason`, and is sent again in so many `seconds`."""
+    """A request of `turn` was refused for a `reason`, and is sent again in `seconds`."""
 
     session: str
     session_id: str
@@ -89,7 +89,7 @@ class SessionList(_Frame, tag="sessions", frozen=True, kw_only=True):
 
 
 class Settings(_Frame, tag="settings", frozen=True, kw_only=True):
-    """How a session is set: its queue mode, and whether clients show what happens beside the conversation."""
+    """The settings of a session: its queue mode, and whether clients show more than the conversation."""
 
     session: str
     session_id: str
@@ -98,8 +98,8 @@ class Settings(_Frame, tag="settings", frozen=True, kw_only=True):
 
 
 class Refusal(_Frame, tag="error", frozen=True, kw_only=True):
-    """Something was not done. `id` is that of the frame which asked for it; `retry_after` is in seconds. With `session` and
-    without `id`, the subscription to that key ended."""
+    """An error. `id` is that of the request's frame; `retry_after` is in seconds. With `session` and without `id`, the
+    subscription to that key ended."""
 
     code: str
     message: str
@@ -123,7 +123,8 @@ _frames: dict[Any, msgspec.json.Decoder[Any]] = {
 
 
 def read_frame(text: str | bytes) -> GatewayFrame | None:
-    """The frame that a text is, or None for one that this version does not know; msgspec.MsgspecError if it is broken."""
+    """Return the decoded frame, or None for a type that this version does not know. Raises msgspec.MsgspecError if it is
+    invalid."""
     decoder = _frames.get(_type(text).type)
     frame: GatewayFrame | None = decoder.decode(text) if decoder else None
     return frame

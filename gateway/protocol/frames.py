@@ -1,4 +1,4 @@
-"""The frames of the websocket: what clients may say, checked, and what the gateway says, encoded.
+"""The frames of the websocket: client frames, validated, and gateway frames, encoded.
 
 Every frame is one JSON object whose `type` names it. `event` frames are cut from the journal's own bytes and never encoded
 again.
@@ -17,24 +17,24 @@ from sessions.events.codec import public
 
 PROTOCOL = 1
 FRAME_LIMIT = 1024 * 1024
-"""Bytes of the largest frame that is read as one."""
+"""Bytes of the largest frame that is accepted."""
 GREETING_LIMIT = 64 * 1024
 """Bytes of the largest frame before authentication."""
 ATTACHMENTS = 20
-"""Files that one message may have."""
+"""The most files of one message."""
 TITLE_CHARACTERS = 100
 
 _KEY, _SESSION_ID, _SHA256 = r"\A[A-Za-z0-9._:-]{1,64}\Z", r"\A[A-Za-z0-9-]{1,64}\Z", r"\A[0-9a-f]{64}\Z"
 
 KEY_RULE = "letters from A to Z, digits, dots, hyphens, underscores and colons, 64 at most"
-"""What the name of a conversation is made of."""
+"""The characters of a conversation's name, in words."""
 
 _RULES = {
     _KEY: f"the name of a conversation is {KEY_RULE}",
     _SESSION_ID: "a session's id is what `sessions` and `accepted` say",
     _SHA256: "a SHA-256 is 64 of 0-9 and a-f",
 }
-"""The patterns in words: nobody should have to read an expression."""
+"""The patterns in words, for error messages."""
 
 Key: TypeAlias = Annotated[str, msgspec.Meta(pattern=_KEY)]
 SessionId: TypeAlias = Annotated[str, msgspec.Meta(pattern=_SESSION_ID)]
@@ -43,7 +43,7 @@ Seq: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 
 
 class _Frame(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
-    """The common form; each frame's tag is its `type`."""
+    """The common base; each frame's tag is its `type`."""
 
 
 class Hello(_Frame, frozen=True, kw_only=True, tag="hello"):
@@ -53,7 +53,8 @@ class Hello(_Frame, frozen=True, kw_only=True, tag="hello"):
 
 
 class SentAttachment(msgspec.Struct, frozen=True, kw_only=True):
-    """A file of a message: `sha256` of one that was sent before, or `data` in base64 with the `media` that it claims."""
+    """A file of a message: the `sha256` of one that was uploaded before, or `data` in base64 with its declared `media`
+    type."""
 
     sha256: Annotated[str, msgspec.Meta(pattern=_SHA256)] | None = None
     data: bytes | None = None
@@ -123,11 +124,11 @@ _ID = re.compile(r'"id"\s*:\s*"([^"\\]{1,128})"')
 
 
 _NEAR = 4096
-"""Characters at either end of a frame among which its id is looked for."""
+"""Characters at either end of a frame that are searched for its id."""
 
 
 class InvalidFrame(ValueError):
-    """A frame is not one of ours; `str(error)` is the sentence for the client, `id` the frame's own where it shows."""
+    """An invalid frame; `str(error)` is the message for the client, `id` the frame's own if it can be found."""
 
     def __init__(self, sentence: str, frame_id: str | None = None) -> None:
         super().__init__(sentence)
@@ -135,7 +136,7 @@ class InvalidFrame(ValueError):
 
 
 def parse(text: str) -> ClientFrame:
-    """A client's frame from its JSON text. InvalidFrame names what is wrong."""
+    """Return a client's frame from its JSON text. Raises InvalidFrame."""
     try:
         return _decode(text)
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
@@ -144,14 +145,16 @@ def parse(text: str) -> ClientFrame:
 
 
 def id_in(text: str) -> str | None:
-    """Return the id of a frame that is not decoded, where it stands near its beginning or its end. Inside a string of JSON
-    each quotation mark has a backslash before it, so nothing that is said can look like it."""
+    """Return the id of a frame that is not decoded, if it stands near its beginning or its end.
+
+    Inside a JSON string each quotation mark has a backslash before it, so no content can be taken for it.
+    """
     match = _ID.search(text[:_NEAR]) or _ID.search(text[-_NEAR:])
     return match[1] if match else None
 
 
 def _in_words(reason: str) -> str:
-    """The decoder's sentence, with a rule instead of the pattern that it shows."""
+    """Return the decoder's message with the rule in words in place of the pattern."""
     for pattern, rule in _RULES.items():
         before, found, behind = reason.partition(f"Expected `str` matching regex {pattern!r}")
         if found:
@@ -160,31 +163,31 @@ def _in_words(reason: str) -> str:
 
 
 def frame(kind: str, **fields: Any) -> bytes:
-    """A gateway's frame; fields that are None are left out."""
+    """Return an encoded gateway frame; fields that are None are left out."""
     return _encode({"type": kind, **{name: value for name, value in fields.items() if value is not None}})
 
 
 def error(code: str, message: str, frame_id: str | None = None, **fields: Any) -> bytes:
-    """An `error` frame."""
+    """Return an encoded `error` frame."""
     return frame("error", id=frame_id, code=code, message=scrubbed(message), **fields)
 
 
 def event(prefix: bytes, line: bytes) -> bytes:
-    """An `event` frame from a journal's line; `prefix` is that of `event_prefix`."""
+    """Return an `event` frame for a journal's line; `prefix` comes from `event_prefix`."""
     return prefix + public(line) + b"}"
 
 
 def event_prefix(session: str, session_id: str) -> bytes:
-    """What stands before the event in each `event` frame of a session."""
+    """Return the bytes before the event in each `event` frame of a session."""
     return frame("event", session=session, session_id=session_id)[:-1] + b',"event":'
 
 
 def is_of_kind(event_frame: bytes, kind: str) -> bool:
-    """Whether an `event` frame shows an event of a kind, which stands near its beginning."""
+    """Return True if an `event` frame holds an event of this kind, which stands near its beginning."""
     return event_frame.find(b'"kind":"%s"' % kind.encode(), 0, 512) >= 0
 
 
 def history(frame_id: str, session: str, session_id: str, lines: list[bytes], more: bool) -> bytes:
-    """A `history` frame, its events cut from the journal's own bytes."""
+    """Return a `history` frame, its events cut from the journal's own bytes."""
     head = frame("history", id=frame_id, session=session, session_id=session_id, more=more)[:-1]
     return head + b',"events":[' + b",".join(public(line) for line in lines) + b"]}"

@@ -1,4 +1,4 @@
-"""Commands: which text is one, and what a command sees of its conversation."""
+"""Slash commands: recognise and parse them."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ _OPENS_SESSION = frozenset({"new", "reset"})
 
 
 class TypedCommand(msgspec.Struct, frozen=True):
-    """A command as it was typed: its name without the slash, and what followed."""
+    """A command as it was typed: its name without the slash, and its argument."""
 
     name: str
     argument: str
 
     @property
     def opens_session(self) -> bool:
-        """Whether later messages belong to the key's next session."""
+        """Return True if the command opens the key's next session."""
         return self.name in _OPENS_SESSION
 
     @property
     def is_urgent(self) -> bool:
-        """Whether it is answered before any other: who stops something has waited long enough."""
+        """Return True if the command overtakes those that wait."""
         return self.name == "stop"
 
 
 def listed(commands: Mapping[str, Command]) -> list[CommandHelp]:
-    """All commands as `/help` and clients list them, by name."""
+    """Return all commands as `/help` and clients list them, by name."""
     ordered = sorted(commands.values(), key=lambda command: command.name)
     return [CommandHelp(name=c.name, usage=c.usage, summary=c.summary) for c in ordered]
 
 
 def parse_command(text: str) -> TypedCommand | None:
-    """The command that a message is, or None for an ordinary message. `/usr/bin` and `/ hello` are ordinary."""
+    """Return the command in a message, or None for an ordinary message. `/usr/bin` and `/ hello` are ordinary."""
     match = _COMMAND.match(text.strip())
     return TypedCommand(match[1], (match[2] or "").strip()) if match else None

@@ -39,7 +39,7 @@ class Problems:
         lag: LoopLag,
         breakers: Callable[[], Mapping[str, BreakerView]],
         *,
-        misnamed: Callable[[], Sequence[str]] = tuple,
+        unknown_fallbacks: Callable[[], Sequence[str]] = tuple,
         plugin_problems: Callable[[], Sequence[str]] = tuple,
         clock: Callable[[], float] = perf_counter,
     ) -> None:
@@ -47,7 +47,7 @@ class Problems:
         self._counters = counters
         self._lag = lag
         self._breakers = breakers
-        self._misnamed = misnamed
+        self._misnamed = unknown_fallbacks
         self._plugin_problems = plugin_problems
         self._clock = clock
 

@@ -31,14 +31,14 @@ from gateway.conversations.turn.offered_tools import OfferedTools
 from gateway.metrics.counters import Counters
 from gateway.metrics.loop_lag import LoopLag
 from gateway.models.listings import Listings
-from gateway.models.model_list_cache import AllTold, told_before
+from gateway.models.model_list_cache import CachedModelLists, load_model_lists
 from gateway.models.providers import OpenProviders, open_chats, open_embeddings
 from gateway.models.registry import ModelRegistry
 from gateway.plugin_runtime.development import PluginDevelopment
 from gateway.plugin_runtime.lifecycle import Lifecycle
 from gateway.plugin_runtime.opened_plugins import OpenedPlugins
 from gateway.plugin_runtime.services import PluginServices
-from gateway.plugin_runtime.watchdog import Watchdog, last_held_up
+from gateway.plugin_runtime.watchdog import Watchdog, read_last_block
 from gateway.status.last_hour import LastHour
 from gateway.status.problems import Problems
 from gateway.support.errors import sentence_of
@@ -121,11 +121,11 @@ class ApplicationBuilder:
         watchdog = self._start_watchdog(hooks)
         hide_keys_of(os.environ)  # plugins receive the environment
         context = functools.partial(
-            self._make_context, transport=await opened(Transport()), reported=told_before(self.home.models)
+            self._make_context, transport=await opened(Transport()), reported=load_model_lists(self.home.models)
         )
         providers = await opened(open_chats(hooks.chat_providers(), context))
         embeddings = await opened(open_embeddings(hooks.embedding_providers(), context))
-        await asyncio.gather(providers.fit(self.config), embeddings.fit(self.config))
+        await asyncio.gather(providers.reconfigure(self.config), embeddings.reconfigure(self.config))
         models = ModelRegistry(providers, now=self.clock.monotonic, **model_preferences(self.config))
         counted, backends = self.counters.count_embedded, hooks.memory_backends
         memory = await opened(open_memory(self.home, self.settings, embeddings, backends, self.clock, counted=counted))
@@ -142,16 +142,16 @@ class ApplicationBuilder:
         )
 
         def plugin_problems() -> list[str]:
-            found = [each for part in (providers, embeddings, memory, facts, extraction) for each in part.troubles()]
-            found += channels.troubles()
-            return watchdog.troubles() + found + [each for part in development for each in part.troubles()]
+            found = [each for part in (providers, embeddings, memory, facts, extraction) for each in part.problems()]
+            found += channels.problems()
+            return watchdog.problems() + found + [each for part in development for each in part.problems()]
 
         problems = Problems(
             catalog,
             self.counters,
             lag,
             models.breakers,
-            misnamed=models.misnamed,
+            unknown_fallbacks=models.unknown_fallbacks,
             plugin_problems=plugin_problems,
         )
         command_services = self._command_services(
@@ -233,7 +233,7 @@ class ApplicationBuilder:
         )
 
     def _load_plugins(self) -> Hooks:
-        blocked = last_held_up(self.home.held_up)
+        blocked = read_last_block(self.home.held_up)
         hooks = allowed_plugins(self.config, self.folders, but=blocked.plugin if blocked else "")
         if blocked is not None:
             hooks.refuse(blocked.plugin, "", f"it ended the gateway: {blocked.sentence()} The next restart tries it again")
@@ -263,9 +263,9 @@ class ApplicationBuilder:
         lifecycle: Lifecycle,
     ) -> tuple[PluginDevelopment, ...]:
         async def reloaded(name: str) -> None:
-            await providers.fit(self.config)
-            await embeddings.fit(self.config)
-            opened_plugins.fit()
+            await providers.reconfigure(self.config)
+            await embeddings.reconfigure(self.config)
+            opened_plugins.refresh()
             memory.wake()
             await lifecycle.started(only=name)
 
@@ -275,7 +275,7 @@ class ApplicationBuilder:
                 hooks,
                 fit=plugin_tables(self.config),  # another table needs a restart
                 check=lambda tried: check(self.config, tried),
-                taken=reloaded,
+                reloaded=reloaded,
             )
             for folder in self.folders
         )
@@ -286,7 +286,7 @@ class ApplicationBuilder:
             self.home.sessions,
             catalog,
             keys=lambda: self.config.memory.facts,
-            tongue=lambda: self.config.agent.language,
+            language=lambda: self.config.agent.language,
             choose=models.choose,
             paid=self.counters.count_spent,
             clock=self.clock,
@@ -366,9 +366,9 @@ class ApplicationBuilder:
             troubles=problems.sentences,
             memory=memory,
             facts=facts,
-            finding=extraction,
+            fact_extraction=extraction,
             plugins_spent=services.spent,
-            remembering=MemoryWriter(self.home.workspace(self.config.agent.workspace), memory, self._local_time),
+            memory_writer=MemoryWriter(self.home.workspace(self.config.agent.workspace), memory, self._local_time),
         )
 
     def _local_time(self) -> datetime:
@@ -376,7 +376,9 @@ class ApplicationBuilder:
         name = self.config.agent.timezone
         return self.clock.now().astimezone(ZoneInfo(name) if name else None)
 
-    def _make_context(self, name: str, settings: Any, transport: Transport, reported: AllTold, **more: Any) -> PluginContext:
+    def _make_context(
+        self, name: str, settings: Any, transport: Transport, reported: CachedModelLists, **more: Any
+    ) -> PluginContext:
         return PluginContext(
             settings=settings,
             folder=self.home.plugins / name,

@@ -34,7 +34,7 @@ from gateway.http.websocket import WebsocketServer
 from gateway.metrics.counters import Counters
 from gateway.metrics.readiness import Readiness
 from gateway.models.registry import ModelRegistry
-from gateway.plugin_runtime.shutdown import end_in_time
+from gateway.plugin_runtime.shutdown import exit_within
 from gateway.protocol.slash_commands import listed
 from gateway.status.instruments import Instruments
 from gateway.support import address_space, descriptors, instance_address, logs
@@ -117,7 +117,7 @@ async def _run(
         daemon = Daemon(home, config, passed=passed, folders=folders)
         code = await daemon.serve(stack)
     if daemon.has_strangers:
-        end_in_time(code)
+        exit_within(code)
     return code
 
 
@@ -186,7 +186,7 @@ class Daemon:
         async with self._listen(gateway, people) as server:
             with contextlib.suppress(TimeoutError):  # so that the first message can use the models of this machine
                 async with asyncio.timeout(DISCOVERY_SECONDS):
-                    await gateway.models.look_around()
+                    await gateway.models.discover_models()
             self.readiness.ready()
             self._announce(gateway.models, server.access)
             _collect_garbage()
@@ -210,7 +210,7 @@ class Daemon:
         """Run the background tasks while the gateway serves."""
         reloading = ConfigReloader(self.settings, check=lambda config: check(config, gateway.hooks))
         tasks = [
-            asyncio.create_task(gateway.models.keep_looking()),
+            asyncio.create_task(gateway.models.discover_periodically()),
             asyncio.create_task(gateway.memory.watch()),
             asyncio.create_task(gateway.extraction.run()),
             asyncio.create_task(gateway.last_hour.run()),
@@ -303,8 +303,8 @@ class Daemon:
 
     async def _apply(self, config: Config, gateway: Application) -> set[str]:
         """Apply the rest of a changed configuration to turns that begin from now on; return the changed keys."""
-        reopened = await gateway.providers.fit(config)
-        await gateway.embeddings.fit(config)
+        reopened = await gateway.providers.reconfigure(config)
+        await gateway.embeddings.reconfigure(config)
         changed = self.settings.offer(config)
         gateway.models.reconfigure(**model_preferences(self.config))
         if any(key.startswith("memory.") for key in changed):

@@ -85,12 +85,12 @@ class ConversationFactory:
     def build(self, chat: Chat, recorder: Recorder) -> Conversation:
         """Return a conversation of this chat, ready to run."""
         dependencies = self._dependencies
-        recorder.on_event(self._index_trigger.read)
+        recorder.on_event(self._index_trigger.on_event)
         recorder.on_event(lambda recorded: self._queue_extraction(recorder, recorded))
-        recorder.on_event(lambda recorded: dependencies.lifecycle.heard(recorder, recorded))
+        recorder.on_event(lambda recorded: dependencies.lifecycle.on_event(recorder, recorded))
         dependencies.delivery.opened(recorder)
         meter = SessionMeter(recorder, dependencies.counters)
-        live = StreamingReplies(meter.first_text_observer(chat.news), chat.news)
+        live = StreamingReplies(meter.first_text_observer(chat.notify), chat.notify)
         compacting = self._compacting(recorder)
         inbox = Inbox(
             recorder, commands=dependencies.commands, configured=lambda: dependencies.settings.current.sessions.queue
@@ -129,7 +129,7 @@ class ConversationFactory:
             wanted = dependencies.settings.current.compaction.model
             return dependencies.models.choose(wanted or recorder.transcript.settings.get("model"))
 
-        def sight() -> VisionSupport | None:
+        def vision() -> VisionSupport | None:
             try:
                 model = dependencies.models.choose(recorder.transcript.settings.get("model"))
             except GatewayError:
@@ -137,7 +137,7 @@ class ConversationFactory:
             return model.provider.limits(model.model).vision
 
         notes = PendingNotes(recorder, dependencies.day_notes, lines)
-        condensing = Summarization(
+        summarization = Summarization(
             recorder,
             choose=choose,
             summarizers=dependencies.summarizers,
@@ -148,10 +148,10 @@ class ConversationFactory:
         return Compactor(
             recorder,
             rules=self._compaction_rules,
-            condensing=condensing,
+            summarization=summarization,
             notes=notes,
             hooks=dependencies.hooks,
-            sight=sight,
+            vision=vision,
             now=dependencies.clock.now,
         )
 
@@ -159,7 +159,7 @@ class ConversationFactory:
         """Queue an ended turn, or an explicit request to remember, for fact extraction."""
         event = recorded.event
         if isinstance(event, TurnEnded) or (isinstance(event, MessageReceived) and is_order(event.text)):
-            self._dependencies.command_services.finding.heard(recorder.transcript.session, recorded.seq)
+            self._dependencies.command_services.fact_extraction.on_event(recorder.transcript.session, recorded.seq)
 
     def _compaction_rules(self) -> CompactionRules:
         current = self._dependencies.settings.current
@@ -189,7 +189,9 @@ class ConversationFactory:
             rules=self._turn_rules,
             notes=self._notes(recorder).load,
             recall=self._recalling(recorder).recall,
-            heed=ExplicitMemory(recorder, dependencies.command_services.remembering, dependencies.tools).heed,
+            remember=ExplicitMemory(
+                recorder, dependencies.command_services.memory_writer, dependencies.tools
+            ).write_requested,
             clock=dependencies.clock,
             hold=dependencies.providers.in_use,
         )

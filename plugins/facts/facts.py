@@ -110,7 +110,7 @@ class Facts:
         opening the log."""
         return self._log.book.spent(session) if self._log is not None else {}
 
-    def troubles(self) -> list[str]:
+    def problems(self) -> list[str]:
         """What is wrong, each in a sentence."""
         return [self._trouble] if self._trouble else []
 

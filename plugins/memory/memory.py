@@ -138,7 +138,7 @@ class Memory:
         self._opened = self._opened or BackendLifecycle(self._path, self._backends, lambda: self._keys().resting)
         return self._opened
 
-    def troubles(self) -> list[str]:
+    def problems(self) -> list[str]:
         """What keeps the index from resting where it should, and notes from being found by their meaning, in sentences."""
         found = [self._opened.trouble] if self._opened and self._opened.trouble else []
         if why := self._upkeep.failing if self.provider() else self.why_nobody():
@@ -193,7 +193,7 @@ class Memory:
         if vector is not None and not can:
             missed = "there is neither sqlite-vec, which this Python's SQLite cannot load, nor numpy"
         remarks = remarks_on(state, scope, by_vectors=vector is not None and can, missed=missed, by_words=keys.keywords)
-        remarks += self.troubles()
+        remarks += self.problems()
         return SearchResult(
             hits=tuple(hits), remarks=(*remarks, *(() if hits else [nothing_found(self._upkeep.state, scope)]))
         )

@@ -277,7 +277,7 @@ async def test_a_damaged_log_is_left_as_it_is_and_empties_nothing(home: Home) ->
         for asked in (facts.recall("port", "ann"), facts.write([PORT], "ann")):
             with pytest.raises(FactsUnavailable, match="left as they are"):
                 await asked
-        assert "line 2" in facts.troubles()[0]
+        assert "line 2" in facts.problems()[0]
     assert path.read_bytes() == harmed
 
 

@@ -114,7 +114,7 @@ class Month:
         asking = FactRequests(lambda: self.keys, models.choose, lambda *_: None)
         pauses = FactPauses(self)
         self.distilling = FactDistillation(
-            self.facts, asking, pauses, keys=lambda: self.keys, tongue=lambda: "en", clock=self
+            self.facts, asking, pauses, keys=lambda: self.keys, language=lambda: "en", clock=self
         )
 
     async def stop(self) -> None:
@@ -161,7 +161,7 @@ async def happen(month: Month, what: str, about: Any) -> None:
             event = FactsExtracted(session=SESSION, ordinal=turn, upto=turn * 9)
             await facts.extracted(event, drafts, owner="ann", origin=Origin(session=SESSION, seq=turn * 9))
         case "distil":
-            await month.distilling.distill_what_is_due()
+            await month.distilling.distill_due()
         case "recall":
             found = await facts.recall(about, "ann")
             await facts.used([each.fact.id for each in found[:3]], Origin(session=SESSION, seq=round(month.monotonic())))

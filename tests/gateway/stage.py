@@ -203,7 +203,7 @@ class Stage:
         self.compacting = Compactor(
             self.recorder,
             rules=lambda: self.compaction,
-            condensing=Summarization(
+            summarization=Summarization(
                 self.recorder,
                 choose=models.choose,
                 summarizers={name: kind() for name, kind in hooks.summarizers().items()},
@@ -213,7 +213,7 @@ class Stage:
             ),
             notes=notes,
             hooks=hooks,
-            sight=lambda: model.limits("model").vision,
+            vision=lambda: model.limits("model").vision,
             now=self.clock.now,
         )
         answering = ReplyRequest(
@@ -237,7 +237,7 @@ class Stage:
             rules=lambda: TurnRules(instructions="Be brief.", in_short="Brief.", parameters={}, rounds=rounds),
             notes=self.notes.load,
             recall=self._recalling(memory, recall),
-            heed=self._heeding(memory, workspace, tools),
+            remember=self._remembering(memory, workspace, tools),
             clock=self.clock,
         )
         self.conversation = Conversation(
@@ -259,7 +259,7 @@ class Stage:
         facts = no_facts(self.clock.now)
         return Recall(self.recorder, memory, facts, keys=lambda: keys, allowed=lambda: True, clock=self.clock).recall
 
-    def _heeding(
+    def _remembering(
         self, memory: Memory | None, workspace: Path | None, tools: Sequence[Instrument]
     ) -> Callable[[bool], Awaitable[bool]]:
         if memory is None:
@@ -267,7 +267,7 @@ class Stage:
         assert workspace
         return ExplicitMemory(
             self.recorder, MemoryWriter(workspace, memory, self.clock.now), {tool.definition.name for tool in tools}
-        ).heed
+        ).write_requested
 
     async def _heed_nothing(self, small: bool) -> bool:
         return False

@@ -82,7 +82,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 async def test_without_any_the_sentence_names_every_way(machine: Machine) -> None:
     async with machine.models() as models:
-        await models.look_around()
+        await models.discover_models()
         with pytest.raises(ModelUnknown) as none:
             models.choose()
     for way in (
@@ -106,7 +106,7 @@ async def test_of_those_that_run_ollama_comes_first_then_llama_server_then_lm_st
         {"studio": studio.url},
     ):
         async with machine.models(**running) as models:
-            await models.look_around()
+            await models.discover_models()
             chosen.append(models.choose())
 
     assert [model.name for model in chosen] == ["ollama:qwen3:4b", "llama_server:gemma.gguf", "lm_studio:small"]
@@ -117,7 +117,7 @@ async def test_of_those_that_run_ollama_comes_first_then_llama_server_then_lm_st
 async def test_with_a_key_nobody_on_this_machine_is_asked(machine: Machine, serve: Serve) -> None:
     llama = await serve(LLAMA)
     async with machine.models(llama=llama.url, key="a-key") as models:
-        await models.look_around()
+        await models.discover_models()
         assert models.choose().name.startswith("openai:")
     assert llama.asked == []
 
@@ -148,7 +148,7 @@ async def test_a_server_that_does_not_say_what_it_is_is_not_taken(
 ) -> None:
     other = await serve(answers)
     async with machine.models(llama=other.url, studio=other.url, ollama=other.url) as models:
-        await models.look_around()
+        await models.discover_models()
         assert models.configured() is None
     assert {line.partition(" ")[0] for line in other.asked} == {"GET"}
 
@@ -156,10 +156,10 @@ async def test_a_server_that_does_not_say_what_it_is_is_not_taken(
 async def test_a_server_that_stops_is_no_longer_chosen(machine: Machine, serve: Serve) -> None:
     llama = await serve(LLAMA)
     async with machine.models(llama=llama.url) as models:
-        await models.look_around()
+        await models.discover_models()
         assert models.configured() == "llama_server:gemma.gguf"
         await llama.close()
-        await models.look_around()
+        await models.discover_models()
         assert models.configured() is None
 
 
@@ -167,11 +167,11 @@ async def test_a_server_that_stops_is_no_longer_chosen(machine: Machine, serve: 
 async def test_a_server_that_is_too_busy_to_say_what_it_has_stays_chosen(machine: Machine, serve: Serve, place: str) -> None:
     server = await serve({**LLAMA, **STUDIO, **OLLAMA})
     async with machine.models(**{place: server.url}) as models:
-        await models.look_around()
+        await models.discover_models()
         chosen = models.configured()
         assert chosen is not None
         server.busy = True
-        await models.look_around()
+        await models.discover_models()
         assert models.configured() == chosen
 
 
@@ -179,7 +179,7 @@ async def test_a_server_that_has_been_busy_since_it_was_started_is_not_taken(mac
     server = await serve(LLAMA)
     async with machine.models(llama=server.url) as models:
         server.busy = True
-        await models.look_around()
+        await models.discover_models()
         assert models.configured() is None
 
 
@@ -281,7 +281,7 @@ async def test_of_what_a_server_lists_the_usual_model_or_the_first_that_talks_is
     async with serving(*listed) as server, opened(OpenAI, model="", base_url=server.url) as asked:
         models = ModelRegistry({"openai": asked.provider}, configured="auto", window=None)
         for _ in range(3):
-            await models.look_around()
+            await models.discover_models()
         assert models.configured() == f"openai:{chosen}"
 
 
@@ -301,7 +301,7 @@ async def test_of_what_an_ollama_elsewhere_has_the_usual_model_or_the_first_that
     async with opened(Ollama, model="", environment={"OLLAMA_HOST": server.url}) as asked:
         models = ModelRegistry({"ollama": asked.provider}, configured="auto", window=None)
         for _ in range(3):
-            await models.look_around()
+            await models.discover_models()
         assert models.configured() == f"ollama:{chosen}"
         assert "OLLAMA_HOST is set" in models.choose().why
     assert server.asked.count("GET /api/tags") == (1 if fetched else 3)
@@ -350,12 +350,12 @@ async def test_an_ollama_elsewhere_that_has_another_model_by_now_is_asked_again(
     server = await serve({"/api/tags": {"models": [{"name": "first"}]}})
     async with opened(Ollama, model="", environment={"OLLAMA_HOST": server.url}) as asked:
         models = ModelRegistry({"ollama": asked.provider}, configured="auto", window=None)
-        await models.look_around()
+        await models.discover_models()
         assert models.configured() == "ollama:first"
         server.answers = {"/api/tags": {"models": [{"name": "second"}]}}
         with pytest.raises(NoSuchModel):
             await asked.ask(question(model="first"))
-        await models.look_around()
+        await models.discover_models()
         assert models.configured() == "ollama:second"
         server.answers = {"/api/tags": {"models": [{"name": "third"}]}}
         await asked.provider.models()

@@ -31,9 +31,9 @@ class Time:
 def ends(breaker: CircuitBreaker, error: BaseException | None = None) -> None:
     """One request that ends with this error, or well."""
     if error is None:
-        with breaker.judging():
+        with breaker.track():
             return
-    with pytest.raises(type(error)), breaker.judging():
+    with pytest.raises(type(error)), breaker.track():
         raise error
 
 
@@ -48,13 +48,13 @@ def test_it_opens_after_failures_in_a_row_and_says_why() -> None:
     breaker = CircuitBreaker(Time())
     for _ in range(OPENS_AFTER - 1):
         ends(breaker, Unreachable("It is away."))
-    assert (breaker.view().state, breaker.admits()) == ("closed", True)
+    assert (breaker.view().state, breaker.allows()) == ("closed", True)
 
     ends(breaker, StreamCut("It broke off."))
 
     view = breaker.view()
     assert (view.state, view.failures, view.wait, view.why) == ("open", OPENS_AFTER, FIRST_PAUSE, "stream cut")
-    assert not breaker.admits()
+    assert not breaker.allows()
 
 
 def test_an_answer_between_begins_the_count_anew() -> None:
@@ -91,12 +91,12 @@ def test_half_open_it_admits_one_probe_and_closes_when_that_is_answered() -> Non
     time = Time()
     breaker = opened(time)
     time.seconds += FIRST_PAUSE
-    assert (breaker.view().state, breaker.admits()) == ("half_open", True)
+    assert (breaker.view().state, breaker.allows()) == ("half_open", True)
 
-    with breaker.judging():
-        assert not breaker.admits()
+    with breaker.track():
+        assert not breaker.allows()
 
-    assert (breaker.view().state, breaker.view().failures, breaker.admits()) == ("closed", 0, True)
+    assert (breaker.view().state, breaker.view().failures, breaker.allows()) == ("closed", 0, True)
 
 
 def test_each_probe_that_fails_doubles_the_pause_up_to_its_bound() -> None:
@@ -119,7 +119,7 @@ def test_a_probe_that_says_nothing_leaves_room_for_another(end: BaseException) -
 
     ends(breaker, end)
 
-    assert (breaker.view().state, breaker.admits()) == ("half_open", True)
+    assert (breaker.view().state, breaker.allows()) == ("half_open", True)
 
 
 def test_requests_that_were_on_their_way_when_it_opened_do_not_lengthen_the_pause() -> None:
@@ -134,11 +134,11 @@ def test_requests_that_were_on_their_way_when_it_opened_do_not_lengthen_the_paus
 def test_a_late_failure_of_an_earlier_request_frees_no_second_probe() -> None:
     time = Time()
     breaker = CircuitBreaker(time)
-    late = breaker.judging()
+    late = breaker.track()
     late.__enter__()
     for _ in range(OPENS_AFTER):
         ends(breaker, Unreachable("It is away."))
     time.seconds += FIRST_PAUSE
-    with breaker.judging():
+    with breaker.track():
         assert not late.__exit__(Unreachable, Unreachable("late"), None)
-        assert not breaker.admits()
+        assert not breaker.allows()

@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 
 from gateway.conversations.channels import delivery as delivering
 from gateway.conversations.channels import runner
-from gateway.conversations.channels.channel_inbox import STRANGERS, TEXT_BYTES, GatewayChannelInbox
+from gateway.conversations.channels.channel_inbox import TEXT_BYTES, UNKNOWN_SENDERS, GatewayChannelInbox
 from gateway.conversations.channels.delivery import ReplyDelivery
 from gateway.conversations.routing.switchboard import Switchboard
 from plugins.api.channel import Channel, InboundMessage, MessageRejected, OutboundMessage
@@ -263,11 +263,11 @@ async def test_a_message_of_a_channel_is_bounded() -> None:
 async def test_of_senders_whom_nobody_named_a_bounded_number_is_logged() -> None:
     desk = GatewayChannelInbox("lines", cast(Switchboard, None), senders=dict, people=list)
     with capture_logs() as logged:
-        for number in range(STRANGERS + 10):
+        for number in range(UNKNOWN_SENDERS + 10):
             for _ in range(2):
                 with pytest.raises(MessageRejected, match="Nobody here listens to you"):
                     await desk.receive(InboundMessage(id="1", sender=str(number), chat="kitchen", text="hi"))
-    assert [line["sender"] for line in logged] == [str(number) for number in range(STRANGERS)]
+    assert [line["sender"] for line in logged] == [str(number) for number in range(UNKNOWN_SENDERS)]
 
 
 @pytest.mark.parametrize("senders", ["", '"lines:bob" = "owner"', '"lines:ana" = "nobody"', '"other:*" = "owner"'])

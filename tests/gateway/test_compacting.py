@@ -133,7 +133,7 @@ async def talk(on: Stage, turns: int, text: str = WORDS) -> None:
         on.hear(f"{turn} {text}", f"t{turn}-{len(on.log.written)}")
         await on.until_settled()
         # A note that is still being written stands in the next request's instructions or does not.
-        await on.until(lambda: not on.recorder.transcript.cycle.owed or bool(on.compacting.notes.trouble))
+        await on.until(lambda: not on.recorder.transcript.cycle.owed or bool(on.compacting.notes.problem))
 
 
 async def until_compacted(on: Stage) -> None:
@@ -468,14 +468,14 @@ async def test_asked_for_it_compacts_what_there_is_and_says_so_when_there_is_not
     on = stage(tmp_path, answering(says("yes")))
     async with on.playing():
         with pytest.raises(NothingToCompact):
-            await on.compacting.asked("", 1000)
+            await on.compacting.compact_now("", 1000)
         await talk(on, 3, "word " * 175)
         before = size(on)
-        await on.compacting.asked("the sky " * 200, 1000)
+        await on.compacting.compact_now("the sky " * 200, 1000)
         assert size(on) < before
-        await on.compacting.asked("", 1000)  # of the three messages that stayed, one can still leave
+        await on.compacting.compact_now("", 1000)  # of the three messages that stayed, one can still leave
         with pytest.raises(NothingToCompact):
-            await on.compacting.asked("", 1000)
+            await on.compacting.compact_now("", 1000)
     (began, *_) = on.told(CompactionBegan)
     assert (began.trigger, len(began.focus)) == ("command", 800)
     assert Short.given[0].focus == began.focus
@@ -487,7 +487,7 @@ async def test_asked_for_it_a_failure_is_told_and_changes_nothing(tmp_path: Path
         await talk(on, 3)
         before = on.recorder.transcript.view
         with pytest.raises(Unreachable):
-            await on.compacting.asked("", 1000)
+            await on.compacting.compact_now("", 1000)
         assert on.recorder.transcript.view == before
     assert on.recorder.transcript.cycle.failures == 0
     assert not on.recorder.transcript.cycle.open
@@ -579,7 +579,7 @@ async def test_an_answer_of_nothing_to_say_is_shown_to_nobody(tmp_path: Path) ->
 
 
 def test_the_rules_are_what_the_configuration_says() -> None:
-    assert rules().figures.floor == 20_000
+    assert rules().thresholds.floor == 20_000
     assert isinstance(Sizes(head=1, messages=()).total, int)
     assert Transcript().cycle.next == 1
 
@@ -612,7 +612,7 @@ async def test_taking_a_compaction_back_shows_everything_again_and_survives_a_re
     async with on.playing():
         await talk(on, 3)
         whole = list(on.recorder.transcript.messages)
-        await on.compacting.asked("", 1000)
+        await on.compacting.compact_now("", 1000)
         assert len(on.recorder.transcript.messages) < len(whole)
         tokens = await on.compacting.revert(1, 1000)
         assert list(on.recorder.transcript.messages) == whole
@@ -636,10 +636,10 @@ async def test_a_revert_goes_back_through_what_was_made_on_top(tmp_path: Path) -
         await talk(on, 3, "word " * 80)
         views = [on.recorder.transcript.view]
         for _ in range(2):
-            await on.compacting.asked("", 1000)
+            await on.compacting.compact_now("", 1000)
             views.append(on.recorder.transcript.view)
             await talk(on, 2, "word " * 80)
-        await on.compacting.asked("", 1000)
+        await on.compacting.compact_now("", 1000)
         assert on.recorder.transcript.cut == 3
         await on.compacting.revert(2, 4000)
         assert on.recorder.transcript.cut == 1
@@ -666,7 +666,7 @@ async def test_a_message_that_comes_while_the_log_is_folded_again_is_not_lost(tm
     on = stage(tmp_path, answering(says("yes")))
     async with on.playing():
         await talk(on, 3)
-        await on.compacting.asked("", 1000)
+        await on.compacting.compact_now("", 1000)
         reverting = asyncio.create_task(on.compacting.revert(1, 4000))
         await asyncio.sleep(0)
         on.hear("meanwhile", "meanwhile")

@@ -155,7 +155,7 @@ async def test_a_person_s_wish_reaches_the_plugins(tmp_path: Path) -> None:
     on = staged(tmp_path, hears)
     async with on.playing():
         await talk(on, 3)
-        await on.compacting.asked("the colours", 1000)
+        await on.compacting.compact_now("the colours", 1000)
     assert [(told.trigger, told.focus) for told in hears.told] == [("command", "the colours")] * 2
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.conversations.commands.context_report import parts, shared
+from gateway.conversations.commands.context_report import context_items, shared
 from sessions.events.messages import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
 from sessions.state.calibration import Calibration
 from sessions.state.context import assemble
@@ -32,7 +32,7 @@ def test_each_message_stands_under_its_part_and_the_sum_is_the_estimate() -> Non
     ]
     transcript = Transcript(view=view_of(messages))
     context = assemble(transcript)
-    items = parts(None, transcript.view, context, sight=None, weigh=Calibration().tokens, total=1234)
+    items = context_items(None, transcript.view, context, vision=None, weigh=Calibration().tokens, total=1234)
     assert [item.part for item in items] == ["Your messages", "Answers", "Tool calls", "Tool results"]
     assert sum(item.tokens for item in items) == 1234
     assert all(item.tokens > 0 for item in items)
@@ -50,7 +50,7 @@ def test_a_tokenizer_puts_the_shares_right() -> None:
 
         weigh = Calibration().tokens
         context = assemble(transcript)
-        items = parts(None, transcript.view, context, sight=None, weigh=weigh, total=1000, count=count)
+        items = context_items(None, transcript.view, context, vision=None, weigh=weigh, total=1000, count=count)
         assert sum(item.tokens for item in items) == 1000
         return [item.tokens for item in items]
 

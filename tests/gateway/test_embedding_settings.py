@@ -170,7 +170,7 @@ async def chosen_by(config: Config, folder: Path, **environment: str) -> Embeddi
 
     keys = config.memory.embedding
     async with open_embeddings(load_plugins(()).embedding_providers(), context) as providers:
-        await providers.fit(config)
+        await providers.reconfigure(config)
         chosen = keys.chosen(providers)
         used = f"{chosen.name}:{chosen.model()}" if chosen else ""
         return Embeddings(used=used, said=keys.passed_over(providers))
@@ -281,14 +281,14 @@ async def test_a_key_of_a_chat_provider_is_the_embedding_providers_too_and_a_cha
 
     config = load_config(None, environment={}, overrides={"providers": {"gemini": {"api_key": "k" * 20}}})
     async with open_embeddings(load_plugins(()).embedding_providers(), context) as providers:
-        assert len(await providers.fit(load_config(None, environment={}, overrides={}))) == len(providers)
+        assert len(await providers.reconfigure(load_config(None, environment={}, overrides={}))) == len(providers)
         before = providers["gemini"]
         assert (before.model(), before.explain_default()) == (
             None,
             "neither GEMINI_API_KEY nor memory.embedding.api_key is set",
         )
         with providers.in_use():
-            assert await providers.fit(config) == ["gemini"]
+            assert await providers.reconfigure(config) == ["gemini"]
             assert providers["gemini"].model() == "gemini-embedding-001"
             assert providers["gemini"].explain_default() == "providers.gemini.api_key is set"
             assert before.model() is None, "what is open never changes"

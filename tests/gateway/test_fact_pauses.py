@@ -12,10 +12,10 @@ def test_each_failure_in_a_row_doubles_the_pause_of_its_name_alone_up_to_the_lon
     pauses = FactPauses(ManualClock())
     assert [pauses.fail("model a", "No.") for _ in range(3)] == [FIRST_PAUSE, 2 * FIRST_PAUSE, 4 * FIRST_PAUSE]
     assert [pauses.fail("model a", "No.") for _ in range(40)][-1] == LONGEST_PAUSE
-    assert pauses.rests("model a")
-    assert not pauses.rests("model b")
+    assert pauses.is_paused("model a")
+    assert not pauses.is_paused("model b")
     pauses.succeed("model a")
-    assert not pauses.rests("model a")
+    assert not pauses.is_paused("model a")
     assert pauses.fail("model a", "No.") == FIRST_PAUSE
 
 
@@ -24,9 +24,9 @@ def test_a_pause_lasts_as_long_as_a_provider_asks() -> None:
     pauses = FactPauses(clock)
     assert pauses.fail("model a", "Wait.", least=1000.0) == 1000.0
     clock.move(999)
-    assert pauses.rests("model a")
+    assert pauses.is_paused("model a")
     clock.move(2)
-    assert not pauses.rests("model a")
+    assert not pauses.is_paused("model a")
 
 
 @pytest.mark.parametrize(("hours", "told"), [(0.5, ["No."]), (2, [])])

@@ -313,7 +313,7 @@ async def test_a_pause_of_a_month_is_tried_again_within_an_hour() -> None:
 async def test_a_model_that_rests_is_asked_all_the_same_when_nobody_else_is_left() -> None:
     providers = {"staged": Model(), "second": Second()}
     models = ModelRegistry(providers, configured="staged:model", window=None, fallbacks=["second:spare"])
-    models.choose().asides.step("second:spare", RateLimited("Slow down.", retry_after=40.0))
+    models.choose().cooldowns.begin("second:spare", RateLimited("Slow down.", retry_after=40.0))
     asked = []
 
     async def ask(model: ChosenModel) -> None:
@@ -339,19 +339,19 @@ async def test_that_a_model_steps_aside_is_logged_when_it_begins_and_when_it_end
 def test_a_provider_that_is_opened_anew_rests_no_more() -> None:
     providers: dict[str, ChatProvider] = {"staged": Model()}
     models = ModelRegistry(providers, configured="auto", window=None)
-    asides = models.choose().asides
-    asides.step("staged:model", RateLimited("Slow down.", retry_after=40.0))
-    assert models.choose().asides.rest("staged:model") is not None
+    cooldowns = models.choose().cooldowns
+    cooldowns.begin("staged:model", RateLimited("Slow down.", retry_after=40.0))
+    assert models.choose().cooldowns.remaining("staged:model") is not None
     providers["staged"] = Model()
-    assert models.choose().asides.rest("staged:model") is None
+    assert models.choose().cooldowns.remaining("staged:model") is None
 
 
 def test_no_more_models_are_remembered_than_people_may_have_a_use_for() -> None:
-    asides = Cooldowns(lambda: 0.0)
+    cooldowns = Cooldowns(lambda: 0.0)
     for number in range(REMEMBERED + 10):
-        asides.step(f"openai:{number}", RateLimited("Slow down.", retry_after=40.0))
-    assert asides.rest("openai:9") is None
-    assert asides.rest("openai:10") is not None
+        cooldowns.begin(f"openai:{number}", RateLimited("Slow down.", retry_after=40.0))
+    assert cooldowns.remaining("openai:9") is None
+    assert cooldowns.remaining("openai:10") is not None
 
 
 async def test_a_model_alone_fails_with_its_own_words() -> None:
@@ -424,7 +424,7 @@ async def test_nor_do_those_of_a_model_that_rests() -> None:
 async def test_a_fallback_that_no_provider_has_is_passed_over_and_told_by_status(tmp_path: Path) -> None:
     models = ModelRegistry({"staged": Model()}, configured="auto", window=None, fallbacks=["nobody:model", "staged:other"])
     assert [chosen.name for chosen in models.choose().fallbacks] == ["staged:other"]
-    assert models.misnamed() == ["agent.fallback_models names 'nobody:model', which no provider has"]
+    assert models.unknown_fallbacks() == ["agent.fallback_models names 'nobody:model', which no provider has"]
     async with gateway(tmp_path / "home", settings={"agent.fallback_models": ["nobody:model"]}) as running:
         client = await running.connect()
         assert await client.chat("still answered") == "still answered"

@@ -461,7 +461,7 @@ async def test_a_conversation_is_opened_again_once_it_is_closed(
 async def let_go(switchboard: Switchboard) -> bool:
     """Have the only conversation closed if it is idle, as happens after a while; returns True if it was."""
     ((name, chat),) = switchboard._chats.items()
-    await switchboard._let_go_if_idle(name, chat)
+    await switchboard._unload_if_idle(name, chat)
     return name not in switchboard._chats
 
 

@@ -48,7 +48,7 @@ SIZES = Sizes(head=100, messages=(1_000,) * 40)
 
 def figures(**keys: Any) -> Rules:
     """The figures that a configuration amounts to."""
-    return compaction_rules(msgspec.convert(keys, CompactionKeys), AgentKeys(), NOON).figures
+    return compaction_rules(msgspec.convert(keys, CompactionKeys), AgentKeys(), NOON).thresholds
 
 
 def trigger(rules: Rules) -> str | None:

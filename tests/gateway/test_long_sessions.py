@@ -39,7 +39,7 @@ async def test_no_request_of_a_long_session_exceeds_the_window(
     assert {purpose for purpose, _ in model.asked} == {"answer", "flush", "summary"}
     assert_sound(on)
     made = [line for line in lines_of(on) if line["kind"] == "context_compacted"]
-    allowed = budget(window, rules().figures)
+    allowed = budget(window, rules().thresholds)
     assert len(made) >= least
     assert {line["by"] for line in made} == {"model_summary"}
     assert all(line["tokens_after"] < allowed.flush_at for line in made)  # or it would compact again at once (failure 1)

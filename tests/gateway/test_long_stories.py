@@ -85,7 +85,7 @@ async def test_whatever_a_model_does_no_session_is_stuck(story: Story) -> None:
     lines = [line for line in lines_of(on) if line["kind"] in {"turn_ended", "context_compacted"}]
     assert lines[-1]["outcome"] == "replied" or lines[-1]["error"]["code"] == "too_many_rounds"
     made = [line for line in lines if line["kind"] == "context_compacted"]
-    allowed = budget(story.window, rules().figures)
+    allowed = budget(story.window, rules().thresholds)
     assert all(line["tokens_after"] < line["tokens_before"] for line in made)
     assert all(line["tokens_after"] < allowed.flush_at for line in made if line["summary"])
 

@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 
 from gateway.cli import models
 from gateway.cli.main import cli
-from gateway.models.model_list_cache import MODELS, read_told, worth_keeping
+from gateway.models.model_list_cache import MODELS, cacheable, read_model_lists
 from gateway.support.errors import ConfigRefused, ModelUnknown
 from gateway.support.home import Home
 from plugins.api.models import ModelList, ReportedLimits
@@ -201,7 +201,7 @@ async def test_a_llama_server_tells_what_it_has_loaded_and_not_what_the_model_co
 def test_a_list_without_end_is_not_kept_whole() -> None:
     many = {f"m{number}": ReportedLimits(window=1000) for number in range(MODELS + 1)}
     odd = {"": ReportedLimits(window=1000), "n" * 201: ReportedLimits(window=1000), "silent": ReportedLimits()}
-    kept = worth_keeping(ModelList(address="http://x", models=odd | many), "")
+    kept = cacheable(ModelList(address="http://x", models=odd | many), "")
     assert len(kept.models) == MODELS
     assert not set(odd) & set(kept.models)
 
@@ -316,5 +316,5 @@ async def test_a_file_that_cannot_be_used_is_one_warning_and_is_left(content: by
             assert await client.chat("hello") == "hello"
     (warning,) = [entry for entry in logged if entry["event"] == "models_file_ignored"]
     assert (warning["log_level"], str(tmp_path / "models.json") in warning["reason"]) == ("warning", True)
-    assert read_told(tmp_path / "models.json")[0] == {}
+    assert read_model_lists(tmp_path / "models.json")[0] == {}
     assert (tmp_path / "models.json").read_bytes() == content

@@ -86,10 +86,10 @@ async def heard() -> list[str]:
 
 async def test_only_a_provider_whose_settings_changed_is_opened_anew_and_keeps_its_place() -> None:
     async with pool() as providers:
-        assert await providers.fit(config(notes={"key": "1"})) == ["notes", "others"]
+        assert await providers.reconfigure(config(notes={"key": "1"})) == ["notes", "others"]
         assert await heard() == ["opened notes 1", "opened others "]
-        assert await providers.fit(config(notes={"key": "1"})) == []
-        assert await providers.fit(config(notes={"key": "2"})) == ["notes"]
+        assert await providers.reconfigure(config(notes={"key": "1"})) == []
+        assert await providers.reconfigure(config(notes={"key": "2"})) == ["notes"]
         assert await heard() == ["opened notes 2", "closed notes 1"]
         assert list(providers) == ["notes", "others"]
     assert await heard() == ["closed notes 2", "closed others "]
@@ -97,14 +97,14 @@ async def test_only_a_provider_whose_settings_changed_is_opened_anew_and_keeps_i
 
 async def test_a_replaced_provider_is_closed_when_the_last_turn_that_may_use_it_ends() -> None:
     async with pool() as providers:
-        await providers.fit(config(notes={"key": "1"}))
+        await providers.reconfigure(config(notes={"key": "1"}))
         await heard()
         with providers.in_use():
             held = providers["notes"]
             with providers.in_use():
-                await providers.fit(config(notes={"key": "2"}))
+                await providers.reconfigure(config(notes={"key": "2"}))
                 with providers.in_use():
-                    await providers.fit(config(notes={"key": "3"}))
+                    await providers.reconfigure(config(notes={"key": "3"}))
                 assert await heard() == ["opened notes 2", "opened notes 3"]
             assert await heard() == []
             assert isinstance(held, Notes)
@@ -114,9 +114,9 @@ async def test_a_replaced_provider_is_closed_when_the_last_turn_that_may_use_it_
 
 async def test_one_that_does_not_open_leaves_the_one_that_is_open() -> None:
     async with pool() as providers:
-        assert await providers.fit(config(others={"broken": True})) == ["notes"]
+        assert await providers.reconfigure(config(others={"broken": True})) == ["notes"]
         assert list(providers) == ["notes"]
-        assert await providers.fit(config(notes={"key": "1", "broken": True})) == ["others"]
+        assert await providers.reconfigure(config(notes={"key": "1", "broken": True})) == ["others"]
         assert list(providers) == ["notes", "others"]
         assert isinstance(providers["notes"], Notes)
         assert providers["notes"].key == ""
@@ -126,9 +126,9 @@ async def test_one_that_does_not_open_leaves_the_one_that_is_open() -> None:
 
 async def test_what_is_still_used_when_the_gateway_ends_is_closed() -> None:
     async with pool() as providers:
-        await providers.fit(config(notes={"key": "1"}))
+        await providers.reconfigure(config(notes={"key": "1"}))
         with providers.in_use():
-            await providers.fit(config(notes={"key": "2"}))
+            await providers.reconfigure(config(notes={"key": "2"}))
             await heard()
             await providers.__aexit__(None, None, None)
             assert sorted(await heard()) == ["closed notes 1", "closed notes 2", "closed others "]
@@ -179,10 +179,10 @@ async def test_a_provider_that_exits_or_hangs_as_it_is_opened_is_named_and_left_
 ) -> None:
     monkeypatch.setattr(open_providers, "OPEN_SECONDS", 0.1)
     async with deadline(), stubborn() as providers:
-        assert await providers.fit(config(stubborn={"key": key})) == ["notes"]
-        assert providers.troubles() == [f"The provider stubborn could not be opened: {reason}"]
-        assert await providers.fit(config(stubborn={"key": "well"})) == ["stubborn"]
-        assert (list(providers), providers.troubles()) == (["stubborn", "notes"], [])
+        assert await providers.reconfigure(config(stubborn={"key": key})) == ["notes"]
+        assert providers.problems() == [f"The provider stubborn could not be opened: {reason}"]
+        assert await providers.reconfigure(config(stubborn={"key": "well"})) == ["stubborn"]
+        assert (list(providers), providers.problems()) == (["stubborn", "notes"], [])
 
 
 @pytest.mark.parametrize("key", ["never closes", "exits at its end"])
@@ -192,11 +192,11 @@ async def test_a_provider_that_exits_or_hangs_as_it_is_closed_keeps_nobody_from_
     monkeypatch.setattr(open_providers, "CLOSE_SECONDS", 0.1)
     async with deadline():
         async with stubborn() as providers:
-            await providers.fit(config(stubborn={"key": key}))
-            await providers.fit(config(stubborn={"key": "well"}))  # one that is replaced, too
-            while not providers.troubles():
+            await providers.reconfigure(config(stubborn={"key": key}))
+            await providers.reconfigure(config(stubborn={"key": "well"}))  # one that is replaced, too
+            while not providers.problems():
                 await asyncio.sleep(0.01)
-            await providers.fit(config(stubborn={"key": key}))
-        [sentence] = providers.troubles()
+            await providers.reconfigure(config(stubborn={"key": key}))
+        [sentence] = providers.problems()
     assert sentence.startswith("The provider stubborn could not be closed: ")
     assert len(asyncio.all_tasks()) == 1

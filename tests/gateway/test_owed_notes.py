@@ -56,13 +56,13 @@ async def test_a_section_is_appended_once_the_log_holds_it(on: Stage, monkeypatc
 
     monkeypatch.setattr(DayNotes, "append", note)
     owe(on, TODAY, "- One.")
-    await notes(on).pay()
+    await notes(on).write()
     assert durable == [True]
 
 
 async def test_what_is_owed_is_paid_once_however_many_pay(on: Stage, tmp_path: Path) -> None:
     of = owe(on, TODAY, "- One.")
-    await asyncio.gather(notes(on).pay(), notes(on).pay())
+    await asyncio.gather(notes(on).write(), notes(on).write())
     assert appended(on) == [(of, TODAY)]
 
 
@@ -76,10 +76,10 @@ async def test_a_days_note_that_is_full_goes_on_in_a_second_file_and_the_next_da
         owe(on, YESTERDAY, "## 23:58 main\n\n- Two."),
         owe(on, TODAY, "- Three."),
     ]
-    await notes(on).pay()
+    await notes(on).write()
     second = "memory/2026-11-20-2.md"
     assert appended(on) == [(of[0], second), (of[1], second), (of[2], TODAY)]
-    assert (notes(on).trouble, on.recorder.transcript.cycle.owed) == ("", ())
+    assert (notes(on).problem, on.recorder.transcript.cycle.owed) == ("", ())
     assert (tmp_path / YESTERDAY).read_text() == full
     assert [text in (tmp_path / second).read_text() for text in ("- One.", "- Two.")] == [True, True]
 
@@ -88,7 +88,7 @@ async def test_a_section_for_which_there_is_no_room_begins_the_second_file(on: S
     """Were it appended, neither the tools nor the console could change the note any more."""
     (tmp_path / TODAY).write_text("x" * (MAX_FILE_BYTES - 20) + "\n")
     of = owe(on, TODAY, "## 12:00 main\n\n- The sky is green.")
-    await notes(on).pay()
+    await notes(on).write()
     assert appended(on) == [(of, "memory/2026-11-21-2.md")]
     assert (tmp_path / TODAY).stat().st_size == MAX_FILE_BYTES - 19
 
@@ -100,15 +100,15 @@ async def test_what_cannot_be_written_at_all_keeps_no_other_path_back_and_stays_
     stuck = owe(on, broken, "- One."), owe(on, broken, "- Two.")
     of = owe(on, TODAY, "- Three.")
     with capture_logs() as logged:
-        await notes(on).pay()
+        await notes(on).write()
     assert [line["event"] for line in logged] == ["note_not_written"], "what follows in the same note is not tried"
     assert appended(on) == [(of, TODAY)]
     assert tuple(owed.of for owed in on.recorder.transcript.cycle.owed) == stuck
-    assert notes(on).trouble == f"{broken}: Symbolic links are not followed."
+    assert notes(on).problem == f"{broken}: Symbolic links are not followed."
 
     (tmp_path / FOLDER / "linked").unlink()
-    await notes(on).pay()
-    assert (notes(on).trouble, on.recorder.transcript.cycle.owed) == ("", ())
+    await notes(on).write()
+    assert (notes(on).problem, on.recorder.transcript.cycle.owed) == ("", ())
     assert (tmp_path / broken).read_text().index("- One.") < (tmp_path / broken).read_text().index("- Two.")
 
 
@@ -122,8 +122,8 @@ async def test_a_log_that_cannot_be_read_in_the_background_is_said_and_the_secti
 
     owed = PendingNotes(on.recorder, DayNotes(tmp_path), fail)
     with capture_logs() as logged:
-        owed.pay_behind()
-        (task,) = owed._behind
+        owed.write_in_background()
+        (task,) = owed._background
         await owed.close()
     assert task.exception() is None
     assert [(line["event"], line["reason"]) for line in logged] == [
@@ -136,7 +136,7 @@ async def test_what_an_earlier_version_owes_another_persons_conversation_goes_in
     lines = lines_of([opened(person="ana")])
     on = Stage(Model(says("hello")), workspace=tmp_path, lines=lines)
     of = owe(on, TODAY, "- Of Ana.")
-    await notes(on).pay()
+    await notes(on).write()
     assert appended(on) == [(of, f"people/ana/{TODAY}")]
     assert not (tmp_path / TODAY).exists()
 

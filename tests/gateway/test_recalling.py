@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from gateway.config.keys import AgentKeys, CompactionKeys
-from gateway.conversations.commands.context_report import parts
+from gateway.conversations.commands.context_report import context_items
 from gateway.conversations.context.compaction_rules import compaction_rules
 from gateway.conversations.turn import recalling
 from plugins.api.memory.chunks import Chunk
@@ -268,7 +268,9 @@ async def test_context_counts_it_apart(workspace: Path) -> None:
         await ask(stage, "my favourite language?")
     transcript = stage.recorder.transcript
     context = assemble(transcript)
-    items = parts(transcript.instructions, transcript.view, context, sight=None, weigh=lambda u: u.total, total=None)
+    items = context_items(
+        transcript.instructions, transcript.view, context, vision=None, weigh=lambda u: u.total, total=None
+    )
     assert [item.part for item in items if item.part in ("Recalled", "Your messages")] == ["Your messages", "Recalled"]
 
 

@@ -145,7 +145,7 @@ async def test_the_memory_looks_soon_after_something_left_the_view_and_a_while_a
         ended = TurnEnded(outcome="replied", millis=1)
         left = ContextCompacted(compaction=1, keep_from=2, summary="s", by="x", tokens_before=9, tokens_after=1)
         for event in (ended, left, SessionClosed(reason="x")):
-            news.read(Recorded(seq=1, at=AT, turn=None, event=event))
+            news.on_event(Recorded(seq=1, at=AT, turn=None, event=event))
         await asyncio.sleep(10 * RESTED)
     rested = index_trigger.SOON + RESTED
     assert [look - began for look in looks] == pytest.approx([index_trigger.SOON, rested])

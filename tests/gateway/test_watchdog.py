@@ -17,7 +17,7 @@ import msgspec
 import pytest
 
 from gateway.plugin_runtime import watchdog as module
-from gateway.plugin_runtime.watchdog import LoopBlocked, Watchdog, last_held_up
+from gateway.plugin_runtime.watchdog import LoopBlocked, Watchdog, read_last_block
 from tests.gateway.gateways import TOKEN, gateway
 from tests.shelf import Shelf
 
@@ -50,11 +50,11 @@ async def test_who_held_everything_up_is_named_with_the_place(tmp_path: Path, bl
         await asyncio.sleep(0.05)
         blocking.block(0.5)
         await asyncio.sleep(0.2)
-        (sentence,) = watchdog.troubles()
+        (sentence,) = watchdog.problems()
 
     assert sentence.startswith("The plugin 'block' held everything up for 0.")
     assert sentence.endswith("s, in blocking_plugin.py, line 5 (block).")
-    assert last_held_up(tmp_path / "held_up.json") is None, "it was not for long"
+    assert read_last_block(tmp_path / "held_up.json") is None, "it was not for long"
 
 
 async def test_one_that_takes_too_long_has_the_gateway_ended_and_the_next_start_knows_who(
@@ -66,11 +66,11 @@ async def test_one_that_takes_too_long_has_the_gateway_ended_and_the_next_start_
         await asyncio.sleep(0.05)
         blocking.block(1.0)
 
-    held = last_held_up(tmp_path / "held_up.json")
+    held = read_last_block(tmp_path / "held_up.json")
     assert ended == [1]
     assert held is not None
     assert (held.plugin, held.where) == ("block", "blocking_plugin.py, line 5 (block)")
-    assert last_held_up(tmp_path / "held_up.json") is None, "one start goes by it"
+    assert read_last_block(tmp_path / "held_up.json") is None, "one start goes by it"
 
 
 async def test_a_limit_of_nothing_ends_nobody(tmp_path: Path, blocking: ModuleType) -> None:
@@ -91,7 +91,7 @@ async def test_a_loop_that_goes_on_is_held_up_by_nobody(tmp_path: Path, blocking
         for _ in range(10):
             await asyncio.sleep(0.05)
 
-    assert watchdog.troubles() == []
+    assert watchdog.problems() == []
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"plugin": 3}', "\udcff"])
@@ -99,7 +99,7 @@ def test_word_that_cannot_be_read_is_no_word(tmp_path: Path, text: str) -> None:
     file = tmp_path / "held_up.json"
     file.write_text(text, errors="surrogateescape")
 
-    assert last_held_up(file) is None
+    assert read_last_block(file) is None
     assert not file.exists()
 
 
@@ -159,7 +159,7 @@ def test_a_process_that_a_plugin_holds_up_ends_with_1_and_is_told_why(tmp_path: 
     assert running.returncode == 1
     assert '"plugin": "stalls"' in told
     assert "exuvia_stalls.py, line 7 (gateway_started)" in told
-    assert last_held_up(tmp_path / "home" / "held_up.json") is not None
+    assert read_last_block(tmp_path / "home" / "held_up.json") is not None
 
 
 def test_a_thread_that_a_plugin_left_keeps_no_process(tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ async def running(folder: Path, *notes: str, **embedding: Any) -> AsyncIterator[
         ):
 
             async def change(**embedding: Any) -> None:
-                await providers.fit(config(**embedding))
+                await providers.reconfigure(config(**embedding))
                 settings.offer(config(**embedding))
 
             await change(**embedding)

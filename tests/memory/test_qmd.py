@@ -191,12 +191,12 @@ async def test_where_qmd_fails_the_memory_rests_in_sqlite_and_says_so(
     )
     async with memory:
         end = time.monotonic() + 10
-        while not memory.troubles():
+        while not memory.problems():
             assert await citations(memory, "Lisbon") == ["memory/a.md#L1-L1"]
             assert time.monotonic() < end
             await asyncio.sleep(0.01)
         said = f"The memory rests in sqlite, not in qmd, which cannot be used: it fails, QmdFailed: {why}."
-        assert memory.troubles() == [said]
+        assert memory.problems() == [said]
         assert await citations(memory, "Lisbon") == ["memory/a.md#L1-L1"]
 
 

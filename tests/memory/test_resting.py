@@ -137,12 +137,12 @@ async def test_what_is_kept_may_be_harmed_at_any_time(rest: Rest, backend: str, 
     do_harm()
     async with rest.chosen(backend) as memory:
         assert await answers(memory) == ANSWERS
-        assert memory.troubles() == []
+        assert memory.problems() == []
     async with rest.chosen(backend) as memory:
         assert await answers(memory) == ANSWERS
         do_harm()
         assert await answers(memory) == ANSWERS
-        assert memory.troubles() == []
+        assert memory.problems() == []
     async with rest.chosen(backend) as memory:
         assert await answers(memory) == ANSWERS
 
@@ -159,7 +159,7 @@ async def test_where_the_chosen_one_cannot_be_used_sqlite_answers_and_says_so(re
     async with rest.chosen(backend) as memory:
         assert await answers(memory) == ANSWERS
         said = f"The memory rests in sqlite, not in {backend}, which cannot be used: {why}."
-        assert memory.troubles() == [said]
+        assert memory.problems() == [said]
         assert (await memory.search("door", EVERYTHING)).remarks == (said,)
 
 
@@ -176,7 +176,7 @@ async def test_where_sqlite_has_no_full_text_search_the_local_backend_answers_an
         why = "its library is not installed" if backend == "missing" else NO_FTS5
         meant = "missing" if backend == "missing" else "sqlite"
         said = f"The memory rests in local, not in {meant}, which cannot be used: {why}."
-        assert memory.troubles() == [said]
+        assert memory.problems() == [said]
         assert (await memory.search("door", EVERYTHING)).remarks == (said,)
         rest.place.put("memory/new.md", "The cat is called Mia.\n")
         assert (await citations(memory, "cat"))[0] == "memory/new.md#L1-L1"
@@ -209,7 +209,7 @@ async def test_an_index_that_another_sqlite_made_is_left_as_it_is(rest: Rest, mo
     assert rest.place.file.read_bytes() == before
     async with rest.chosen("auto") as memory:
         assert await answers(memory) == ANSWERS
-        assert memory.troubles() == []
+        assert memory.problems() == []
 
 
 async def test_a_backend_that_fails_is_made_anew_once_and_left_at_the_second_time(rest: Rest) -> None:
@@ -217,10 +217,10 @@ async def test_a_backend_that_fails_is_made_anew_once_and_left_at_the_second_tim
         assert await answers(memory) == ANSWERS
         Fragile.failures = 1
         assert (await citations(memory, "door code"))[0] == ANSWERS["door code"]
-        assert memory.troubles() == []
+        assert memory.problems() == []
         Fragile.failures = 99
         assert (await citations(memory, "door code"))[0] == ANSWERS["door code"]
-        assert memory.troubles() == [
+        assert memory.problems() == [
             "The memory rests in sqlite, not in fragile, which cannot be used: it fails, KeyError: 'a page'."
         ]
         assert await answers(memory) == ANSWERS
@@ -230,10 +230,10 @@ async def test_a_backend_that_fails_is_made_anew_once_and_left_at_the_second_tim
 async def test_the_index_moves_while_it_is_used_and_a_fault_is_forgotten_with_its_backend(rest: Rest) -> None:
     async with rest.chosen("missing") as memory:
         assert await answers(memory) == ANSWERS
-        assert memory.troubles()
+        assert memory.problems()
         rest.keys = msgspec.structs.replace(rest.keys, backend="local")
         assert await answers(memory) == ANSWERS
-        assert memory.troubles() == []
+        assert memory.problems() == []
         assert (rest.folder / "memory.local").exists()
         rest.place.put("memory/new.md", "The cat is called Mia.\n")
         rest.keys = msgspec.structs.replace(rest.keys, backend="auto")

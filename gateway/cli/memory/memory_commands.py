@@ -181,7 +181,7 @@ async def opened_memory(home: Home, config: Config, environment: Mapping[str, st
             open_embeddings(hooks.embedding_providers(), context) as embeddings,
             open_memory(home, Settings(config), embeddings, hooks.memory_backends, clock) as memory,
         ):
-            await embeddings.fit(config)
+            await embeddings.reconfigure(config)
             yield memory
 
 

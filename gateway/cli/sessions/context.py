@@ -9,7 +9,7 @@ from typing import TextIO
 import msgspec
 
 from gateway.cli.sessions.session_commands import WELL, WRONG, print_json
-from gateway.journals.past_requests import Asked, requests_of_turn
+from gateway.journals.past_requests import PastRequest, requests_of_turn
 from gateway.journals.session_files import SessionUnknown, find_journal
 from gateway.support.printable import one_line, printable
 from sessions.events.events import RequestSent
@@ -62,7 +62,7 @@ def show_context(folder: Path, name: str, out: TextIO, *, turn: int | None, call
     return WELL if all(request.agrees for request in rebuilt.requests) else WRONG
 
 
-def _rebuilt(session: str, asked: list[Asked]) -> RebuiltRequest:
+def _rebuilt(session: str, asked: list[PastRequest]) -> RebuiltRequest:
     gauge, requests = Gauge(), list[Request]()
     for call, (event, transcript) in enumerate(asked, 1):
         sent = event.event

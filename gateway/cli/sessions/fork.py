@@ -9,7 +9,7 @@ from typing import TextIO
 import msgspec
 
 from gateway.cli.sessions.session_commands import WELL, print_json
-from gateway.journals.session_files import Listing, find_journal, listings
+from gateway.journals.session_files import SessionListing, find_journal, session_listings
 from gateway.protocol.frames import KEY_RULE, Key
 from gateway.support.home import Home
 from sessions.files.fork import ForkRefused, fork, fork_key
@@ -22,7 +22,7 @@ def fork_session(folder: Path, name: str, out: TextIO, *, at: int | None, key: s
     one made of its own. No gateway may run on the home meanwhile. Raises HomeLocked, SessionUnknown, CannotFork,
     StorageFailed, JournalDamaged."""
     with HomeLock(Home(folder.parent).lock):
-        path, sessions = find_journal(folder, name), listings(folder)
+        path, sessions = find_journal(folder, name), session_listings(folder)
         parent = next(listing for listing in sessions if listing.session == path.stem)
         if not parent.readable:
             raise ForkRefused(f"{path.stem} cannot be read; see `exuvia sessions verify`.")
@@ -36,7 +36,7 @@ def fork_session(folder: Path, name: str, out: TextIO, *, at: int | None, key: s
     return WELL
 
 
-def _key(parent: Listing, wanted: str | None, used: set[str]) -> str:
+def _key(parent: SessionListing, wanted: str | None, used: set[str]) -> str:
     if wanted is None:
         return fork_key(parent.key, used)
     try:

@@ -17,8 +17,8 @@ from gateway.journals.session_files import (
     entry_of,
     find_journal,
     journals,
-    listings,
     recorded,
+    session_listings,
 )
 from gateway.support.errors import GatewayError
 from gateway.support.home import Home
@@ -64,7 +64,7 @@ class NothingToForget(GatewayError):
 
 def list_sessions(folder: Path, out: TextIO, *, as_json: bool) -> int:
     """One line for each session, the one that was used last at the end; whose it is, where there are several people."""
-    found = listings(folder)
+    found = session_listings(folder)
     if as_json:
         print_json(found, out)
         return WELL

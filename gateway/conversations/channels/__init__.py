@@ -1,6 +1,6 @@
 """Channels of plugins: messages in, replies out.
 
-channel_inbox  Where a channel hands in what arrives
-delivery       Answers on their way to the channels
-runner         The channels of plugins, kept open
+channel_inbox  The inbox of a channel.
+delivery       Delivery of answers to channels.
+runner         Runs the channels of plugins.
 """

@@ -1,8 +1,9 @@
-"""Answers on their way to the channels: each is delivered at least once, in the order of its chat, or given up, and the
-session's log says which. What a stop or a failure left undelivered goes on when the session is opened again.
+"""Delivery of answers to channels: each is delivered at least once, in the order of its chat, or given up, and the
+session's log records which.
 
-One answer that a channel cannot take does not hold up its chat. After a few failures the next answer is tried as well: if
-the channel takes that one, the first was at fault; if it does not, the channel is, and all of them wait.
+Pending deliveries continue when the session is opened again. An answer that a channel rejects does not block its chat:
+after a few failures the next answer is tried as well. If the channel accepts that one, the first was at fault; otherwise
+the channel is, and all of them wait.
 """
 
 from __future__ import annotations
@@ -35,33 +36,35 @@ from sessions.state.pending_deliveries import Address, PendingDelivery
 from sessions.store.recorder import Recorder
 
 SECONDS = 60.0
-"""How long one attempt may take."""
+"""Timeout of one attempt in seconds."""
 
 PAUSES = (1.0, 5.0, 30.0, 120.0)
 """Seconds between the attempts; the last for all later ones."""
 
 CLOSED = 5.0
-"""Seconds between two looks at whether a channel is open again."""
+"""Seconds between two checks whether a channel is open again."""
 
 FEW = 4
 """Failed attempts after which the next answer of the chat is tried as well."""
 
 GIVEN_UP = 86_400.0
-"""Seconds after which an answer that nobody took is given up."""
+"""Seconds after which an answer is given up."""
 
 AT_LEAST = 600.0
-"""Seconds for which an answer is tried all the same, where the gateway was away for longer than that."""
+"""Seconds for which an answer is tried even if the gateway was stopped for longer than that."""
 
 TEXT = 300
-"""Characters of a receipt, or of a reason, that are kept."""
+"""Characters of a receipt or a reason that are recorded."""
 
 log = structlog.get_logger("exuvia.channels")
 
 
 @dataclass
 class _Answer:
-    """An answer that waits for its delivery, and how it went so far. `said` is when it was made, `began` when it was first
-    tried, on the event loop's clock."""
+    """An answer to be delivered, and its attempts.
+
+    `said` is the time of its event, `began` the time of the first attempt on the event loop's clock.
+    """
 
     session: str
     owed: PendingDelivery
@@ -74,15 +77,18 @@ class _Answer:
 
 @dataclass
 class _Chat:
-    """The answers that wait for their delivery to one chat, in order; `news` is set when there is another."""
+    """The answers to be delivered to one chat, in order; `news` is set when one is added."""
 
     answers: deque[_Answer] = field(default_factory=deque)
     news: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class _Refused(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a channel did not take an answer. `for_good`: it never will. `failed`: it broke, perhaps over this answer alone;
-    else the whole chat waits for `after` seconds."""
+    """Why a channel did not accept an answer.
+
+    `for_good`: it never will. `failed`: it raised an error, perhaps because of this answer; else the whole chat waits for
+    `after` seconds.
+    """
 
     why: str
     for_good: bool = False
@@ -91,15 +97,17 @@ class _Refused(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Wait(msgspec.Struct, frozen=True, kw_only=True):
-    """A pause of a chat; `all_wait` if it lasts although another answer comes."""
+    """A pause of a chat; with `all_wait` a new answer does not end it."""
 
     seconds: float
     all_wait: bool
 
 
 class ReplyDelivery:
-    """Delivers for all sessions. `channel` has an open channel by its name, None while it is not; `now` is the time in
-    UTC."""
+    """Delivers the answers of all sessions.
+
+    `channel` returns an open channel by its name, None while it is closed; `now` returns the time in UTC.
+    """
 
     def __init__(self, channel: Callable[[str], Channel | None], now: Callable[[], datetime]) -> None:
         self._channel = channel
@@ -110,13 +118,13 @@ class ReplyDelivery:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def opened(self, recorder: Recorder) -> None:
-        """A session was opened: deliver what it owes, and later what it comes to owe."""
+        """Deliver the pending answers of a session that was opened, and its later ones."""
         recorder.on_event(lambda recorded: self._heard(recorder, recorded))
         if recorder.transcript.owed:
             self._take_up(recorder)
 
     async def close(self) -> None:
-        """Stop; what is on its way is delivered after the next start."""
+        """Stop; pending answers are delivered after the next start."""
         for task in self._tasks:
             task.cancel()
         if self._tasks:
@@ -144,7 +152,7 @@ class ReplyDelivery:
     # --- one chat -----------------------------------------------------------------------------------------------------
 
     async def _deliver_to(self, to: Address) -> None:
-        """Deliver what one chat is owed, until nothing is left."""
+        """Deliver the pending answers of one chat until none is left."""
         chat = self._chats[to]
         while chat.answers:
             chat.news.clear()
@@ -156,8 +164,11 @@ class ReplyDelivery:
         del self._chats[to]
 
     async def _round(self, chat: _Chat) -> _Wait | None:
-        """Try the answers in their order, up to the first that failed less than `FEW` times. Returns None once one of them
-        is settled, else how long to wait. Those that failed before one that is taken have a last try."""
+        """Try the answers in order, up to the first with less than `FEW` failures.
+
+        Returns None once one of them is settled, else how long to wait. Answers that failed before an accepted one get a
+        last try.
+        """
         passed: list[_Answer] = []
         first: _Wait | None = None
         for answer in tuple(chat.answers):
@@ -174,7 +185,7 @@ class ReplyDelivery:
         return first
 
     async def _try(self, chat: _Chat, answer: _Answer, *, last: bool = False) -> _Wait | None:
-        """Try one answer. Returns None if it is not to be tried again now, else how long to wait."""
+        """Try one answer. Returns None if it is settled for now, else how long to wait."""
         recorder = self._recorders[answer.session]
         try:
             wait = await self._attempt(recorder, answer, last=last)
@@ -199,7 +210,7 @@ class ReplyDelivery:
     # --- one answer ---------------------------------------------------------------------------------------------------
 
     async def _attempt(self, recorder: Recorder, answer: _Answer, *, last: bool) -> _Wait | None:
-        """Hand an answer to its channel. Returns None once the log says that it was delivered or given up."""
+        """Pass an answer to its channel. Returns None once the log records that it was delivered or given up."""
         of, name = answer.owed.of, answer.owed.to.channel
         refused = await self._hand_over(name, answer.delivery or await self._prepare(recorder, answer))
         if isinstance(refused, str):
@@ -218,14 +229,14 @@ class ReplyDelivery:
         return _Wait(seconds=max(PAUSES[0], min(refused.after, self._left(answer))), all_wait=True)
 
     async def _prepare(self, recorder: Recorder, answer: _Answer) -> OutboundMessage:
-        """Read what is to be delivered, once it is durable."""
+        """Read the answer's text from the log once it is durable."""
         of = answer.owed.of
         await recorder.until_durable(of)
         (line,) = await recorder.log.lines(of, limit=1)
         recorded = decode(line)
         answer.began, answer.said = asyncio.get_running_loop().time(), datetime.fromisoformat(recorded.at)
         answer.delivery = OutboundMessage(
-            id=f"{answer.session}/{of}", chat=answer.owed.to.chat, text=said_in(recorded.event)
+            id=f"{answer.session}/{of}", chat=answer.owed.to.chat, text=text_of(recorded.event)
         )
         return answer.delivery
 
@@ -250,7 +261,7 @@ class ReplyDelivery:
             return _Refused(why="It cancelled itself.", failed=True)
 
     def _why_given_up(self, answer: _Answer, refused: _Refused, *, last: bool) -> str:
-        """Return why an answer is not tried again, as a sentence; empty if it is."""
+        """Return why an answer is given up, as a sentence; empty if it is not."""
         name = answer.owed.to.channel
         if refused.for_good:
             return refused.why
@@ -265,8 +276,8 @@ class ReplyDelivery:
         return max(GIVEN_UP - (self._now() - answer.said).total_seconds(), AT_LEAST - tried)
 
 
-def said_in(event: Event | UnknownEvent) -> str:
-    """What a person is told by an event that owes a delivery."""
+def text_of(event: Event | UnknownEvent) -> str:
+    """Return the text of an event that is delivered to a person."""
     match event:
         case ModelReplied():
             return event.text

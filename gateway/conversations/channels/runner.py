@@ -1,4 +1,4 @@
-"""The channels of plugins, kept open: one that fails or gives up is opened anew after a while, and the others go on."""
+"""Runs the channels of plugins: one that fails or ends is opened again after a pause; the others are not affected."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ from plugins.api.context import PluginContext
 from plugins.support.untrusted import ANYTHING, words_of
 
 PAUSES = (1.0, 5.0, 30.0, 60.0)
-"""Seconds until a channel is opened again, by its failures in a row; the last for all later ones."""
+"""Seconds until a channel is opened again, by its consecutive failures; the last for all later ones."""
 
 WELL = 60.0
-"""Seconds of listening after which earlier failures are forgiven."""
+"""Seconds of normal operation after which earlier failures no longer count."""
 
 CLOSE_SECONDS = 5.0
-"""So long the channels may take to close at the end."""
+"""Seconds that the channels have to close at shutdown."""
 
 log = structlog.get_logger("exuvia.channels")
 
 
 class ChannelRunner:
-    """All channels. `context` returns what a channel is opened with, by its name."""
+    """Runs all channels. `context` returns the context of a channel by its name."""
 
     def __init__(self, kinds: Mapping[str, type[Channel]], context: Callable[[str], PluginContext]) -> None:
         self._kinds = kinds
         self._context = context
         self._open: dict[str, Channel] = {}
-        self._troubles: dict[str, str] = {}
+        self._problems: dict[str, str] = {}
 
     def opened(self, name: str) -> Channel | None:
-        """A channel that is open; None while it is not."""
+        """Return an open channel; None while it is closed."""
         return self._open.get(name)
 
-    def troubles(self) -> list[str]:
-        """Which channels are not open, and why, as sentences."""
-        return [f"The channel {name!r} is closed and will be opened again: {why}." for name, why in self._troubles.items()]
+    def problems(self) -> list[str]:
+        """Return a sentence for each closed channel."""
+        return [f"The channel {name!r} is closed and will be opened again: {why}." for name, why in self._problems.items()]
 
     async def run(self, inbox: Callable[[str], ChannelInbox]) -> None:
         """Keep all channels open until cancelled, then close them.
@@ -73,7 +73,7 @@ class ChannelRunner:
                     raise
                 why = "it cancelled itself"
             failures = 0 if loop.time() - began > WELL else failures
-            self._troubles[name] = why
+            self._problems[name] = why
             log.error("channel_closed", channel=name, reason=why)
             await asyncio.sleep(PAUSES[min(failures, len(PAUSES) - 1)])
             failures += 1
@@ -81,7 +81,7 @@ class ChannelRunner:
     async def _listen(self, name: str, kind: type[Channel], inbox: ChannelInbox) -> None:
         async with kind(self._context(name)) as channel:
             self._open[name] = channel
-            self._troubles.pop(name, None)
+            self._problems.pop(name, None)
             log.info("channel_open", channel=name)
             try:
                 await channel.run(inbox)

@@ -1,9 +1,9 @@
-"""What slash commands see of a conversation.
+"""The conversation as slash commands see it.
 
-command_context     What a command sees of the conversation that it was typed in, and may do to it.
-command_services    What all commands share.
-compaction_entries  A session's compactions as people see them
-context_report      What the next request would hold, part by part, for `/context`
-memory_report       What `/memory` shows
-memory_view         What a command sees of the memory, and may do to it
+command_context     The conversation of a command.
+command_services    The services that all commands share.
+compaction_entries  A session's compactions as people see them.
+context_report      The content of the next request, for `/context`.
+memory_report       The content of `/memory`.
+memory_view         The memory as a command sees it.
 """

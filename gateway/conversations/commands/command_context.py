@@ -1,4 +1,4 @@
-"""What a command sees of the conversation that it was typed in, and may do to it."""
+"""The conversation as a slash command sees it and may change it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import partial
 
 from gateway.conversations.commands.command_services import CommandServices
 from gateway.conversations.commands.compaction_entries import entry_of_cut, in_force
-from gateway.conversations.commands.context_report import parts, pruned
+from gateway.conversations.commands.context_report import context_items, pruned
 from gateway.conversations.commands.memory_report import facts_in_short, memory_in_short
 from gateway.conversations.commands.memory_view import MemoryView
 from gateway.conversations.routing.chat import Chat
@@ -52,28 +52,28 @@ from sessions.state.context import assemble
 from sessions.state.transcript import Transcript, WaitingMessage
 
 HISTORY_BYTES = 2 * 1024 * 1024
-"""How far back `/history` reads."""
+"""Bytes of the journal that `/history` reads backwards at most."""
 
 
 class CommandContext(MemoryView):
-    """A `ConversationView` of one command's message."""
+    """The `ConversationView` of one command's message."""
 
     def __init__(
-        self, chat: Chat, conversation: Conversation, waiting: WaitingMessage, around: CommandServices, meter: SessionMeter
+        self, chat: Chat, conversation: Conversation, waiting: WaitingMessage, services: CommandServices, meter: SessionMeter
     ) -> None:
         self._chat = chat
         self._conversation = conversation
-        super().__init__(around, waiting, conversation.session, lambda: self._transcript.settings.get("model"))
+        super().__init__(services, waiting, conversation.session, lambda: self._transcript.settings.get("model"))
         self._meter = meter
 
     @property
     def client(self) -> str:
-        """With which program."""
+        """The client program of the message."""
         return self._waiting.message.client
 
     @property
     def channel(self) -> str:
-        """On which channel."""
+        """The channel of the message."""
         return self._waiting.message.channel
 
     @property
@@ -87,40 +87,40 @@ class CommandContext(MemoryView):
         return self._conversation.session
 
     def commands(self) -> Sequence[CommandHelp]:
-        """All commands, by name."""
-        return listed(self._around.commands)
+        """Return all commands, by name."""
+        return listed(self._services.commands)
 
     def local(self, at: str) -> datetime:
-        """The time of an event where the people are."""
-        return datetime.fromisoformat(at).astimezone(self._around.zone())
+        """Return an event's time in the configured time zone."""
+        return datetime.fromisoformat(at).astimezone(self._services.zone())
 
     def status(self) -> str:
-        """What `/status` shows."""
+        """Return the text of `/status`."""
         transcript = self._transcript
-        around = self._around
-        refused, notes, troubles = self._not_well()
+        services = self._services
+        refused, notes, troubles = self._diagnostics()
         try:
-            chosen = around.models.choose(transcript.settings.get("model"))
+            chosen = services.models.choose(transcript.settings.get("model"))
             model, name, window = chosen.why, chosen.name, chosen.window
-            sight = chosen.provider.limits(chosen.model).vision
+            vision = chosen.provider.limits(chosen.model).vision
         except GatewayError as error:
-            model, name, window, sight = str(error), None, None, None
+            model, name, window, vision = str(error), None, None, None
         return describe(
             SessionStatus(
-                version=around.version,
-                uptime=around.clock.monotonic() - around.began,
+                version=services.version,
+                uptime=services.clock.monotonic() - services.began,
                 model=model,
                 answers=name,
                 key=self.key,
                 session=self.session,
-                age=time_since(transcript.opened_at, around.clock),
+                age=time_since(transcript.opened_at, services.clock),
                 turns=transcript.turn,
                 events=transcript.head,
                 usage=transcript.usage,
-                context=self._size(name, sight),
+                context=self._size(name, vision),
                 window=window,
                 waiting=sum(w.seq != self._waiting.seq for w in transcript.waiting),
-                queue_limit=around.queue_limit(),
+                queue_limit=services.queue_limit(),
                 running=transcript.open_turn is not None,
                 refused=refused,
                 notes=notes,
@@ -129,39 +129,39 @@ class CommandContext(MemoryView):
                 compactions=transcript.cycle.compactions,
                 taken_back=transcript.cycle.compactions - len(in_force(transcript)),
                 flush=self._flush(),
-                memory=memory_in_short(around.memory),
-                facts=facts_in_short(around.facts, self.facts.owner, around.finding.why_not(name)),
+                memory=memory_in_short(services.memory),
+                facts=facts_in_short(services.facts, self.facts.owner, services.fact_extraction.why_not(name)),
                 noted=transcript.cycle.noted,
                 notes_owed=len(transcript.cycle.owed),
-                notes_trouble=self._conversation.compacting.notes.trouble,
+                notes_trouble=self._conversation.compacting.notes.problem,
                 mode=self._conversation.inbox.mode,
             )
         )
 
-    def _not_well(self) -> tuple[Sequence[str], Sequence[str], Sequence[str]]:
-        """What was refused, what is to be noted and what is wrong: of paths, people and providers, which are the owner's
-        business. Others learn that there is something."""
-        around = self._around
-        told = around.refused(), around.notes(), around.troubles()
+    def _diagnostics(self) -> tuple[Sequence[str], Sequence[str], Sequence[str]]:
+        """Return refusals, notices and problems: they name paths, people and providers, so only the owner sees them.
+        Others see that there are some."""
+        services = self._services
+        told = services.refused(), services.notes(), services.troubles()
         if self.person == OWNER or not any(told):
             return told
         return (), (), ["Something is not well with the gateway; its owner is told what."]
 
     def _flush(self) -> str:
-        """The last flush in words."""
+        """Return the last flush in words."""
         mark = self._transcript.cycle.flush
         if mark is None:
             return "none yet" if self._conversation.compacting.flushes else "none, since it is switched off"
-        ago = span(time_since(mark.at, self._around.clock))
+        ago = span(time_since(mark.at, self._services.clock))
         return f"{mark.outcome}{f' to {mark.path}' if mark.path else ''}, {ago} ago"
 
     def model(self) -> str:
-        """The model in use and why."""
+        """Return the model in use and why."""
         return self._chosen(self._transcript.settings.get("model"))
 
     def models(self) -> Sequence[str]:
-        """Each provider's own choice."""
-        return self._around.models.available()
+        """Return the default model of each provider."""
+        return self._services.models.available()
 
     async def choose_model(self, name: str | None) -> str:
         """Use another model from the next turn on."""
@@ -171,9 +171,9 @@ class CommandContext(MemoryView):
         return f"{now}{doubt}"
 
     async def _doubt(self, name: str) -> str:
-        """What is doubtful about a model, as a sentence to add; CommandFailed if its provider does not list it."""
+        """Return a caveat about a model as a sentence to append. Raises CommandFailed if the provider does not list it."""
         provider, _, model = name.partition(":")
-        listing = await self._around.listings.of(provider)
+        listing = await self._services.listings.of(provider)
         if listing is not None and listing.names:
             if not listing.has(model):
                 near = did_you_mean(model, listing.names, before=f"{provider}:", mark="`") or "."
@@ -187,15 +187,15 @@ class CommandContext(MemoryView):
         return f". Whether {provider} has it shows at the next turn: {why}."
 
     async def offered_models(self) -> Sequence[ModelsOffered]:
-        """The models of the providers that are set up."""
-        found = await self._around.listings.all()
+        """Return the models of the configured providers."""
+        found = await self._services.listings.all()
         return [
             ModelsOffered(provider=name, models=tuple(sorted(each.chats)), failed=each.failed)
             for name, each in found.items()
         ]
 
     async def history(self, count: int, *, commands: bool = False) -> Sequence[HistoryEntry]:
-        """The last messages, oldest first, and commands with their answers if they are wanted."""
+        """Return the last messages, oldest first, on request with commands and their answers."""
         head = self._chat.head(self.session) or 0
         entries: list[HistoryEntry] = []
         elsewhere = {self._waiting.seq}  # and what is said in the session that this one is a fork of, but not here
@@ -212,50 +212,50 @@ class CommandContext(MemoryView):
         return entries[-count:]
 
     def queue(self) -> QueueState:
-        """What waits, and how it is taken."""
+        """Return the queue mode and the number of waiting messages."""
         waiting = sum(w.seq != self._waiting.seq for w in self._transcript.waiting)
-        return QueueState(mode=self._conversation.inbox.mode, waiting=waiting, limit=self._around.queue_limit())
+        return QueueState(mode=self._conversation.inbox.mode, waiting=waiting, limit=self._services.queue_limit())
 
     async def choose_queue(self, mode: str | None) -> None:
-        """Take messages by another mode from now on."""
+        """Change the queue mode of the session; None restores the configured one."""
         await self._change(inbox.SETTING, mode)
 
     def verbose(self) -> bool:
-        """Whether clients show more."""
+        """Return True if clients show more than the conversation."""
         return self._conversation.verbose
 
     async def choose_verbose(self, on: bool | None) -> None:
-        """Change that."""
+        """Change the verbosity of the session; None restores the configured one."""
         await self._change(VERBOSE, None if on is None else "on" if on else "off")
 
     def spent(self) -> Mapping[str, Mapping[str, Usage]]:
-        """Tokens by purpose and model."""
-        return {**self._transcript.spent, **self._around.facts.spent(self.session)}
+        """Return the session's tokens by purpose and model."""
+        return {**self._transcript.spent, **self._services.facts.spent(self.session)}
 
     def spent_by_plugins(self) -> Mapping[str, Mapping[str, Usage]]:
-        """Since the gateway started, beside all sessions."""
-        return self._around.plugins_spent()
+        """Return the tokens that plugins used outside sessions since the start."""
+        return self._services.plugins_spent()
 
     def inherited(self) -> Usage:
-        """The tokens of the session that this one is a fork of."""
+        """Return the tokens of the session that this one is a fork of."""
         return self._transcript.inherited
 
     async def context(self) -> ContextReport:
-        """What the next request would hold."""
+        """Return the content of the next request."""
         transcript = self._transcript
         try:
-            chosen = self._around.models.choose(transcript.settings.get("model"))
-            name, window, sight = chosen.name, chosen.window, chosen.provider.limits(chosen.model).vision
+            chosen = self._services.models.choose(transcript.settings.get("model"))
+            name, window, vision = chosen.name, chosen.window, chosen.provider.limits(chosen.model).vision
         except GatewayError:
-            name, window, sight = "", None, None
-        total, context = self._size(name, sight), assemble(transcript)
+            name, window, vision = "", None, None
+        total, context = self._size(name, vision), assemble(transcript)
         weigh = transcript.counts.calibration(name).tokens
         work = partial(
-            parts,
+            context_items,
             transcript.instructions,
             transcript.view,
             context,
-            sight=sight,
+            vision=vision,
             weigh=weigh,
             total=total,
             count=o200k,
@@ -271,12 +271,12 @@ class CommandContext(MemoryView):
 
     async def compact(self, focus: str) -> CompactionEntry:
         """Summarise all but the newest messages."""
-        with told():
-            made = await self._conversation.compacting.asked(focus, self._window())
+        with as_command_failure():
+            made = await self._conversation.compacting.compact_now(focus, self._window())
         return entry_of_cut(self._transcript, self._transcript.cuts[-1], made, self._transcript.cycle.at)
 
     async def compactions(self, count: int) -> Sequence[CompactionEntry]:
-        """The last compactions."""
+        """Return the last compactions."""
         found: list[CompactionEntry] = []
         for cut in self._transcript.cuts[-count:]:
             (line, *_) = await self._conversation.recorder.log.lines(cut.seq, limit=1)
@@ -286,15 +286,15 @@ class CommandContext(MemoryView):
         return found
 
     async def revert(self, number: int) -> int:
-        """Take back a compaction."""
-        with told():
+        """Revert a compaction."""
+        with as_command_failure():
             return await self._conversation.compacting.revert(number, self._window())
 
     def _window(self) -> int | None:
-        return self._around.models.choose(self._transcript.settings.get("model")).window
+        return self._services.models.choose(self._transcript.settings.get("model")).window
 
     def stop_turn(self) -> bool:
-        """Cancel the running turn of the key's conversations."""
+        """Cancel the running turns of the key's conversations."""
         return self._chat.stop_turns()
 
     async def start_anew(self) -> str:
@@ -304,12 +304,12 @@ class CommandContext(MemoryView):
         except Conflict as error:
             raise CommandFailed(str(error)) from error
 
-    def _size(self, model: str | None, sight: VisionSupport | None) -> int | None:
-        """The estimated tokens of the next request; None before the first one."""
+    def _size(self, model: str | None, vision: VisionSupport | None) -> int | None:
+        """Return the estimated tokens of the next request; None before the first one."""
         transcript = self._transcript
         if model is None or transcript.instructions is None:
             return None
-        return transcript.counts.estimate(self._conversation.turn.answering.measure(sight, model), model)
+        return transcript.counts.estimate(self._conversation.turn.answering.measure(vision, model), model)
 
     @property
     def _transcript(self) -> Transcript:
@@ -320,7 +320,7 @@ class CommandContext(MemoryView):
 
     def _chosen(self, name: str | None) -> str:
         try:
-            return self._around.models.choose(name).why
+            return self._services.models.choose(name).why
         except GatewayError as error:
             raise CommandFailed(str(error)) from error
 
@@ -335,8 +335,8 @@ class CommandContext(MemoryView):
 
 
 @contextmanager
-def told() -> Iterator[None]:
-    """What the gateway or a model refuses is told to the person who typed the command."""
+def as_command_failure() -> Iterator[None]:
+    """Raise errors of the gateway and of providers as CommandFailed, for the person who typed the command."""
     try:
         yield
     except (GatewayError, ProviderError) as error:
@@ -344,7 +344,7 @@ def told() -> Iterator[None]:
 
 
 def entry_of(recorded: Recorded) -> HistoryEntry | None:
-    """An event as a line of the conversation, where it is one."""
+    """Return an event as a line of the history; None if it is none."""
     match recorded.event:
         case MessageReceived(text=text, attachments=attachments):
             said = with_names(text, attachments)
@@ -361,5 +361,5 @@ def entry_of(recorded: Recorded) -> HistoryEntry | None:
 
 
 def time_since(at: str, clock: Clock) -> float:
-    """Seconds since an event's time."""
+    """Return the seconds since an event's time."""
     return (clock.now() - datetime.fromisoformat(at)).total_seconds()

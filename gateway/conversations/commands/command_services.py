@@ -1,4 +1,4 @@
-"""What all commands share."""
+"""The services that all commands share."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ from sessions.events.messages import Usage
 
 
 class CommandServices(msgspec.Struct, frozen=True, kw_only=True):
-    """What all commands share: `began` is when the gateway started, on the monotonic clock, `zone` the time zone of the
-    people, None for the system's."""
+    """The services that all commands share.
+
+    `began` is the gateway's start on the monotonic clock, `zone` the configured time zone, None for the system's.
+    """
 
     models: ModelRegistry
     listings: Listings
@@ -34,7 +36,7 @@ class CommandServices(msgspec.Struct, frozen=True, kw_only=True):
     notes: Callable[[], Sequence[str]]
     troubles: Callable[[], Sequence[str]]
     memory: Memory
-    remembering: MemoryWriter
+    memory_writer: MemoryWriter
     facts: Facts
-    finding: FactExtraction
+    fact_extraction: FactExtraction
     plugins_spent: Callable[[], Mapping[str, Mapping[str, Usage]]] = dict

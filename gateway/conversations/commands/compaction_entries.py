@@ -21,7 +21,7 @@ WHY: dict[Trigger | None, str] = {
 
 
 def entry_of_cut(transcript: Transcript, cut: CompactionCut, event: ContextCompacted, at: str) -> CompactionEntry:
-    """One compaction; `at` is when its event was recorded."""
+    """Return one compaction; `at` is the time of its event."""
     return CompactionEntry(
         number=cut.compaction,
         at=at,
@@ -42,7 +42,8 @@ def entry_of_cut(transcript: Transcript, cut: CompactionCut, event: ContextCompa
 
 
 def in_force(transcript: Transcript) -> set[int]:
-    """The compactions that were not taken back: that whose summary stands in the view, and those that it was made on."""
+    """Return the numbers of the compactions that are not reverted: the one whose summary is in the view, and those
+    before it."""
     under = {cut.compaction: cut.under for cut in transcript.cuts}
     found, there = set[int](), transcript.cut
     while there:

@@ -1,4 +1,4 @@
-"""What the next request would hold, part by part, for `/context`: a context in, a report out."""
+"""The content of the next request, item by item, for `/context`: a context in, a report out."""
 
 from __future__ import annotations
 
@@ -21,21 +21,23 @@ BEGINNING = 200
 """Characters of an item that are reported."""
 
 
-def parts(
+def context_items(
     head: InstructionsSet | None,
     view: View,
     context: Context,
     *,
-    sight: VisionSupport | None,
+    vision: VisionSupport | None,
     weigh: Callable[[TokenFeatures], float],
     total: int | None,
     count: Callable[[Sequence[str]], Sequence[int] | None] = lambda _: None,
 ) -> tuple[ContextItem, ...]:
-    """Each item of the context, in the order in which the model reads them. Their tokens are as `weigh` has them, put
-    right by what a tokenizer may `count` of their texts, and then such that together they are `total`, if that is known.
-    Costs what the context holds: not for the event loop."""
+    """Return each item of the context in the model's reading order, with its tokens.
+
+    The tokens are those of `weigh`, corrected by the exact counts of `count` where it has them, then scaled so that their
+    sum is `total`, if that is known. The cost grows with the context: run this in a thread.
+    """
     items = [*_standing(head), *_messages(context.messages, summarised=view.summarised)]
-    seen = of_files(look(context.messages, sight, ""))
+    seen = of_files(look(context.messages, vision, ""))
     if seen.total:
         items.append(_Item("Pictures and files", "", seen, ""))
     texts = [item.text for item in items]
@@ -49,7 +51,7 @@ def parts(
 
 
 def shared(weights: Sequence[float], total: int | None) -> list[int]:
-    """Whole numbers in proportion to the weights, of which the sum is `total`; without one the rounded weights."""
+    """Return whole numbers in proportion to the weights, with the sum `total`; without a total the rounded weights."""
     whole = sum(weights)
     if total is None or not whole:
         return [round(weight) for weight in weights]
@@ -58,7 +60,7 @@ def shared(weights: Sequence[float], total: int | None) -> list[int]:
 
 
 def pruned(view: View) -> PrunedReport:
-    """What pruning does for a view. Edits that leave their text whole do not count."""
+    """Return the effect of pruning on a view. Edits that leave their text whole do not count."""
     pairs = [(each.edit, each.size - shown_size(each.edit, each.size)) for each in view.edited.values()]
     saving = [(edit, saved) for edit, saved in pairs if saved > 0]
     cleared = sum(isinstance(edit, Clear) for edit, _ in saving)

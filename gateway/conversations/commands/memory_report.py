@@ -1,4 +1,4 @@
-"""What `/memory` shows: what is remembered, and what was found."""
+"""The content of `/memory`: the state of the memory, and search results."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ from plugins.memory.search.diagnostics import found_without_vectors, how_found, 
 from plugins.memory.sources.notes import Notes
 
 LATEST = 5
-"""Notes that are listed, those that changed last."""
+"""Notes that are listed, the most recently changed ones."""
 
 
 async def memory_report(memory: Memory, notes: Notes, now: datetime, scope: Scope) -> MemoryReport:
-    """What there is of the notes that are in the scope, and of everything else, at this time, which is in the time zone of
-    the people here."""
+    """Return the state of the memory for a scope; `now` is in the configured time zone."""
     await memory.look()
     state, provider = memory.state, memory.provider()
     entries = await asyncio.to_thread(_entries, notes, now, scope)
@@ -35,7 +34,7 @@ async def memory_report(memory: Memory, notes: Notes, now: datetime, scope: Scop
 
 
 def memory_in_short(memory: Memory) -> str:
-    """What can be found and how, in one line."""
+    """Return the size of the memory and its search methods, in one line."""
     state, provider = memory.state, memory.provider()
     if state.at is None:
         return "not looked at yet"
@@ -49,7 +48,7 @@ def memory_in_short(memory: Memory) -> str:
 
 
 def facts_in_short(facts: Facts, owner: str, why_not: str) -> str:
-    """How many facts there are for this person, and why no more are looked for, in one line."""
+    """Return the number of this person's facts, and why no more are extracted, in one line."""
     told = facts.told_now(owner)
     if told is None:
         return "not looked at yet"
@@ -59,13 +58,13 @@ def facts_in_short(facts: Facts, owner: str, why_not: str) -> str:
 
 
 async def memory_found(memory: Memory, query: str, scope: Scope) -> MemoryFound:
-    """What a search has, best first, each with where it stands. Raises IndexUnusable."""
+    """Return the results of a search, best first, each with its citation. Raises IndexUnusable."""
     found = await memory.search(query, scope)
     return MemoryFound(hits=tuple((hit.citation, hit.chunk.text) for hit in found.hits), remarks=found.remarks)
 
 
 def _entries(notes: Notes, now: datetime, scope: Scope) -> list[NoteEntry]:
-    """The notes in the scope, the one that was changed last first."""
+    """Return the notes in the scope, the most recently changed first."""
     entries = []
     for path, stamp in notes.there({}).stamps.items():
         nanoseconds, size = map(int, stamp.split(".")[:2])

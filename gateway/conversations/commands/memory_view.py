@@ -1,4 +1,4 @@
-"""What a command sees of the memory, and may do to it: as the person who typed it may, in that chat."""
+"""The memory as a slash command sees it and may change it, with the rights of its sender in that chat."""
 
 from __future__ import annotations
 
@@ -19,64 +19,66 @@ from sessions.state.transcript import WaitingMessage
 
 
 class MemoryView:
-    """That part of a `ConversationView`. `session` is the one that it was typed in, `model` which model that chose, None
-    where it did not."""
+    """The memory part of a `ConversationView`.
+
+    `session` is the command's session; `model` returns the model that the session chose, None if it chose none.
+    """
 
     def __init__(
-        self, around: CommandServices, waiting: WaitingMessage, session: str, model: Callable[[], str | None]
+        self, services: CommandServices, waiting: WaitingMessage, session: str, model: Callable[[], str | None]
     ) -> None:
-        self._around = around
+        self._services = services
         self._session = session
         self._waiting = waiting
         self._model = model
 
     @property
     def person(self) -> str:
-        """Who typed it."""
+        """The sender of the command."""
         return self._waiting.message.sender
 
     async def remember(self, text: str) -> str:
-        """Write something into the notes."""
+        """Write a text into the notes."""
         try:
-            return await self._around.remembering.remember(text, self.person, group=self._group)
+            return await self._services.memory_writer.remember(text, self.person, group=self._group)
         except NoteNotWritten as error:
             raise CommandFailed(str(error)) from error
 
     async def forget_lines(self, place: str) -> str:
-        """Take lines out of a note."""
+        """Delete lines of a note."""
         try:
-            return await self._around.remembering.forget(place, self.person, group=self._group)
+            return await self._services.memory_writer.forget(place, self.person, group=self._group)
         except NoteNotWritten as error:
             raise CommandFailed(str(error)) from error
 
     async def memory(self) -> MemoryReport:
-        """What is remembered."""
-        around = self._around
-        now = around.clock.now().astimezone(around.zone())
-        return await memory_report(around.memory, around.remembering.notes, now, self._scope)
+        """Return the state of the memory."""
+        services = self._services
+        now = services.clock.now().astimezone(services.zone())
+        return await memory_report(services.memory, services.memory_writer.notes, now, self._scope)
 
     async def search_memory(self, query: str) -> MemoryFound:
-        """What the memory has for a query."""
+        """Return the memory's results for a query."""
         try:
-            return await memory_found(self._around.memory, query, self._scope)
+            return await memory_found(self._services.memory, query, self._scope)
         except IndexUnusable as error:
             raise CommandFailed(str(error)) from error
 
     @property
     def facts(self) -> PersonsFacts:
-        """The small facts, as they may be told here."""
-        return PersonsFacts(self._around.facts, self.person, group=self._group)
+        """The facts, as far as they may be shown in this chat."""
+        return PersonsFacts(self._services.facts, self.person, group=self._group)
 
     async def distill(self) -> tuple[int, int]:
-        """Make of this person's daily facts few that stay."""
+        """Distill this person's daily facts."""
         try:
-            return await self._around.finding.distill(self.person, self._model(), self._session)
+            return await self._services.fact_extraction.distill(self.person, self._model(), self._session)
         except (GatewayError, ProviderError, FactsError) as error:
             raise CommandFailed(sentence_of(error)) from error
 
     async def message(self, session: str, seq: int) -> str:
-        """A message of this person's sessions."""
-        return await self._around.memory.excerpt(document_of(session), seq, 1, self._scope) or ""
+        """Return a message of this person's sessions; empty if there is none."""
+        return await self._services.memory.excerpt(document_of(session), seq, 1, self._scope) or ""
 
     @property
     def _scope(self) -> Scope:

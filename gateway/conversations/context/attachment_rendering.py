@@ -1,8 +1,8 @@
-"""Showing: from a context with references to one that a provider can send, its pictures loaded and its files in words.
+"""Renders attachments: turns a context with references into one that a provider can send, with pictures loaded and files as
+text.
 
-Which are shown is decided in `sessions.events.vision`. Here the bytes are read, on a thread, and what was read stays for
-the next
-request within a bound, so that a picture is read and encoded once and not with each question about it.
+`sessions.events.vision` decides which are shown. The bytes are read in a thread and cached up to a limit, so that a picture
+is encoded once and not for each request.
 """
 
 from __future__ import annotations
@@ -21,14 +21,17 @@ from sessions.events.vision import TEXT_BYTES, AttachmentVisibility, described, 
 from sessions.state.context import Context
 
 KEPT_BYTES = 48 * 1024 * 1024
-"""Bytes of encoded pictures and of texts that stay in memory, for all sessions together."""
+"""Bytes of encoded pictures and of texts that are cached for all sessions together."""
 
 _TICKS = re.compile("`+")
 
 
 class RenderedContext(msgspec.Struct, frozen=True):
-    """A context as a provider sends it: its messages carry only pictures that are sent, and their base64 is in `pictures` by
-    their hash. `withheld` are the files that are only named, those whose content is lost or altered among them."""
+    """A context as a provider sends it.
+
+    Its messages refer only to pictures that are sent; `pictures` has their base64 by hash. `withheld` are the files that
+    are only named, including those that cannot be read.
+    """
 
     context: Context
     pictures: Mapping[str, bytes]
@@ -43,10 +46,11 @@ class AttachmentRenderer:
         self._limit = kept_bytes
         self._kept: OrderedDict[str, bytes] = OrderedDict()
         self.size = 0
-        """Bytes that are kept now."""
+        """Cached bytes."""
 
     async def show(self, context: Context, seen: Sequence[AttachmentVisibility]) -> RenderedContext:
-        """The context with each attachment as `seen` has it. Nothing is raised: a file that cannot be read is named."""
+        """Return the context with each attachment as `seen` says. Never raises: a file that cannot be read is only
+        named."""
         if not seen:
             return RenderedContext(context, {}, ())
         contents = await self._contents(seen)
@@ -63,7 +67,7 @@ class AttachmentRenderer:
         )
 
     async def _contents(self, seen: Sequence[AttachmentVisibility]) -> dict[str, bytes]:
-        """By their hash the contents that are shown, without those whose file cannot be read."""
+        """Return the shown contents by hash, without those whose file cannot be read."""
         contents: dict[str, bytes] = {}
         for each in seen:
             digest = each.attachment.sha256
@@ -72,7 +76,7 @@ class AttachmentRenderer:
         return contents
 
     async def _content(self, seen: AttachmentVisibility) -> bytes | None:
-        """A picture in base64, or the shown part of a text."""
+        """Return a picture in base64, or the shown part of a text; None if the file cannot be read."""
         digest = seen.attachment.sha256
         if (content := self._kept.get(digest)) is not None:
             self._kept.move_to_end(digest)
@@ -94,7 +98,7 @@ def _lost(seen: AttachmentVisibility) -> AttachmentVisibility:
 
 
 def _shown(message: UserMessage, seen: Iterable[AttachmentVisibility], contents: Mapping[str, bytes]) -> UserMessage:
-    """A message with its pictures, and the other files behind its text."""
+    """Return a message with its pictures, and the other files after its text."""
     lines = [message.text] if message.text.strip() else []
     pictures = []
     for each in seen:
@@ -109,7 +113,7 @@ def _shown(message: UserMessage, seen: Iterable[AttachmentVisibility], contents:
 
 
 def _fenced(seen: AttachmentVisibility, text: str) -> str:
-    """A text file between fences that are longer than any in it, so that it cannot end them."""
+    """Return a text file between fences that are longer than any in it, so that it cannot close them."""
     fence = "`" * max(3, *(len(run) + 1 for run in _TICKS.findall(text)), 0)
     return f"[attached: {described(seen.attachment)}]\n{fence}\n{text.rstrip()}\n{fence}"
 

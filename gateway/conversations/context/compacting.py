@@ -1,5 +1,7 @@
-"""Flush, then compact: before a request that would come near the reserve, when a provider refuses one as too long, and when
-a person asks. Every step is in the log before the next begins, so a stop at any moment leaves a session that goes on.
+"""Memory flush and compaction: before a request that comes close to the reserve, when a provider refuses one as too long,
+and on request.
+
+Every step is recorded before the next begins, so a stop at any moment leaves a session that can continue.
 """
 
 from __future__ import annotations
@@ -42,72 +44,76 @@ log = structlog.get_logger("exuvia.compaction")
 
 
 class NothingToCompact(GatewayError):
-    """There is nothing that could leave the view."""
+    """Nothing can be removed from the view."""
 
 
 class Compactor:
-    """Keeps one session's view within its model's window. `sight` is that of its model, `now` the time of day in UTC."""
+    """Keeps one session's view within its model's window. `vision` returns the vision support of the model, `now` the
+    time in UTC."""
 
     def __init__(
         self,
         recorder: Recorder,
         *,
         rules: Callable[[], CompactionRules],
-        condensing: Summarization,
+        summarization: Summarization,
         notes: PendingNotes,
         hooks: Hooks,
-        sight: Callable[[], VisionSupport | None],
+        vision: Callable[[], VisionSupport | None],
         now: Callable[[], datetime],
     ) -> None:
         self._recorder = recorder
         self._hooks = CompactionHooks(recorder, hooks)
         self._rules = rules
-        self._condensing = condensing
+        self._summarization = summarization
         self.notes = notes
-        self._sight = sight
+        self._vision = vision
         self._now = now
-        self._sizing = ViewSize()
+        self._view_size = ViewSize()
 
     @property
     def _transcript(self) -> Transcript:
         return self._recorder.transcript
 
     def sizes(self) -> Sizes:
-        """The next request in tokens."""
-        return self._sizing.sizes(self._transcript, assemble(self._transcript), self._sight())
+        """Return the size of the next request in tokens."""
+        return self._view_size.sizes(self._transcript, assemble(self._transcript), self._vision())
 
     def reserve(self, window: int) -> int:
-        """Tokens of a window that compaction keeps free."""
-        return window - budget(window, self._rules().figures).compact_at
+        """Return the tokens of a window that compaction keeps free."""
+        return window - budget(window, self._rules().thresholds).compact_at
 
     @property
     def flushes(self) -> bool:
-        """Whether what leaves is flushed before."""
+        """Return True if removed messages are flushed first."""
         return self._rules().flush_enabled
 
     def provider_side(self, window: int | None) -> int | None:
-        """From how many tokens on a service may compact by itself: well before the gateway would. None: not at all."""
+        """Return the tokens from which on the provider may compact by itself, well before the gateway would; None for
+        never."""
         rules = self._rules()
         if not (rules.enabled and rules.provider_side) or window is None:
             return None
-        return budget(window, rules.figures).flush_at * 3 // 4
+        return budget(window, rules.thresholds).flush_at * 3 // 4
 
     def close_cycle(self) -> None:
-        """End what a stop of the gateway cut off; what was flushed stays so."""
+        """End a cycle that a stop of the gateway interrupted; its flush stays valid."""
         if self._transcript.cycle.open and not self._transcript.cycle.ends_session:
             self._abandon("The gateway was stopped meanwhile.")
 
     async def before_request(self, window: int | None, tokens: int) -> None:
-        """Flush, or flush and compact, if the next request, of so many tokens to a model of this window, calls for it.
-        Mostly it does not, and then no message is looked at."""
+        """Flush, or flush and compact, if the next request of `tokens` to a model of this window requires it.
+
+        Usually it does not, and then no message is read.
+        """
         rules = self._rules()
         if not rules.enabled or window is None:
             return
-        allowed = budget(window, rules.figures)
-        if tokens < allowed.flush_at and not rules.figures.looks_at_messages and not self._grown(rules):
+        allowed = budget(window, rules.thresholds)
+        if tokens < allowed.flush_at and not rules.thresholds.looks_at_messages and not self._grown(rules):
             return
         sizes = self.sizes()
-        trigger = due(sizes.total, self._transcript.view, sizes, allowed, rules.figures)
+        trigger = due(sizes.total, self._transcript.view, sizes, allowed, rules.thresholds)
         if trigger is None and await self._flush_early(rules, sizes, allowed):
             trigger = "budget"
         if trigger is not None and not (self._paused() and sizes.total + ANSWER < window):
@@ -118,20 +124,21 @@ class Compactor:
                 await self._compact(shorter or attempt)
 
     async def overflowed(self, window: int | None) -> bool:
-        """A model refused the request as too long: make the view half as large, or more. False if that cannot be done."""
+        """Halve the view or more, since a model refused the request as too long; return False if that is impossible."""
         rules, sizes = self._rules(), self.sizes()
-        allowed = budget(min(window or sizes.total, sizes.total), rules.figures)
+        allowed = budget(min(window or sizes.total, sizes.total), rules.thresholds)
         below = min(allowed.flush_at, sizes.total // 2)
         attempt = CompactionAttempt(trigger="overflow", rules=rules, sizes=sizes, allowed=allowed, below=below)
         attempt = self._unstuck(attempt) or attempt
         if attempt.sizes.total < below or await self._compact(attempt) is not None:
             return True
-        return await self._let_go(attempt) is not None
+        return await self._drop_old(attempt) is not None
 
-    async def asked(self, focus: str, window: int | None) -> ContextCompacted:
-        """A person wants it. Raises NothingToCompact; GatewayError or ProviderError if no model can summarise now."""
+    async def compact_now(self, focus: str, window: int | None) -> ContextCompacted:
+        """Compact on request of a person. Raises NothingToCompact; GatewayError or ProviderError if no model can
+        summarise now."""
         rules, sizes = self._rules(), self.sizes()
-        allowed = budget(window or max(sizes.total * 2, UNKNOWN_WINDOW), rules.figures)
+        allowed = budget(window or max(sizes.total * 2, UNKNOWN_WINDOW), rules.thresholds)
         attempt = CompactionAttempt(
             trigger="command",
             rules=rules,
@@ -145,12 +152,11 @@ class Compactor:
         return made
 
     async def revert(self, number: int, window: int | None) -> int:
-        """Take back a compaction; returns the size of the next request in tokens, raises CannotRevert."""
-        return await revert(self._recorder, number, window, self._rules().figures, self._sight())
+        """Revert a compaction and return the size of the next request in tokens. Raises RevertRefused."""
+        return await revert(self._recorder, number, window, self._rules().thresholds, self._vision())
 
     async def at_end(self) -> None:
-        """The session ends: write down what must last of it. Until that is done the cycle is open, so that the next start
-        does it."""
+        """Flush the session at its end. Until that is done the cycle stays open, so that the next start completes it."""
         rules, view = self._rules(), self._transcript.view
         if not rules.enabled or not rules.flush_enabled or self._transcript.cycle.covered >= max(view.placed, default=0):
             return
@@ -158,12 +164,14 @@ class Compactor:
         number, tokens = self._transcript.cycle.next, self.sizes().total
         began = CompactionBegan(compaction=number, trigger="new", keep_from=end, tokens_before=tokens)
         await self._recorder.append_durable(began)
-        await self._condensing.flush(rules, end, "new")
+        await self._summarization.flush(rules, end, "new")
 
     async def _flush_early(self, rules: CompactionRules, sizes: Sizes, allowed: Budget) -> bool:
-        """The flush of a cycle comes a little before its compaction, or once the journal has grown by much. True if both
-        should come now: where what is kept today and what one more turn can bring would not fit a small window, another
-        flush would be needed then."""
+        """Flush shortly before the compaction of a cycle, or after much growth of the journal.
+
+        Returns True if the compaction should follow at once: in a small window, what is kept now and what one more turn
+        adds would need another flush.
+        """
         cycle = self._transcript.cycle
         grown = self._grown(rules)
         near = sizes.total >= allowed.flush_at
@@ -178,26 +186,26 @@ class Compactor:
         cut = await self._early_cut(attempt, below - growth)
         if cut is None or (near and not allowed.recent):  # what would follow the flush could not stay
             return near
-        await self._condensing.flush(rules, cut.keep_from, trigger)
+        await self._summarization.flush(rules, cut.keep_from, trigger)
         return False
 
     async def _early_cut(self, attempt: CompactionAttempt, below: int) -> CompactionPlan | None:
-        """Where a flush may end before its compaction comes: where a plugin says, or the figures; None if what is kept then
-        could have outgrown `below` tokens until the compaction."""
+        """Return the cut of an early flush, from a plugin or from the thresholds; None if the kept part could outgrow
+        `below` tokens before the compaction."""
         view, sizes, allowed = self._transcript.view, attempt.sizes, attempt.allowed
         if (chosen := await self._hooks.cut(attempt)) is not None:
             return compaction.plan_at(view, sizes, allowed, chosen.first, below=below)
-        cut = compaction.plan(view, sizes, allowed, attempt.rules.figures, below=below)
+        cut = compaction.plan(view, sizes, allowed, attempt.rules.thresholds, below=below)
         kept = sum(sizes.messages[cut.first :]) if cut is not None and allowed.recent else 0
         return cut if kept <= allowed.recent else None
 
     def _grown(self, rules: CompactionRules) -> bool:
-        """Whether the journal has grown by much since the last flush or compaction."""
+        """Return True if the journal has grown by `force_bytes` since the last flush or compaction."""
         transcript = self._transcript
         return 0 < rules.force_bytes <= transcript.bytes - transcript.cycle.flushed_bytes and not transcript.cycle.covered
 
     async def _compact(self, attempt: CompactionAttempt) -> ContextCompacted | None:
-        """A whole cycle; None if the view stayed as it was."""
+        """Run a whole cycle; return None if the view is unchanged."""
         cut = await self._cut(attempt)
         if cut is None:
             if attempt.trigger == "budget" and not self._paused():
@@ -207,9 +215,9 @@ class Compactor:
         self._begin(attempt, cut.keep_from)
         try:
             await self._hooks.before(attempt, cut.keep_from)
-            await self._condensing.flush(attempt.rules, cut.keep_from, attempt.trigger)
-            summary = await self._condensing.summary(attempt, cut)
-            summary = await self._condensing.fitting(attempt, cut, summary)
+            await self._summarization.flush(attempt.rules, cut.keep_from, attempt.trigger)
+            summary = await self._summarization.summary(attempt, cut)
+            summary = await self._summarization.fitting(attempt, cut, summary)
         except (asyncio.CancelledError, GatewayError, ProviderError) as error:
             stopped = isinstance(error, asyncio.CancelledError)
             self._abandon(why(error), failed=not (stopped or attempt.wanted))
@@ -220,10 +228,10 @@ class Compactor:
         return await self._record(attempt, cut, summary)
 
     def _unstuck(self, attempt: CompactionAttempt) -> CompactionAttempt | None:
-        """Where nothing that could leave would make enough room, the newest message alone, or what a reply's calls returned,
-        has too much: show that so short that a summary fits beside it, and the attempt as it is then. None elsewhere."""
+        """Shorten the newest message or tool results if nothing else can make enough room, and return the attempt with
+        the new sizes; None if that does not apply."""
         view, sizes = self._transcript.view, attempt.sizes
-        if compaction.plan(view, sizes, attempt.allowed, attempt.rules.figures, below=attempt.below) is not None:
+        if compaction.plan(view, sizes, attempt.allowed, attempt.rules.thresholds, below=attempt.below) is not None:
             return None
         newest = next(reversed(compaction.boundaries(view)), compaction.first_removable(view))
         room = attempt.below - sizes.head - FRAME
@@ -233,9 +241,11 @@ class Compactor:
         self._recorder.append(ContextPruned(edits=edits), turn=self._turn)
         return msgspec.structs.replace(attempt, sizes=self.sizes())
 
-    async def _let_go(self, attempt: CompactionAttempt) -> ContextCompacted | None:
-        """There is no room for a summary, however short the newest results are shown: all but the newest message, or call
-        with its results, leaves without one. The log keeps it, and the flush has seen it. None if there is nothing else."""
+    async def _drop_old(self, attempt: CompactionAttempt) -> ContextCompacted | None:
+        """Remove all but the newest message, or call with its results, without a summary, since there is no room for one.
+
+        The log keeps everything, and the flush has covered it. Returns None if there is nothing to remove.
+        """
         view = self._transcript.view
         if not (places := compaction.boundaries(view)) and not view.summarised:
             return None
@@ -244,7 +254,7 @@ class Compactor:
         self._begin(attempt, cut.keep_from)
         try:
             await self._hooks.before(attempt, cut.keep_from)
-            await self._condensing.flush(attempt.rules, cut.keep_from, attempt.trigger)
+            await self._summarization.flush(attempt.rules, cut.keep_from, attempt.trigger)
         except asyncio.CancelledError as stopped:
             self._abandon(why(stopped))
             raise
@@ -252,8 +262,11 @@ class Compactor:
         return await self._record(attempt, cut, nothing)
 
     async def _cut(self, attempt: CompactionAttempt) -> CompactionPlan | None:
-        """Where the flush of this cycle ended, if that is enough; else where a plugin says, or else the figures. With
-        `keep_recent_tokens = 0` exactly so many messages stay, and what came since the flush leaves too."""
+        """Return the cut: where the flush of this cycle ended, if that suffices, else that of a plugin or of the
+        thresholds.
+
+        With `keep_recent_tokens = 0` exactly that many messages stay, and what came since the flush leaves too.
+        """
         view, sizes, allowed = self._transcript.view, attempt.sizes, attempt.allowed
         if (covered := self._transcript.cycle.covered) and allowed.recent and not attempt.wanted:
             early = compaction.plan_at(view, sizes, allowed, view.first_from(covered + 1), below=attempt.below)
@@ -261,8 +274,8 @@ class Compactor:
                 return early
         if (chosen := await self._hooks.cut(attempt)) is not None:
             return chosen
-        figures = attempt.rules.figures
-        return compaction.plan(view, sizes, allowed, figures, below=attempt.below, least=attempt.wanted)
+        thresholds = attempt.rules.thresholds
+        return compaction.plan(view, sizes, allowed, thresholds, below=attempt.below, least=attempt.wanted)
 
     def _begin(self, attempt: CompactionAttempt, keep_from: int) -> None:
         began = CompactionBegan(
@@ -303,7 +316,7 @@ class Compactor:
             path=own_note(self._transcript.person, day_note(f"{rules.today:%Y-%m-%d}")) if writes else "",
         )
         await self._recorder.append_durable(event, turn=self._turn)
-        self.notes.pay_behind()
+        self.notes.write_in_background()
         log.info("context_compacted", session=self._transcript.session, before=sizes.total, after=after, by=summary.by)
         await self._hooks.after(attempt, event)
         return event

@@ -1,4 +1,4 @@
-"""What plugins have to say of one session's compactions; how some of them fail goes into the log."""
+"""The compaction hooks of plugins for one session; failures are recorded in its log."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from sessions.store.recorder import Recorder
 
 
 class CompactionHooks:
-    """Asks and tells the plugins of a gateway on behalf of one session. Nothing that they do raises."""
+    """Calls the compaction hooks on behalf of one session. Never raises an error of a plugin."""
 
     def __init__(self, recorder: Recorder, hooks: Hooks) -> None:
         self._recorder = recorder
         self._hooks = hooks
 
     async def cut(self, attempt: CompactionAttempt) -> CompactionPlan | None:
-        """Where a plugin wants the view to be cut; None if none of them says."""
+        """Return the cut that a plugin proposes; None if none does."""
         view, sizes, allowed = self._recorder.transcript.view, attempt.sizes, attempt.allowed
         if not (cuts := compaction.fitting(view, sizes, below=attempt.below)):
             return None
@@ -36,7 +36,7 @@ class CompactionHooks:
             window=allowed.window,
             below=attempt.below,
             recent=allowed.recent,
-            recent_messages=attempt.rules.figures.recent_messages,
+            recent_messages=attempt.rules.thresholds.recent_messages,
         )
         planned = await self._hooks.plan_compaction(context, budget, attempt.trigger)
         self._note(planned.failures)
@@ -45,7 +45,7 @@ class CompactionHooks:
         return compaction.plan_at(view, sizes, allowed, view.first_from(planned.keep_from), below=attempt.below)
 
     async def before(self, attempt: CompactionAttempt, keep_from: int) -> None:
-        """Tell that a cycle has begun, which would keep everything from this seq on."""
+        """Report that a cycle has begun, which would keep everything from this seq on."""
         transcript = self._recorder.transcript
         begins = BeforeCompaction(
             session=transcript.session,
@@ -60,7 +60,7 @@ class CompactionHooks:
         self._note(await self._hooks.before_compaction(begins))
 
     async def after(self, attempt: CompactionAttempt, made: ContextCompacted) -> None:
-        """Tell that a compaction stands in the log."""
+        """Report that a compaction is recorded."""
         transcript = self._recorder.transcript
         ended = AfterCompaction(
             session=transcript.session,

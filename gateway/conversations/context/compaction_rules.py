@@ -1,4 +1,4 @@
-"""What the configuration says of compactions, one attempt at one, and how long none is tried after too many failures."""
+"""The configuration of compactions, one attempt at one, and the pause after too many failures."""
 
 from __future__ import annotations
 
@@ -14,19 +14,22 @@ from sessions.state.compaction import FRAME, Budget, CompactionPlan, Sizes
 from sessions.state.compaction_cycle import CompactionCycle
 
 FAILURES = 3
-"""After so many in a row no model is asked to summarise for a while."""
+"""Consecutive failures after which no model is asked for a summary during a pause."""
 
 FIRST_PAUSE, LONGEST_PAUSE = timedelta(minutes=5), timedelta(hours=6)
 
 
 class CompactionRules(msgspec.Struct, frozen=True, kw_only=True):
-    """What the configuration says. `provider_side` lets a service compact by itself, `by` and `flush_by` name the summarizer
-    and the flush, `force_bytes` is the growth of the journal that asks for a flush (0: none does), `writable` says whether
-    the workspace may be written, `today` is now where the person is."""
+    """The configuration of compactions.
+
+    `provider_side` lets a provider compact by itself, `by` and `flush_by` name the summarizer and the flush, `force_bytes`
+    is the growth of the journal that triggers a flush (0: none), `writable` is True if the workspace may be written,
+    `today` is the current local time.
+    """
 
     enabled: bool
     provider_side: bool
-    figures: compaction.Rules
+    thresholds: compaction.Rules
     by: str
     identifier_policy: IdentifierPolicy
     identifier_instructions: str
@@ -40,7 +43,7 @@ class CompactionRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CompactionAttempt(msgspec.Struct, frozen=True, kw_only=True):
-    """One attempt to make a view smaller than `below` tokens; `sizes` are those of the next request as it is, `allowed` what
+    """One attempt to shrink a view below `below` tokens. `sizes` are those of the next request now, `allowed` is what
     the window allows."""
 
     trigger: Trigger
@@ -51,22 +54,22 @@ class CompactionAttempt(msgspec.Struct, frozen=True, kw_only=True):
     focus: str = ""
 
     def room(self, cut: CompactionPlan) -> int:
-        """Tokens that a summary may have for the view to become small enough."""
+        """Return the tokens that a summary may have."""
         return self.below - 1 - self.sizes.head - FRAME - sum(self.sizes.messages[cut.first :])
 
     @property
     def wanted(self) -> bool:
-        """Whether a person asked for it."""
+        """Return True if a person requested it."""
         return self.trigger == "command"
 
 
 def compaction_rules(keys: CompactionKeys, agent: AgentKeys, today: datetime) -> CompactionRules:
-    """The rules that a configuration amounts to."""
+    """Return the rules of a configuration."""
     flush = keys.memory_flush
     return CompactionRules(
         enabled=keys.enabled,
         provider_side=keys.provider_side,
-        figures=compaction.Rules(
+        thresholds=compaction.Rules(
             floor=keys.reserve_tokens_floor,
             soft=flush.soft_threshold_tokens,
             recent=keys.keep_recent_tokens,
@@ -89,7 +92,7 @@ def compaction_rules(keys: CompactionKeys, agent: AgentKeys, today: datetime) ->
 
 
 def paused(cycle: CompactionCycle, now: datetime) -> bool:
-    """Whether too much went wrong lately: the pause doubles with each further failure."""
+    """Return True during the pause after repeated failures, which doubles with each further one."""
     if cycle.failures < FAILURES:
         return False
     pause = min(FIRST_PAUSE * 2 ** min(cycle.failures - FAILURES, 12), LONGEST_PAUSE)

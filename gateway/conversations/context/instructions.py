@@ -1,4 +1,4 @@
-"""The text that stands before every conversation: what the configuration says, or what is shipped; and the day."""
+"""The system instructions: the configured or the shipped text, and the date."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from datetime import datetime
 from plugins.languages.prompts import language
 
 IN_SHORT = "You are a helpful AI assistant named Exuvia"
-"""What a small model is told, where nothing is configured: the form that the bundled one was trained with."""
+"""The default instructions of a small model, in the form that the bundled one was trained with."""
 
 
 def standing_instructions(configured: str | None, code: str, now: datetime) -> str:
-    """The configured text, or the shipped one of the language with this code, and what day `now` is in its own time zone.
-    The hour is not told: the text would be another in every request, and no provider's cache would know it again."""
+    """Return the configured text, or the shipped one of a language, followed by the date of `now` in its time zone.
+
+    The hour is left out: the text would differ in every request, and no provider's cache would match it.
+    """
     texts = language(code)
     told = {"{weekday}": f"{now:%A}", "{date}": f"{now:%Y-%m-%d}", "{zone}": now.tzname() or f"{now:%z}"}
     day = texts.today

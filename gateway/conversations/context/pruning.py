@@ -1,4 +1,4 @@
-"""Pruning before a model's call: the oversize rule, then the plugins; what is new goes into the log and so into the view."""
+"""Pruning before a model request: the size limit first, then the plugins; new edits are recorded in the log."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from sessions.store.recorder import Recorder
 
 
 class Pruner:
-    """Keeps one session's view small. `now` is the time of day, in UTC. What was counted of the view, and found to be of a
-    bearable size, is not looked at again."""
+    """Prunes one session's view. `now` returns the time in UTC. Messages that were measured and found small enough are
+    not checked again."""
 
     def __init__(
         self,
@@ -34,24 +34,24 @@ class Pruner:
         self._hooks = hooks
         self._rules = rules
         self._now = now
-        self._tally = CharacterCount()
-        self._bearable: tuple[int, int] | None = None
-        """The window, and what the reserve leaves of it, that nothing in the tally is too large for."""
+        self._counts = CharacterCount()
+        self._checked: tuple[int, int] | None = None
+        """The window, and what the reserve leaves of it, for which every counted message is small enough."""
 
     async def prune(self, window: int | None, reserve: int) -> None:
-        """Note what the next request of the open turn shows less of, at a window and a reserve of so many tokens. Where the
-        window is not known nothing is too long for it."""
-        fresh = self._tally.follow(self._recorder.transcript.messages)
+        """Record the edits for the next request of the open turn, at a window and a reserve in tokens. If the window is
+        unknown, nothing is too long."""
+        fresh = self._counts.follow(self._recorder.transcript.messages)
         if window is None:
-            self._bearable = None
+            self._checked = None
             return
         room = window - reserve
-        if self._bearable is None or window < self._bearable[0] or room < self._bearable[1]:
+        if self._checked is None or window < self._checked[0] or room < self._checked[1]:
             fresh = 0
         view = self._recorder.transcript.view
         weigh = partial(weighed, self._recorder.transcript)
         self._note(joined(view, oversize(view, window, reserve, fresh, weigh=weigh)))
-        self._bearable = window, room
+        self._checked = window, room
         context, budget = self._context(), PruningBudget(window=window, reserve=reserve, rules=self._rules())
         proposed = await self._hooks.propose_prunes(self._recorder.transcript.view, context, budget, self._now())
         for failure in proposed.failures:
@@ -59,13 +59,13 @@ class Pruner:
         self._note(proposed.edits)
 
     def _context(self) -> PruningContext:
-        transcript, tally = self._recorder.transcript, self._tally
-        tally.follow(transcript.messages)
+        transcript, counts = self._recorder.transcript, self._counts
+        counts.follow(transcript.messages)
         return PruningContext(
-            messages=tally.messages,
+            messages=counts.messages,
             sources=transcript.view.sources,
-            sizes=tally.sizes,
-            characters=tally.characters,
+            sizes=counts.sizes,
+            characters=counts.characters,
             edited=MappingProxyType(transcript.view.edited),
             asked_at=datetime.fromisoformat(transcript.asked_at) if transcript.asked_at else None,
         )

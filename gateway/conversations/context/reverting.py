@@ -1,4 +1,4 @@
-"""Taking a compaction back: the view is folded again from the log, and takes the present one's place if it fits."""
+"""Reverts a compaction: the view is folded again from the log and replaces the present one if it fits."""
 
 from __future__ import annotations
 
@@ -21,16 +21,18 @@ PIECE = 1024 * 1024
 """Bytes of the log that are folded at a time."""
 
 LATER = 2**62
-"""A seq beyond every log: the revert is only considered."""
+"""A seq beyond every log: the revert is only a candidate."""
 
 
 class RevertRefused(GatewayError):
-    """The compaction cannot be taken back."""
+    """The compaction cannot be reverted."""
 
 
-async def revert(recorder: Recorder, number: int, window: int | None, rules: Rules, sight: VisionSupport | None) -> int:
-    """Take back compaction `number` and what was compacted on top of it; returns the estimated size of the next request in
-    tokens. Raises CannotRevert, also where the larger view would not fit a model of this `window` and `sight`."""
+async def revert(recorder: Recorder, number: int, window: int | None, rules: Rules, vision: VisionSupport | None) -> int:
+    """Revert compaction `number` and those made on top of it, and return the estimated size of the next request in tokens.
+
+    Raises RevertRefused, also if the larger view would not fit a model of this `window` and `vision`.
+    """
     cut = _in_force(recorder.transcript, number)
     under = next((other for other in recorder.transcript.cuts if other.compaction == cut.under), None)
     event = CompactionReverted(to=cut.under, keep_from=under.keep_from if under else 1)
@@ -38,7 +40,7 @@ async def revert(recorder: Recorder, number: int, window: int | None, rules: Rul
     # From here to the note nothing awaits: the log can hold nothing that the fold does not.
     folded = msgspec.structs.replace(folded, unfolding=_unfolding(folded, folded.head + 1))
     after = evolve(folded, Recorded(seq=folded.head + 1, at=folded.at, turn=None, event=event))
-    tokens = ViewSize().sizes(after, assemble(after), sight).total
+    tokens = ViewSize().sizes(after, assemble(after), vision).total
     if window is not None and tokens >= budget(window, rules).compact_at:
         most = budget(window, rules).compact_at
         raise RevertRefused(
@@ -60,7 +62,7 @@ def _in_force(transcript: Transcript, number: int) -> CompactionCut:
 
 
 async def _folded(recorder: Recorder, event: CompactionReverted) -> Transcript:
-    """The whole log, for a view that `event` makes larger."""
+    """Return the fold of the whole log, with the view that `event` restores."""
     folded = Transcript(unfolding=Unfolding(until=LATER, to=event.to, keep_from=event.keep_from))
     while folded.head < recorder.transcript.head:
         await recorder.until_durable(recorder.transcript.head)

@@ -1,4 +1,4 @@
-"""What a cycle asks of a model: what must last of what leaves, and what stands in its place."""
+"""The model requests of a compaction cycle: the memory flush, and the summary."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ from sessions.state.view_size import weighed
 from sessions.store.recorder import Recorder
 
 ANSWER = 256
-"""Tokens that an answer needs at least: a request that leaves fewer does not fit."""
+"""The fewest tokens that an answer needs: a request that leaves less does not fit."""
 
 WITHIN = 900.0
 """Seconds that a flush or a summary may take, all its requests together."""
 
 UNKNOWN_WINDOW = 8192
-"""Tokens of a window that nobody knows: requests of a flush or a summary are kept this small."""
+"""The size in tokens assumed for an unknown window."""
 
 SHORTENINGS = 3
-"""How often a summary that is too large is replaced by a shorter extract."""
+"""Attempts to replace a summary that is too large by a shorter extract."""
 
 SURE = 0.8
-"""How much of the room a summary may take by its length alone: one full of numbers has more tokens than it seems."""
+"""The fraction of the room that a summary may take by its length: text full of numbers has more tokens than estimated."""
 
 WEAK = "The model is too small to be asked to condense a conversation; compaction.model may name another."
 
@@ -57,7 +57,7 @@ log = structlog.get_logger("exuvia.compaction")
 
 
 class Summarization:
-    """Flushes and summarises for one session. `choose` says which model is asked, `clock` the time of day in UTC."""
+    """Flushes and summarises for one session. `choose` returns the model, `clock` the time in UTC."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class Summarization:
         return self._recorder.transcript
 
     async def flush(self, rules: CompactionRules, keep_from: int, trigger: Trigger) -> None:
-        """Have what leaves and was not flushed yet written down. Whatever comes of it, the compaction goes on."""
+        """Write notes of the removed messages that were not flushed yet. Whatever the outcome, the compaction continues."""
         cycle = self._transcript.cycle
         if not rules.flush_enabled or cycle.covered >= keep_from - 1:
             return
@@ -100,14 +100,14 @@ class Summarization:
             path = own_note(self._transcript.person, day_note(f"{rules.today:%Y-%m-%d}"))
             event = msgspec.structs.replace(event, path=path, text=text, digest=digest_of(flushed.text))
         await self._recorder.append_durable(event, turn=self._turn)
-        await self._notes.pay()
+        await self._notes.write()
         log.info("memory_flushed", session=self._transcript.session, outcome=flushed.outcome, trigger=trigger)
 
     async def _flushed(self, rules: CompactionRules, keep_from: int) -> FlushResult:
         view, covered = self._transcript.view, self._transcript.cycle.covered
         first = max(compaction.first_removable(view), view.first_from(covered + 1))
-        leaving = self._leaving(rules, first, view.first_from(keep_from))
-        if not leaving.messages:
+        removed = self._removed(rules, first, view.first_from(keep_from))
+        if not removed.messages:
             return FlushResult(outcome="nothing")
         if not rules.writable:
             return FlushResult(outcome="skipped", reason="The workspace may not be written (agent.workspace_access).")
@@ -116,65 +116,67 @@ class Summarization:
         try:
             async with asyncio.timeout(WITHIN):
                 flush = self._flushes[rules.flush_by]
-                return _checked(await flush.flush(leaving, self._asking("flush"), rules.flush_rules), FlushResult)
+                return _checked(await flush.flush(removed, self._requests("flush"), rules.flush_rules), FlushResult)
         except StorageFailed:
             raise
         except ANYTHING as error:  # a stranger's code, a provider, a deadline: the compaction goes on
             return FlushResult(outcome="failed", reason=why(error))
 
     async def summary(self, attempt: CompactionAttempt, cut: CompactionPlan) -> Summary:
-        """The summary of what leaves. ProviderError or GatewayError if no model could be asked and there is still room to
-        wait, or a person wants it."""
+        """Return the summary of the removed messages.
+
+        Raises ProviderError or GatewayError if no model could be asked and either a person requested it or the compaction
+        can wait.
+        """
         first = compaction.first_removable(self._transcript.view)
         limit = round(cut.summary * SURE)
-        leaving = self._leaving(attempt.rules, first, cut.first, focus=attempt.focus, limit=limit)
+        removed = self._removed(attempt.rules, first, cut.first, focus=attempt.focus, limit=limit)
         if paused(self._transcript.cycle, self._clock()) and not attempt.wanted:
-            return await self._extract(leaving, "")
+            return await self._extract(removed, "")
         if self._is_weak():
-            return await self._extract(leaving, "", WEAK)
+            return await self._extract(removed, "", WEAK)
         try:
             async with asyncio.timeout(WITHIN):
                 summarizer = self._summarizers[attempt.rules.by]
-                summary = _checked(await summarizer.summarize(leaving, self._asking("summary")), Summary)
+                summary = _checked(await summarizer.summarize(removed, self._requests("summary")), Summary)
         except StorageFailed:
             raise
         except (ProviderError, GatewayError) as error:
             if attempt.wanted or (attempt.trigger != "overflow" and attempt.sizes.total + ANSWER < attempt.allowed.window):
                 raise
-            return await self._extract(leaving, why(error))
+            return await self._extract(removed, why(error))
         except ANYTHING as error:
-            return await self._extract(leaving, why(error))
+            return await self._extract(removed, why(error))
         if (size := estimate(summary.text)) > limit or not summary.text.strip():
-            return await self._extract(leaving, f"The summary had {size} tokens where {limit} were free.")
+            return await self._extract(removed, f"The summary had {size} tokens where {limit} were free.")
         return summary
 
     async def fitting(self, attempt: CompactionAttempt, cut: CompactionPlan, summary: Summary) -> Summary:
-        """The summary, or an extract that is as much shorter as it must be: one full of names and numbers has more tokens
-        than its length tells."""
+        """Return the summary, or a shorter extract if it is too large."""
         for _ in range(SHORTENINGS):
             room, size = attempt.room(cut), weighed(self._transcript, summary.text)
             if size <= room:
                 break
             first = compaction.first_removable(self._transcript.view)
             limit = round(SURE * estimate(summary.text) * room / size)
-            leaving = self._leaving(attempt.rules, first, cut.first, focus=attempt.focus, limit=limit)
-            summary = await self._extract(leaving, f"The summary had {size:.0f} tokens where {room} were free.")
+            removed = self._removed(attempt.rules, first, cut.first, focus=attempt.focus, limit=limit)
+            summary = await self._extract(removed, f"The summary had {size:.0f} tokens where {room} were free.")
         return summary
 
-    async def _extract(self, leaving: CompactionInput, failed: str, *remarks: str) -> Summary:
-        """What stands in place of a summary without any model."""
-        summary = await self._summarizers[EXTRACT].summarize(leaving, self._asking("summary"))
+    async def _extract(self, removed: CompactionInput, failed: str, *remarks: str) -> Summary:
+        """Return a summary made without a model."""
+        summary = await self._summarizers[EXTRACT].summarize(removed, self._requests("summary"))
         return msgspec.structs.replace(summary, failed=carriable(failed), checks=(*remarks, *summary.checks))
 
     def _is_weak(self) -> bool:
-        """Whether the model that would be asked is not to be trusted with this."""
+        """Return True if the model is too small for this."""
         try:
             model = self._choose()
         except GatewayError:
             return False
         return model.provider.limits(model.model).small
 
-    def _leaving(self, rules: CompactionRules, first: int, end: int, *, focus: str = "", limit: int = 0) -> CompactionInput:
+    def _removed(self, rules: CompactionRules, first: int, end: int, *, focus: str = "", limit: int = 0) -> CompactionInput:
         view = self._transcript.view
         return CompactionInput(
             messages=view.said(first, end),
@@ -196,7 +198,7 @@ class Summarization:
         except GatewayError:
             return UNKNOWN_WINDOW
 
-    def _asking(self, purpose: str) -> SideRequests:
+    def _requests(self, purpose: str) -> SideRequests:
         return SideRequests(self._recorder, self._choose, purpose, self._turn)
 
     @property
@@ -206,12 +208,12 @@ class Summarization:
 
 
 def _checked(given: T, promised: type[T]) -> T:
-    """Return what a plugin returned, if it has the fields that it promises; msgspec.ValidationError or TypeError if not."""
+    """Return a plugin's result if it has the fields of its type. Raises msgspec.ValidationError or TypeError."""
     return msgspec.convert(msgspec.to_builtins(given), promised)
 
 
 def why(error: BaseException) -> str:
-    """Why something did not come about, as a sentence for the log."""
+    """Return the reason of a failure as a sentence for the log."""
     if isinstance(error, asyncio.CancelledError):
         return "It was stopped."
     if isinstance(error, TimeoutError):

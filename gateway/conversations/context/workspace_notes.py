@@ -1,6 +1,6 @@
-"""The notes of the workspace that stand in every request: who the assistant is, and how it behaves.
+"""The notes of the workspace that are part of every request: the assistant's identity and behaviour.
 
-They are read again when they change, each up to a budget; what was read stands in the log, in `instructions_set`.
+They are read again when they change, each up to a budget; `instructions_set` records the text.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from sessions.events.codec import carriable
 from sessions.events.events import LoadedNote
 
 MOST_TOKENS = 6000
-"""Tokens of one note at most."""
+"""The most tokens of one note."""
 
 SHARE = 8
-"""A note takes no more than this part of the model's window."""
+"""The divisor of the model's window that limits a note."""
 
 TOKEN_BYTES = 3
-"""Bytes of text that one token surely has."""
+"""Bytes that one token has at least."""
 
 LARGEST = 1024 * 1024
-"""Bytes of a file that are read; what is larger is no note."""
+"""Bytes of the largest file that is read."""
 
 _Stamp: TypeAlias = tuple[int, int, int]
 
@@ -55,8 +55,10 @@ class WorkspaceNotes:
         self._refused: dict[str, str] = {}
 
     async def load(self, window: int | None) -> tuple[LoadedNote, ...]:
-        """Those that are there now, each within the budget of a model with this window (tokens; None if unknown). One that
-        cannot be read stays as it was, and the log says so; one that was removed is gone."""
+        """Return the existing notes, each within the budget of a model with this window (tokens; None if unknown).
+
+        A note that cannot be read keeps its last text, which is logged; a removed one is dropped.
+        """
         budget = min(MOST_TOKENS, window // SHARE if window else MOST_TOKENS) * TOKEN_BYTES
         for name in STANDING:
             stamp = self._stamp(name)
@@ -92,7 +94,7 @@ class WorkspaceNotes:
 
 
 def _content(path: Path) -> bytes:
-    """A file's bytes; ValueError for what cannot be a note: no regular file, or too large a one."""
+    """Return a file's bytes. Raises ValueError if it cannot be a note: not a regular file, or too large."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     with open(descriptor, "rb") as file:
         found = os.fstat(descriptor)

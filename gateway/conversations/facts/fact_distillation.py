@@ -1,7 +1,7 @@
-"""Making of daily facts few that stay: when it is due, and when a person asks for it.
+"""The distillation of daily facts into a few lasting ones: when it is due, and when a person asks for it.
 
-What was made of a batch stands in one event with the batch's ids: a stop at any moment loses and doubles nothing, and what
-waits is seen from the facts' log alone.
+The result of a batch is recorded in one event with the ids of the batch, so a stop at any moment loses and duplicates
+nothing, and the pending facts are known from the facts' log alone.
 """
 
 from __future__ import annotations
@@ -37,40 +37,44 @@ log = structlog.get_logger("exuvia.facts")
 
 
 class FactDistillation:
-    """One for a home; `tongue` is the language that a model is told in."""
+    """The distillation for a home; `language` returns the language of the prompts."""
 
     def __init__(
         self,
         facts: Facts,
-        asking: FactRequests,
+        requests: FactRequests,
         pauses: FactPauses,
         *,
         keys: Callable[[], FactKeys],
-        tongue: Callable[[], str],
+        language: Callable[[], str],
         clock: Clock,
     ) -> None:
         self._facts = facts
-        self._asking = asking
+        self._requests = requests
         self._pauses = pauses
         self._keys = keys
-        self._tongue = tongue
+        self._language = language
         self._clock = clock
         self._one_at_a_time = asyncio.Lock()
         self._last: dict[str, tuple[str, str]] = {}
-        """Of each person: the session that was looked through last, and the model that answered there."""
+        """By person: the session that was processed last, and the model that answered in it."""
 
-    def heard(self, owner: str, session: str, used: str) -> None:
-        """A session of this person was looked through, in which this model answers: it is asked, and the session pays."""
+    def on_extracted(self, owner: str, session: str, used: str) -> None:
+        """Record the session of a person that was processed last and its model: the session pays for the distillation
+        with that model."""
         self._last[owner] = session, used
 
-    async def distill_what_is_due(self) -> None:
-        """Distil the facts of everybody who has enough new ones, or old enough ones, and then drop what is past its time:
-        what waited while the gateway was away is not lost. After a failure one person's facts rest, and nobody else's."""
+    async def distill_due(self) -> None:
+        """Distill the facts of everybody who has enough new ones or old enough ones, then remove expired ones.
+
+        This also covers what became due while the gateway was stopped. A failure pauses the distillation of one person
+        only.
+        """
         if self._facts.none:
             return
         try:
             for owner in self._due(await self._facts.book()):
-                if not self._pauses.rests(_of(owner)):
+                if not self._pauses.is_paused(_of(owner)):
                     await self._try(owner)
             await self._facts.tidy()
         except FactsError as error:  # the facts themselves tell people what is wrong
@@ -81,8 +85,8 @@ class FactDistillation:
     async def _try(self, owner: str) -> None:
         session, used = self._last.get(owner, ("", ""))
         try:
-            model = self._asking.able(used)
-            if model is None or self._pauses.rests(f"model {model.name}"):
+            model = self._requests.able(used)
+            if model is None or self._pauses.is_paused(f"model {model.name}"):
                 return
             await self.distill(owner, used, session)
             self._pauses.succeed(_of(owner))
@@ -105,13 +109,15 @@ class FactDistillation:
         )
 
     async def distill(self, owner: str, used: str | None, session: str) -> tuple[int, int]:
-        """Make of this person's daily facts few that stay, at the cost of a session; returns how many were looked through
-        and how many of those that were made stayed. Raises FactsError, and ProviderError or GatewayError where no model
-        could be asked."""
+        """Distill a person's daily facts, accounted to a session, and return the numbers of facts processed and of facts
+        made.
+
+        Raises FactsError; ProviderError or GatewayError if no model could be asked.
+        """
         from plugins.facts import distillation, model_answers  # noqa: PLC0415 - not at the start
 
         async with self._one_at_a_time:
-            model, looked = self._asking.chosen(used), 0
+            model, looked = self._requests.chosen(used), 0
             made: list[Fact] = []
             room = distillation.TokenBudget(
                 model_answers.room(model.window, self._texts().distillation, distillation.ANSWER)
@@ -126,9 +132,11 @@ class FactDistillation:
     async def _distill_some(
         self, fresh: Sequence[Fact], model: ChosenModel, session: str, room: TokenBudget
     ) -> tuple[int, Sequence[Fact]]:
-        """Distil the first facts, as many as there is room for; returns how many were taken and what was made of them. None
-        is taken where fewer have to be tried; one that is refused alone is kept as it is, but not a second one in a row:
-        it is the model then."""
+        """Distill the first facts, as many as fit, and return how many were processed and the facts made of them.
+
+        Returns 0 if a smaller batch has to be tried. A fact that is refused alone is kept as it is; a second one in a row
+        raises, since then the model is at fault.
+        """
         batch = room.batch(fresh)
         known = room.beside(await self._kept(batch[0]), batch)
         try:
@@ -145,12 +153,12 @@ class FactDistillation:
         return len(batch), await self._take(batch, known, answer, session)
 
     async def _fresh(self, owner: str) -> list[Fact]:
-        """The new facts of this person in one workspace, whichever is in use now: what is made of them stays there."""
+        """Return a person's new facts of one workspace: the result belongs to that workspace."""
         fresh = [fact for fact in (await self._facts.book()).undistilled() if fact.owner == owner]
         return [fact for fact in fresh if fact.workspaces() == fresh[0].workspaces()]
 
     async def _kept(self, fresh: Fact) -> list[Fact]:
-        """The facts that stay where this one is."""
+        """Return the lasting facts of the same person and workspace."""
         kept, there = (await self._facts.book()).layer("longterm"), fresh.workspaces()
         return [fact for fact in kept if fact.owner == fresh.owner and fact.workspaces() <= there]
 
@@ -161,11 +169,11 @@ class FactDistillation:
     async def _ask(self, model: ChosenModel, batch: Sequence[Fact], known: Sequence[Fact], session: str) -> ModelAnswer:
         from plugins.facts import distillation, model_answers  # noqa: PLC0415 - not at the start
 
-        spoken = self._texts()
-        return await self._asking.ask(
+        texts = self._texts()
+        return await self._requests.ask(
             model,
-            spoken.distillation,
-            distillation.request(batch, known, spoken),
+            texts.distillation,
+            distillation.request(batch, known, texts),
             purpose="distillation",
             session=session or "facts",
             limit=distillation.ANSWER,
@@ -173,7 +181,7 @@ class FactDistillation:
         )
 
     async def _take(self, batch: Sequence[Fact], known: Sequence[Fact], answer: ModelAnswer, session: str) -> Sequence[Fact]:
-        """What an answer made of a batch. Where it made nothing that counts, the facts themselves stay for long."""
+        """Record the facts of an answer. If it is invalid, the batch itself becomes lasting."""
         from plugins.facts import distillation  # noqa: PLC0415 - not at the start
 
         result = distillation.distilled(answer.text, known, batch)
@@ -186,7 +194,7 @@ class FactDistillation:
     async def _keep(
         self, batch: Sequence[Fact], reason: str, *, session: str, model: str, usage: Usage | None = None
     ) -> Sequence[Fact]:
-        """Keep facts for long as they are: nothing that was found is lost to a model that cannot distil it."""
+        """Keep facts as they are, so that none is lost to a model that cannot distill them."""
         from plugins.facts import distillation  # noqa: PLC0415 - not at the start
 
         log.warning("facts_kept_undistilled", reason=reason, facts=len(batch))
@@ -196,9 +204,9 @@ class FactDistillation:
     def _texts(self) -> FactTexts:
         from plugins.languages.prompts import language  # noqa: PLC0415 - not at the start
 
-        return language(self._tongue()).facts
+        return language(self._language()).facts
 
 
 def _of(owner: str) -> str:
-    """The name of a person among the pauses."""
+    """Return the name of a person's pause."""
     return f"person {owner}"

@@ -1,8 +1,8 @@
-"""Looking through turns for facts, behind everything else: when a session has been quiet for a while, what was said there
-since the last look is read from its journal and a model is asked, a turn at a time.
+"""The extraction of facts from ended turns, in the background: when a session has been quiet for a while, its new turns are
+read from the journal, and a model is asked about each.
 
-That a turn was looked through stands in the facts' log, in the same event as what was found: a stop at any moment loses and
-doubles nothing, and the next start goes on.
+One event in the facts' log records both that a turn was processed and the facts found, so a stop at any moment loses and
+duplicates nothing, and the next start continues.
 """
 
 from __future__ import annotations
@@ -51,51 +51,54 @@ if TYPE_CHECKING:
 # What turns are looked through with is imported when the first is: the start needs none of it.
 
 AT_MOST = 300.0
-"""Seconds after which a session is looked through though it was never quiet."""
+"""Seconds after which a session is processed even if it was never quiet."""
 
 LATE = 0.25
-"""Seconds after which is looked again where the catalog was behind."""
+"""Seconds until the next try if the catalog was behind."""
 
-LOOK = 3600.0
-"""Seconds after which is looked whether something is due to be distilled though nobody said anything."""
+DISTILLATION_CHECK = 3600.0
+"""Seconds between two checks for due distillations if no session changes."""
 
 RECENT = timedelta(hours=24)
-"""How old what the last process left may be to be looked through at the start."""
+"""The age of unprocessed sessions that are still processed at startup."""
 
 BACK = 400
-"""Events before the last look from which on a session is looked through; before its newest event, where there was none."""
+"""Events that are read before the last processed one, or before the newest event of a new session."""
 
 PAGE = 1024 * 1024
 """Bytes of a journal that are read at once."""
 
 OF_THE_TURN = (BadRequest, ContextOverflow)
-"""Errors after which the same request would fail again."""
+"""Errors that the same request would raise again."""
 
 OF_THE_MODEL = frozenset(kind.code for kind in (RateLimited, CredentialsRefused, NoSuchModel, Unreachable))
-"""The codes of errors that any other turn would have met as well, mostly."""
+"""The codes of errors that most other turns would raise too."""
 
 FEW_TRIES, MANY_TRIES = 3, 10
-"""The tries after which a turn is marked as failed, the latter where each failure may be the model's: with the pauses
-between them they take a day."""
+"""Tries after which a turn is marked as failed; the second where the model may be at fault: with their pauses these take
+a day."""
 
 log = structlog.get_logger("exuvia.facts")
 
 
 class Rows(Protocol):
-    """What is known of sessions without opening them."""
+    """Session rows, without opening the sessions."""
 
     def row(self, session: str) -> SessionRow | None:
-        """A session."""
+        """Return the row of a session."""
         ...
 
     def changed_since(self, at: str) -> list[SessionRow]:
-        """Those with an event at or after a time, RFC 3339 in UTC."""
+        """Return the sessions with an event at or after a time, in RFC 3339 and UTC."""
         ...
 
 
 class FactExtraction:
-    """One for a home. `journals` is the folder of the sessions, `keys` what the configuration says, `choose` which model is
-    asked where a session used this one (`provider:model`), `paid` is told for what purpose which model used how much."""
+    """The extraction for a home.
+
+    `journals` is the folder of the sessions, `keys` returns the configuration, `choose` returns the model for a session
+    that used a given one (`provider:model`), and `paid` is called with the purpose, the model and its usage.
+    """
 
     def __init__(
         self,
@@ -104,7 +107,7 @@ class FactExtraction:
         rows: Rows,
         *,
         keys: Callable[[], FactKeys],
-        tongue: Callable[[], str],
+        language: Callable[[], str],
         choose: Callable[[str | None], ChosenModel],
         paid: Callable[[str, str, Usage], None],
         clock: Clock,
@@ -113,27 +116,27 @@ class FactExtraction:
         self._journals = journals
         self._rows = rows
         self._keys = keys
-        self._tongue = tongue
+        self._language = language
         self._clock = clock
-        self._asking = FactRequests(keys, choose, paid)
+        self._requests = FactRequests(keys, choose, paid)
         self._pauses = FactPauses(clock)
-        self._distilling = FactDistillation(facts, self._asking, self._pauses, keys=keys, tongue=tongue, clock=clock)
+        self._distillation = FactDistillation(facts, self._requests, self._pauses, keys=keys, language=language, clock=clock)
         self._due: dict[str, tuple[float, float]] = {}
-        """Of each session that has something new: when it may be looked at, and when at the latest."""
+        """By session with new events: the earliest and the latest time to process it."""
         self._ends: dict[str, int] = {}
-        """The seq up to which each of these is to be looked through."""
+        """By session: the seq up to which it is to be processed."""
         self._woken = asyncio.Event()
 
-    def troubles(self) -> list[str]:
-        """What is wrong, each in a sentence."""
+    def problems(self) -> list[str]:
+        """Return the current problems, each as a sentence."""
         return self._pauses.sentences()
 
     def why_not(self, used: str | None) -> str:
-        """Why turns are not looked through where this model answers; see `FactRequests`."""
-        return self._asking.why_not(used)
+        """Return why no facts are extracted where this model answers, see `FactRequests`."""
+        return self._requests.why_not(used)
 
-    def heard(self, session: str, seq: int = 0) -> None:
-        """A turn of this session has ended with the event that has this seq, or it says what to remember."""
+    def on_event(self, session: str, seq: int = 0) -> None:
+        """Schedule a session: a turn ended, or a fact was requested, at this seq."""
         now = self._clock.monotonic()
         self._ends[session] = seq
         _, latest = self._due.get(session, (now, now + AT_MOST))
@@ -141,9 +144,9 @@ class FactExtraction:
         self._woken.set()
 
     async def run(self) -> None:
-        """Look through what is due, and distil what is, for ever."""
+        """Process due sessions and distillations until cancelled."""
         for row in self._rows.changed_since(stamp(self._clock.now() - RECENT)):
-            self.heard(row.session)
+            self.on_event(row.session)
         look = self._clock.monotonic() + self._keys().quiet_seconds
         while True:
             await self._until(look)
@@ -153,20 +156,20 @@ class FactExtraction:
                 await self._try(session, due)
                 if session not in self._due:
                     self._ends.pop(session, None)
-            await self._distilling.distill_what_is_due()
-            look = now + LOOK
+            await self._distillation.distill_due()
+            look = now + DISTILLATION_CHECK
 
     async def distill(self, owner: str, used: str | None, session: str) -> tuple[int, int]:
-        """Make of this person's daily facts few that stay, those past their time excepted; see `FactDistillation`."""
+        """Distill a person's daily facts that have not expired, see `FactDistillation`."""
         await self._facts.tidy()
-        return await self._distilling.distill(owner, used, session)
+        return await self._distillation.distill(owner, used, session)
 
     def _when(self, session: str) -> float:
-        """Return the time at which a session may be looked at: when it is quiet, and not within a pause."""
+        """Return the time at which a session may be processed: when it is quiet, and not during a pause."""
         return max(self._due[session][0], self._pauses.end(_of(session)))
 
     async def _until(self, look: float) -> None:
-        """Wait until a session may be looked at, or for this moment."""
+        """Wait until a session may be processed, or until the given time."""
         while True:
             self._woken.clear()
             when = min([look, *map(self._when, self._due)])
@@ -177,9 +180,9 @@ class FactExtraction:
                     await self._woken.wait()
 
     async def _try(self, session: str, due: tuple[float, float]) -> None:
-        """Look through a session. After a failure it rests, and is due again."""
+        """Process a session. A failure begins a pause, after which it is due again."""
         try:
-            if await self._look_through(session):
+            if await self._process(session):
                 self._pauses.succeed(_of(session))
         except Exception as error:
             if not isinstance(error, ProviderError | GatewayError | FactsError | SessionsError | InvalidLine):
@@ -191,8 +194,8 @@ class FactExtraction:
 
     # --- extraction ---------------------------------------------------------------------------------------------------
 
-    async def _look_through(self, session: str) -> bool:
-        """Look through what is new in a session; False if it has to wait."""
+    async def _process(self, session: str) -> bool:
+        """Process the new turns of a session; return False if it has to wait."""
         row = self._rows.row(session)
         if row is None or not self._keys().auto_extract:
             return True
@@ -205,10 +208,10 @@ class FactExtraction:
         for turn in turns:
             if book.has_read(session, turn.end):
                 continue
-            model = self._asking.able(turn.model)
+            model = self._requests.able(turn.model)
             if model is None:
                 return True
-            if self._pauses.rests(name := f"model {model.name}"):
+            if self._pauses.is_paused(name := f"model {model.name}"):
                 self._due[session] = (self._pauses.end(name),) * 2
                 return False
             try:
@@ -217,12 +220,12 @@ class FactExtraction:
             except FactsError:
                 raise
             except Exception as error:
-                await self._miss(row, turn, model, error)
-        self._distilling.heard(row.person, session, turns[-1].model)
+                await self._record_failure(row, turn, model, error)
+        self._distillation.on_extracted(row.person, session, turns[-1].model)
         return True
 
-    async def _miss(self, row: SessionRow, turn: EndedTurn, model: ChosenModel, error: Exception) -> None:
-        """Record that a turn could not be looked through: as failed if no further try is allowed, else raise the error."""
+    async def _record_failure(self, row: SessionRow, turn: EndedTurn, model: ChosenModel, error: Exception) -> None:
+        """Record a failed extraction: mark the turn as failed if no further try is allowed, else raise the error."""
         allowed, reason = _tries(error), carriable(sentence_of(error))
         if allowed == MANY_TRIES:
             least = getattr(error, "retry_after", None) or 0.0
@@ -238,13 +241,13 @@ class FactExtraction:
         await self._facts.extracted(event, owner=row.person, origin=None)
 
     async def _turns(self, row: SessionRow) -> list[EndedTurn]:
-        """What ended since the last look, and some before it: a message may have come long before its turn."""
+        """Return the turns since the last processed one, and some before: a message may be much older than its turn."""
         done = (await self._facts.book()).read_to(row.session)
         path = self._journals / f"{row.session}.jsonl"
         return await asyncio.to_thread(_ended, path, max(1, (done or row.head) - BACK), row.head)
 
     async def _extract(self, row: SessionRow, turn: EndedTurn, model: ChosenModel) -> None:
-        """Look through one turn. Nothing is extracted in a group: what is said there is not one person's."""
+        """Extract the facts of one turn. A turn of a group yields none, since its messages are not one person's."""
         from plugins.facts import extraction  # noqa: PLC0415 - not at the start
 
         event = FactsExtracted(session=row.session, ordinal=turn.ordinal, typed=turn.typed, upto=turn.end)
@@ -258,39 +261,39 @@ class FactExtraction:
         await self._facts.extracted(event, found.drafts, owner=row.person, origin=origin)
 
     async def _ask(self, session: str, turn: EndedTurn, model: ChosenModel, most: int) -> ModelAnswer:
-        """Ask a model about a turn, of which less is shown where all is too long. Raises what `FactRequests.ask` does."""
+        """Ask a model about a turn, with less of it if the whole is too long. Raises the errors of `FactRequests.ask`."""
         from plugins.facts import extraction, model_answers  # noqa: PLC0415 - not at the start
         from plugins.languages.prompts import language  # noqa: PLC0415 - not at the start
 
-        spoken = language(self._tongue()).facts
-        system = extraction.system(spoken, most)
+        texts = language(self._language()).facts
+        system = extraction.system(texts, most)
         fits = extraction.share_of(model_answers.room(model.window, system, extraction.ANSWER))
         for share in (fits, fits / 2):
             with contextlib.suppress(ContextOverflow):
-                return await self._ask_once(session, model, system, extraction.request(turn, spoken, share))
-        return await self._ask_once(session, model, system, extraction.request(turn, spoken, fits / 4))
+                return await self._ask_once(session, model, system, extraction.request(turn, texts, share))
+        return await self._ask_once(session, model, system, extraction.request(turn, texts, fits / 4))
 
     async def _ask_once(self, session: str, model: ChosenModel, system: str, text: str) -> ModelAnswer:
         from plugins.facts import extraction, model_answers  # noqa: PLC0415 - not at the start
 
         form, limit = model_answers.form(), extraction.ANSWER
-        return await self._asking.ask(model, system, text, purpose="extraction", session=session, limit=limit, form=form)
+        return await self._requests.ask(model, system, text, purpose="extraction", session=session, limit=limit, form=form)
 
 
 def _of(session: str) -> str:
-    """The name of a session among the pauses."""
+    """Return the name of a session's pause."""
     return f"session {session}"
 
 
 def _tries(error: Exception) -> int:
-    """Return after how many tries that end with such an error a turn is marked as failed."""
+    """Return the number of tries after which a turn with such an error is marked as failed."""
     if isinstance(error, OF_THE_TURN):
         return 1
     return MANY_TRIES if isinstance(error, ProviderError) and error.code in OF_THE_MODEL else FEW_TRIES
 
 
 def _ended(path: Path, first: int, head: int) -> list[EndedTurn]:
-    """The turns that ended in a journal from one seq to another. For a thread."""
+    """Return the turns that ended in a range of a journal. Blocks; run it in a thread."""
     from plugins.facts.ended_turns import TELLING, ended_turns  # noqa: PLC0415 - not at the start
 
     events = []

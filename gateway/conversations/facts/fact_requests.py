@@ -1,4 +1,4 @@
-"""Asking a model about facts: which one, how long it may take, and who answers in its place."""
+"""Model requests about facts: the choice of the model, a time limit, and fallback."""
 
 from __future__ import annotations
 
@@ -26,8 +26,11 @@ WITHIN = 120.0
 
 
 class FactRequests:
-    """One for a home. `keys` is what the configuration says, `choose` which model is asked where a session used this one
-    (`provider:model`), `paid` is told for what purpose which model used how much."""
+    """The requests for a home.
+
+    `keys` returns the configuration, `choose` returns the model for a session that used a given one (`provider:model`), and
+    `paid` is called with the purpose, the model and its usage.
+    """
 
     def __init__(
         self,
@@ -39,16 +42,18 @@ class FactRequests:
         self._choose = choose
         self._paid = paid
         self._formless: set[str] = set()
-        """The models, by name, that were found to hold no answer to a form."""
+        """The models, by name, that do not support a response format."""
 
     def able(self, used: str | None) -> ChosenModel | None:
-        """Who is asked without anybody having said so: None where only a small model could be, which finds nothing; one
-        that is named is taken at its name. Raises GatewayError where there is no model."""
+        """Return the model for automatic requests; None if only a small model is available, which finds no facts.
+
+        A configured model is used whatever its size. Raises GatewayError if there is no model.
+        """
         model = self.chosen(used)
         return None if model.provider.limits(model.model).small and not self._keys().model else model
 
     def chosen(self, used: str | None) -> ChosenModel:
-        """Who is asked: the one that the configuration names, else the one that was used. Raises GatewayError."""
+        """Return the configured model, else the one that the session used. Raises GatewayError."""
         if named := self._keys().model:
             return self._choose(named)
         try:
@@ -57,7 +62,7 @@ class FactRequests:
             return self._choose(None)  # the one that answered then is no longer there
 
     def why_not(self, used: str | None) -> str:
-        """Why no turn is looked through in a session that uses this model, in a few words; empty where they are."""
+        """Return why facts are not extracted in a session that uses this model, in a few words; empty if they are."""
         if not self._keys().auto_extract:
             return "memory.facts.auto_extract is false"
         try:
@@ -68,7 +73,7 @@ class FactRequests:
     async def ask(
         self, model: ChosenModel, system: str, text: str, *, purpose: str, session: str, limit: int, form: ResponseFormat
     ) -> ModelAnswer:
-        """Return one answer of about `limit` tokens, of this form where the service can hold it to one. Raises
+        """Return one answer of about `limit` tokens, in the response format if the model supports one. Raises
         ProviderError."""
         message = UserMessage(text=carriable(text))
         context = Context(instructions=system, tools=(), parameters={}, messages=(message,))

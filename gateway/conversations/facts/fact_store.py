@@ -1,4 +1,4 @@
-"""The facts of a home: their log, opened for the gateway or only read for the command line."""
+"""The facts of a home: their log, opened by the gateway or only read by the command line."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from sessions.store.protocols import START, Log, Position
 
 
 def facts_of(home: Home, settings: Settings, committer: Committer, clock: Clock) -> Facts:
-    """The facts of a home that this process has locked, which follow the settings as they change. Their log is opened by
-    whoever first asks for them."""
+    """Return the facts of a home that this process has locked; they follow changes of the settings. The log is opened on
+    first use."""
     journals = Journals(home.root, home.quarantine, committer)
 
     async def opened(fold: Callable[[bytes], None]) -> tuple[Log, Position]:
@@ -38,7 +38,7 @@ def facts_of(home: Home, settings: Settings, committer: Committer, clock: Clock)
 
 
 def read_facts(home: Home) -> FactBook:
-    """The facts as they are on the disk, whoever writes them meanwhile. Raises JournalDamaged, StorageFailed and
+    """Return the facts on the disk, even while another process writes them. Raises JournalDamaged, StorageFailed and
     InvalidLine."""
     book = FactBook()
     try:

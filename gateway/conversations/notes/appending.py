@@ -1,7 +1,7 @@
-"""Text that is appended to a note once and whole, while people write in the same file.
+"""Appends a text to a note once and in one piece, while people edit the same file.
 
-What they wrote is never replaced: the text is appended in one write to the file as it was read, or the file is read again.
-A write that a crash cut off is completed by the next one.
+People's edits are never overwritten: the text is appended in one write to the content as it was read, or the file is read
+again. A write that a crash interrupted is completed by the next one.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from plugins.support.safe_open import OutsideFolder
 from plugins.tools.file_target import MAX_FILE_BYTES, FileChanged, FileTarget, open_target
 
 TRIES = 8
-"""Attempts to append to a file that somebody else keeps changing."""
+"""Attempts to append to a file that others keep changing."""
 
 MOST_FILES = 100
 """Files that one day's note may have."""
 
 _HEAD = 16
-"""Bytes that are compared before a whole end of a file is."""
+"""Bytes that are compared before a whole suffix of a file is."""
 
 
 class NoteNotWritten(Exception):
@@ -35,20 +35,20 @@ def append_once(
     *,
     continued: bool = False,
 ) -> tuple[str, int]:
-    """Append a text to a note unless it stands there. Blocks until it is durable.
+    """Append a text to a note unless it is already there. Blocks until it is durable.
 
     Args:
         workspace: The folder that `path` is relative to.
         path: The note.
-        text: Returns the text, which ends with a newline, for what the note holds already.
-        line: Returns the line, counted from 1, at which the text stands in a content, or None.
-        continued: The note may go on in further files, see `files_of`, where one is full or is not to be written.
+        text: Returns the text, which ends with a newline, given the note's content.
+        line: Returns the line of the text in a content, counted from 1, or None.
+        continued: Allow further files, see `files_of`, if one is full or not writable.
 
     Returns:
-        The file in which the text stands, and the line.
+        The file that has the text, and the line.
 
     Raises:
-        NoteNotWritten: It stands nowhere.
+        NoteNotWritten: No file has the text.
     """
     try:
         for _ in range(TRIES):
@@ -64,7 +64,7 @@ def append_once(
 
 
 def files_of(workspace: Path, path: str) -> list[str]:
-    """Return the files that a day's note has, in order: `memory/2026-11-21.md`, `memory/2026-11-21-2.md` and so on. The
+    """Return the files of a day's note in order: `memory/2026-11-21.md`, `memory/2026-11-21-2.md` and so on. The
     first need not exist."""
     first, *others = _names(path)
     files = [first]

@@ -1,4 +1,4 @@
-"""The day's note: sections that the daemon appends to `memory/YYYY-MM-DD.md`, each once, whole, and marked."""
+"""The notes of each day: sections that the gateway appends to `memory/YYYY-MM-DD.md`, each once and in one piece."""
 
 from __future__ import annotations
 
@@ -12,19 +12,21 @@ from gateway.conversations.notes.appending import append_once
 FOLDER = "memory"
 
 EMPTY = frozenset({"", "(none)", "- (none)"})
-"""Lines that say nothing."""
+"""Lines without content."""
 
 
 class DayNotes:
-    """The notes of the workspace that `workspace` names."""
+    """The day notes of one workspace."""
 
     def __init__(self, workspace: Path) -> None:
         self._workspace = workspace
 
     async def append(self, path: str, text: str, digest: str, *, news: bool = False) -> str:
-        """Have the section that `digest` marks stand in the note once; with `news`, without those items of its lists that
-        stand there already. Returns the file in which it stands, which is another where the note is full or is not to be
-        written. Raises NoteNotWritten."""
+        """Append the section with this digest unless the note has it, and return its file.
+
+        With `news`, list items that the note already has are left out. The file is another one of the day if the note is
+        full or not writable. Raises NoteNotWritten.
+        """
         file, _ = await asyncio.to_thread(self._append, path, text, digest, news)
         return file
 
@@ -43,22 +45,22 @@ class DayNotes:
 
 
 def day_note(day: str) -> str:
-    """The path of a day's note below the workspace; `day` is YYYY-MM-DD."""
+    """Return the path of a day's note in the workspace; `day` is YYYY-MM-DD."""
     return f"{FOLDER}/{day}.md"
 
 
 def digest_of(text: str) -> str:
-    """What marks a section: 16 hexadecimal digits of the SHA-256 of its text without the white space around it."""
+    """Return the marker of a section: 16 hexadecimal digits of the SHA-256 of its stripped text."""
     return hashlib.sha256(text.strip().encode()).hexdigest()[:16]
 
 
 def as_section(title: str, text: str) -> str:
-    """A text under a heading of a day's note, its own headings one level below that."""
+    """Return a text under a heading of a day's note, its own headings one level deeper."""
     return f"## {title}\n\n" + re.sub(r"^(#{1,5}) ", r"#\1 ", text.strip(), flags=re.MULTILINE)
 
 
 def _news(text: str, before: bytes) -> str:
-    """The text without list items that stand in a file already, and without headings that have nothing below them then."""
+    """Return the text without list items that a file already has, and without headings that are empty then."""
     known = {_item(line) for line in before.decode(errors="replace").split("\n")} - {""}
     kept: list[str] = []
     for line in reversed(text.strip().split("\n")):
@@ -76,6 +78,6 @@ def _item(line: str) -> str:
 
 
 def _level(line: str) -> int:
-    """How deep a heading is; 0 for what is none."""
+    """Return the depth of a heading; 0 for any other line."""
     found = re.match(r"(#{1,6}) ", line)
     return len(found[1]) if found else 0

@@ -1,4 +1,4 @@
-"""What a person wants remembered is written at once: an item at the end of `MEMORY.md`, in a group of the day's note."""
+"""Writes what a person wants remembered: an item at the end of `MEMORY.md`, in a group of the day's note."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from plugins.tools.file_target import FileChanged, open_target
 from sessions.events.codec import carriable
 
 LONGEST = 4000
-"""Characters of what is remembered at once."""
+"""Characters that can be remembered at once."""
 
 _LINES = re.compile(rb"[^\n]*\n|[^\n]+")
 
@@ -26,7 +26,7 @@ _PLACE = re.compile(r"(.+)#L(\d{1,9})(?:-L(\d{1,9}))?")
 
 
 class MemoryWriter:
-    """Writes into the notes of a workspace. `now` is the time in the person's zone."""
+    """Writes into the notes of a workspace. `now` returns the time in the person's zone."""
 
     def __init__(self, workspace: Path, memory: Memory, now: Callable[[], datetime]) -> None:
         self.notes = Notes(workspace)
@@ -35,8 +35,11 @@ class MemoryWriter:
         self._now = now
 
     async def remember(self, text: str, person: str, *, group: bool) -> str:
-        """Have it stand once in a note of the person's, with who said it when, and be found from now on; returns where it
-        stands, as `MEMORY.md#L12-L12`. Raises NoteNotWritten."""
+        """Append an item to a note of the person unless it is there, index it, and return its citation, as
+        `MEMORY.md#L12-L12`.
+
+        The item names its author and date. Raises NoteNotWritten.
+        """
         now = self._now()
         path = own_note(person, day_note(f"{now:%Y-%m-%d}") if group else MAIN)
         said = " ".join(carriable(text).split())
@@ -57,8 +60,8 @@ class MemoryWriter:
         return f"{file}#L{line}-L{line}"
 
     async def forget(self, place: str, person: str, *, group: bool) -> str:
-        """Take the lines out of a note of the person's that a citation such as `MEMORY.md#L3-L4` names; returns what stood
-        there. Raises NoteNotWritten."""
+        """Delete the lines of a citation such as `MEMORY.md#L3-L4` from a note of the person, and return them. Raises
+        NoteNotWritten."""
         found = _PLACE.fullmatch(place)
         path = own_note(person, found[1]) if found else ""
         if found is None or not is_note(path):
@@ -92,7 +95,7 @@ class MemoryWriter:
 
 
 def _line_of(content: bytes, item: str, whose: str) -> int | None:
-    """Return the line at which an item stands, whoever said it, but for a last line that is only its beginning."""
+    """Return the line of an item, whoever wrote it; a last line that is only its beginning does not count."""
     *lines, last = content.decode(errors="replace").replace("\r\n", "\n").split("\n")
     if not f"{item} {whose}".startswith(last):
         lines.append(last)

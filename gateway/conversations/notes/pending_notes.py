@@ -1,4 +1,5 @@
-"""Sections that the log owes the notes: each is appended, then the log says so. Whatever stops that, it is done later."""
+"""Sections that the log promises and the notes lack: each is appended, then recorded as written. An interrupted one is
+written later."""
 
 from __future__ import annotations
 
@@ -20,50 +21,50 @@ log = structlog.get_logger("exuvia.notes")
 
 
 class PendingNotes:
-    """Pays what one session owes. `lines` reads its journal from a seq on."""
+    """Writes the pending sections of one session. `lines` reads its journal from a seq on."""
 
     def __init__(self, recorder: Recorder, notes: DayNotes, lines: Callable[[int], Awaitable[list[bytes]]]) -> None:
         self._recorder = recorder
         self._notes = notes
         self._lines = lines
-        self._paying = asyncio.Lock()
-        self._behind: set[asyncio.Task[None]] = set()
-        self.trouble = ""
-        """Why a section could not be appended when it was last tried, as a sentence."""
+        self._lock = asyncio.Lock()
+        self._background: set[asyncio.Task[None]] = set()
+        self.problem = ""
+        """Why a section could not be appended at the last try, as a sentence."""
 
     @property
     def _key(self) -> str:
         return self._recorder.transcript.key
 
-    async def pay(self) -> None:
-        """Append what is owed. What cannot be now stays owed, with what follows it in the same note."""
-        async with self._paying:
-            troubles: dict[str, str] = {}
+    async def write(self) -> None:
+        """Append the pending sections. After a failure, it and later sections of the same note stay pending."""
+        async with self._lock:
+            problems: dict[str, str] = {}
             for owed in self._recorder.transcript.cycle.owed:
-                if owed.path not in troubles and (trouble := await self._pay(owed)):
-                    troubles[owed.path] = trouble
-            self.trouble = next(iter(troubles.values()), "")
+                if owed.path not in problems and (problem := await self._write(owed)):
+                    problems[owed.path] = problem
+            self.problem = next(iter(problems.values()), "")
 
-    def pay_behind(self) -> None:
-        """The same in the background."""
-        task = asyncio.create_task(self._try_to_pay())
-        self._behind.add(task)
-        task.add_done_callback(self._behind.discard)
+    def write_in_background(self) -> None:
+        """Append the pending sections in a background task."""
+        task = asyncio.create_task(self._try_to_write())
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
 
     async def close(self) -> None:
-        """Let what runs in the background end."""
-        if self._behind:
-            await asyncio.wait(self._behind)
+        """Wait for the background tasks."""
+        if self._background:
+            await asyncio.wait(self._background)
 
-    async def _try_to_pay(self) -> None:
+    async def _try_to_write(self) -> None:
         try:
-            await self.pay()
+            await self.write()
         except SessionsError as error:  # all of it stays owed
-            self.trouble = str(error)
-            log.warning("note_not_written", session=self._recorder.transcript.session, reason=self.trouble)
+            self.problem = str(error)
+            log.warning("note_not_written", session=self._recorder.transcript.session, reason=self.problem)
 
-    async def _pay(self, owed: PendingNote) -> str:
-        """Append one section; returns why it could not be, as a sentence, empty where it was."""
+    async def _write(self, owed: PendingNote) -> str:
+        """Append one section; return why it failed as a sentence, empty if it succeeded."""
         await self._recorder.until_durable(owed.of)
         (line, *_) = await self._lines(owed.of)
         path = own_note(self._recorder.transcript.person, owed.path)

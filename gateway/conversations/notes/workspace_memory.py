@@ -1,4 +1,4 @@
-"""The memory of a home's workspace, opened for the gateway or for the command line."""
+"""The memory of a home's workspace, opened by the gateway or by the command line."""
 
 from __future__ import annotations
 
@@ -32,8 +32,11 @@ async def open_memory(
     *,
     counted: Callable[[Purpose, str, int], None] = lambda *_: None,
 ) -> AsyncIterator[Memory]:
-    """The memory of the home's workspace, which follows the settings as they change; its vectors are made by one of the
-    providers that are open. `counted` is told for what which model was given texts of how many estimated tokens."""
+    """Open the memory of the home's workspace; it follows changes of the settings.
+
+    `embeddings` are the open providers for its vectors. `counted` is called with the purpose, the model and the estimated
+    tokens of embedded texts.
+    """
 
     def today() -> date:
         return clock.now().astimezone(_zone(settings)).date()
@@ -52,7 +55,7 @@ async def open_memory(
 
 
 def sources(home: Home, settings: Settings) -> list[Source]:
-    """All that can be searched; of two that have the same path, the first counts."""
+    """Return all sources that can be searched; of two documents with the same path, the first counts."""
     workspace = home.workspace(settings.current.agent.workspace)
     return [
         Notes(workspace),
@@ -62,11 +65,11 @@ def sources(home: Home, settings: Settings) -> list[Source]:
 
 
 def _zone(settings: Settings) -> tzinfo | None:
-    """The time zone in which a day is one; None for the system's."""
+    """Return the time zone that days are in; None for the system's."""
     name = settings.current.agent.timezone
     return ZoneInfo(name) if name else None
 
 
 def chosen_sources(home: Home, config: Config) -> list[Source]:
-    """Those that a configuration has searched."""
+    """Return the sources that a configuration selects."""
     return [source for source in sources(home, Settings(config)) if source.name in config.memory.chosen()]

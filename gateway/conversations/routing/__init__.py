@@ -1,7 +1,7 @@
 """Which session a message belongs to, and the lifetime of open sessions.
 
-chat             A chat
-conversation     The conversation
-session_indexer  How sessions stand, told to the catalog behind the conversations
-switchboard      The switchboard
+chat             One person's key, its current session and earlier ones.
+conversation     One open session: its two coroutines.
+session_indexer  The state of sessions in the catalog.
+switchboard      Routes messages, and opens and closes conversations.
 """

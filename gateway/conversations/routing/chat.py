@@ -1,7 +1,7 @@
-"""A chat: one person's key, its current session, and those before it that still finish what they received.
+"""One person's key with its current session, and the earlier sessions that still finish what they received.
 
-A key is what a client names (`main`); sessions follow each other under it (`/new`). Which ids were seen, which journal a
-message belongs to, and who is told of news are matters of the key, and stand here.
+A key is the name that a client uses (`main`); sessions follow each other under it (`/new`). The key knows the ids of
+received messages, which journal a message belongs to, and the subscribers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sessions.events.messages import Attachment
 from sessions.files.journal import read_lines
 
 PAGE_BYTES = 512 * 1024
-"""How many bytes of lines are read from a journal at a time."""
+"""Bytes of lines that are read from a journal at a time."""
 
 PENDING_BYTES = 4 * 1024 * 1024
 """Bytes of one session that may wait for the disk before new messages are refused."""
@@ -34,8 +34,8 @@ COMMANDS_WAITING = 100
 
 
 class IncomingMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """A message on its way in; the gateway decided `sender` and `channel`. `reply_to` is where an answer goes on a plugin's
-    channel; others read along in a `group`."""
+    """A received message. `sender` and `channel` are decided by the gateway. `reply_to` is the address for answers on a
+    plugin's channel; `group` marks a chat with several readers."""
 
     id: str
     client: str
@@ -48,7 +48,7 @@ class IncomingMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AcceptedMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a message stands. It is acknowledged only once `Chat.until_durable` has returned for it."""
+    """The place of a message in the journal. It is acknowledged only once `Chat.until_durable` has returned for it."""
 
     session: str
     seq: int
@@ -56,7 +56,7 @@ class AcceptedMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sessions(Protocol):
-    """What a chat needs of the switchboard."""
+    """The part of the switchboard that a chat uses."""
 
     @property
     def queue_limit(self) -> int: ...
@@ -70,7 +70,7 @@ class Sessions(Protocol):
 
 
 class Chat:
-    """One key of one person. Made by the switchboard, which opens and runs its conversations."""
+    """One key of one person. The switchboard creates it and runs its conversations."""
 
     def __init__(self, person: str, key: str, receipts: Receipts, sessions: Sessions) -> None:
         self.person = person
@@ -86,42 +86,44 @@ class Chat:
 
     @property
     def watched(self) -> int:
-        """How many subscribers there are."""
+        """The number of subscribers."""
         return len(self._watchers)
 
     @property
     def is_open(self) -> bool:
-        """Whether messages can be received, or it is known why not."""
+        """Return True if messages can be received, or the reason why not is known."""
         return self.current is not None or self.damaged is not None
 
     @property
     def idle(self) -> bool:
-        """Nothing runs, waits or is being switched."""
+        """Return True if nothing runs, waits or is being switched."""
         conversations = [*self.finishing.values(), *([self.current] if self.current else [])]
         return self._switching is None and not self.finishing and all(c.idle for c in conversations)
 
     def conversation(self, session: str) -> Conversation | None:
-        """The conversation of a session that is in memory."""
+        """Return the conversation of a session if it is in memory."""
         if self.current is not None and self.current.session == session:
             return self.current
         return self.finishing.get(session)
 
     def watch(self, watcher: Callable[[], None]) -> None:
-        """Have `watcher` called at news: a durable event, a piece of an answer, a next session."""
+        """Call `watcher` on changes: a durable event, a piece of an answer, a new session."""
         self._watchers.add(watcher)
 
     def unwatch(self, watcher: Callable[[], None]) -> None:
-        """End that."""
+        """Remove a watcher."""
         self._watchers.discard(watcher)
 
-    def news(self) -> None:
-        """Tell the watchers."""
+    def notify(self) -> None:
+        """Call the watchers."""
         for watcher in tuple(self._watchers):
             watcher()
 
     async def receive(self, incoming: IncomingMessage) -> AcceptedMessage:
-        """Put a message into the right journal's queue, or find the one that it repeats. Raises Conflict, Busy,
-        DamagedSession or StorageFailed; then nothing was taken."""
+        """Append a message to the right journal, or find the one that it repeats.
+
+        Raises Conflict, Busy, DamagedSession or StorageFailed; then nothing was accepted.
+        """
         while self._switching is not None:
             await asyncio.shield(self._switching)
         typed = parse_command(incoming.text)
@@ -140,21 +142,21 @@ class Chat:
         if opens:
             self._switch()
         try:
-            seq = self._note(current, incoming)
+            seq = self._append(current, incoming)
         except BaseException:
             self.switched()
             raise
         return AcceptedMessage(session=current.session, seq=seq, duplicate=False)
 
     def _check_room(self, current: Conversation, *, is_command: bool) -> None:
-        """Busy where the inbox is full. Commands have room of their own, so that `/stop` gets through."""
+        """Raise Busy if the inbox is full. Commands have a limit of their own, so that `/stop` gets through."""
         waiting = current.recorder.transcript.waiting
         commands = sum(parse_command(w.message.text) is not None for w in waiting)
         limit = COMMANDS_WAITING if is_command else self._sessions.queue_limit
         if (commands if is_command else len(waiting) - commands) >= limit:
             raise Busy(f"{limit} wait already; try again when some are answered.")
 
-    def _note(self, current: Conversation, incoming: IncomingMessage) -> int:
+    def _append(self, current: Conversation, incoming: IncomingMessage) -> int:
         message = MessageReceived(
             id=incoming.id,
             client=incoming.client,
@@ -175,20 +177,20 @@ class Chat:
         return AcceptedMessage(session=receipt.session, seq=receipt.seq, duplicate=True)
 
     async def until_durable(self, received: AcceptedMessage) -> None:
-        """Return once the message is on the disk; StorageFailed if it will never be."""
+        """Return once the message is durable. Raises StorageFailed if it never will be."""
         if conversation := self.conversation(received.session):
             await conversation.recorder.until_durable(received.seq)
         elif received.seq > (self.head(received.session) or 0):
             raise StorageFailed("The message could not be stored; send it again.")
 
     def stop_turns(self) -> bool:
-        """Cancel what runs under this key, also in a session that only finishes; False if nothing does."""
+        """Cancel the running turns of this key, also of earlier sessions; return False if none runs."""
         running = [*self.finishing.values(), *([self.current] if self.current else [])]
         stopped = [conversation.stop() for conversation in running]
         return any(stopped)
 
     def wait_for_successor(self) -> None:
-        """Let later messages wait where the current session has a `/new` to answer, as a stop may leave it."""
+        """Hold back new messages if the current session has a `/new` to answer, as an interrupted one may."""
         typed = [parse_command(waiting.message.text) for waiting in self._require().recorder.transcript.waiting]
         if self._switching is None and any(command is not None and command.opens_session for command in typed):
             self._switch()
@@ -197,13 +199,13 @@ class Chat:
         self._switching = asyncio.get_running_loop().create_future()
 
     def switched(self) -> None:
-        """Later messages may come in again."""
+        """Accept messages again."""
         if self._switching is not None and not self._switching.done():
             self._switching.set_result(None)
         self._switching = None
 
     async def start_anew(self, old: Conversation, seq: int) -> str:
-        """Open the key's next session after `seq` of `old`, which finishes what it received; returns its id."""
+        """Open the key's next session after `seq` of `old`, which finishes what it received; return its id."""
         if old is not self.current:
             raise Conflict("A newer session has begun already.")
         try:
@@ -212,25 +214,25 @@ class Chat:
             self.switched()
         self.finishing[old.session] = old
         old.retire(seq)
-        self.news()
+        self.notify()
         return self.current.session
 
     async def _leave_damaged(self, damaged: JournalDamaged, incoming: IncomingMessage) -> AcceptedMessage:
-        """Begin a journal after one that nothing more can be written to; it is also the one that takes the `/new`."""
+        """Begin a new journal after a damaged one; it also records the `/new`."""
         self._switch()
         try:
             succeeds = Succession(session=self.damaged_session, seq=damaged.good_seq)
             self.current = current = await self._sessions.create(self, succeeds)
             self.damaged = None
             current.commands.by_successor = current.recorder.transcript.head + 1
-            seq = self._note(current, incoming)
+            seq = self._append(current, incoming)
         except BaseException:
             if self._sessions.successor(self.damaged_session) is not None:
                 self.damaged = None  # it began all the same, and is opened for the next message; a second one must not
             raise
         finally:
             self.switched()
-        self.news()
+        self.notify()
         return AcceptedMessage(session=current.session, seq=seq, duplicate=False)
 
     def _require(self) -> Conversation:
@@ -239,35 +241,35 @@ class Chat:
         return self.current
 
     def head(self, session: str) -> int | None:
-        """The last durable seq of a session of this key; None if it is not one."""
+        """Return the last durable seq of a session of this key; None if it is not one."""
         if conversation := self.conversation(session):
             return conversation.recorder.durable
         row = self._sessions.row(session)
         return row.head if row is not None and row.name == (self.person, self.key) else None
 
     def is_over(self, session: str) -> bool:
-        """Whether a session will have no further event: another has begun, and it has nothing left to do."""
+        """Return True if a session will have no further event: it has a successor and nothing left to do."""
         row = self._sessions.row(session)
         return self.conversation(session) is None and row is not None and (row.settled or row.closed)
 
     def end(self, session: str) -> int | None:
-        """Durable bytes of a session that is in memory."""
+        """Return the durable bytes of a session that is in memory."""
         conversation = self.conversation(session)
         return conversation.recorder.position.offset if conversation else None
 
     def recent(self, session: str, after: int) -> Sequence[bytes] | None:
-        """The durable lines after a seq from memory; None where `lines` must read them."""
+        """Return the durable lines after a seq from memory; None if `lines` must read them."""
         conversation = self.conversation(session)
         return conversation.recorder.recent(after) if conversation else None
 
     async def lines(self, session: str, first: int, *, limit: int = PAGE_BYTES) -> list[bytes]:
-        """Durable lines from seq `first` on, about `limit` bytes of them."""
+        """Return durable lines from seq `first` on, about `limit` bytes of them."""
         if conversation := self.conversation(session):
             return await conversation.recorder.log.lines(first, limit=limit)
         return await asyncio.to_thread(read_lines, self._sessions.path(session), first, limit)
 
     def successor(self, session: str) -> str | None:
-        """The session of this key that began after one."""
+        """Return the session of this key that follows a session."""
         if self.current is not None and self.current.session == session:
             return None
         return self._sessions.successor(session)

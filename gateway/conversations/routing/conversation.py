@@ -1,7 +1,7 @@
-"""The conversation: the two coroutines that own one session while it is in memory.
+"""One open session: the two coroutines that own it while it is in memory.
 
-One receives: it puts messages into the log and answers the commands that need not wait. One turns: it takes what waits, a
-message or a command at a time, in the order of arrival. Only the turn changes what the model is shown.
+One receives: it appends messages to the log and answers the commands that need not wait. One runs turns: it takes the
+waiting messages and commands in order of arrival. Only the latter changes the model's view.
 """
 
 from __future__ import annotations
@@ -29,27 +29,28 @@ from sessions.state.transcript import OpenTurn, WaitingMessage
 from sessions.store.recorder import Recorder
 
 RESUME_ATTEMPTS = 2
-"""A turn that two resumptions did not finish is abandoned: it may be what brings the gateway down."""
+"""Resumptions after which an unfinished turn is abandoned: it may be what crashes the gateway."""
 
 COLLECT_SECONDS = 0.5
-"""So long nothing more may come before `collect` takes what waits."""
+"""Seconds without a new message after which `collect` takes the waiting ones."""
 
 COLLECT_AT_MOST = 5.0
-"""Seconds after which `collect` waits no longer for a pause."""
+"""Seconds after which `collect` no longer waits for a pause."""
 
 VERBOSE = "verbose"
-"""The session's setting that stands above `agent.verbose`; `on` or `off`."""
+"""The session's setting that overrides `agent.verbose`; `on` or `off`."""
 
 
 class ResumeRules(msgspec.Struct, frozen=True, kw_only=True):
-    """`mode` is auto, offer or never; `within` bounds the age of a turn that is resumed by itself."""
+    """The rules for interrupted turns: `mode` is auto, offer or never; `within` is the age up to which a turn is
+    resumed."""
 
     mode: str
     within: timedelta
 
 
 class Conversation:
-    """One open session. `start` begins its coroutines in a task group; `retired` makes it end once nothing waits."""
+    """One open session. `run` drives its coroutines; a `retired` conversation ends once nothing waits."""
 
     def __init__(
         self,
@@ -81,7 +82,7 @@ class Conversation:
         self._busy = False
         self._interruptions: set[asyncio.Task[None]] = set()
         self._newest = 0.0
-        """When the newest message came, on the loop's clock."""
+        """The time of the newest message on the event loop's clock."""
         for waiting in recorder.transcript.waiting:
             self._sort(waiting)
 
@@ -92,39 +93,41 @@ class Conversation:
 
     @property
     def idle(self) -> bool:
-        """Nothing runs, nothing waits, and nothing is to be delivered."""
+        """Return True if nothing runs, waits or is to be delivered."""
         return self.recorder.transcript.settled and not self.recorder.transcript.owed
 
     @property
     def verbose(self) -> bool:
-        """Whether clients are to show what happens beside the conversation: what the session chose, or is configured."""
+        """Return True if clients show more than the conversation, by the session's choice or the configuration."""
         chosen = self.recorder.transcript.settings.get(VERBOSE)
         return self._verbose() if chosen is None else chosen == "on"
 
     @property
     def title(self) -> str:
-        """What the session's person calls it; empty for nothing."""
+        """The session's title; empty if it has none."""
         return self.recorder.transcript.settings.get(TITLE, "")
 
     async def rename(self, title: str, person: str) -> None:
-        """Call the session so, durably; an empty title takes it away. StorageFailed."""
+        """Set the session's title durably; an empty one removes it. Raises StorageFailed."""
         await self.recorder.append_durable(SettingChanged(name=TITLE, value=title or None, by=person))
 
     @property
     def resting(self) -> bool:
-        """Whether no turn runs, and no command that waited for its end."""
+        """Return True if no turn runs, and no command that runs between turns."""
         return not self._busy
 
     def stop(self) -> bool:
-        """End the running turn, or the command that runs in its place; False if nothing runs."""
+        """Cancel the running turn, or the command that runs between turns; return False if nothing runs."""
         return self.turn.cancel() or self.commands.stop()
 
     def pause(self) -> None:
-        """Begin nothing any more: the gateway stops. What runs goes on, what waits is for the next start."""
+        """Begin nothing new, because the gateway stops. A running turn continues; waiting messages are for the next
+        start."""
         self._paused = True
 
     def receive(self, message: MessageReceived) -> int:
-        """Put a message into the log's queue and the inbox; returns its seq at once. It counts once that is durable."""
+        """Append a message to the log and the inbox, and return its seq at once. It is accepted only once that is
+        durable."""
         seq = self.recorder.append(message, urgent=True)
         self._newest = asyncio.get_running_loop().time()
         self._sort(WaitingMessage(seq=seq, message=message))
@@ -135,22 +138,22 @@ class Conversation:
         return seq
 
     async def _interrupt(self, seq: int) -> None:
-        """Stop the running turn for a message, once that is durable, unless it was taken meanwhile."""
+        """Cancel the running turn for a message once that is durable, unless a turn has taken it."""
         with suppress(StorageFailed):  # which the conversation itself ends with
             await self.recorder.until_durable(seq)
             if any(waiting.seq == seq for waiting in self.recorder.transcript.waiting):
                 self.turn.cancel()
 
     async def run(self) -> None:
-        """Both coroutines, until the conversation is retired and done; SessionsError if its storage fails."""
+        """Run both coroutines until the conversation is retired and done. Raises SessionsError if its storage fails."""
         receiving = asyncio.create_task(self.commands.answer_now())
-        forget = self.recorder.on_durable(self._end_on_failure)
+        unsubscribe = self.recorder.on_durable(self._end_on_failure)
         try:
             self.compacting.close_cycle()
-            self.compacting.notes.pay_behind()
+            self.compacting.notes.write_in_background()
             await self._take_turns()
         finally:
-            forget()
+            unsubscribe()
             receiving.cancel()
             await asyncio.wait([receiving])
             await self.compacting.notes.close()
@@ -158,7 +161,7 @@ class Conversation:
             raise error
 
     def retire(self, answered: int | None) -> None:
-        """Finish what waits, then end; `answered` is the command that the next session's existence answers."""
+        """Finish what waits, then end; `answered` is the seq of the command that the next session's existence answers."""
         self.retired = True
         self.commands.by_successor = answered
         self._wake.set()
@@ -196,7 +199,7 @@ class Conversation:
         await self._wake.wait()
 
     def _end_on_failure(self) -> None:
-        """What nobody can write down is not gone on with: the conversation ends, and is opened again from its journal."""
+        """End the conversation when its log can no longer be written; it is opened again from its journal."""
         if self.recorder.failure is not None:
             self.turn.break_off()
             self._wake.set()
@@ -208,16 +211,16 @@ class Conversation:
         await self.recorder.until_durable(self.inbox.together()[-1])
         await self.turn.run(self._takes)
         if self.recorder.transcript.cycle.owed:  # what could not be written then may be now
-            self.compacting.notes.pay_behind()
+            self.compacting.notes.write_in_background()
         if self.inbox.mode == "collect" and self.inbox.messages():
             await self._until_pause()
 
     def _takes(self) -> list[int]:
-        """What the turn that begins now takes: of what belongs to it, all that is on the disk."""
+        """Return the seqs that the next turn takes, as far as they are durable."""
         return [seq for seq in self.inbox.together() if seq <= self.recorder.durable]
 
     async def _until_pause(self) -> None:
-        """What came during a turn may go on coming: let it come, so that it is answered together."""
+        """Wait for a pause between messages, so that they are answered together."""
         loop = asyncio.get_running_loop()
         latest = loop.time() + COLLECT_AT_MOST
         while not self.retired and (seconds := min(self._newest + COLLECT_SECONDS, latest) - loop.time()) > 0:
@@ -244,16 +247,16 @@ class Conversation:
             await self.turn.resume()
 
     def _is_interrupted(self) -> bool:
-        """Whether a message stands in the log for which the turn would have been stopped, had there been time. One that is
-        still on its way there stops it as it stops any other."""
+        """Return True if a durable message waits that would have cancelled the turn. One that is not durable yet cancels
+        it later."""
         waiting = (w for w in self.recorder.transcript.waiting if w.seq <= self.recorder.durable)
         return self.inbox.mode == "interrupt" and any(parse_command(w.message.text) is None for w in waiting)
 
     async def _close(self) -> None:
-        """Write down what must last, and then that nothing more comes. While a note lacks something of this session it stays
-        open, and the next start tries again."""
+        """Write the final notes, then record that the session is closed. While a note is pending it stays open, and the
+        next start tries again."""
         if self.recorder.transcript.closed is None:
             await self.compacting.at_end()
-            await self.compacting.notes.pay()
+            await self.compacting.notes.write()
             if not self.recorder.transcript.cycle.owed:
                 await self.recorder.append_durable(SessionClosed(reason="succeeded"))

@@ -1,5 +1,4 @@
-"""How sessions stand, told to the catalog behind the conversations: their rows, and the checkpoints that spare a restart
-from folding everything again."""
+"""Records the state of sessions in the catalog: their rows, and checkpoints that save a restart from a full fold."""
 
 from __future__ import annotations
 
@@ -9,14 +8,14 @@ from sessions.files.journal import Journals
 from sessions.store.recorder import Recorder
 
 TITLE = "title"
-"""The session's setting that says what its person calls it."""
+"""The session's setting for its title."""
 
 CHECKPOINT_EVERY = 256
-"""Events after which a checkpoint spares a restart from folding them again."""
+"""Events between two checkpoints."""
 
 
 class SessionIndexer:
-    """What the catalog is told of the conversations in memory."""
+    """Writes the rows and checkpoints of the conversations in memory."""
 
     def __init__(self, catalog: Catalog, journals: Journals) -> None:
         self._catalog = catalog
@@ -24,24 +23,24 @@ class SessionIndexer:
         self._checkpoints: dict[str, int] = {}
 
     def begin(self, recorder: Recorder) -> None:
-        """Take over a session: what lies before its position counts as checkpointed."""
+        """Start to follow a session; everything before its position counts as checkpointed."""
         self._checkpoints[recorder.durable_transcript.session] = recorder.position.seq
 
     def progressed(self, recorder: Recorder, receipts: Receipts) -> None:
-        """Tell how a session stands where nothing is under way in it, with a checkpoint where one is due."""
+        """Record an idle session, with a checkpoint if one is due."""
         self.put(recorder)
         if self._is_due(recorder):
             self._checkpoint(recorder, receipts)
 
     def end(self, recorder: Recorder, receipts: Receipts) -> None:
-        """Tell how a closed session stands; after a failure its memory is not believed, and something is left to do."""
+        """Record a closed session. After a failure its memory is not trusted, and the session stays unsettled."""
         if recorder.failure is None:
             self._checkpoint(recorder, receipts)
         self.put(recorder, settled=recorder.failure is None)
         self._checkpoints.pop(recorder.durable_transcript.session, None)
 
     def put(self, recorder: Recorder, *, settled: bool = True) -> None:
-        """Tell how a session stands; with `settled` false, that something may be left to do whatever it says."""
+        """Record a session's row; with `settled` false, it is opened again at the next start."""
         transcript = recorder.durable_transcript
         size, changed = self._on_disk(transcript.session)
         self._catalog.put(
@@ -62,8 +61,10 @@ class SessionIndexer:
         )
 
     def _on_disk(self, session: str) -> tuple[int, int]:
-        """The size and the time of change of a journal. Zeros where they cannot be read just now: the session must be known
-        all the same, or its key would begin another."""
+        """Return the size and the modification time of a journal.
+
+        Zeros if they cannot be read now: the session must be in the catalog all the same, or its key would begin another.
+        """
         try:
             stat = self._journals.path(session).stat()
         except OSError:

@@ -1,7 +1,7 @@
-"""The switchboard: which conversation a message belongs to; it opens, runs, reopens and lets go of them.
+"""The switchboard: routes messages to conversations, and opens, runs, reopens and unloads them.
 
-After any failure of a conversation memory is not believed: it is dropped and opened again from its journal, exactly as after
-a crash.
+After any failure of a conversation its memory is not trusted: it is dropped and opened again from its journal, exactly as
+after a crash.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ PENDING_LIMIT = 64 * 1024 * 1024
 """Bytes that may wait for the disk before new messages are refused."""
 
 IDLE_SECONDS = 900.0
-"""After this time without news or listeners a conversation leaves memory."""
+"""Seconds without events or subscribers after which a conversation leaves memory."""
 
 REOPEN_SECONDS = (0.5, 2.0, 10.0, 30.0)
-"""How long a failed conversation waits before it is opened again, by its failures in a row."""
+"""Seconds before a failed conversation is opened again, by its consecutive failures."""
 
 T = TypeVar("T")
 
@@ -49,7 +49,7 @@ log = structlog.get_logger("exuvia.switchboard")
 
 
 class Forks:
-    """Makes them, one at a time, and tells the catalog. The caller holds the lock of the key that a fork gets."""
+    """Creates forks, one at a time, and adds them to the catalog. The caller holds the lock of the fork's key."""
 
     def __init__(self, catalog: Catalog, journals: Journals, clock: Clock) -> None:
         self._catalog = catalog
@@ -58,8 +58,10 @@ class Forks:
         self._one = asyncio.Lock()
 
     def name(self, person: str, parent: str, wanted: str | None) -> Name:
-        """Choose the name of a fork: the key that is wanted, or one made of the parent's. Raises CannotFork where the
-        person has no session `parent`, or uses the key already."""
+        """Return the name of a fork: the wanted key, or one derived from the parent's.
+
+        Raises ForkRefused if the person has no session `parent`, or the key is in use.
+        """
         row = self._catalog.row(parent)
         if row is None or row.person != person:
             raise ForkRefused(f"There is no session {parent}.")
@@ -69,8 +71,11 @@ class Forks:
         return person, wanted or fork_key(row.key, used)
 
     async def make(self, name: Name, parent: str, upto: int | None) -> Fork:
-        """Copy a session, up to the last place between turns at or before the event `upto` (by default its end), into one
-        under a name that is not used. Raises CannotFork, StorageFailed, JournalDamaged."""
+        """Copy a session into a new one, up to the last place between turns at or before the event `upto`, by default its
+        end.
+
+        The name must not be in use. Raises ForkRefused, StorageFailed, JournalDamaged.
+        """
         async with self._one:
             now = self._clock.now()
             path = self._journals.path(parent)
@@ -80,7 +85,7 @@ class Forks:
 
 
 def _row(name: Name, made: Fork, now: datetime) -> SessionRow:
-    """Return what is known of a fork that nobody has opened. It is not read for that: it is there, and must be known."""
+    """Return the row of a fork that was not opened yet. The journal is not read for it."""
     person, key = name
     at = stamp(now)
     return SessionRow(
@@ -128,9 +133,9 @@ class Switchboard:
         self._locks: dict[tuple[str, str], asyncio.Lock] = {}
         self._lives: dict[str, asyncio.Task[None]] = {}
         self._owners: dict[str, asyncio.Task[None]] = {}
-        self._last_news: dict[tuple[str, str], float] = {}
+        self._last_activity: dict[tuple[str, str], float] = {}
         self._failures: dict[tuple[str, str], int] = {}
-        self._standings = SessionIndexer(catalog, journals)
+        self._indexer = SessionIndexer(catalog, journals)
         self._forks = Forks(catalog, journals, clock)
         self._pausing = False
         self._stopping = False
@@ -149,7 +154,7 @@ class Switchboard:
         await self.interrupt()
 
     async def let_finish(self, seconds: float) -> None:
-        """Begin no further turn anywhere, and return once those that run have ended, or after so long."""
+        """Begin no further turn, and return once the running ones have ended, or after `seconds`."""
         self._pausing = True
         for conversation in self._conversations():
             conversation.pause()
@@ -159,7 +164,7 @@ class Switchboard:
             await asyncio.sleep(0.02)
 
     async def interrupt(self) -> None:
-        """End every conversation. A turn that still runs stays open in its log, which says that it was interrupted."""
+        """End every conversation. A running turn stays open in its log, which records the interruption."""
         self._stopping = True
         await asyncio.gather(*(self._stop(session) for session in tuple(self._owners)))
 
@@ -168,16 +173,16 @@ class Switchboard:
 
     @property
     def queue_limit(self) -> int:
-        """How many messages may wait in a session now."""
+        """The number of messages that may wait in a session."""
         return self._queue_limit()
 
     @property
     def loaded(self) -> int:
-        """How many conversations are in memory."""
+        """The number of conversations in memory."""
         return len(self._owners)
 
     def load(self) -> SwitchboardLoad:
-        """What is going on in them."""
+        """Return the counts over the conversations in memory."""
         conversations = [c for chat in self._chats.values() for c in (chat.current, *chat.finishing.values()) if c]
         return SwitchboardLoad(
             conversations=self.loaded,
@@ -189,8 +194,10 @@ class Switchboard:
     # --- chats --------------------------------------------------------------------------------------------------------
 
     async def chat(self, person: str, key: str, *, create: bool) -> Chat | None:
-        """A person's chat, opened from its journal where it is not in memory. Without `create` an unknown key is None.
-        Raises StorageFailed."""
+        """Return a person's chat, opened from its journal if it is not in memory.
+
+        Without `create`, the result is None for an unknown key. Raises StorageFailed.
+        """
         name = (person, key)
         # Looked up again after each wait: a chat may be let go of in the moment before the one who waited goes on.
         while (chat := self._chats.get(name)) is None or not chat.is_open:
@@ -198,11 +205,11 @@ class Switchboard:
                 return None
             # Whoever asked may be gone before it is done; others may wait for the same.
             await asyncio.shield(self._spawn(self._restore(name)))
-        self._last_news[name] = self._clock.monotonic()
+        self._last_activity[name] = self._clock.monotonic()
         return chat
 
     async def resume_all(self) -> None:
-        """Open every session that a stop left with something to do."""
+        """Open every session that a stop left with unfinished work."""
         for row in sorted(self._catalog.unsettled(), key=lambda row: row.at, reverse=True):
             try:
                 chat = await self.chat(row.person, row.key, create=False)
@@ -210,15 +217,15 @@ class Switchboard:
                 log.error("session_not_opened", session=row.session, reason=str(error))
             else:
                 # After a lost catalog that is every session there is: those with nothing to do do not stay.
-                await self._let_go_if_idle((row.person, row.key), chat)
+                await self._unload_if_idle((row.person, row.key), chat)
 
     def sessions(self, person: str) -> list[SessionRow]:
-        """A person's keys, each with its current session, as far as it is durable."""
+        """Return a person's keys, each with its current session, as far as it is durable."""
         return [self._as_of_now(row) for row in self._catalog.sessions(person)]
 
     async def fork(self, person: str, parent: str, key: str | None, upto: int | None) -> Fork:
-        """Begin a session under a key of its own, which goes on from a past moment of another. Raises what `Forks.name` and
-        `Forks.make` do."""
+        """Begin a session under a new key that continues from a past moment of another. Raises the errors of
+        `Forks.name` and `Forks.make`."""
         # Whoever asked may be gone before it is done; the catalog must know it all the same.
         return await asyncio.shield(self._spawn(self._fork(person, parent, key, upto)))
 
@@ -231,7 +238,7 @@ class Switchboard:
                     return await self._forks.make(name, parent, self._durable(parent) if upto is None else upto)
 
     def _durable(self, session: str) -> int | None:
-        """Return the last durable seq of a session in memory: what stands behind it in the journal may still be lost."""
+        """Return the last durable seq of a session in memory: later events in the journal may still be lost."""
         row = self._catalog.row(session)
         chat = self._chats.get(row.name) if row else None
         conversation = chat.conversation(session) if chat else None
@@ -247,7 +254,7 @@ class Switchboard:
         return msgspec.structs.replace(row, head=recorder.durable, at=at, title=conversation.title)
 
     async def _restore(self, name: tuple[str, str]) -> Chat:
-        """Open what of a chat is not in memory: its current session, and older ones with something to finish."""
+        """Open the parts of a chat that are not in memory: its current session, and earlier ones with unfinished work."""
         async with self._lock(name):
             chat = self._chats.get(name)
             if chat is None:
@@ -262,21 +269,23 @@ class Switchboard:
                 if not chat.is_open:
                     await self._open_current(chat, row)
                 await self._finish_older(chat, row)
-            chat.news()
+            chat.notify()
             return chat
 
     async def _open_current(self, chat: Chat, row: SessionRow) -> None:
         try:
             chat.current = await self.open(chat, row.session, successor=None)
         except JournalDamaged as damaged:
-            self._tell_damage(damaged)
+            self._report_damage(damaged)
             chat.damaged, chat.damaged_session = damaged, row.session
         else:
             chat.wait_for_successor()
 
     async def _finish_older(self, chat: Chat, row: SessionRow) -> None:
-        """A stop or a failure may have left a session before this one with messages to answer. One that cannot be opened
-        is tried again later; it keeps nobody from the current one."""
+        """Open earlier sessions that a stop or a failure left with unanswered messages.
+
+        One that cannot be opened is tried again later; it does not block the current one.
+        """
         newer = row
         for older in self._catalog.chain(row.session):
             begun = newer.succeeds is not None and newer.succeeds.session == older.session
@@ -284,7 +293,7 @@ class Switchboard:
                 try:
                     chat.finishing[older.session] = await self.open(chat, older.session, successor=newer.succeeds)
                 except JournalDamaged as damaged:
-                    self._tell_damage(damaged)
+                    self._report_damage(damaged)
                 except SessionsError as error:
                     log.error("session_not_opened", session=older.session, reason=str(error))
                     self._spawn(self._reopen(chat))
@@ -293,7 +302,7 @@ class Switchboard:
     # --- what chats need ----------------------------------------------------------------------------------------------
 
     async def open(self, chat: Chat, session: str, *, successor: Succession | None) -> Conversation:
-        """Open an existing journal and run its conversation; `successor` says that it only finishes."""
+        """Open an existing journal and run its conversation; with a `successor` it only finishes."""
         opened = await open_session(self._journals, self._catalog, session)
         recorder = Recorder(opened.log, opened.position, opened.transcript, self._clock.now, without_secrets)
         conversation = self._build(chat, recorder)
@@ -301,22 +310,22 @@ class Switchboard:
             conversation.retire(successor.seq)
         self._own(chat, conversation)
         if not opened.verified:
-            self._spawn(self._verify_behind(chat, conversation))
+            self._spawn(self._verify_in_background(chat, conversation))
         return conversation
 
-    def _tell_damage(self, damaged: JournalDamaged) -> None:
-        """Tell the operator, in the log and in `/status`."""
+    def _report_damage(self, damaged: JournalDamaged) -> None:
+        """Report a damaged journal in the log and in `/status`."""
         log.error("journal_damaged", session=damaged.path.stem, line=damaged.line, reason=damaged.reason)
         self._catalog.unreadable[damaged.path] = damaged.reason
 
-    async def _verify_behind(self, chat: Chat, conversation: Conversation) -> None:
-        """Check what a checkpoint skipped of a large journal; if it is damaged its conversation stops, and with the current
-        one the key."""
+    async def _verify_in_background(self, chat: Chat, conversation: Conversation) -> None:
+        """Verify the part of a large journal that a checkpoint skipped. If it is damaged, its conversation is stopped,
+        and the key too if it is the current one."""
         session = conversation.session
         try:
             await self._journals.verify(session)
         except JournalDamaged as damaged:
-            self._tell_damage(damaged)
+            self._report_damage(damaged)
             async with self._lock((chat.person, chat.key)):
                 if chat.current is conversation:
                     chat.damaged, chat.damaged_session = damaged, session
@@ -344,48 +353,48 @@ class Switchboard:
         except BaseException:
             await recorder.close()
             if recorder.durable:  # whoever waited for it is gone, and it is the key's current session all the same
-                self._standings.put(recorder)
+                self._indexer.put(recorder)
             else:
-                self._forget_empty(session)
+                self._remove_empty(session)
             raise
         if chat.current and (title := chat.current.title):
             recorder.append(SettingChanged(name=TITLE, value=title, by=chat.person))
         conversation = self._build(chat, recorder)
-        self._standings.put(recorder)
+        self._indexer.put(recorder)
         self._own(chat, conversation)
         return conversation
 
-    def _forget_empty(self, session: str) -> None:
-        """Take a journal away that never got its first line, or each attempt on a full disk would leave one."""
+    def _remove_empty(self, session: str) -> None:
+        """Remove a journal that never got its first line; otherwise each attempt on a full disk would leave one."""
         path = self.path(session)
         if path.exists() and path.stat().st_size == 0:
             path.unlink()
 
     def storage_is_full(self) -> bool:
-        """Whether too many bytes wait for the disk."""
+        """Return True if too many bytes wait for the disk."""
         return self._journals.pending > PENDING_LIMIT
 
     def path(self, session: str) -> Path:
-        """Where a session's journal lies."""
+        """Return the path of a session's journal."""
         return self._journals.path(session)
 
     def row(self, session: str) -> SessionRow | None:
-        """What is known of a session; of one in memory, as of its last pause or failure."""
+        """Return the row of a session; of one in memory, as of its last pause or failure."""
         return self._catalog.row(session)
 
     def successor(self, session: str) -> str | None:
-        """The session that went on after one under the same key."""
+        """Return the session that followed a session under the same key."""
         row = self._catalog.successor(session)
         return row.session if row else None
 
     # --- conversations ------------------------------------------------------------------------------------------------
 
     def _own(self, chat: Chat, conversation: Conversation) -> None:
-        """Let a conversation live: `life` may be cancelled at any time, also before its first step; `owner` never is, and
-        puts the conversation away in every case."""
+        """Start a conversation: its `life` task may be cancelled at any time, even before its first step; its owner task
+        never is, and always cleans up."""
         recorder = conversation.recorder
         recorder.on_durable(lambda: self._progressed(chat, recorder))
-        self._standings.begin(recorder)
+        self._indexer.begin(recorder)
         if self._pausing:
             conversation.pause()
         life = asyncio.create_task(conversation.run())
@@ -393,7 +402,7 @@ class Switchboard:
         self._owners[conversation.session] = asyncio.create_task(self._end_of(chat, conversation, life))
 
     async def _end_of(self, chat: Chat, conversation: Conversation, life: asyncio.Task[None]) -> None:
-        """Wait until a conversation is over, close it and, if it failed, open it again."""
+        """Wait until a conversation has ended, close it and, if it failed, open it again."""
         await asyncio.wait([life])
         error = None if life.cancelled() else life.exception()
         if isinstance(error, SessionsError) or (error is not None and is_exhaustion(error)):
@@ -401,9 +410,9 @@ class Switchboard:
         elif error is not None:
             log.error("conversation_failed", session=conversation.session, exc_info=error)
         # Until all is known again nobody may take the session for finished, nor its end for the last word.
-        self._standings.put(conversation.recorder, settled=False)
+        self._indexer.put(conversation.recorder, settled=False)
         self._drop(chat, conversation)
-        await self._put_away(chat, conversation)
+        await self._close(chat, conversation)
         # Ids of messages that never reached the disk must not be taken for known when they are sent again.
         chat.receipts.forget(conversation.session, after=conversation.recorder.durable)
         del self._lives[conversation.session], self._owners[conversation.session]
@@ -411,7 +420,7 @@ class Switchboard:
             self._spawn(self._reopen(chat))
 
     async def _stop(self, session: str) -> None:
-        """End a conversation and return once it is put away; a running turn stays open in its log."""
+        """End a conversation and return once it is closed; a running turn stays open in its log."""
         if life := self._lives.get(session):
             life.cancel()
             await asyncio.wait([self._owners[session]])
@@ -422,13 +431,13 @@ class Switchboard:
             chat.current = None
             chat.switched()
 
-    async def _put_away(self, chat: Chat, conversation: Conversation) -> None:
+    async def _close(self, chat: Chat, conversation: Conversation) -> None:
         await conversation.recorder.close()
-        self._standings.end(conversation.recorder, chat.receipts)
-        chat.news()
+        self._indexer.end(conversation.recorder, chat.receipts)
+        chat.notify()
 
     async def _reopen(self, chat: Chat) -> None:
-        """What was accepted before a failure is answered without waiting for somebody to write."""
+        """Open a failed chat again after a pause, so that accepted messages are answered without a new one."""
         name = (chat.person, chat.key)
         failures = self._failures.get(name, 0)
         self._failures[name] = failures + 1
@@ -440,33 +449,33 @@ class Switchboard:
             self._spawn(self._reopen(chat))
 
     def _progressed(self, chat: Chat, recorder: Recorder) -> None:
-        """Something became durable."""
+        """Handle newly durable events."""
         name = (chat.person, chat.key)
-        self._last_news[name] = self._clock.monotonic()
+        self._last_activity[name] = self._clock.monotonic()
         if recorder.failure is None and recorder.durable_transcript.settled:
             self._failures.pop(name, None)
-            self._standings.progressed(recorder, chat.receipts)
-        chat.news()
+            self._indexer.progressed(recorder, chat.receipts)
+        chat.notify()
 
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(60)
             now = self._clock.monotonic()
             for name, chat in tuple(self._chats.items()):
-                if now - self._last_news.get(name, now) > IDLE_SECONDS:
-                    await self._let_go_if_idle(name, chat)
+                if now - self._last_activity.get(name, now) > IDLE_SECONDS:
+                    await self._unload_if_idle(name, chat)
 
-    async def _let_go_if_idle(self, name: tuple[str, str], chat: Chat | None) -> None:
+    async def _unload_if_idle(self, name: tuple[str, str], chat: Chat | None) -> None:
         async with self._lock(name):
             if chat is None or chat.current is None or not chat.idle or chat.watched:
                 return
             self._chats.pop(name, None)
-            self._last_news.pop(name, None)
+            self._last_activity.pop(name, None)
             self._failures.pop(name, None)
             await self._stop(chat.current.session)
 
     def _lock(self, name: tuple[str, str]) -> asyncio.Lock:
-        """The lock of a name, held by whoever opens, begins or lets go of its current session."""
+        """Return the lock of a name, held while its current session is opened, created or unloaded."""
         return self._locks.setdefault(name, asyncio.Lock())
 
     def _spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:

@@ -1,4 +1,4 @@
-"""One answer of a model within a turn: the request as it must be, the stream as it comes, the reply as it is kept."""
+"""One answer of a model within a turn: build the request, read the stream, record the reply."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import msgspec
 from gateway.conversations.context.compacting import Compactor
 from gateway.conversations.turn.conversation_files import ConversationFiles
 from gateway.conversations.turn.streaming_reply import StreamingReplies
-from gateway.conversations.turn.tool_calls import note_plugin_failure
+from gateway.conversations.turn.tool_calls import record_plugin_failure
 from gateway.models.fallback import FallbackChain
 from gateway.models.registry import ChosenModel
 from gateway.models.sound_replies import sound
@@ -32,21 +32,20 @@ from sessions.state.transcript import OpenTurn, open_turn
 from sessions.store.recorder import Recorder
 
 REPLY_LIMIT = 1024 * 1024
-"""Bytes of text after which an answer is taken as cut by length: it must fit one line of the log."""
+"""Bytes of text after which an answer is cut off as too long: it must fit one line of the log."""
 
 CALLS_LIMIT = 128
-"""Tool calls that one reply may ask for."""
+"""The most tool calls of one reply."""
 
 OVERFLOWS = 4
-"""How often in a row a conversation is compacted because a provider refused it as too long. Each time it is half as long."""
+"""Consecutive compactions after a provider refused a request as too long. Each halves the conversation."""
 
 CUT_RETRIES = 2
-"""How often a model is asked again after its stream was cut."""
+"""Retries after a stream was interrupted."""
 
 
 class Draft(msgspec.Struct, frozen=True, kw_only=True):
-    """A request as it would be sent now: its `context` with what becomes of each attachment (`seen`), the hash of what is
-    sent, and how much that is."""
+    """The next request: its `context`, the visibility of each attachment, its hash and its size."""
 
     context: Context
     seen: Sequence[AttachmentVisibility]
@@ -56,8 +55,11 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReplyRequest:
-    """Asks models for one session's answers. `prune` makes the view smaller at a window and a reserve in tokens,
-    `provider_failed` is told each failure of a provider by name and code."""
+    """Requests the answers of one session.
+
+    `prune` shrinks the view to a window and a reserve in tokens, `provider_failed` is called with the provider and the code
+    of each failure.
+    """
 
     def __init__(
         self,
@@ -81,14 +83,17 @@ class ReplyRequest:
         self._before: Context | None = None
         self._speaking: ChosenModel | None = None
         self.silent = False
-        """The last answer was that there is nothing to say; nobody is shown it."""
+        """True if the last answer was a silent one, which is not shown."""
 
-    async def answer(self, line: FallbackChain, model: ChosenModel) -> None:
-        """One answer of the models in line, `model` the first of them, after as many compactions as refusals of a request as
-        too long ask for. Raises ProviderError."""
+    async def answer(self, chain: FallbackChain, model: ChosenModel) -> None:
+        """Record one answer of the first model in the chain that can give it, compacting the view when `model` refuses it
+        as too long.
+
+        Raises ProviderError.
+        """
         for attempt in range(OVERFLOWS + 1):
             try:
-                await line.answer(self._ask, self._size)
+                await chain.answer(self._ask, self._size)
             except ContextOverflow:
                 if attempt == OVERFLOWS or not await self._compacting.overflowed(model.window):
                     raise
@@ -96,35 +101,36 @@ class ReplyRequest:
                 return
 
     def reserve(self, window: int | None) -> int:
-        """Tokens of a window that are kept free; 0 of one that nobody knows."""
+        """Return the tokens of a window that are kept free; 0 if the window is unknown."""
         return 0 if window is None else self._compacting.reserve(window)
 
     def _size(self, model: ChosenModel) -> int:
-        """Estimated tokens of the next request to this model."""
+        """Return the estimated tokens of the next request to this model."""
         return self._draft(model.provider.limits(model.model).vision, model.name).tokens
 
-    def measure(self, sight: VisionSupport | None, model: str) -> TokenFeatures:
-        """What the next request would hold, for a `provider:model` of this sight. Costs what is new since the last time."""
-        return self._draft(sight, model).units
+    def measure(self, vision: VisionSupport | None, model: str) -> TokenFeatures:
+        """Return the size of the next request to a `provider:model` with this vision support. Costs only what is new
+        since the last call."""
+        return self._draft(vision, model).units
 
-    def _draft(self, sight: VisionSupport | None, model: str) -> Draft:
+    def _draft(self, vision: VisionSupport | None, model: str) -> Draft:
         transcript = self._recorder.transcript
         context = self._before = assemble(transcript, self._before)
-        seen, measured = self._files.look(context, sight, model), self._gauge.measure(context)
+        seen, measured = self._files.look(context, vision, model), self._gauge.measure(context)
         units = measured.units + of_files(seen) if seen else measured.units
         tokens = transcript.counts.estimate(units, model)
         return Draft(context=context, seen=seen, sha256=measured.sha256, units=units, tokens=tokens)
 
     async def _drafted(self, model: ChosenModel) -> Draft:
-        """The next request to this model, once what is too large was pruned and compacted."""
-        sight = model.provider.limits(model.model).vision
+        """Return the next request to this model, after pruning and compaction."""
+        vision = model.provider.limits(model.model).vision
         await self._prune(model.window, self.reserve(model.window))
-        view, draft = self._recorder.transcript.view, self._draft(sight, model.name)
+        view, draft = self._recorder.transcript.view, self._draft(vision, model.name)
         await self._compacting.before_request(model.window, draft.tokens)
-        return draft if self._recorder.transcript.view is view else self._draft(sight, model.name)
+        return draft if self._recorder.transcript.view is view else self._draft(vision, model.name)
 
     async def _ask(self, model: ChosenModel) -> None:
-        """One answer of the model, asked again if its stream is cut."""
+        """Record one answer of the model, with a retry if its stream is interrupted."""
         for attempt in range(CUT_RETRIES + 1):
             try:
                 reply = await self._stream(model)
@@ -134,7 +140,7 @@ class ReplyRequest:
                     raise
                 await self._sleep(0.5 * 2**attempt)
             else:
-                self._note_reply(reply, model)
+                self._record_reply(reply, model)
                 return
 
     async def _stream(self, model: ChosenModel) -> Reply:
@@ -178,7 +184,7 @@ class ReplyRequest:
         return reply
 
     async def _listen(self, model: ChosenModel, request: ChatRequest) -> Reply:
-        """Stream one request; deltas go to `live`, the reply is returned."""
+        """Stream one request: deltas go to `live`, the reply is returned."""
         size, silence = 0, SilenceFilter()
         outer = ON_PAUSE.set(partial(self._live.wait, self._recorder.transcript.head))
         try:
@@ -195,7 +201,7 @@ class ReplyRequest:
         except ProviderError:
             raise
         except ANYTHING as error:
-            note_plugin_failure(self._recorder, model.provider.name, "stream", error)
+            record_plugin_failure(self._recorder, model.provider.name, "stream", error)
             raise BadAnswer(f"The provider {model.provider.name} failed: {sentence_of(error)}") from error
         finally:
             ON_PAUSE.reset(outer)
@@ -205,7 +211,7 @@ class ReplyRequest:
         if text:
             self._live.add(text)
 
-    def _note_reply(self, reply: Reply, model: ChosenModel) -> None:
+    def _record_reply(self, reply: Reply, model: ChosenModel) -> None:
         if len(reply.calls) > CALLS_LIMIT:
             raise BadAnswer(f"The model asked for {len(reply.calls)} tools at once; {CALLS_LIMIT} are taken.")
         calls = tuple(
@@ -234,7 +240,7 @@ class ReplyRequest:
         self._live.end(confirmed=seq)
 
     def keep_streamed(self) -> None:
-        """What had come of an answer when the turn was cancelled."""
+        """Record the streamed part of a cancelled answer."""
         turn = self._open()
         streamed = self._live.current
         if (text := self._live.end()) and streamed is not None:
@@ -255,11 +261,10 @@ class ReplyRequest:
 
 
 def _unless_same(model: ChosenModel, turn: OpenTurn) -> str:
-    """The provider as `model_replied` names it: not at all where the turn started with it."""
+    """Return the provider for `model_replied`: empty if the turn started with it."""
     return "" if model.provider.name == turn.provider else model.provider.name
 
 
 def with_own_tools(context: Context) -> Context:
-    """The context with copies of what could be changed in it: a stranger's provider may fit schemas to its service in
-    place."""
+    """Return the context with copies of its mutable parts: a third-party provider may modify schemas in place."""
     return msgspec.structs.replace(context, tools=deepcopy(context.tools), parameters=deepcopy(context.parameters))

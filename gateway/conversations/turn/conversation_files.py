@@ -1,4 +1,4 @@
-"""The files of one conversation, on their way to models: what was refused, and what the person has to be told of it."""
+"""The attachments of one conversation on their way to models: which were refused, and what the person is told about it."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ _REFUSED = "refused it"
 
 
 class ConversationFiles:
-    """Belongs to one turn-taker. It remembers, while it lives, which pictures a model took and which it did not.
+    """The attachments of one session, and which pictures each model accepted or refused while this object lives.
 
-    A vendor may refuse a picture whose header is whole, and with it every later request of a conversation that holds it.
-    So after a refused request the pictures that this model has not taken before are under suspicion: the same is asked
-    without them, and if that is answered they stay out.
+    A provider may refuse a picture with a valid header, and with it every later request of the conversation. So after a
+    refused request, the pictures that this model has not accepted before are suspects: the request is repeated without
+    them, and if that succeeds they stay out.
     """
 
-    def __init__(self, showing: AttachmentRenderer) -> None:
-        self._showing = showing
+    def __init__(self, renderer: AttachmentRenderer) -> None:
+        self._renderer = renderer
         self._taken: set[tuple[str, str]] = set()
         self._refused: set[tuple[str, str]] = set()
         self._messages: Sequence[Message] = ()
         self._carrying: list[int] = []
 
-    def look(self, context: Context, sight: VisionSupport | None, model: str) -> list[AttachmentVisibility]:
-        """What becomes of each attachment of a context, if this model is asked."""
+    def look(self, context: Context, vision: VisionSupport | None, model: str) -> list[AttachmentVisibility]:
+        """Return the visibility of each attachment of a context for a model."""
         known = len(self._messages) if continues(context.messages, self._messages) else 0
         # Only what is new is looked through: a long conversation costs no more than a short one.
         self._carrying = [*(self._carrying if known else ()), *carrying(context.messages, known)]
@@ -42,16 +42,18 @@ class ConversationFiles:
             msgspec.structs.replace(each, form="named", tokens=0, why=f"{model} {_REFUSED}")
             if each.form == "picture" and (model, each.attachment.sha256) in self._refused
             else each
-            for each in look(context.messages, sight, model, among=self._carrying)
+            for each in look(context.messages, vision, model, among=self._carrying)
         ]
 
     async def show(self, context: Context, seen: Sequence[AttachmentVisibility]) -> RenderedContext:
-        """The context as a provider sends it."""
-        return await self._showing.show(context, seen)
+        """Return the context as a provider sends it."""
+        return await self._renderer.show(context, seen)
 
     def news(self, model: str, shown: RenderedContext, told: Set[tuple[str, str]]) -> tuple[Withheld, ...]:
-        """Of the files that are not shown to this model, those of which the person has not been told: `told` are models with
-        the hashes of their files. Once is enough, whatever else keeps the same file from the same model later."""
+        """Return the withheld files that the person was not told about.
+
+        `told` has pairs of a model and a file's hash. Each pair is reported once, whatever the reason.
+        """
         fresh = {each.attachment.sha256: each for each in shown.withheld if (model, each.attachment.sha256) not in told}
         return tuple(
             Withheld(sha256=digest, sentence=f"The model is not shown {described(each.attachment)}: {each.why}.")
@@ -59,17 +61,17 @@ class ConversationFiles:
         )
 
     def took(self, model: str, shown: RenderedContext) -> None:
-        """A request with these pictures was answered."""
+        """Record that a request with these pictures was answered."""
         self._taken.update((model, digest) for digest in shown.pictures)
 
     def suspects(self, model: str, shown: RenderedContext) -> set[tuple[str, str]]:
-        """The pictures for which a request may have been refused: those that this model never took, else all."""
+        """Return the pictures that may have caused a refusal: those that this model never accepted, else all."""
         sent = {(model, digest) for digest in shown.pictures}
         return sent - self._taken or sent
 
     @contextmanager
     def leaving_out(self, suspects: set[tuple[str, str]]) -> Iterator[None]:
-        """Ask without these pictures; they were not the cause if that fails too."""
+        """Leave these pictures out while the block runs; if it fails too, they were not the cause."""
         self._refused |= suspects
         try:
             yield

@@ -1,12 +1,12 @@
-"""What waits in a session, and which of it is taken next: the rules of the four queue modes.
+"""The waiting messages of a session, and the rules of the four queue modes.
 
-followup   each message has a turn of its own, in the order of arrival.
-collect    what arrived during a turn is taken by the next one together, once nothing more has come for half a second.
-steer      what arrives during a turn joins it behind the next results of its tools; without any it has the next turn.
-interrupt  what arrives during a turn stops it, a running tool too; the next turn takes all that waits.
+followup   each message has its own turn, in order of arrival.
+collect    messages that arrived during a turn share the next one, once no more have come for half a second.
+steer      messages that arrive during a turn join it after the next tool results; without tools they wait for the next turn.
+interrupt  a message that arrives during a turn cancels it, also a running tool; the next turn takes all that wait.
 
-In every mode messages are taken in the order in which they arrived, each once, and none is taken before a command that
-arrived earlier and waits for the end of the turn.
+In every mode messages are taken in order of arrival, each once, and none before a command that arrived earlier and waits for
+the end of the turn.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ QueueMode: TypeAlias = Literal["followup", "collect", "steer", "interrupt"]
 MODES: tuple[QueueMode, ...] = get_args(QueueMode)
 
 SETTING = "queue"
-"""The session's setting that stands above `sessions.queue`."""
+"""The session's setting that overrides `sessions.queue`."""
 
 
 class Inbox:
-    """A session's waiting messages. `configured` tells the mode of sessions that have chosen none."""
+    """A session's waiting messages. `configured` returns the mode of sessions that chose none."""
 
     def __init__(self, recorder: Recorder, *, commands: Mapping[str, Command], configured: Callable[[], QueueMode]) -> None:
         self._recorder = recorder
@@ -42,11 +42,11 @@ class Inbox:
         return next((mode for mode in MODES if mode == chosen), self._configured())
 
     def first(self) -> WaitingMessage | None:
-        """The oldest waiting thing that the turn coroutine has to deal with: a message, or a command between turns."""
+        """Return the oldest waiting message, or command that runs between turns."""
         return next((waiting for waiting in self._recorder.transcript.waiting if not self._is_now(waiting)), None)
 
     def messages(self) -> Sequence[int]:
-        """The seqs of all messages before the next command that waits for its place between turns."""
+        """Return the seqs of all messages before the next command that runs between turns."""
         seqs = []
         for waiting in self._recorder.transcript.waiting:
             if parse_command(waiting.message.text) is None:
@@ -56,16 +56,16 @@ class Inbox:
         return seqs
 
     def together(self) -> Sequence[int]:
-        """The seqs that the next turn takes: one message, or as many as the mode takes at once."""
+        """Return the seqs that the next turn takes: one message, or as many as the mode combines."""
         seqs = self.messages()
         return seqs if self.mode in ("collect", "interrupt") else seqs[:1]
 
     def joining(self) -> Sequence[int]:
-        """The seqs that the running turn takes now, behind the results of its tools."""
+        """Return the seqs that the running turn takes now, after the results of its tools."""
         return self.messages() if self.mode == "steer" else ()
 
     def is_now(self, typed: TypedCommand) -> bool:
-        """Whether a command is answered beside the running turn; so is one that there is not."""
+        """Return True if a command is answered during the running turn; an unknown one is."""
         command = self._commands.get(typed.name)
         return command is None or command.when == "now"
 

@@ -1,4 +1,4 @@
-"""The tools that the model is offered now, by what `agent.workspace_access` lets it do with the workspace."""
+"""The tools that a model is offered, limited by `agent.workspace_access`."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _WITHHELD: dict[Access, frozenset[str]] = {
 
 
 class OfferedTools(Mapping[str, Tool]):
-    """Tools by name. The configuration is asked each time: what it allows is offered from the next turn on, and what it
-    forbids is refused at once."""
+    """Tools by name. The configuration is read on each access: an allowed tool is offered from the next turn on, a
+    forbidden one is refused at once."""
 
     def __init__(self, tools: Mapping[str, Tool], access: Callable[[], Access]) -> None:
         self._tools = tools

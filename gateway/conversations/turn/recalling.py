@@ -1,6 +1,6 @@
-"""Recall before a turn: what the notes have for the person's message stands behind it when the model is asked.
+"""Recall before a turn: passages of the memory that are relevant to the person's message are added to the request.
 
-It never fails a turn, and holds it up for `WITHIN` seconds at most.
+Recall never fails a turn, and delays it by `WITHIN` seconds at most.
 """
 
 from __future__ import annotations
@@ -36,37 +36,40 @@ if TYPE_CHECKING:
     from plugins.memory.search.search import Hit
 
 NOTES, SESSIONS = ("notes", "extra"), "sessions"
-"""The sources of what is recalled. As long as there is no note a question has no vector made of it: each turn would pay for
-that from the first conversation on, and what was said is mostly found by its words."""
+"""The sources of recalled passages.
+
+While there are no notes, no vector is made of the question: it would cost each turn from the first conversation on, and
+past messages are mostly found by their words.
+"""
 
 WITHIN = 0.5
-"""Seconds that it may take. Words are found in a few milliseconds; an index that is opened for the first message takes
+"""Seconds that recall may take. A word search takes a few milliseconds; opening the index for the first message takes
 longer."""
 
 VECTOR_WITHIN = 0.15
-"""Seconds of these in which the question's vector is there, or the words alone count."""
+"""Seconds of these after which the question's vector is no longer awaited and only words count."""
 
 PATIENCE = 0.2
-"""Seconds of these for a look at the notes, where none was taken yet or nobody watches them."""
+"""Seconds of these for indexing the notes, if they were not indexed yet or are not watched."""
 
 QUESTION = 1000
-"""Bytes of a message by which is looked for."""
+"""Bytes of a message that are searched for."""
 
 SHARE = 10
-"""The notes and sessions that are recalled take no more than this part of the model's window, and the facts no more either:
-a fifth together."""
+"""The fraction of the model's window for recalled notes and sessions, and the same again for facts: a fifth together."""
 
 FACT_TOKENS = 600
-"""Tokens of facts at most."""
+"""The most tokens of facts."""
 
 SMALL_TOKENS, SMALL_RESULTS = 160, 2
-"""What a small model, which is slow at reading, is shown at most."""
+"""Limits for a small model, which reads slowly."""
 
 log = structlog.get_logger("exuvia.recall")
 
 
 class Recall:
-    """Recalls for one session. `keys` says how, `allowed` whether a model may see the memory at all."""
+    """The recall of one session. `keys` returns the configuration, `allowed` returns whether a model may see the memory
+    at all."""
 
     def __init__(
         self,
@@ -84,11 +87,11 @@ class Recall:
         self._keys = keys
         self._allowed = allowed
         self._clock = clock
-        self._trouble = ""
+        self._problem = ""
         """Why the last recall failed, as a sentence."""
 
     async def recall(self, window: int | None, small: bool) -> None:
-        """Note what bears on the messages that the open turn began with, for a model of this window (tokens; None if
+        """Record passages relevant to the messages of the open turn, for a model of this window (tokens; None if
         unknown)."""
         if self._keys().mode == "off" or not self._allowed() or (self._facts.none and not self._may_find()):
             return
@@ -106,12 +109,12 @@ class Recall:
         except Exception as error:
             self._fail(sentence_of(error))
             return
-        self._trouble = ""
-        if hits := (*facts, *self._worthy(found, window, small)):
-            await self._note(question, hits, self._clock.monotonic() - began)
+        self._problem = ""
+        if hits := (*facts, *self._relevant(found, window, small)):
+            await self._record(question, hits, self._clock.monotonic() - began)
 
     async def _known(self, question: str, window: int | None, small: bool) -> tuple[RecalledHit, ...]:
-        """The facts that bear on the question; none where they cannot be had, which `/status` tells."""
+        """Return the facts relevant to the question; none if they cannot be read, which `/status` reports."""
         transcript = self._recorder.transcript
         owner = "" if open_turn(transcript).group else transcript.person
         if self._facts.none:
@@ -131,12 +134,12 @@ class Recall:
         )
 
     def _room(self, most: int, window: int | None, small: bool) -> int:
-        """Tokens for what is recalled of one kind."""
+        """Return the tokens for one kind of recalled passages."""
         return min(most, window // SHARE if window else most, SMALL_TOKENS if small else most)
 
     def _may_find(self) -> bool:
-        """Whether there is something besides what the model has before it. A first session has nothing else until something
-        has left its view."""
+        """Return True if the memory may have more than the request itself. A first session has nothing else until
+        messages left its view."""
         if self._memory.may_have(NOTES):
             return True
         several = self._memory.state.by_source.get(SESSIONS, 0) > 1 or bool(self._recorder.transcript.cuts)
@@ -155,15 +158,15 @@ class Recall:
         return await self._memory.search(question, scope, results=results, patience=PATIENCE, eager=False, within=within)
 
     def _near(self) -> float | None:
-        """From which cosine on something bears on a question; None where words alone are to tell."""
+        """Return the cosine from which on a passage is relevant; None if only words decide."""
         keys, provider = self._keys(), self._memory.provider()
         if keys.mode != "hybrid" or provider is None:
             return None
         return NEAR.get(provider.model() or "") if keys.min_cosine is None else keys.min_cosine
 
-    def _worthy(self, found: Iterable[Hit], window: int | None, small: bool) -> tuple[RecalledHit, ...]:
-        """What of the notes and the sessions bears on the question."""
-        keys, shown, question = self._keys(), RecallResult(self._recorder.transcript), asked(self._recorder.transcript)
+    def _relevant(self, found: Iterable[Hit], window: int | None, small: bool) -> tuple[RecalledHit, ...]:
+        """Return the passages of notes and sessions that are relevant to the question."""
+        keys, shown, question = self._keys(), ShownMemory(self._recorder.transcript), asked(self._recorder.transcript)
         return chosen(
             found,
             near=self._near(),
@@ -173,7 +176,7 @@ class Recall:
             known=lambda hit: shown.has(hit) or only_asks(hit.chunk, question),
         )
 
-    async def _note(self, question: str, hits: tuple[RecalledHit, ...], seconds: float) -> None:
+    async def _record(self, question: str, hits: tuple[RecalledHit, ...], seconds: float) -> None:
         transcript = self._recorder.transcript
         mark = mark_for("\n".join(hit.text for hit in hits))
         event = MemoryRecalled(query=carriable(question), hits=hits, mark=mark, millis=round(1000 * seconds))
@@ -183,30 +186,30 @@ class Recall:
             await self._facts.used(facts, Origin(session=transcript.session, seq=seq))
 
     def _fail(self, sentence: str) -> None:
-        """Once for each reason: it may last, and the log is read by people."""
-        if sentence != self._trouble:
+        """Record a failure once for each reason: it may last, and people read the log."""
+        if sentence != self._problem:
             failed = PluginFailed(plugin="memory", hook="recall", sentence=carriable(sentence))
             self._recorder.append(failed, turn=open_turn(self._recorder.transcript).ordinal)
-        self._trouble = sentence
+        self._problem = sentence
 
 
 def asked(transcript: Transcript) -> str:
-    """What the person wrote that the open turn began with."""
+    """Return the text of the messages that the open turn began with."""
     view = transcript.view
     first = view.first_from(open_turn(transcript).started)
     return "\n".join(message.text for message in view.said(first, len(view)))
 
 
-class RecallResult:
-    """What of the memory a request holds already: what was recalled in turns that are still shown, and the notes in the
-    instructions, as they were loaded."""
+class ShownMemory:
+    """The passages of the memory that a request already has: recalled in turns that are still shown, or loaded with the
+    instructions."""
 
     def __init__(self, transcript: Transcript) -> None:
         self._digests = {digest for digests in transcript.view.recalled.values() for digest in digests}
         self._notes = {note.path: note.text for note in memory_notes(transcript)}
 
     def has(self, hit: Hit) -> bool:
-        """Whether that is there."""
+        """Return True if a passage is already in the request."""
         if hit.chunk.digest() in self._digests:
             return True
         note = self._notes.get(hit.chunk.path)

@@ -1,7 +1,7 @@
-"""Events without secrets: what servers, tools and plugins say of their failures may repeat the key that they were given.
+"""Removal of secrets from events: failures reported by servers, tools and plugins may repeat a key that they were given.
 
-What a person or a model wrote is kept as it is. Results of tools are scrubbed, so a model is shown no secret unless a person
-wrote it, and an answer is shown as it streams, where a secret may stand across two pieces.
+Texts of people and models are kept as they are. Tool results are scrubbed, so a model sees no secret unless a person wrote
+it; an answer is shown while it streams, where a secret may span two pieces.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _SENTENCES: dict[type[Event], tuple[str, ...]] = {
     TurnEnded: ("error",),
     TurnInterrupted: ("reason",),
 }
-"""The fields that hold what others said."""
+"""The fields that hold texts of others."""
 
 
 def without_secrets(event: Event) -> Event:

@@ -1,4 +1,4 @@
-"""The answer that is being streamed: signals, not events. Subscribers read it at their own pace by index."""
+"""The answer that is being streamed: transient state, not events. Subscribers read it at their own pace by index."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from collections.abc import Callable
 import msgspec
 
 SHORTEST_PAUSE = 1.0
-"""Seconds; a pause that is shorter is not shown."""
+"""Seconds of the shortest pause that is shown."""
 
 
 class StreamingReply:
-    """The pieces of one model call's text. `after` is the last durable seq when it began: who has seen that may read."""
+    """The pieces of one model call's text. `after` is the last durable seq when it began: only clients that have seen
+    that event read it."""
 
     __slots__ = ("after", "confirmed", "ended", "offsets", "pieces", "reply", "turn")
 
@@ -25,17 +26,19 @@ class StreamingReply:
         """Code points before each piece, and after the last."""
         self.ended = False
         self.confirmed: int | None = None
-        """The seq of the event that holds all of it."""
+        """The seq of the event that holds the whole text."""
 
     @property
     def text(self) -> str:
-        """All that has come."""
+        """The text so far."""
         return "".join(self.pieces)
 
 
 class Pause(msgspec.Struct, frozen=True, eq=False):
-    """A pause before a refused request is sent again. `until` is a time of the event loop, `after` the seq of the request's
-    event: who has seen that is told."""
+    """A pause before a refused request is sent again.
+
+    `until` is a time of the event loop, `after` the seq of the request's event: only clients that have seen it are told.
+    """
 
     turn: int
     after: int
@@ -48,7 +51,7 @@ class Pause(msgspec.Struct, frozen=True, eq=False):
 
 
 class StreamingReplies:
-    """What streams in one session at the moment."""
+    """The streaming answer of one session."""
 
     def __init__(self, changed: Callable[[], None], paused: Callable[[], None]) -> None:
         self.current: StreamingReply | None = None
@@ -57,22 +60,25 @@ class StreamingReplies:
         self._paused = paused
 
     def begin(self, turn: int, reply: int, after: int) -> None:
-        """A model call starts; its predecessor's pieces are no longer offered. Nobody reads its own before the event that
-        holds the predecessor's: whoever saw a later text first would have to take the earlier one for given up."""
+        """Start a model call; the pieces of the previous call are no longer offered.
+
+        A client reads the pieces only after the event with the previous call's text; otherwise it would take that text for
+        discarded.
+        """
         if self.current is not None:
             after = max(after, self.current.after, self.current.confirmed or 0)
         self.current = StreamingReply(turn, reply, after)
         self.pause = None
 
     def wait(self, after: int, seconds: float, reason: str) -> None:
-        """Note that the request of this call was refused and is sent again after a pause."""
+        """Record that the request of this call was refused and is sent again after a pause."""
         if self.current is not None and seconds >= SHORTEST_PAUSE:
             until = asyncio.get_running_loop().time() + seconds
             self.pause = Pause(self.current.turn, after, until, reason)
             self._paused()
 
     def add(self, text: str) -> None:
-        """A piece has come."""
+        """Add a piece of text."""
         reply = self.current
         if reply is None or reply.ended:
             return
@@ -82,8 +88,8 @@ class StreamingReplies:
         self._changed()
 
     def end(self, confirmed: int | None = None) -> str:
-        """The call is over, its text in the event `confirmed` if there is one; returns the text. The pieces stay readable
-        until the next call begins."""
+        """End the call, its text in the event `confirmed` if there is one; return the text. The pieces stay readable
+        until the next call."""
         self.pause = None
         if self.current is None or self.current.ended:
             return ""
@@ -92,6 +98,6 @@ class StreamingReplies:
         return self.current.text
 
     def forget(self) -> None:
-        """The turn is over: pieces that no event confirmed are offered to nobody any more."""
+        """End the turn: pieces that no event confirmed are no longer offered."""
         if self.current is not None and self.current.confirmed is None:
             self.current = None

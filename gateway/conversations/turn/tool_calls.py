@@ -1,4 +1,4 @@
-"""The tool calls of a turn: each is run once, and each gets exactly one result in the log."""
+"""The tool calls of a turn: each runs once and gets exactly one result in the log."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ MOST = 16 * 1024 * 1024
 """Characters of a tool's output that are kept at all."""
 
 LARGE = 256 * 1024
-"""Characters of an output from which on it is looked through beside the event loop."""
+"""Characters of an output from which on it is scrubbed in a thread."""
 
 OUTPUT_LIMIT = 256 * 1024
-"""Bytes of a tool's output that stand in the log; more is kept as an attachment."""
+"""Bytes of a tool's output in the log; a longer one is kept as an attachment."""
 
 TOOL_SECONDS = 300.0
-"""After this time a tool that has not returned is stopped."""
+"""Seconds after which a running tool is stopped."""
 
 STOP_SECONDS = 5.0
-"""So long a tool that is stopped may take to end."""
+"""Seconds that a stopped tool has to end."""
 
 log = structlog.get_logger("exuvia.tools")
 
@@ -50,7 +50,7 @@ class ToolCalls:
         self._stopping: set[asyncio.Task[str | BaseException]] = set()
 
     async def run(self) -> None:
-        """Run each call that has no result yet, one after the other; what comes of it is noted."""
+        """Run each call that has no result yet, one after the other, and record its result."""
         for call in open_turn(self._recorder.transcript).calls:
             await self._run(call)
 
@@ -59,12 +59,12 @@ class ToolCalls:
         tool = self._tools.get(call.tool)
         if tool is None:
             known = ", ".join(self._tools) or "none"
-            self.note(call, "refused", f"There is no tool {call.tool!r}; there are: {known}.")
+            self.record(call, "refused", f"There is no tool {call.tool!r}; there are: {known}.")
             return
         try:
             arguments = parse_arguments(call.arguments)
         except ToolFailed as error:
-            self.note(call, "refused", str(error))
+            self.record(call, "refused", str(error))
             return
         called = ToolCalled(call=call.ref, repeatable=tool.repeatable)
         if tool.repeatable:
@@ -75,7 +75,7 @@ class ToolCalls:
         await self._return(call, outcome, output)
 
     async def _output(self, tool: Tool, arguments: dict[str, object], call: OpenCall, ordinal: int) -> tuple[Outcome, str]:
-        """What comes of a tool in its time."""
+        """Return the outcome and output of a tool, stopped after `TOOL_SECONDS`."""
         transcript = self._recorder.transcript
         context = ToolContext(
             session=transcript.session,
@@ -97,7 +97,7 @@ class ToolCalls:
             case ToolFailed() as error:
                 return "failed", sentence_of(error)
             case BaseException() as error:
-                note_plugin_failure(self._recorder, call.tool, "run", error)
+                record_plugin_failure(self._recorder, call.tool, "run", error)
                 return "failed", f"The tool failed: {sentence_of(error)}"
             case output:
                 return "returned", output
@@ -108,15 +108,15 @@ class ToolCalls:
         if is_ours(tool):
             return await _run_tool(tool, arguments, context)
 
-        def told(sentence: str) -> None:
+        def report(sentence: str) -> None:
             with suppress(SessionsError):  # the conversation may be gone by now
                 self._recorder.append(PluginFailed(plugin=name, hook="run", sentence=sentence))
 
-        with task_leaks.gathered(name, told):
+        with task_leaks.gathered(name, report):
             return await _run_tool(tool, arguments, context)
 
     async def _stop(self, running: asyncio.Task[str | BaseException], tool: str) -> None:
-        """Stop a tool. One that does not end is left behind: it keeps nobody waiting, and its result counts no more."""
+        """Stop a tool. One that does not end is left running without anybody waiting, and its result is ignored."""
         self._stopping.add(running)
         running.add_done_callback(self._stopping.discard)
         running.cancel()
@@ -127,7 +127,7 @@ class ToolCalls:
     async def _return(self, call: OpenCall, outcome: Outcome, output: str) -> None:
         encoded = output.encode()
         if len(encoded) <= OUTPUT_LIMIT:
-            self.note(call, outcome, output)
+            self.record(call, outcome, output)
             return
         whole = await self._attachments.keep(encoded, self._recorder.transcript.person)
         self._recorder.append(
@@ -141,23 +141,23 @@ class ToolCalls:
             turn=open_turn(self._recorder.transcript).ordinal,
         )
 
-    def note(self, call: OpenCall, outcome: Outcome, output: str) -> None:
-        """Give a call its result."""
+    def record(self, call: OpenCall, outcome: Outcome, output: str) -> None:
+        """Record the result of a call."""
         self._recorder.append(
             ToolReturned(call=call.ref, outcome=outcome, output=output), turn=open_turn(self._recorder.transcript).ordinal
         )
 
     def close(self) -> None:
-        """Give each call that has no result one that says so."""
+        """Record a result for each call that has none, which says why."""
         for call in open_turn(self._recorder.transcript).calls:
             if call.began:
-                self.note(call, "unknown", "This was stopped while it ran; how it ended is not known.")
+                self.record(call, "unknown", "This was stopped while it ran; how it ended is not known.")
             else:
-                self.note(call, "refused", "The turn ended before this ran.")
+                self.record(call, "refused", "The turn ended before this ran.")
 
 
 async def _run_tool(tool: Tool, arguments: dict[str, object], context: ToolContext) -> str | BaseException:
-    """What a tool returned or raised: as a task's own exception, SystemExit would end the process."""
+    """Return the output or the error of a tool: as a task's own exception, SystemExit would end the process."""
     try:
         output = await tool.run(arguments, context)
         if not isinstance(output, ToolOutput) or not isinstance(output.text, str):
@@ -173,14 +173,14 @@ async def _run_tool(tool: Tool, arguments: dict[str, object], context: ToolConte
         return error
 
 
-def note_plugin_failure(recorder: Recorder, plugin: str, hook: str, error: BaseException) -> None:
-    """Leave a word in the log that a plugin's code failed."""
+def record_plugin_failure(recorder: Recorder, plugin: str, hook: str, error: BaseException) -> None:
+    """Record in the log that a plugin's code failed."""
     sentence = f"{type(error).__name__}: {sentence_of(error)}"
     recorder.append(PluginFailed(plugin=plugin, hook=hook, sentence=sentence), turn=open_turn(recorder.transcript).ordinal)
 
 
 def parse_arguments(text: str) -> dict[str, object]:
-    """A call's arguments as an object; ToolFailed with a sentence for the model."""
+    """Return a call's arguments as an object. Raises ToolFailed with a sentence for the model."""
     try:
         value = msgspec.json.decode(text or "{}")
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:

@@ -1,7 +1,7 @@
-"""One turn, in a straight line: messages in, answer out, every step in the log.
+"""One turn: messages in, answer out, every step in the log.
 
-`Turn` belongs to one conversation and changes the view only through its recorder. Whatever happens (an error of the
-provider, a cancellation, a crash and a resumption) the log ends with each call paired and one `turn_ended`.
+`Turn` belongs to one conversation and changes the view only through its recorder. Whatever happens (a provider's error, a
+cancellation, a crash and a resumption), each call in the log gets a result, and the turn one `turn_ended`.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ _STRAY_CANCEL = Failure(code="provider_failed", sentence="The provider or a tool
 
 
 class TurnRules(msgspec.Struct, frozen=True, kw_only=True):
-    """What the configuration says about turns; `in_short` are the instructions of a small model; `rounds` bounds the
-    model calls of one turn."""
+    """The configuration of turns; `in_short` are the instructions for a small model; `rounds` limits the model calls of
+    one turn."""
 
     instructions: str
     in_short: str
@@ -53,7 +53,7 @@ class TurnRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TurnFailed(GatewayError):
-    """The turn cannot go on; `code` and the sentence go into `turn_ended`."""
+    """The turn cannot continue; `code` and the sentence go into `turn_ended`."""
 
     def __init__(self, code: str, sentence: str) -> None:
         super().__init__(sentence)
@@ -61,8 +61,10 @@ class TurnFailed(GatewayError):
 
 
 class Turn:
-    """Takes messages and answers them. One at a time per conversation; `run` and `resume` always end the turn, unless the
-    storage fails (SessionsError) or the gateway stops (CancelledError without `cancelled` set)."""
+    """Takes messages and answers them, one turn at a time per conversation.
+
+    `run` and `resume` always end the turn, unless the storage fails (SessionsError) or the gateway stops (CancelledError).
+    """
 
     def __init__(
         self,
@@ -77,7 +79,7 @@ class Turn:
         rules: Callable[[], TurnRules],
         notes: Callable[[int | None, bool], Awaitable[tuple[LoadedNote, ...]]],
         recall: Callable[[int | None, bool], Awaitable[None]],
-        heed: Callable[[bool], Awaitable[bool]],
+        remember: Callable[[bool], Awaitable[bool]],
         clock: Clock,
         hold: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:
@@ -91,7 +93,7 @@ class Turn:
         self._rules = rules
         self._notes = notes
         self._recall = recall
-        self._heed = heed
+        self._remember = remember
         self._clock = clock
         self._hold = hold
         self._began = 0.0
@@ -100,11 +102,11 @@ class Turn:
 
     @property
     def running(self) -> bool:
-        """Whether a turn can be cancelled now."""
+        """Return True if a turn can be cancelled now."""
         return self._answering is not None and not self._cancelled
 
     def cancel(self) -> bool:
-        """End the running turn; False if none runs."""
+        """Cancel the running turn; return False if none runs."""
         if not self.running:
             return False
         assert self._answering is not None
@@ -113,32 +115,32 @@ class Turn:
         return True
 
     def break_off(self) -> None:
-        """Stop at once, since nothing can be recorded any more; the recorder's failure comes out of `run` and `resume`."""
+        """Stop at once, since nothing can be recorded any more; `run` and `resume` raise the recorder's failure."""
         if self._answering is not None:
             self._answering.cancel()
 
     async def run(self, takes: Callable[[], Sequence[int]]) -> None:
-        """A new turn over the waiting messages whose seqs `takes` returns when it begins."""
+        """Run a new turn over the waiting messages whose seqs `takes` returns when it begins."""
         with self._hold():  # a provider that a reload replaces stays open until then
             ordinal = self._recorder.transcript.turn + 1
             try:
                 model = self._choose()
             except ANYTHING as error:  # a provider's own code is asked too
-                self._note_start(ordinal, takes(), "", "", None)
+                self._record_start(ordinal, takes(), "", "", None)
                 await self._through(self._refuse(sentence_of(error)))
                 return
-            self._note_start(ordinal, takes(), model.provider.name, model.model, model.window)
+            self._record_start(ordinal, takes(), model.provider.name, model.model, model.window)
             await self._through(self._begin(model))
 
     async def _begin(self, model: ChosenModel) -> None:
         small = model.provider.limits(model.model).small
-        self._note_instructions(self._open().ordinal, await self._notes(model.window, small), small)
-        if not await self._heed(small):
+        self._record_instructions(self._open().ordinal, await self._notes(model.window, small), small)
+        if not await self._remember(small):
             await self._recall(model.window, small)
         await self._answer(model)
 
     async def resume(self) -> None:
-        """Go on with the turn that a stop interrupted."""
+        """Continue an interrupted turn."""
         with self._hold():
             await self._through(self._take_up())
 
@@ -149,19 +151,19 @@ class Turn:
         await self._end("abandoned", Failure(code="not_resumed", sentence=sentence))
 
     async def drop(self) -> None:
-        """End an interrupted turn as `cancel` ends one that runs."""
+        """End an interrupted turn as cancelled."""
         self._began = self._clock.monotonic()
         self._calls.close()
         await self._end("cancelled", None)
 
-    def _note_start(self, ordinal: int, takes: Sequence[int], provider: str, model: str, window: int | None) -> None:
+    def _record_start(self, ordinal: int, takes: Sequence[int], provider: str, model: str, window: int | None) -> None:
         reserve = self.answering.reserve(window)
         self._recorder.append(
             TurnStarted(takes=tuple(takes), provider=provider, model=model, window=window, reserve=reserve),
             turn=ordinal,
         )
 
-    def _note_instructions(self, ordinal: int, notes: tuple[LoadedNote, ...], small: bool) -> None:
+    def _record_instructions(self, ordinal: int, notes: tuple[LoadedNote, ...], small: bool) -> None:
         rules = self._rules()
         wanted = InstructionsSet(
             text=rules.in_short if small else rules.instructions,
@@ -173,7 +175,7 @@ class Turn:
             self._recorder.append(wanted, turn=ordinal)
 
     async def _through(self, work: Awaitable[None]) -> None:
-        """Do the work as a task that `cancel` can reach, and end the turn as it ended."""
+        """Run the work as a task that `cancel` can reach, and record the end of the turn."""
         outcome: TurnOutcome
         failure: Failure | None
         self._began = self._clock.monotonic()
@@ -187,7 +189,7 @@ class Turn:
             if current is not None and current.cancelling():
                 # The gateway stops: the turn stays open in the log and is resumed at the next start.
                 await asyncio.wait([self._answering])
-                self._note_interruption()
+                self._record_interruption()
                 raise
             self.answering.keep_streamed()
             outcome, failure = ("cancelled", None) if self._cancelled else ("failed", _STRAY_CANCEL)
@@ -208,7 +210,7 @@ class Turn:
             TurnEnded(outcome=outcome, millis=millis, error=failure), turn=self._open().ordinal
         )
 
-    def _note_interruption(self) -> None:
+    def _record_interruption(self) -> None:
         self._live.end()
         with suppress(StorageFailed):  # then the next start finds the turn as after a crash
             interrupted = TurnInterrupted(reason="The gateway stops; this goes on when it is back.")
@@ -227,7 +229,7 @@ class Turn:
             return
         for call in turn.calls:
             if call.began and not call.repeatable:
-                self._calls.note(call, "unknown", "The gateway stopped while this ran; how it ended is not known.")
+                self._calls.record(call, "unknown", "The gateway stopped while this ran; how it ended is not known.")
         if self._open().calls:
             await self._calls.run()
             await self._join()
@@ -240,9 +242,9 @@ class Turn:
             raise TurnFailed("no_model", sentence_of(error)) from error
 
     async def _answer(self, model: ChosenModel) -> None:
-        line = FallbackChain(model)
+        chain = FallbackChain(model)
         for _ in range(self._rules().rounds):
-            await self.answering.answer(line, model)
+            await self.answering.answer(chain, model)
             if not self._open().calls:
                 return
             await self._calls.run()
@@ -253,7 +255,7 @@ class Turn:
         )
 
     async def _join(self) -> None:
-        """Take what came meanwhile, where the queue mode says so. Here no call is parted from its result."""
+        """Take waiting messages into the turn if the queue mode says so. Here no call is separated from its result."""
         if takes := self._inbox.joining():
             await self._recorder.until_durable(takes[-1])
             self._recorder.append(TurnJoined(takes=tuple(takes)), turn=self._open().ordinal)

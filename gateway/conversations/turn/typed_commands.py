@@ -1,8 +1,7 @@
-"""The commands that are typed in a conversation: each is run once its message is durable, and answered in the log.
+"""The slash commands of a conversation: each runs once its message is durable, and its answer is recorded in the log.
 
-Those that run `now` run beside the turn, one after the other. One of them that takes long keeps only those of its own name
-waiting, so that of two `/model` the later counts; and `/stop` waits for none. One that runs between turns can be stopped, as
-a turn can.
+Commands that run `now` run beside the turn, one after the other. A slow one delays only those of its own name, so that of
+two `/model` the later one counts; `/stop` waits for none. A command that runs between turns can be stopped like a turn.
 """
 
 from __future__ import annotations
@@ -26,20 +25,21 @@ from sessions.state.transcript import WaitingMessage
 from sessions.store.recorder import Recorder
 
 NOW_SECONDS = 30.0
-"""After this time a command that runs `now` and has not answered is stopped."""
+"""Seconds after which a command that runs `now` is stopped."""
 
 BETWEEN_SECONDS = 900.0
-"""The same for one that runs between turns: a compaction asks a model twice, and models are slow."""
+"""The same for a command between turns: a compaction makes two model requests, and models are slow."""
 
 PATIENCE = 0.25
-"""Seconds after which a command no longer waits for another one that came before it."""
+"""Seconds that a command waits for an earlier one."""
 
 ANSWER_LIMIT = 256 * 1024
-"""Bytes of a command's answer that stand in the log."""
+"""Bytes of a command's answer in the log."""
 
 
 class TypedCommands:
-    """Answers the commands of one session. `run` runs one; `answered` is called after each answer to one that runs `now`."""
+    """Answers the commands of one session. `run` runs a command; `answered` is called after each answer to one that runs
+    `now`."""
 
     def __init__(
         self,
@@ -59,11 +59,11 @@ class TypedCommands:
         self._stopped = False
 
     def put(self, waiting: WaitingMessage) -> None:
-        """Have a command answered that runs `now`."""
+        """Queue a command that runs `now`."""
         self._now.put_nowait(waiting)
 
     async def answer_now(self) -> None:
-        """Answer what is `put`, for ever."""
+        """Answer queued commands until cancelled."""
         last: asyncio.Task[None] | None = None
         of_name: dict[str, asyncio.Task[None]] = {}
         async with asyncio.TaskGroup() as answering:
@@ -88,7 +88,7 @@ class TypedCommands:
             self._answered()
 
     async def answer_between_turns(self, waiting: WaitingMessage) -> None:
-        """Answer a command whose turn has come; StorageFailed if that cannot be recorded."""
+        """Answer a command between turns. Raises StorageFailed if the answer cannot be recorded."""
         await self._recorder.until_durable(waiting.seq)
         self._stopped = False
         self._between = asyncio.create_task(self._result(waiting, self._in_its_time))
@@ -103,7 +103,7 @@ class TypedCommands:
         await self._record(waiting, answer, failed)
 
     def stop(self) -> bool:
-        """Stop the command that runs between turns; False if none does."""
+        """Stop the command that runs between turns; return False if none does."""
         if self._between is None or self._stopped:
             return False
         self._stopped = True
@@ -116,7 +116,7 @@ class TypedCommands:
     async def _result(  # noqa: PLR0911 - each way that a command ends
         self, waiting: WaitingMessage, run: Callable[[Command, TypedCommand, WaitingMessage], Awaitable[str]]
     ) -> tuple[str, bool]:
-        """The answer, and whether it says that something failed."""
+        """Return the answer, and True if it reports a failure."""
         if waiting.seq == self.by_successor:
             return "A new session has begun.", False
         typed = _typed(waiting)
@@ -125,7 +125,7 @@ class TypedCommands:
             meant = did_you_mean(typed.name, self._commands, before="/", mark="`") or "."
             return f"There is no command /{typed.name}{meant} `/help` lists them all.", True
         try:
-            with nullcontext() if is_ours(command) else task_leaks.gathered(command.name, partial(self._left, command)):
+            with nullcontext() if is_ours(command) else task_leaks.gathered(command.name, partial(self._leaked, command)):
                 answer = await run(command, typed, waiting)
             if not isinstance(answer, str):
                 raise TypeError(f"it answered {type(answer).__name__} where a text was promised")
@@ -161,8 +161,8 @@ class TypedCommands:
                 raise TimeoutError(f"it did not answer within {seconds:.0f} seconds and was stopped") from error
             raise
 
-    def _left(self, command: Command, sentence: str) -> None:
-        """Note that a command left tasks behind."""
+    def _leaked(self, command: Command, sentence: str) -> None:
+        """Record that a command left tasks running."""
         with suppress(SessionsError):  # the conversation may be gone by now
             self._recorder.append(PluginFailed(plugin=command.name, hook="run", sentence=sentence))
 
@@ -173,7 +173,7 @@ class TypedCommands:
 
 
 def _ending() -> bool:
-    """Whether the task that asks is being cancelled, and not only something that it waited for."""
+    """Return True if the current task is being cancelled, and not only something that it waited for."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 

@@ -30,7 +30,7 @@ from gateway.http.console.context_turn import (
     shown_turn,
 )
 from gateway.http.responses import HEADERS, answer, refusal
-from gateway.journals.past_requests import Asked, requests_of_turn
+from gateway.journals.past_requests import PastRequest, requests_of_turn
 from sessions.catalog.catalog import SessionRow
 from sessions.events.errors import JournalDamaged, StorageFailed, UnknownSession
 
@@ -54,7 +54,7 @@ class ContextEndpoints:
         self._switchboard = switchboard
         self._known: OrderedDict[str, ContextSizes] = OrderedDict()
         self._threads = asyncio.Semaphore(AT_ONCE)
-        self._asked: tuple[tuple[str, int, int], list[Asked]] | None = None
+        self._asked: tuple[tuple[str, int, int], list[PastRequest]] | None = None
 
     async def sizes(self, request: web.Request, admission: Admission) -> web.StreamResponse:
         """A page of turns, the newest without `before`; `read` is the seq up to which the journal was read: while it is less
@@ -151,7 +151,7 @@ class ContextEndpoints:
             await asyncio.to_thread(sizes.read, row.head, SLICE)
         return sizes
 
-    async def _requests(self, row: SessionRow, turn: int) -> list[Asked]:
+    async def _requests(self, row: SessionRow, turn: int) -> list[PastRequest]:
         """A turn's requests; those looked at last are remembered, since their messages are asked for one by one."""
         wanted = row.session, row.head, turn
         if self._asked is None or self._asked[0] != wanted:

@@ -15,7 +15,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from gateway.conversations.commands.context_report import shared
-from gateway.journals.past_requests import folded
+from gateway.journals.past_requests import advance
 from sessions.events.codec import decode
 from sessions.events.events import (
     CompactionAbandoned,
@@ -147,7 +147,7 @@ class ContextSizes:
         before, event = self.transcript, recorded.event
         if isinstance(event, RequestSent) and event.purpose == "answer":
             self._asked(recorded, event)
-        after = self.transcript = folded(self._path, before, recorded)
+        after = self.transcript = advance(self._path, before, recorded)
         if after.instructions is not before.instructions:
             self._head = of_head(canonical_head(assemble(after)).decode())
         if after.view is not before.view:

@@ -10,7 +10,7 @@ import msgspec
 
 from gateway.conversations.commands.compaction_entries import entry_of_cut
 from gateway.http.console.context_sizes import ContextSizes
-from gateway.journals.past_requests import Asked, transcript_before
+from gateway.journals.past_requests import PastRequest, transcript_before
 from gateway.support.errors import GatewayError
 from plugins.api.command import CompactionEntry
 from sessions.events.codec import decode
@@ -98,7 +98,7 @@ class ShownCompaction(msgspec.Struct, frozen=True, kw_only=True):
     rows: tuple[Row, ...]
 
 
-def shown_turn(session: str, asked: Sequence[Asked], call: int | None, before: int | None) -> ShownTurn:
+def shown_turn(session: str, asked: Sequence[PastRequest], call: int | None, before: int | None) -> ShownTurn:
     """A turn by its requests, with the last messages of its `call`th request, or of the last, that stand before the index
     `before`. Raises NotThere."""
     number, context = request_of(asked, call)
@@ -118,7 +118,7 @@ def shown_turn(session: str, asked: Sequence[Asked], call: int | None, before: i
     )
 
 
-def request_of(asked: Sequence[Asked], call: int | None) -> tuple[int, Context]:
+def request_of(asked: Sequence[PastRequest], call: int | None) -> tuple[int, Context]:
     """The number of a turn's `call`th request, or of its last, and what it held. Raises NotThere."""
     if not asked:
         raise NotThere("That turn asked no model.")
@@ -128,7 +128,7 @@ def request_of(asked: Sequence[Asked], call: int | None) -> tuple[int, Context]:
     return number, assemble(asked[number - 1][1])
 
 
-def message_of(asked: Sequence[Asked], call: int, index: int) -> str:
+def message_of(asked: Sequence[PastRequest], call: int, index: int) -> str:
     """The whole text of a request's message. Raises NotThere."""
     _, context = request_of(asked, call)
     if not 0 <= index < len(context.messages):
@@ -163,7 +163,7 @@ def shown_compaction(path: Path, sizes: ContextSizes, number: int) -> ShownCompa
     )
 
 
-def _calls(asked: Sequence[Asked]) -> Iterator[Call]:
+def _calls(asked: Sequence[PastRequest]) -> Iterator[Call]:
     gauge = Gauge()
     for number, (recorded, transcript) in enumerate(asked, 1):
         sent = recorded.event

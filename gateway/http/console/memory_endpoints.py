@@ -55,8 +55,8 @@ LONGEST = 1000
 class MemoryEndpoints:
     """Answers for whoever was let in: they search, read and write notes and know facts as in a private chat of theirs."""
 
-    def __init__(self, around: CommandServices, workspace: Path) -> None:
-        self._around = around
+    def __init__(self, services: CommandServices, workspace: Path) -> None:
+        self._services = services
         self._workspace = workspace
 
     # --- searching ----------------------------------------------------------------------------------------------------
@@ -68,7 +68,7 @@ class MemoryEndpoints:
             return answer(200, {"hits": [], "remarks": []})
         person = admission.person.id
         try:
-            found = await self._around.memory.search(query, _scope(person), results=RESULTS)
+            found = await self._services.memory.search(query, _scope(person), results=RESULTS)
         except IndexUnusable as error:
             return refusal(503, "index_unusable", str(error))
         return answer(200, {"hits": [_hit(hit, person) for hit in found.hits], "remarks": found.remarks})
@@ -77,7 +77,7 @@ class MemoryEndpoints:
 
     async def notes(self, _: web.Request, admission: Admission) -> web.StreamResponse:
         """The notes that this person may read, the one that was changed last first."""
-        memory = self._around.memory
+        memory = self._services.memory
         provider = memory.provider()
         person = admission.person.id
         scope, by_words = _scope(person), memory.by_words
@@ -110,7 +110,7 @@ class MemoryEndpoints:
             return answer(409, {"code": "conflict", "message": str(changed), "theirs": changed.theirs})
         except NoteRefused as error:
             return refusal(422, "note_not_written", str(error))
-        self._around.memory.wake()
+        self._services.memory.wake()
         return _as_it_is(note)
 
     # --- facts --------------------------------------------------------------------------------------------------------
@@ -119,7 +119,7 @@ class MemoryEndpoints:
         """The facts, the newest first."""
 
         async def listed(facts: PersonsFacts) -> Any:
-            if self._around.facts.none:
+            if self._services.facts.none:
                 return {"facts": []}
             return {"facts": [self._fact(fact) for fact in reversed(await facts.listed())]}
 
@@ -160,20 +160,24 @@ class MemoryEndpoints:
 
     async def _answered(self, admission: Admission, work: Callable[[PersonsFacts], Awaitable[Any]]) -> web.Response:
         try:
-            return answer(200, await work(PersonsFacts(self._around.facts, admission.person.id, group=False)))
+            return answer(200, await work(PersonsFacts(self._services.facts, admission.person.id, group=False)))
         except NoSuchFact as error:
             return refusal(404, "not_found", str(error))
         except FactsUnavailable as error:
             return refusal(503, "facts_unavailable", str(error))
 
     def _fact(self, fact: Fact) -> dict[str, Any]:
-        return {**msgspec.to_builtins(fact), "worth": round(worth(fact, self._around.clock.now()), 3), "pinned": fact.pinned}
+        return {
+            **msgspec.to_builtins(fact),
+            "worth": round(worth(fact, self._services.clock.now()), 3),
+            "pinned": fact.pinned,
+        }
 
     async def _said(self, story: FactHistory, person: str) -> str:
         """The message that a fact came from; empty where that is not known, not there, or not this person's."""
         if (origin := story.fact.origin) is None:
             return ""
-        return await self._around.memory.excerpt(document_of(origin.session), origin.seq, 1, _scope(person)) or ""
+        return await self._services.memory.excerpt(document_of(origin.session), origin.seq, 1, _scope(person)) or ""
 
 
 def _scope(person: str) -> Scope:

@@ -158,7 +158,7 @@ class StatelessMode:
                 if shown:
                     await saying.text(shown)
                     if saying.heard:
-                        line.settle()
+                        line.pin()
                 if stops.met:
                     reply = Reply(text="", model=model.model, stop="end")
                 if reply is not None:

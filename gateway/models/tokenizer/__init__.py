@@ -1,5 +1,5 @@
-"""Exact token counts, in a process of their own.
+"""Exact token counts, in a separate process.
 
-counting  How many tokens texts are, exactly, by `o200k_base`.
-worker    What runs in the process
+counting  Exact token counts with `o200k_base`.
+worker    The program of the separate process.
 """

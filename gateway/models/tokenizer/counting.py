@@ -1,7 +1,7 @@
-"""How many tokens texts are, exactly, by `o200k_base`.
+"""Exact token counts with `o200k_base`.
 
-The vocabulary takes 70 MB and half a second to load, and holds the interpreter meanwhile. So it is loaded in a process that
-ends with the answer.
+The vocabulary takes 70 MB and half a second to load, during which it holds the interpreter. So it is loaded in a process
+that ends with the answer.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ PATIENCE = 5.0
 """Seconds that an answer may take. Some texts, such as one letter a million times, take far longer."""
 
 CHARACTERS = 4 * 1024 * 1024
-"""More than these in all are not counted."""
+"""Characters in total above which nothing is counted."""
 
 _COUNTS = msgspec.json.Decoder(list[int])
 
 
 def o200k(texts: Sequence[str], *, patience: float = PATIENCE) -> list[int] | None:
-    """The tokens of each text; None if they cannot be counted, or not in `patience` seconds. Blocks its thread."""
+    """Return the token count of each text; None if they cannot be counted within `patience` seconds. Blocks its thread."""
     if sum(map(len, texts)) > CHARACTERS:
         return None
     try:

@@ -1,6 +1,7 @@
-"""What runs in the process: a JSON array of texts on standard input, a JSON array of their tokens on standard output.
+"""The program of the separate process: reads a JSON array of texts from standard input, writes a JSON array of token
+counts.
 
-It is run as a file and imports nothing of Exuvia. The vocabulary lies beside it: tiktoken itself would fetch it.
+It runs as a script and imports nothing of Exuvia. The vocabulary is in a file beside it; tiktoken itself would download it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ DIGEST = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"
 
 
 def encoding() -> tiktoken.Encoding:
-    """`o200k_base`, from the file beside this one; ValueError if that is another."""
+    """Return `o200k_base` from the file beside this one. Raises ValueError if its checksum differs."""
     packed = lzma.decompress(VOCABULARY.read_bytes())
     if hashlib.sha256(packed).hexdigest() != DIGEST:
         raise ValueError(f"{VOCABULARY.name} is not the vocabulary that it should be")
@@ -33,7 +34,7 @@ def encoding() -> tiktoken.Encoding:
 
 
 def main() -> None:
-    """Count what standard input brings."""
+    """Count the tokens of the texts on standard input."""
     texts = json.load(sys.stdin.buffer)
     tokenizer = encoding()
     json.dump([len(tokenizer.encode_ordinary(text)) for text in texts], sys.stdout)
