@@ -51,7 +51,7 @@ class LoopBlocked(msgspec.Struct, frozen=True, kw_only=True):
 
     def sentence(self) -> str:
         """Return the report for people."""
-        return f"The plugin {self.plugin!r} blocked everything up for {self.seconds:.1f} s, in {self.where}."
+        return f"The plugin {self.plugin!r} blocked the event loop for {self.seconds:.1f} s, in {self.where}."
 
 
 class Watchdog:

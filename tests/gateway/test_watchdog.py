@@ -34,7 +34,7 @@ def blocking(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """A plugin's module with a function that blocks."""
     plugin = ModuleType("blocking_plugin")
     exec(compile(BLOCKING, "blocking_plugin.py", "exec"), plugin.__dict__)
-    for name, seconds in (("TICK", 0.02), ("NOTED", 0.1)):
+    for name, seconds in (("TICK", 0.02), ("REPORTED", 0.1)):
         monkeypatch.setattr(module, name, seconds)
     return plugin
 
@@ -52,7 +52,7 @@ async def test_who_held_everything_up_is_named_with_the_place(tmp_path: Path, bl
         await asyncio.sleep(0.2)
         (sentence,) = watchdog.problems()
 
-    assert sentence.startswith("The plugin 'block' held everything up for 0.")
+    assert sentence.startswith("The plugin 'block' blocked the event loop for 0.")
     assert sentence.endswith("s, in blocking_plugin.py, line 5 (block).")
     assert read_last_block(tmp_path / "held_up.json") is None, "it was not for long"
 
@@ -114,7 +114,11 @@ async def test_the_start_after_it_leaves_the_plugin_out_and_says_so(tmp_path: Pa
         status = await (await g.connect()).command("/status")
 
     assert (
+<<<<<<< HEAD
         "The plugin 'stalls' is not used: it ended the gateway: The plugin 'stalls' held everything up for 60.2 s, in"
+=======
+        "The plugin 'stalls' is not used: it made the gateway end: The plugin 'stalls' blocked the event loop for 60.2 s, in"
+>>>>>>> 4868e42 (The watchdog says that a plugin blocked the event loop)
         " stalls.py, line 3 (run). The next restart tries it again."
     ) in status
 

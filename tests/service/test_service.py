@@ -272,7 +272,7 @@ async def test_a_plugin_that_blocks_is_left_out_of_the_next_start_before_systemd
     await service.until("ActiveState", "active")
     client = await service.connect(http)
     assert await client.chat("well?", session="other") == "well?"
-    assert "The plugin 'blocking' held everything up" in await client.command("/status", session="other")
+    assert "The plugin 'blocking' blocked the event loop" in await client.command("/status", session="other")
     assert "Watchdog timeout" not in service.journal()
 
 
