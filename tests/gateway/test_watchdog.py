@@ -114,11 +114,7 @@ async def test_the_start_after_it_leaves_the_plugin_out_and_says_so(tmp_path: Pa
         status = await (await g.connect()).command("/status")
 
     assert (
-<<<<<<< HEAD
-        "The plugin 'stalls' is not used: it ended the gateway: The plugin 'stalls' held everything up for 60.2 s, in"
-=======
-        "The plugin 'stalls' is not used: it made the gateway end: The plugin 'stalls' blocked the event loop for 60.2 s, in"
->>>>>>> 4868e42 (The watchdog says that a plugin blocked the event loop)
+        "The plugin 'stalls' is not used: it ended the gateway: The plugin 'stalls' blocked the event loop for 60.2 s, in"
         " stalls.py, line 3 (run). The next restart tries it again."
     ) in status
 
