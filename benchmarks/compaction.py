@@ -25,7 +25,16 @@ from plugins.policies.model_summary import ModelSummary
 from plugins.policies.summary_sections import CONTEXT, DECISIONS, GOALS, IDENTIFIERS, format_sections
 from sessions.events.messages import AssistantMessage, Message
 from sessions.events.tokens import MESSAGE, estimate
-from sessions.state.compaction import Budget, CompactionPlan, Rules, Sizes, budget, due, leaving, plan
+from sessions.state.compaction import (
+    Budget,
+    CompactionPlan,
+    Rules,
+    Sizes,
+    budget,
+    compaction_trigger,
+    plan,
+    removed_messages,
+)
 from sessions.state.view import View
 
 WINDOW = 32_000
@@ -139,13 +148,13 @@ class _Simulated:
             self._sizes.append(_size(message))
         self._planted += ((self._seq, each) for each in planted)
         window, sizes = budget(WINDOW, Rules()), Sizes(head=HEAD, messages=tuple(self._sizes))
-        if due(sizes.total, self._view, sizes, window, Rules()):
+        if compaction_trigger(sizes.total, self._view, sizes, window, Rules()):
             await self._compact(window, sizes)
 
     async def _compact(self, window: Budget, sizes: Sizes) -> None:
         cut = plan(self._view, sizes, window, Rules(), below=window.flush_at)
         assert cut is not None
-        going = tuple(leaving(self._view, cut))
+        going = tuple(removed_messages(self._view, cut))
         self._left += sum(map(_size, going))
         ask = self._way.model([each for _, each in self._planted])
         summary = await self._summarizer.summarize(self._leaving(going, cut), ask)

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from sessions.catalog.sqlite import writing
+from sessions.catalog.sqlite import connect_blocking
 
 if TYPE_CHECKING:
     from plugins.providers.local.minilm_model import MiniLM
@@ -26,7 +26,7 @@ class KeptVectors:
 
     def __enter__(self) -> Self:
         self._file.parent.mkdir(parents=True, exist_ok=True)
-        self._db = writing(self._file, patience=60)
+        self._db = connect_blocking(self._file, patience=60)
         self._db.execute("CREATE TABLE IF NOT EXISTS vectors (text TEXT PRIMARY KEY, vector BLOB NOT NULL) WITHOUT ROWID")
         return self
 

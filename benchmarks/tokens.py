@@ -15,7 +15,7 @@ from benchmarks.figures import Figure, figure
 from benchmarks.setting import Setting
 from gateway.models.tokenizer.counting import o200k
 from sessions.events.messages import AssistantMessage, Message, ToolCall, ToolMessage, Usage, UserMessage
-from sessions.events.token_features import MESSAGE, TokenFeatures, of_message, of_text
+from sessions.events.token_features import MESSAGE, TokenFeatures, message_features, text_features
 from sessions.state.calibration import Calibration
 from sessions.state.request_sizes import RequestSizes
 
@@ -76,14 +76,14 @@ def _compared(name: str, steps: list[Step]) -> Iterator[Figure]:
 
 
 def _learnt(counts: RequestSizes, step: Step) -> RequestSizes:
-    return counts.after_asking(step.units, "").after_reply(step.said, step.usage, opaque=step.opaque)
+    return counts.after_request(step.units, "").after_reply(step.said, step.usage, opaque=step.opaque)
 
 
 def _costs() -> Iterator[Figure]:
     text = "def area(self, width: int) -> int:\n    return self.height * width\n" * 80
-    yield figure("tokens", "count a text of 5 kB", "ms", _millis(lambda: of_text(text)))
+    yield figure("tokens", "count a text of 5 kB", "ms", _millis(lambda: text_features(text)))
     units = TokenFeatures(words=800, marks=300, frames=10)
-    yield figure("tokens", "learn from a reply", "ms", _millis(lambda: Calibration().learnt(units, 1200)))
+    yield figure("tokens", "learn from a reply", "ms", _millis(lambda: Calibration().updated(units, 1200)))
 
 
 def _millis(work: Callable[[], object]) -> list[float]:
@@ -107,7 +107,7 @@ def recorded(lines: Iterable[dict[str, Any]]) -> Iterator[Step]:
     for index, line in enumerate(lines):
         if line["type"] == "compaction":
             kept = [entry for entry in view if entry[0] >= line["firstKeptEntryIndex"]]
-            view = [(index, of_text(texts[index]) + TokenFeatures(frames=MESSAGE)), *kept]
+            view = [(index, text_features(texts[index]) + TokenFeatures(frames=MESSAGE)), *kept]
         if line["type"] != "message":
             continue
         message, _ = _message(line["message"])
@@ -118,10 +118,10 @@ def recorded(lines: Iterable[dict[str, Any]]) -> Iterator[Step]:
                 opaque = message.opaque is not None
                 there = [at for at, _ in view]
                 sizes = sum(len(texts[at]) for at in there), sum(exact[at] for at in there)
-                yield Step(units, *sizes, of_message(message), usage, opaque, exact[index])
+                yield Step(units, *sizes, message_features(message), usage, opaque, exact[index])
             if not (message.text or message.calls or message.opaque):
                 continue
-        view.append((index, of_message(message)))
+        view.append((index, message_features(message)))
 
 
 def _message(line: dict[str, Any]) -> tuple[Message, str]:

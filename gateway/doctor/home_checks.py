@@ -19,8 +19,8 @@ from gateway.support.errors import ConfigRefused
 from plugins.api.memory_settings import SQLITE
 from plugins.memory.index.index_stats import behind
 from plugins.memory.sources.transcripts import Transcripts
-from sessions.catalog.durability_check import acknowledged, shortfall
-from sessions.catalog.scan import survey
+from sessions.catalog.durability_check import acknowledged_heads, describe_loss
+from sessions.catalog.scan import scan_folder
 from sessions.catalog.sqlite import Error, lacks_full_text
 from sessions.events.codec import InvalidLine
 from sessions.events.errors import JournalDamaged, SessionsError, StorageFailed
@@ -100,16 +100,16 @@ def token(patient: DoctorContext) -> Iterator[Finding]:
 
 def damage(patient: DoctorContext) -> Iterator[Finding]:
     """Every line of every journal, read and verified; a gateway that runs goes on writing meanwhile."""
-    unreadable = survey(patient.home.sessions, {}).unreadable
+    unreadable = scan_folder(patient.home.sessions, {}).unreadable
     runs = patient.process() is not None
     try:
-        heads = acknowledged(patient.home.catalog)  # before the journals, which may be growing
+        heads = acknowledged_heads(patient.home.catalog)  # before the journals, which may be growing
     except StorageFailed as error:
         heads = {}
         yield Finding(what=f"{error} Whether a journal lost its end could not be told.", mend="Delete it: it is derived.")
     paths = journals(patient.home.sessions)
     for session in sorted(heads.keys() - {path.stem for path in paths}):
-        yield _damaged(f"{patient.home.sessions / session}.jsonl: {shortfall(0, heads[session])}.")
+        yield _damaged(f"{patient.home.sessions / session}.jsonl: {describe_loss(0, heads[session])}.")
     for path, reason in unreadable.items():
         if path not in paths:
             yield _damaged(f"{path} cannot be read: {reason}.")
@@ -122,7 +122,7 @@ def damage(patient: DoctorContext) -> Iterator[Finding]:
         except (SessionsError, OSError) as error:
             yield _damaged(f"{path} cannot be read: {error}.")
         else:
-            if missing := shortfall(verified.events, heads.get(path.stem, 0)):
+            if missing := describe_loss(verified.events, heads.get(path.stem, 0)):
                 yield _damaged(f"{path}: {missing}.")
             elif path in unreadable:
                 yield _damaged(f"{path} cannot be used: {unreadable[path]}.")

@@ -14,7 +14,7 @@ import msgspec
 from gateway.support.errors import GatewayError
 from gateway.support.sentences import call_line, ending_sentence
 from plugins.support.workspace import OWNER
-from sessions.events.codec import InvalidLine, decode, is_whole
+from sessions.events.codec import InvalidLine, decode, is_complete_line
 from sessions.events.errors import JournalDamaged
 from sessions.events.events import (
     AttachmentsWithheld,
@@ -26,8 +26,8 @@ from sessions.events.events import (
     ToolReturned,
     TurnEnded,
 )
-from sessions.events.vision import with_names
-from sessions.files.header import JournalHeader, beginning
+from sessions.events.vision import text_with_attachments
+from sessions.files.header import JournalHeader, read_header
 from sessions.files.reader import read_lines
 from sessions.store.recorder import LONGEST_LINE
 
@@ -120,7 +120,7 @@ def entry_of(event: Recorded) -> Entry | None:  # noqa: PLR0911 - one arm for ea
     """Return an event as an entry for display; None for events that are internal to the gateway."""
     match event.event:
         case MessageReceived(text=text, client=client, attachments=attachments):
-            return _entry(event, "person", with_names(text, attachments), client)
+            return _entry(event, "person", text_with_attachments(text, attachments), client)
         case ModelReplied(text=text, calls=calls) if text or calls:
             return _entry(event, "assistant", text, "\n".join(map(call_line, calls)))
         case ToolReturned(output=output, outcome=outcome):
@@ -169,7 +169,7 @@ def _beginning(path: Path) -> JournalHeader | None:
     """Return the header of a journal; None if it is invalid."""
     with path.open("rb") as file:
         try:
-            return beginning(file.fileno(), path.name.removesuffix(SUFFIX))
+            return read_header(file.fileno(), path.name.removesuffix(SUFFIX))
         except InvalidLine:
             return None
 
@@ -186,7 +186,7 @@ def _last_line(path: Path) -> bytes:
             if window < size:
                 lines = lines[1:]
             if lines:
-                return lines[-1] + b"\n" if is_whole(lines[-1] + b"\n") else b""
+                return lines[-1] + b"\n" if is_complete_line(lines[-1] + b"\n") else b""
             if window >= min(size, 2 * LONGEST_LINE):
                 return b""
             window = min(size, 4 * window)

@@ -14,7 +14,7 @@ from plugins.api.chat import ChatRequest, Reply, RequestOptions
 from plugins.api.services import ModelAnswer
 from plugins.support.errors import BadAnswer, ProviderError, StreamCut, Unreachable
 from plugins.support.untrusted import ANYTHING
-from sessions.events.codec import carriable
+from sessions.events.codec import replace_surrogates
 from sessions.events.events import RequestSent
 from sessions.events.messages import UserMessage
 from sessions.state.context import Context, Gauge
@@ -40,8 +40,8 @@ class SideRequests:
         self._turn = turn
 
     async def __call__(self, *, system: str, text: str, limit: int) -> ModelAnswer:
-        message = UserMessage(text=carriable(text))
-        context = Context(instructions=carriable(system), tools=(), parameters={}, messages=(message,))
+        message = UserMessage(text=replace_surrogates(text))
+        context = Context(instructions=replace_surrogates(system), tools=(), parameters={}, messages=(message,))
         measured = Gauge().measure(context)
         answers: list[ModelAnswer] = []
 
@@ -95,10 +95,10 @@ async def _heard(model: ChosenModel, request: ChatRequest, most: int) -> ModelAn
             async for part in stream:
                 if isinstance(part, Reply):
                     reply = sound(part)
-                    return ModelAnswer(text=carriable(reply.text), model=model.name, usage=reply.usage)
+                    return ModelAnswer(text=replace_surrogates(reply.text), model=model.name, usage=reply.usage)
                 heard += part.text
                 if len(heard) > most:
-                    return ModelAnswer(text=carriable(heard), model=model.name)
+                    return ModelAnswer(text=replace_surrogates(heard), model=model.name)
     except ProviderError:
         raise
     except ANYTHING as error:

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from plugins.api.services import LogEntry, LogUnusable
-from sessions.events.codec import sealed
+from sessions.events.codec import encode_line
 from sessions.events.errors import JournalDamaged, SessionsError, StorageFailed
 from sessions.files.journal import Journals
 from sessions.store.protocols import START, Log, Position
@@ -56,7 +56,7 @@ class DurablePluginLog:
         if log.end + len(raw) > FULL:
             raise LogUnusable(f"The plugin's log is full: it has {log.end:,} bytes, and {FULL:,} at most.")
         seq = self._end.seq + 1
-        line, digest = sealed(seq, stamp(self._now()), None, _Logged(msgspec.Raw(raw)), self._end.sum)
+        line, digest = encode_line(seq, stamp(self._now()), None, _Logged(msgspec.Raw(raw)), self._end.sum)
         durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         try:
             log.append(line, urgent=True)

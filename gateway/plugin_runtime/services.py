@@ -18,7 +18,7 @@ from gateway.support.errors import GatewayError
 from plugins.api.embedding import EmbeddingProvider
 from plugins.api.services import ModelAnswer, Purpose
 from plugins.support.errors import BadRequest, Unreachable
-from sessions.events.codec import carriable
+from sessions.events.codec import replace_surrogates
 from sessions.events.messages import Usage, UserMessage
 from sessions.events.tokens import estimate
 from sessions.files.committer import Committer
@@ -89,8 +89,8 @@ class PluginServices:
 
     async def answer(self, plugin: str, system: str, text: str, limit: int) -> ModelAnswer:
         """Return one answer, accounted to the plugin. Raises ProviderError."""
-        message = UserMessage(text=carriable(text))
-        context = Context(instructions=carriable(system), tools=(), parameters={}, messages=(message,))
+        message = UserMessage(text=replace_surrogates(text))
+        context = Context(instructions=replace_surrogates(system), tools=(), parameters={}, messages=(message,))
         answers: list[ModelAnswer] = []
 
         async def ask(model: ChosenModel) -> None:

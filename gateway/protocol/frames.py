@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypeAlias
 import msgspec
 
 from plugins.support.secrets import scrubbed
-from sessions.events.codec import public
+from sessions.events.codec import without_sum
 
 PROTOCOL = 1
 FRAME_LIMIT = 1024 * 1024
@@ -174,7 +174,7 @@ def error(code: str, message: str, frame_id: str | None = None, **fields: Any) -
 
 def event(prefix: bytes, line: bytes) -> bytes:
     """Return an `event` frame for a journal's line; `prefix` comes from `event_prefix`."""
-    return prefix + public(line) + b"}"
+    return prefix + without_sum(line) + b"}"
 
 
 def event_prefix(session: str, session_id: str) -> bytes:
@@ -190,4 +190,4 @@ def is_of_kind(event_frame: bytes, kind: str) -> bool:
 def history(frame_id: str, session: str, session_id: str, lines: list[bytes], more: bool) -> bytes:
     """Return a `history` frame, its events cut from the journal's own bytes."""
     head = frame("history", id=frame_id, session=session, session_id=session_id, more=more)[:-1]
-    return head + b',"events":[' + b",".join(public(line) for line in lines) + b"]}"
+    return head + b',"events":[' + b",".join(without_sum(line) for line in lines) + b"]}"

@@ -61,7 +61,7 @@ from sessions.attachments.store import Attachments
 from sessions.catalog.catalog import Catalog
 from sessions.files.committer import Committer
 from sessions.files.journal import Journals
-from sessions.files.repair import remove_unbegun
+from sessions.files.repair import remove_empty
 
 log = structlog.get_logger("exuvia")
 
@@ -204,9 +204,9 @@ class ApplicationBuilder:
             log.warning("catalog_rebuilt", reason=catalog.rebuilt)
         for path, reason in catalog.unreadable.items():
             log.error("journal_unreadable", journal=path.name, reason=reason)
-        for path in catalog.unbegun:
+        for path in catalog.empty:
             try:
-                await asyncio.to_thread(remove_unbegun, path, self.home.quarantine)
+                await asyncio.to_thread(remove_empty, path, self.home.quarantine)
             except OSError as error:  # harmless
                 log.warning("journal_not_begun", journal=path.name, kept=sentence_of(error))
             else:

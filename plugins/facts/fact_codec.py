@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from plugins.api.facts.fact_events import KINDS, FactEvent, LoggedFactEvent, Unknown
-from sessions.events.codec import InvalidLine, parsed, sealed
+from sessions.events.codec import InvalidLine, decode_fields, encode_line
 
 
 class _Envelope(msgspec.Struct, frozen=True):
@@ -20,7 +20,7 @@ _event = {kind: msgspec.json.Decoder(type_) for kind, type_ in KINDS.items()}
 
 def encode(seq: int, at: str, event: FactEvent, previous: bytes) -> tuple[bytes, bytes]:
     """The event's line, newline included, and its sum, given the previous line's."""
-    return sealed(seq, at, None, event, previous)
+    return encode_line(seq, at, None, event, previous)
 
 
 def decode(line: bytes) -> LoggedFactEvent:
@@ -28,7 +28,7 @@ def decode(line: bytes) -> LoggedFactEvent:
     try:
         envelope = _envelope(line)
         decoder = _event.get(envelope.kind)
-        event: FactEvent | Unknown = parsed(line, decoder) if decoder else Unknown(kind=envelope.kind)
+        event: FactEvent | Unknown = decode_fields(line, decoder) if decoder else Unknown(kind=envelope.kind)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise InvalidLine(f"it cannot be read: {error}") from error
     return LoggedFactEvent(seq=envelope.seq, at=envelope.at, event=event)

@@ -18,7 +18,7 @@ from typing import Any, get_args
 import msgspec
 
 from plugins.api.facts.fact_values import Fact, FactSource, InvalidFact, Origin, draft
-from sessions.events.codec import carriable
+from sessions.events.codec import replace_surrogates
 from sessions.store.recorder import stamp
 
 LONGEST_FILE = 32 * 1024 * 1024
@@ -136,7 +136,7 @@ def _fact(row: object, layer: str, now: datetime) -> Fact:
 
 def _made_of(*words: str) -> str:
     """The id that these words make."""
-    return str(uuid.uuid5(_NAMELESS, carriable("\0".join(words))))
+    return str(uuid.uuid5(_NAMELESS, replace_surrogates("\0".join(words))))
 
 
 class Fields:

@@ -36,7 +36,7 @@ from plugins.host.validation import InvalidPlugin, hook_function
 from plugins.support.untrusted import PluginCallFailed, attempt
 from sessions.events.events import PluginFailed, Trigger
 from sessions.events.pruning import Edit
-from sessions.state.edit_validation import admitted, joined
+from sessions.state.edit_validation import merge_proposals, validate_edits
 from sessions.state.view import View
 
 
@@ -221,7 +221,7 @@ class Hooks:
             decided = await decision.ask(asked, given, functools.partial(_checked_prunes, view, asked.plugin))
             edits += decided.value or ()
             failures += [decided.failure] if decided.failure else []
-        return PruningProposal(edits=joined(view, edits), failures=tuple(failures))
+        return PruningProposal(edits=merge_proposals(view, edits), failures=tuple(failures))
 
     async def plan_compaction(
         self, context: CompactionContext, budget: CompactionBudget, trigger: Trigger
@@ -344,7 +344,7 @@ def _checked_prunes(view: View, plugin: str, answer: object) -> tuple[tuple[Edit
     """The edits in an answer that can be made, and why others cannot."""
     if not isinstance(answer, list | tuple):
         raise InvalidPlugin(f"it returned {type(answer).__name__} where a list was promised")
-    checked = admitted(view, answer, plugin)
+    checked = validate_edits(view, answer, plugin)
     more = len(checked.refused) - TOLD
     return checked.edits, "; ".join(checked.refused[:TOLD]) + (f" (and {more} more)" if more > 0 else "")
 

@@ -15,8 +15,8 @@ import msgspec
 from sessions.events.codec import InvalidLine, decode
 from sessions.events.errors import SessionsError
 from sessions.events.events import MemoryRecalled, ModelReplied, ToolReturned
-from sessions.files.reverse_reader import lines_backwards
-from sessions.files.verify import reading
+from sessions.files.reverse_reader import reversed_lines
+from sessions.files.verify import open_journal
 
 BUDGET = 256 * 1024 * 1024
 """Bytes of journals that are read at most."""
@@ -60,9 +60,9 @@ def _newest_first(folder: Path) -> Sequence[Path]:
 def _lines(path: Path, budget: int) -> Iterator[bytes]:
     """The lines of a journal, the last first, until the budget is used up."""
     try:
-        with reading(path) as descriptor:
+        with open_journal(path) as descriptor:
             size = os.fstat(descriptor).st_size
-            for line, _ in lines_backwards(descriptor, 0, size):
+            for line, _ in reversed_lines(descriptor, 0, size):
                 yield line
                 budget -= len(line)
                 if budget <= 0:

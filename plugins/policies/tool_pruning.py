@@ -14,8 +14,8 @@ import msgspec
 from plugins.api.hookspecs import hookimpl
 from plugins.api.pruning import PrunedTools, PruningBudget, PruningContext, PruningRules
 from sessions.events.messages import AssistantMessage, Message, ToolMessage, UserMessage
-from sessions.events.pruning import Clear, Edit, Trim, meet, shown_size
-from sessions.state.truncation import shortened
+from sessions.events.pruning import Clear, Edit, Trim, combine_edits, shown_size
+from sessions.state.truncation import truncation_note
 
 CHARACTERS = 4
 """Estimated characters per token of the window."""
@@ -110,8 +110,8 @@ def _trim(context: PruningContext, candidates: list[_Candidate], rules: PruningR
         of = context.sources[candidate.index]
         before = context.edited.get(of)
         size = before.size if before is not None else candidate.shown
-        edit = Trim(of=of, head=soft.head_chars, tail=soft.tail_chars, note=shortened(size))
-        left = shown_size(edit if before is None else meet(before.edit, edit), size)
+        edit = Trim(of=of, head=soft.head_chars, tail=soft.tail_chars, note=truncation_note(size))
+        left = shown_size(edit if before is None else combine_edits(before.edit, edit), size)
         if left < candidate.shown:
             saved += candidate.shown - left
             candidate.shown, candidate.edit = left, edit

@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from sessions.events.codec import carriable
-from sessions.events.messages import count_of
+from sessions.events.codec import replace_surrogates
+from sessions.events.messages import clamp_count
 
 T = TypeVar("T")
 
@@ -19,7 +19,7 @@ def count(usage: Any, *names: str) -> int | None:
     """Return the count at this path of names in a usage object; None where there is none, or what is no number."""
     for name in names:
         usage = usage.get(name) if isinstance(usage, dict) else None
-    return count_of(usage)
+    return clamp_count(usage)
 
 
 def decoded(decode: Callable[[bytes | str], T], data: bytes) -> T:
@@ -29,7 +29,7 @@ def decoded(decode: Callable[[bytes | str], T], data: bytes) -> T:
         return decode(data)
     except (msgspec.MsgspecError, RecursionError, UnicodeError):
         try:
-            return decode(carriable(json.dumps(_loaded(data), ensure_ascii=False)))
+            return decode(replace_surrogates(json.dumps(_loaded(data), ensure_ascii=False)))
         except (ValueError, RecursionError) as error:
             raise ValueError("not the JSON that was expected") from error
 

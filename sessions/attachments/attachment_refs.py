@@ -26,7 +26,7 @@ class AttachmentReference(msgspec.Struct, frozen=True):
     attachment: Attachment
 
 
-def named_in(path: Path) -> Iterator[AttachmentReference]:
+def references_in(path: Path) -> Iterator[AttachmentReference]:
     """Yield the attachments that a journal refers to, in order. Invalid lines are skipped. Blocks; raises OSError."""
     for line in _naming_lines(path):
         try:
@@ -54,7 +54,7 @@ class AttachmentFault(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
 
 
-def faults_in(path: Path, folder: Path, known: dict[str, str]) -> Iterator[AttachmentFault]:
+def check_attachments(path: Path, folder: Path, known: dict[str, str]) -> Iterator[AttachmentFault]:
     """Yield the faults of the attachments that a journal refers to. Blocks; raises OSError if the journal cannot be read.
 
     Args:
@@ -62,7 +62,7 @@ def faults_in(path: Path, folder: Path, known: dict[str, str]) -> Iterator[Attac
         folder: The folder of the attachments.
         known: Results by hash, updated by this function, so that an attachment of several journals is read only once.
     """
-    for named in named_in(path):
+    for named in references_in(path):
         digest = named.attachment.sha256
         if digest not in known:
             known[digest] = _wrong_with(folder / digest)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
-from sessions.attachments.attachment_refs import digests_in, named_in
+from sessions.attachments.attachment_refs import digests_in, references_in
 from sessions.attachments.owners import is_digest
 from sessions.attachments.store import DRAFT, Attachments
 from sessions.events.codec import InvalidLine, decode
@@ -71,7 +71,7 @@ def _remove_drafts(folder: Path, before: float) -> None:
 def _record_again(attachments: Attachments, path: Path, unknown: set[str]) -> None:
     """Restore the missing records of the owner of a journal."""
     person = _person(path)
-    for named in named_in(path) if person else ():
+    for named in references_in(path) if person else ():
         if named.attachment.sha256 in unknown:
             attachments.owners.record(person, named.attachment, named=True)
 

@@ -18,7 +18,7 @@ from typing import Self
 
 from sessions.attachments.owners import Owners, is_digest
 from sessions.events.errors import StorageFailed
-from sessions.events.file_types import PLAIN, Content, media_of, recognise
+from sessions.events.file_types import PLAIN, Content, detect_media_type, detect_picture
 from sessions.events.messages import Attachment
 from sessions.files.fsync import make_folder, sync_content, sync_folder
 
@@ -150,9 +150,9 @@ class Draft:
 
 
 def _description(content: Content, digest: str, claimed: str, name: str) -> Attachment:
-    picture = recognise(content)
+    picture = detect_picture(content)
     if picture is None:
-        return Attachment(sha256=digest, media=media_of(content, claimed), bytes=len(content), name=name)
+        return Attachment(sha256=digest, media=detect_media_type(content, claimed), bytes=len(content), name=name)
     return Attachment(
         sha256=digest,
         media=picture.media,

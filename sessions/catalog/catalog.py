@@ -16,14 +16,14 @@ from pathlib import Path
 import msgspec
 
 from sessions.catalog.catalog_file import Batch, CatalogFile
-from sessions.catalog.checksums import seal, unseal
+from sessions.catalog.checksums import add_checksum, verify_checksum
 from sessions.catalog.lineage import Lineage, SessionRow
-from sessions.catalog.receipt_batches import CollectedReceipts, ReceiptBatch, collect, encode_batch
+from sessions.catalog.receipt_batches import CollectedReceipts, ReceiptBatch, collect_receipts, encode_batch
 from sessions.catalog.receipts import REMEMBERED, Receipts
-from sessions.catalog.scan import survey
+from sessions.catalog.scan import scan_folder
 from sessions.catalog.sqlite import Error, Unavailable
 from sessions.events.errors import StorageFailed, UnknownSession
-from sessions.files.append_file import reason
+from sessions.files.append_file import error_text
 from sessions.files.fsync import UNSURE
 from sessions.state.transcript import FOLD, Transcript, from_checkpoint, to_checkpoint
 from sessions.store.protocols import START, Position
@@ -44,12 +44,12 @@ def encode_checkpoint(session: str, position: Position, transcript: Transcript) 
     """Return the checkpoint of a session with a checksum. The cost grows with the transcript: do not call it on the event
     loop."""
     stored = _Stored(fold=FOLD, position=position, transcript=to_checkpoint(transcript))
-    return seal(session, msgspec.msgpack.encode(stored))
+    return add_checksum(session, msgspec.msgpack.encode(stored))
 
 
 def decode_checkpoint(session: str, sealed: object) -> tuple[Position, Transcript] | None:
     """Decode a checkpoint of this session; None if it is invalid, or of another version of the fold."""
-    value = unseal(session, sealed)
+    value = verify_checksum(session, sealed)
     if value is None:
         return None
     try:
@@ -84,7 +84,7 @@ class Catalog:
     def __init__(self, path: Path, folder: Path) -> None:
         self.rebuilt: str | None = None
         self.unreadable: dict[Path, str] = {}
-        self.unbegun: list[Path] = []
+        self.empty: list[Path] = []
         self.failure: str | None = None
         self._folder = folder
         self._file = CatalogFile(path)
@@ -145,7 +145,7 @@ class Catalog:
         """Return the sessions with an event at or after a time, RFC 3339 in UTC."""
         return [row for row in self._lineage.rows.values() if row.at >= at]
 
-    def vouches(self, session: str) -> bool:
+    def is_unchanged(self, session: str) -> bool:
         """Return True if the journal of a settled session still has the size and modification time with which it was
         verified and durable. Calls `stat`."""
         row = self._lineage.rows.get(session)
@@ -208,10 +208,10 @@ class Catalog:
         stored = await self._file.receipts(session)
         path = self._path(session)
         try:
-            collected = await asyncio.to_thread(collect, path, stored, wanted)
+            collected = await asyncio.to_thread(collect_receipts, path, stored, wanted)
         except (UnknownSession, OSError) as error:
             if isinstance(error, OSError) and error.errno in UNSURE:  # the ids exist and must not be treated as unknown
-                raise StorageFailed(f"{path.name} cannot be read: {reason(error)}.") from error
+                raise StorageFailed(f"{path.name} cannot be read: {error_text(error)}.") from error
             self.unreadable[path] = str(error)
             return None
         self._covered[session] = collected.upto
@@ -237,16 +237,16 @@ class Catalog:
     async def _reconcile(self) -> None:
         """Update the rows to match the journals in the folder."""
         try:
-            found = await asyncio.to_thread(survey, self._folder, self._lineage.rows)
+            found = await asyncio.to_thread(scan_folder, self._folder, self._lineage.rows)
         except OSError as error:
-            raise StorageFailed(f"{self._folder} cannot be listed: {reason(error)}.") from error
+            raise StorageFailed(f"{self._folder} cannot be listed: {error_text(error)}.") from error
         for path, why in found.unknown.items():  # else its key would continue in another session
             raise StorageFailed(
                 f"{path} cannot be read: {why}. It may belong to any conversation, so none can continue."
                 " To continue without it, move the file away."
             )
         self.unreadable.update(found.unreadable)
-        self.unbegun = found.unbegun
+        self.empty = found.empty
         for row in found.changed:
             self._lineage.put(row)
             self._changes.rows[row.session] = row
@@ -302,7 +302,7 @@ class Catalog:
 
 def _encode(changes: _Changes) -> Batch:
     return Batch(
-        rows=[(session, seal(session, msgspec.msgpack.encode(row))) for session, row in changes.rows.items()],
+        rows=[(session, add_checksum(session, msgspec.msgpack.encode(row))) for session, row in changes.rows.items()],
         checkpoints=list(_encode_checkpoints(changes.checkpoints)),
         receipts=[(b.session, b.after, b.upto.seq, encode_batch(b)) for b in changes.receipts],
     )
@@ -321,7 +321,7 @@ def _decode_rows(stored: list[tuple[object, object]]) -> list[SessionRow]:
     rows = []
     decode = msgspec.msgpack.Decoder(SessionRow).decode
     for session, sealed in stored:
-        if isinstance(session, str) and (value := unseal(session, sealed)) is not None:
+        if isinstance(session, str) and (value := verify_checksum(session, sealed)) is not None:
             with suppress(msgspec.MsgspecError):
                 rows.append(decode(value))
     return rows

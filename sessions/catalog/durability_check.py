@@ -14,9 +14,9 @@ from typing import TypeVar
 import msgspec
 
 from sessions.catalog.catalog_file import PATIENCE, TABLES
-from sessions.catalog.checksums import unseal
+from sessions.catalog.checksums import verify_checksum
 from sessions.catalog.lineage import SessionRow
-from sessions.catalog.sqlite import Error, reading, writing
+from sessions.catalog.sqlite import Error, connect_blocking, connect_readonly
 from sessions.events.errors import StorageFailed
 from sessions.store.protocols import Position
 
@@ -29,7 +29,7 @@ class _Checkpoint(msgspec.Struct):
     position: Position
 
 
-def acknowledged(catalog: Path) -> dict[str, int]:
+def acknowledged_heads(catalog: Path) -> dict[str, int]:
     """Return the highest durable seq of each session in the catalog; empty if there is no catalog. Blocks; reads only, also
     while a gateway writes. Raises StorageFailed if the file cannot be read."""
     found: dict[str, int] = {}
@@ -43,7 +43,7 @@ def acknowledged(catalog: Path) -> dict[str, int]:
     return found
 
 
-def shortfall(events: int, head: int) -> str:
+def describe_loss(events: int, head: int) -> str:
     """Describe the events missing from a journal that verifies, as a sentence without its end; empty if there are none.
 
     Args:
@@ -64,7 +64,7 @@ def forget(catalog: Path, session: str) -> None:
     """Remove everything the catalog holds about a session, so that the next start uses its journal alone, if there is one.
     Blocks; the home must be locked. Raises StorageFailed if the file cannot be changed."""
     try:
-        with closing(writing(catalog, patience=PATIENCE)) as db:
+        with closing(connect_blocking(catalog, patience=PATIENCE)) as db:
             db.execute("BEGIN IMMEDIATE")
             for table in TABLES:
                 db.execute(f"DELETE FROM {table} WHERE session = ?", (session,))  # noqa: S608 - a name of ours
@@ -76,7 +76,7 @@ def forget(catalog: Path, session: str) -> None:
 def _known(catalog: Path) -> Iterator[tuple[str, int]]:
     """Yield seqs from the rows and from the checkpoints. A start after a journal was truncated updates the rows, but not the
     checkpoints."""
-    with closing(reading(catalog)) as db:
+    with closing(connect_readonly(catalog)) as db:
         for session, sealed in db.execute("SELECT session, sealed FROM sessions"):
             if (row := _value(session, sealed, SessionRow)) is not None:
                 yield session, row.acknowledged
@@ -87,7 +87,7 @@ def _known(catalog: Path) -> Iterator[tuple[str, int]]:
 
 def _value(session: str, sealed: object, form: type[T]) -> T | None:
     """Decode a value with a checksum; None if it is invalid."""
-    value = unseal(session, sealed)
+    value = verify_checksum(session, sealed)
     try:
         return None if value is None else msgspec.msgpack.decode(value, type=form)
     except msgspec.MsgspecError:

@@ -11,7 +11,7 @@ from sessions.catalog.catalog import Catalog
 from sessions.events.codec import InvalidLine, decode
 from sessions.events.errors import JournalDamaged, UnknownSession
 from sessions.files.journal import Journal, Journals
-from sessions.files.verify import reading, verify_lines
+from sessions.files.verify import open_journal, verify_lines
 from sessions.state.reducer import evolve
 from sessions.state.transcript import Transcript, Unfolding
 from sessions.store.protocols import START, Position
@@ -60,7 +60,7 @@ async def open_session(journals: Journals, catalog: Catalog, session: str) -> Op
 async def _last(journals: Journals, catalog: Catalog, session: str, least: int) -> OpenedSession:
     """Open a session from its last checkpoint, or from its beginning if there is none that its journal confirms."""
     path = journals.path(session)
-    verified = catalog.vouches(session)
+    verified = catalog.is_unchanged(session)
     if not verified and _size(path) <= VERIFIED_FIRST:
         await journals.verify(session)
         verified = True
@@ -88,7 +88,7 @@ async def _open(
     verified: bool,
 ) -> OpenedSession:
     fold = _Fold(transcript)
-    trusted = catalog.vouches(session)
+    trusted = catalog.is_unchanged(session)
     try:
         log, last = await journals.open(session, after=after, fold=fold, trusted=trusted, least=least)
     except InvalidLine as error:
@@ -96,15 +96,15 @@ async def _open(
         raise JournalDamaged(journals.path(session), line, str(error), good_seq=line - 1) from error
     folded = fold.transcript
     if folded.stale is not None:
-        folded = await asyncio.to_thread(unfolded, journals.path(session), folded.stale, upto=last.offset)
+        folded = await asyncio.to_thread(fold_reverted, journals.path(session), folded.stale, upto=last.offset)
     return OpenedSession(log=log, position=last, transcript=folded, verified=verified)
 
 
-def unfolded(path: Path, unfolding: Unfolding, *, upto: int) -> Transcript:
+def fold_reverted(path: Path, unfolding: Unfolding, *, upto: int) -> Transcript:
     """Return the transcript of the first `upto` bytes of a journal after a revert that enlarges the view, recorded or only
     considered. Blocks; raises UnknownSession, StorageFailed, JournalDamaged."""
     fold = _Fold(Transcript(unfolding=unfolding))
-    with reading(path) as descriptor:
+    with open_journal(path) as descriptor:
         verify_lines(descriptor, path, START, upto, fold)
     return fold.transcript
 

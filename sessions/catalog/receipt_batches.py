@@ -12,12 +12,12 @@ from pathlib import Path
 
 import msgspec
 
-from sessions.catalog.checksums import seal, unseal
-from sessions.catalog.receipts import SeenMessage, seen
-from sessions.events.codec import InvalidLine, decode, is_whole, seq_of
+from sessions.catalog.checksums import add_checksum, verify_checksum
+from sessions.catalog.receipts import SeenMessage, seen_message
+from sessions.events.codec import InvalidLine, decode, is_complete_line, seq_of
 from sessions.events.errors import JournalDamaged
 from sessions.events.events import MessageReceived
-from sessions.files.reverse_reader import lines_backwards
+from sessions.files.reverse_reader import reversed_lines
 from sessions.files.verify import open_to_read, verify_position
 from sessions.store.protocols import START, Position
 
@@ -51,19 +51,19 @@ class CollectedReceipts(msgspec.Struct, frozen=True, kw_only=True):
 
 def encode_batch(batch: ReceiptBatch) -> bytes:
     """Encode a batch, with a checksum."""
-    return seal(batch.session, msgspec.msgpack.encode(batch))
+    return add_checksum(batch.session, msgspec.msgpack.encode(batch))
 
 
 def decode_batch(session: str, sealed: object) -> ReceiptBatch | None:
     """Decode a batch of this session; None if it is invalid."""
-    value = unseal(session, sealed)
+    value = verify_checksum(session, sealed)
     try:
         return msgspec.msgpack.decode(value, type=ReceiptBatch) if value is not None else None
     except msgspec.MsgspecError:
         return None  # written by a version with another format
 
 
-def collect(path: Path, stored: Sequence[object], wanted: int) -> CollectedReceipts:
+def collect_receipts(path: Path, stored: Sequence[object], wanted: int) -> CollectedReceipts:
     """Return the newest `wanted` messages of a journal, or all if it has fewer. Blocks; raises UnknownSession, OSError.
 
     Args:
@@ -74,7 +74,7 @@ def collect(path: Path, stored: Sequence[object], wanted: int) -> CollectedRecei
     descriptor = open_to_read(path)
     try:
         size = os.fstat(descriptor).st_size
-        batches = _believed(descriptor, path, size, _linked(path.stem, stored, wanted))
+        batches = _verified(descriptor, path, size, _linked(path.stem, stored, wanted))
         after = batches[0].upto if batches else START
         fresh, upto = _read(descriptor, after, size, wanted)
     finally:
@@ -104,7 +104,7 @@ def _linked(session: str, stored: Sequence[object], wanted: int) -> list[Receipt
     return []
 
 
-def _believed(descriptor: int, path: Path, size: int, batches: list[ReceiptBatch]) -> list[ReceiptBatch]:
+def _verified(descriptor: int, path: Path, size: int, batches: list[ReceiptBatch]) -> list[ReceiptBatch]:
     try:
         if batches:
             verify_position(descriptor, path, batches[0].upto, size)
@@ -118,9 +118,9 @@ def _read(descriptor: int, after: Position, size: int, wanted: int) -> tuple[lis
     line."""
     upto = after
     messages: list[SeenMessage] = []
-    for line, end in lines_backwards(descriptor, after.offset, size):
+    for line, end in reversed_lines(descriptor, after.offset, size):
         if upto is after:
-            if not is_whole(line):
+            if not is_complete_line(line):
                 continue
             upto = _position(line, end)
         if line.find(_FORKED, 0, _HEAD) >= 0:
@@ -139,7 +139,7 @@ def _message(line: bytes) -> SeenMessage | None:
         recorded = decode(line)
     except InvalidLine:
         return None  # damage, which is reported when the journal is opened
-    return seen(recorded.seq, recorded.event) if isinstance(recorded.event, MessageReceived) else None
+    return seen_message(recorded.seq, recorded.event) if isinstance(recorded.event, MessageReceived) else None
 
 
 def _position(line: bytes, end: int) -> Position:

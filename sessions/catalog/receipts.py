@@ -69,7 +69,7 @@ class Receipts:
 
     def add(self, session: str, seq: int, message: MessageReceived) -> None:
         """Add a message at `seq` of this session. A known id keeps its first receipt."""
-        self.extend(session, (seen(seq, message),))
+        self.extend(session, (seen_message(seq, message),))
 
     def extend(self, session: str, messages: Iterable[SeenMessage]) -> None:
         """Add several messages of one session, oldest first."""
@@ -117,7 +117,7 @@ def digest_of(text: str, attachments: Sequence[Attachment]) -> bytes:
     return blake2b(said, digest_size=12).digest()
 
 
-def seen(seq: int, message: MessageReceived) -> SeenMessage:
+def seen_message(seq: int, message: MessageReceived) -> SeenMessage:
     """Return the digests of a message at `seq`."""
     return SeenMessage(_id(message.id), seq, digest_of(message.text, message.attachments))
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import msgspec
 
 from sessions.catalog.lineage import SessionRow
-from sessions.events.codec import InvalidLine, decode, is_whole
+from sessions.events.codec import InvalidLine, decode, is_complete_line
 from sessions.events.errors import SessionsError, UnknownSession
 from sessions.events.events import Recorded, SessionClosed
-from sessions.files.append_file import reason
-from sessions.files.header import beginning
-from sessions.files.reverse_reader import lines_backwards
+from sessions.files.append_file import error_text
+from sessions.files.header import read_header
+from sessions.files.reverse_reader import reversed_lines
 from sessions.files.verify import open_to_read, verify_journal
 
 
@@ -31,18 +31,18 @@ class FolderScan(msgspec.Struct, frozen=True, kw_only=True):
 
     changed: list[SessionRow]
     unreadable: dict[Path, str]
-    unbegun: list[Path]
+    empty: list[Path]
     unknown: dict[Path, str]
 
 
-def survey(folder: Path, known: Mapping[str, SessionRow]) -> FolderScan:
+def scan_folder(folder: Path, known: Mapping[str, SessionRow]) -> FolderScan:
     """Compare the folder's journals with the rows by size and modification time, and read those that differ. Blocks; reads
     only.
 
     A known session keeps its row if its journal is missing, ends before an acknowledged event, or lost its header: its key
     must report the damage instead of starting anew. Raises OSError if the folder cannot be listed.
     """
-    found = FolderScan(changed=[], unreadable={}, unbegun=[], unknown={})
+    found = FolderScan(changed=[], unreadable={}, empty=[], unknown={})
     present: set[str] = set()
     for entry in _journals(folder):
         session = entry.name.removesuffix(".jsonl")
@@ -51,7 +51,7 @@ def survey(folder: Path, known: Mapping[str, SessionRow]) -> FolderScan:
         try:
             now = entry.stat(follow_symlinks=False)
             if row is None or (row.size, row.mtime_ns) != (now.st_size, now.st_mtime_ns):
-                found.changed.append(_confirmed(read_row(Path(entry.path), now), row))
+                found.changed.append(_checked(read_row(Path(entry.path), now), row))
         except (InvalidLine, OSError) as error:
             path = Path(entry.path)
             found.unreadable[path] = str(error)
@@ -59,16 +59,16 @@ def survey(folder: Path, known: Mapping[str, SessionRow]) -> FolderScan:
                 found.changed.append(msgspec.structs.replace(row, settled=False))
             elif isinstance(error, InvalidLine):
                 if entry.is_file(follow_symlinks=False) and _holds_no_line(path):
-                    found.unbegun.append(path)
+                    found.empty.append(path)
             elif error.errno != errno.ELOOP:  # journals are never links
-                found.unknown[path] = reason(error)
+                found.unknown[path] = error_text(error)
         except UnknownSession:
             present.discard(session)
     for session in sorted(known.keys() - present):
         found.unreadable[folder / f"{session}.jsonl"] = "it is missing"
     succeeded = {row.succeeds.session for row in (*known.values(), *found.changed) if row.succeeds is not None}
-    found.unbegun[:] = [path for path in found.unbegun if path.stem not in succeeded]  # another session succeeds it
-    for path in found.unbegun:
+    found.empty[:] = [path for path in found.empty if path.stem not in succeeded]  # another session succeeds it
+    for path in found.empty:
         del found.unreadable[path]
     return found
 
@@ -81,7 +81,7 @@ def _holds_no_line(path: Path) -> bool:
         return False
 
 
-def _confirmed(read: SessionRow, known: SessionRow | None) -> SessionRow:
+def _checked(read: SessionRow, known: SessionRow | None) -> SessionRow:
     """Return the row unless the journal lacks acknowledged events. Raises InvalidLine."""
     if known is not None and read.head < known.acknowledged:
         raise InvalidLine(f"it ends with event {read.head}, but event {known.acknowledged} was acknowledged")
@@ -102,7 +102,7 @@ def read_row(path: Path, found: os.stat_result) -> SessionRow:
         raise InvalidLine("it is not a regular file")  # opening a pipe would block
     descriptor = open_to_read(path)
     try:
-        began = beginning(descriptor, path.stem)
+        began = read_header(descriptor, path.stem)
         last = _last(descriptor, found.st_size)
     finally:
         os.close(descriptor)
@@ -122,8 +122,8 @@ def read_row(path: Path, found: os.stat_result) -> SessionRow:
 
 
 def _last(descriptor: int, size: int) -> Recorded:
-    for line, _ in lines_backwards(descriptor, 0, size):
-        if is_whole(line):
+    for line, _ in reversed_lines(descriptor, 0, size):
+        if is_complete_line(line):
             try:
                 return decode(line)
             except InvalidLine:

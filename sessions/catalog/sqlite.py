@@ -56,12 +56,12 @@ def connect(path: Path, *, patience: float) -> aiosqlite.Connection:
     return aiosqlite.Connection(lambda: _copy.connect(str(path), timeout=patience, isolation_level=None), iter_chunk_size=64)
 
 
-def reading(path: Path, *, patience: float = 2.0) -> Any:
+def connect_readonly(path: Path, *, patience: float = 2.0) -> Any:
     """Return a read-only connection for programs that run beside the gateway. Blocks."""
     return _copy.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, timeout=patience, isolation_level=None)
 
 
-def writing(path: Path, *, patience: float) -> Any:
+def connect_blocking(path: Path, *, patience: float) -> Any:
     """Return a connection for one thread at a time. Blocks; transactions are controlled explicitly."""
     return _copy.connect(str(path), timeout=patience, isolation_level=None, check_same_thread=False)
 

@@ -15,11 +15,11 @@ from typing import TypeVar
 import msgspec
 
 from sessions.events.events import KINDS, Event, Recorded, UnknownEvent
-from sessions.events.messages import count_of
+from sessions.events.messages import clamp_count
 
 E = TypeVar("E", bound=msgspec.Struct)
 
-CLOSING = 27
+TRAILER = 27
 """Size in bytes of a line's trailer, which the sum does not cover."""
 
 FIRST = b"exuvia"
@@ -56,15 +56,15 @@ def encode(recorded: Recorded, previous: bytes) -> tuple[bytes, bytes]:
         The line, and its sum as 16 ASCII bytes.
 
     Raises:
-        UnicodeEncodeError: A text contains a lone surrogate, which UTF-8 cannot encode; see `carriable`.
+        UnicodeEncodeError: A text contains a lone surrogate, which UTF-8 cannot encode; see `replace_surrogates`.
         TypeError: The event is of an unknown kind, which is copied as bytes and never encoded.
     """
     if isinstance(recorded.event, UnknownEvent):
         raise TypeError("an event of an unknown kind cannot be encoded; copy its line")
-    return sealed(recorded.seq, recorded.at, recorded.turn, recorded.event, previous)
+    return encode_line(recorded.seq, recorded.at, recorded.turn, recorded.event, previous)
 
 
-def sealed(seq: int, at: str, turn: int | None, event: msgspec.Struct, previous: bytes) -> tuple[bytes, bytes]:
+def encode_line(seq: int, at: str, turn: int | None, event: msgspec.Struct, previous: bytes) -> tuple[bytes, bytes]:
     """Return the line and the sum of an `event` whose struct is tagged with its `kind`, for any chained log."""
     head = b'{"seq":%d,"at":"%s","turn":%s,' % (seq, at.encode(), b"null" if turn is None else b"%d" % turn)
     body = head + _encode(event)[1:-1]
@@ -77,14 +77,14 @@ def line_sum(body: bytes | memoryview, previous: bytes) -> bytes:
     return blake2b(body, digest_size=8, key=previous).hexdigest().encode()
 
 
-def is_whole(line: bytes) -> bool:
+def is_complete_line(line: bytes) -> bool:
     """Return True if the bytes have the shape of one complete line. The chain is not checked."""
     return _seq_of_whole(line) is not None
 
 
 def _seq_of_whole(line: bytes) -> int | None:
     head = _SHAPE.match(line)
-    if head is None or 0 in line or not _CLOSING.match(line, len(line) - CLOSING):
+    if head is None or 0 in line or not _CLOSING.match(line, len(line) - TRAILER):
         return None
     return int(head[1])
 
@@ -107,7 +107,7 @@ def verify(line: bytes, previous: bytes, seq: int) -> bytes:
     if there != seq:
         raise InvalidLine(f"its seq is {there}, expected {seq}")
     stated = line[-19:-3]
-    if line_sum(memoryview(line)[:-CLOSING], previous) != stated:
+    if line_sum(memoryview(line)[:-TRAILER], previous) != stated:
         raise InvalidLine("its sum does not match its bytes and the previous line")
     return stated
 
@@ -119,17 +119,17 @@ def decode(line: bytes) -> Recorded:
         envelope = _envelope(line)
         decoder = _event.get(envelope.kind)
         event: Event | UnknownEvent = (
-            parsed(line, decoder) if decoder else UnknownEvent(kind=envelope.kind, line=bytes(line))
+            decode_fields(line, decoder) if decoder else UnknownEvent(kind=envelope.kind, line=bytes(line))
         )
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise InvalidLine(f"it cannot be decoded: {error}") from error
     return Recorded(seq=envelope.seq, at=envelope.at, turn=envelope.turn, event=event)
 
 
-def parsed(line: bytes, decoder: msgspec.json.Decoder[E]) -> E:
+def decode_fields(line: bytes, decoder: msgspec.json.Decoder[E]) -> E:
     """Decode the fields of an event. Raises MsgspecError.
 
-    Earlier versions wrote a provider's usage unchecked; counts that are not integers are converted by `count_of`.
+    Earlier versions wrote a provider's usage unchecked; counts that are not integers are converted by `clamp_count`.
     """
     try:
         return decoder.decode(line)
@@ -137,11 +137,11 @@ def parsed(line: bytes, decoder: msgspec.json.Decoder[E]) -> E:
         fields = msgspec.json.decode(line)
         if not isinstance(usage := fields.get("usage"), dict):
             raise
-        counts = {name: count_of(value) or 0 for name, value in usage.items()}
+        counts = {name: clamp_count(value) or 0 for name, value in usage.items()}
         return msgspec.convert(fields | {"usage": counts}, decoder.type)
 
 
-def carriable(text: str) -> str:
+def replace_surrogates(text: str) -> str:
     """Return the text with each lone surrogate, which UTF-8 cannot encode, replaced by U+FFFD."""
     try:
         text.encode()
@@ -150,6 +150,6 @@ def carriable(text: str) -> str:
     return text
 
 
-def public(line: bytes) -> bytes:
+def without_sum(line: bytes) -> bytes:
     """Return the event as clients receive it: the bytes of the line without `sum`."""
-    return line[:-CLOSING] + b"}"
+    return line[:-TRAILER] + b"}"

@@ -35,7 +35,7 @@ class Picture(msgspec.Struct, frozen=True):
     height: int
 
 
-def recognise(content: Content) -> Picture | None:
+def detect_picture(content: Content) -> Picture | None:
     """Return the format and size of a picture, or None if the content is not one of the four formats, is truncated, or has
     no area."""
     for begins, size in (
@@ -51,7 +51,7 @@ def recognise(content: Content) -> Picture | None:
     return None
 
 
-def media_of(content: Content, claimed: str) -> str:
+def detect_media_type(content: Content, claimed: str) -> str:
     """Return the media type of a file that is not a picture.
 
     Args:

@@ -67,7 +67,7 @@ class ToolDefinition(msgspec.Struct, frozen=True, kw_only=True):
     parameters: dict[str, Any]
 
 
-MOST = 2**53 - 1
+MAX_COUNT = 2**53 - 1
 """The largest count: every reader of JSON and MessagePack represents it exactly."""
 
 
@@ -82,19 +82,19 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         # Checked here because providers report anything, and a decoded log may contain it.
         for name in ("input", "output", "cached"):
-            if type(value := getattr(self, name)) is not int or not 0 <= value <= MOST:
-                msgspec.structs.force_setattr(self, name, count_of(value) or 0)
+            if type(value := getattr(self, name)) is not int or not 0 <= value <= MAX_COUNT:
+                msgspec.structs.force_setattr(self, name, clamp_count(value) or 0)
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(input=self.input + other.input, output=self.output + other.output, cached=self.cached + other.cached)
 
 
-def count_of(value: object) -> int | None:
-    """Convert a token count from a server or a log to an integer between 0 and `MOST`; return None if it is not a number."""
+def clamp_count(value: object) -> int | None:
+    """Convert a token count to an integer between 0 and `MAX_COUNT`; return None if it is not a number."""
     if isinstance(value, int):
-        return min(max(int(value), 0), MOST)
+        return min(max(int(value), 0), MAX_COUNT)
     try:
         number = float(value) if isinstance(value, str | float) else math.nan
     except ValueError:
         return None
-    return None if math.isnan(number) else int(min(max(number, 0), MOST))
+    return None if math.isnan(number) else int(min(max(number, 0), MAX_COUNT))

@@ -49,7 +49,7 @@ class Edited(msgspec.Struct, frozen=True, kw_only=True):
     size: int
 
 
-def meet(one: Edit, other: Edit) -> Edit:
+def combine_edits(one: Edit, other: Edit) -> Edit:
     """Return the combination of two edits of the same message. Commutative, associative and idempotent."""
     note, by = min(one.note, other.note), min(one.by, other.by)
     match one, other:
@@ -65,7 +65,7 @@ def meet(one: Edit, other: Edit) -> Edit:
     raise AssertionError(f"{one!r} and {other!r} are not edits")
 
 
-def applied(message: Message, before: Edited | None, edit: Edit) -> tuple[Message, Edited]:
+def apply_edit(message: Message, before: Edited | None, edit: Edit) -> tuple[Message, Edited]:
     """Return a message in the view after one more edit, and the combined edit.
 
     The text of a model's reply is never edited, because its signed reasoning must be sent back unchanged.
@@ -76,7 +76,7 @@ def applied(message: Message, before: Edited | None, edit: Edit) -> tuple[Messag
         edit: The edit to add.
     """
     whole = before or Edited(edit=Trim(of=edit.of, head=len(message.text), tail=len(message.text)), size=len(message.text))
-    now = Edited(edit=edit if before is None else meet(before.edit, edit), size=whole.size)
+    now = Edited(edit=edit if before is None else combine_edits(before.edit, edit), size=whole.size)
     if isinstance(message, AssistantMessage) or now.edit == whole.edit:
         return message, now
     return msgspec.structs.replace(message, text=_text(message.text, whole, now)), now

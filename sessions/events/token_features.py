@@ -113,7 +113,7 @@ CALL = 10
 """Tokens of overhead for each tool call or result: the id that links them, and the names."""
 
 
-def of_text(text: str) -> TokenFeatures:
+def text_features(text: str) -> TokenFeatures:
     """Return the features of a text; all zero only if it is empty. A longer text never has a smaller total."""
     found = _weighed(text[:EXACT])
     for start in range(EXACT, len(text), BLOCK):
@@ -138,20 +138,20 @@ def _whole(tokens: float) -> int:
     return int(tokens + 0.999)
 
 
-def of_message(message: Message) -> TokenFeatures:
+def message_features(message: Message) -> TokenFeatures:
     """Return the features of a message without its attachments."""
     if isinstance(message, AssistantMessage):
         parts = [message.text, message.opaque or "", *(f"{call.tool} {call.arguments}" for call in message.calls)]
-        return of_text("".join(parts)) + TokenFeatures(frames=MESSAGE + CALL * len(message.calls))
-    return of_text(message.text) + TokenFeatures(frames=CALL if isinstance(message, ToolMessage) else MESSAGE)
+        return text_features("".join(parts)) + TokenFeatures(frames=MESSAGE + CALL * len(message.calls))
+    return text_features(message.text) + TokenFeatures(frames=CALL if isinstance(message, ToolMessage) else MESSAGE)
 
 
-def of_head(canonical: str) -> TokenFeatures:
+def head_features(canonical: str) -> TokenFeatures:
     """Return the features of the instructions, notes, tools and parameters, given as canonical JSON."""
-    return TokenFeatures(head=of_text(canonical).total)
+    return TokenFeatures(head=text_features(canonical).total)
 
 
-def of_files(seen: Iterable[AttachmentVisibility]) -> TokenFeatures:
+def attachment_features(seen: Iterable[AttachmentVisibility]) -> TokenFeatures:
     """Return the features of the attachments that are shown to a model."""
     sizes = [(each.form == "picture", each.tokens) for each in seen]
     pictures = sum(tokens for is_picture, tokens in sizes if is_picture)

@@ -1,7 +1,8 @@
 """Visibility of attachments: which pictures a model is sent, and how the other files are described to it.
 
-A context carries references. `look` decides what happens to each of them, from the references and the model's limits alone;
-it reads no file. So a request can be measured before a byte is loaded, and the same decision can be computed again later.
+A context carries references. `attachment_visibility` decides what happens to each of them, from the references and the
+model's limits alone; it reads no file. So a request can be measured before a byte is loaded, and the same decision can be
+computed again later.
 """
 
 from __future__ import annotations
@@ -56,13 +57,13 @@ class AttachmentVisibility(msgspec.Struct, frozen=True, kw_only=True):
     why: str = ""
 
 
-def carrying(messages: Sequence[Message], first: int = 0) -> list[int]:
+def indexes_with_attachments(messages: Sequence[Message], first: int = 0) -> list[int]:
     """Return the indexes, from `first` on, of the messages that have attachments."""
     behind = enumerate(islice(messages, first, None), first)
     return [index for index, message in behind if isinstance(message, UserMessage) and message.attachments]
 
 
-def look(
+def attachment_visibility(
     messages: Sequence[Message], sight: VisionSupport | None, model: str, *, among: Iterable[int] | None = None
 ) -> list[AttachmentVisibility]:
     """Return the visibility of each attachment in a context, in order.
@@ -71,11 +72,11 @@ def look(
         messages: The messages of the context.
         sight: The model's picture support; None if it accepts no pictures.
         model: The model's name, for the explanations.
-        among: The result of `carrying`, if it is already known.
+        among: The result of `indexes_with_attachments`, if it is already known.
     """
     seen = [
         _alone((index, number), attachment, sight, model)
-        for index in (carrying(messages) if among is None else among)
+        for index in (indexes_with_attachments(messages) if among is None else among)
         if isinstance(message := messages[index], UserMessage)
         for number, attachment in enumerate(message.attachments)
     ]
@@ -85,12 +86,12 @@ def look(
     return [each if each.form != "picture" or each.at in sent else _named(each, _CROWDED) for each in seen]
 
 
-def said_of(seen: AttachmentVisibility) -> str:
+def placeholder_line(seen: AttachmentVisibility) -> str:
     """Return the line that replaces an attachment in a message's text when its content is not shown."""
-    return f"[attached: {described(seen.attachment)}; not shown: {seen.why}]"
+    return f"[attached: {describe_attachment(seen.attachment)}; not shown: {seen.why}]"
 
 
-def described(attachment: Attachment) -> str:
+def describe_attachment(attachment: Attachment) -> str:
     """Return a description of an attachment, such as `report.pdf, application/pdf, 120 kB`."""
     size = attachment.bytes
     amount = f"{size} bytes" if size < 1000 else f"{size / 1000:.0f} kB" if size < 999_500 else f"{size / 1e6:.1f} MB"
@@ -98,9 +99,9 @@ def described(attachment: Attachment) -> str:
     return f"{attachment.name or 'a file'}, {attachment.media}{pixels}, {amount}"
 
 
-def with_names(text: str, attachments: Sequence[Attachment]) -> str:
+def text_with_attachments(text: str, attachments: Sequence[Attachment]) -> str:
     """Return a message's text followed by a line for each attachment with its location."""
-    files = [f"[attached: {described(each)}: attachments/{each.sha256}]" for each in attachments]
+    files = [f"[attached: {describe_attachment(each)}: attachments/{each.sha256}]" for each in attachments]
     return "\n".join([*([text] if text else []), *files])
 
 

@@ -42,7 +42,7 @@ class AppendFile:
             self._write(chunk)
         except OSError as error:
             self._cut_back(error)
-            raise StorageFailed(f"{self._path.name} could not be written: {reason(error)}.") from error
+            raise StorageFailed(f"{self._path.name} could not be written: {error_text(error)}.") from error
 
     def sync(self) -> None:
         """Make everything that was written durable, and close the file.
@@ -55,7 +55,7 @@ class AppendFile:
                 folder = stack.enter_context(open_folder(self._path.parent)) if self._fresh else None
             except OSError as error:  # nothing was synced yet, so nothing is lost
                 self._cut_back(error)
-                raise StorageFailed(f"{self._path.name} could not be written: {reason(error)}.") from error
+                raise StorageFailed(f"{self._path.name} could not be written: {error_text(error)}.") from error
             stack.callback(self.close)
             try:
                 sync_content(self._descriptor)
@@ -79,9 +79,9 @@ class AppendFile:
             self._descriptor = os.open(self._path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
             size = os.fstat(self._descriptor).st_size
         except FileNotFoundError as error:
-            raise gone(self._path, essential=self._essential) from error
+            raise missing_file(self._path, essential=self._essential) from error
         except OSError as error:
-            raise StorageFailed(f"{self._path.name} could not be opened: {reason(error)}.") from error
+            raise StorageFailed(f"{self._path.name} could not be opened: {error_text(error)}.") from error
         if size != self.end:
             self.close()
             raise StorageFailed(f"{self._path.name} was changed by another process: it has {size} bytes, not {self.end}.")
@@ -100,14 +100,14 @@ class AppendFile:
             os.ftruncate(self._descriptor, self.durable)
             os.fsync(self._descriptor)  # fdatasync may not write the shorter length
         except OSError as error:
-            error.add_note(f"after a write failed: {reason(cause)}")
+            error.add_note(f"after a write failed: {error_text(cause)}")
             raise sync_failed(self._path, error) from error
         finally:
             self.close()
         self.end = self.durable
 
 
-def gone(path: Path, *, essential: bool) -> StorageFailed:
+def missing_file(path: Path, *, essential: bool) -> StorageFailed:
     """Return the failure for a missing file; fatal if its folder is missing too and `essential`."""
     if path.parent.is_dir():
         return StorageFailed(f"{path.name} is missing: it was deleted or moved while the gateway was running.")
@@ -117,9 +117,9 @@ def gone(path: Path, *, essential: bool) -> StorageFailed:
 
 def sync_failed(path: Path, error: OSError) -> StorageFailed:
     """Return the fatal failure after a sync: the content of `path` on the disk is unknown from here on."""
-    return StorageFailed(f"{path.name} could not be made durable: {reason(error)}.", fatal=True)
+    return StorageFailed(f"{path.name} could not be made durable: {error_text(error)}.", fatal=True)
 
 
-def reason(error: OSError) -> str:
+def error_text(error: OSError) -> str:
     """Return the system's message for an error."""
     return error.strerror or str(error)

@@ -19,7 +19,7 @@ from sessions.events.errors import JournalDamaged, SessionsError, StorageFailed
 from sessions.events.events import MessageReceived, Recorded, SessionClosed, SessionForked
 from sessions.files.fsync import open_folder, write_new
 from sessions.files.line_reader import BLOCK
-from sessions.files.verify import reading, verify_lines
+from sessions.files.verify import open_journal, verify_lines
 from sessions.state.reducer import evolve
 from sessions.state.transcript import Transcript
 from sessions.store.protocols import START, Position
@@ -71,7 +71,7 @@ def fork(parent: Path, session: str, key: str, now: datetime, *, at: int | None 
         JournalDamaged: The parent does not verify.
         StorageFailed: The fork could not be written.
     """
-    with reading(parent) as descriptor:
+    with open_journal(parent) as descriptor:
         places = _place(descriptor, parent, at, exactly=exactly)
         last = places.last
         made = Fork(session=session, key=key, parent=parent.stem, parent_seq=last.seq)

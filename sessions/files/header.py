@@ -36,7 +36,7 @@ class JournalHeader(msgspec.Struct, frozen=True, kw_only=True):
     seq: int = 1
 
 
-def beginning(descriptor: int, session: str) -> JournalHeader:
+def read_header(descriptor: int, session: str) -> JournalHeader:
     """Read the header of the journal of `session`. Of a fork, all bytes up to its own first line are read. Blocks; raises
     InvalidLine, OSError."""
     line, newline, _ = os.pread(descriptor, FIRST_LINE, 0).partition(b"\n")

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from sessions.events.errors import JournalDamaged, StorageFailed, UnknownSession
-from sessions.files.append_file import AppendFile, gone
+from sessions.files.append_file import AppendFile, missing_file
 from sessions.files.committer import Committer
 from sessions.files.reader import read_lines
 from sessions.files.repair import create_to_append, open_to_append, report_damage
@@ -50,8 +50,8 @@ class Journal:
         self._under_way = False
         self._timer: asyncio.TimerHandle | None = None
         self._failure: StorageFailed | None = None
-        self._told_durable: Callable[[int], None] = lambda _: None
-        self._told_failed: Callable[[StorageFailed], None] = lambda _: None
+        self._on_durable: Callable[[int], None] = lambda _: None
+        self._on_failed: Callable[[StorageFailed], None] = lambda _: None
         self._closed: asyncio.Future[None] | None = None
         self._loop = asyncio.get_running_loop()
         committer.attach(self)
@@ -72,7 +72,7 @@ class Journal:
 
     def on_commit(self, durable: Callable[[int], None], failed: Callable[[StorageFailed], None]) -> None:
         """Set the callbacks for durable offsets and for the failure; see `Log.on_commit`."""
-        self._told_durable, self._told_failed = durable, failed
+        self._on_durable, self._on_failed = durable, failed
 
     async def lines(self, first: int, *, limit: int) -> list[bytes]:
         """Return the durable lines from seq `first` on; see `Log.lines`. Raises JournalDamaged if they do not verify."""
@@ -112,7 +112,7 @@ class Journal:
         self.durable = durable
         self._submit()
         self._let_go_when_done()
-        self._told_durable(durable)
+        self._on_durable(durable)
 
     def _commit(self) -> None:
         if self._timer is not None:
@@ -132,7 +132,7 @@ class Journal:
         self._failure = failure
         self._committer.pending -= self.end - self.durable
         self._let_go()
-        self._told_failed(failure)
+        self._on_failed(failure)
 
     def _let_go_when_done(self) -> None:
         if self._closed is not None and self.durable == self.end and self._failure is None:
@@ -191,7 +191,7 @@ class Journals:
         whole folder is missing."""
         path = self.path(session)
         if not await asyncio.to_thread(path.parent.is_dir):
-            failure = gone(path, essential=self._essential)
+            failure = missing_file(path, essential=self._essential)
             if failure.fatal:
                 self._committer.fail(failure)
             raise failure

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-from sessions.events.codec import CLOSING, FIRST
+from sessions.events.codec import FIRST, TRAILER
 from sessions.store.recorder import LONGEST_LINE
 
 BLOCK = 1024 * 1024
@@ -56,4 +56,4 @@ def sum_before(descriptor: int, start: int) -> bytes:
     """Return the sum stated by the line that ends at `start`, unverified: the key of the line that begins there."""
     if start == 0:
         return FIRST
-    return os.pread(descriptor, CLOSING, max(0, start - CLOSING))[-19:-3]
+    return os.pread(descriptor, TRAILER, max(0, start - TRAILER))[-19:-3]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from sessions.events.codec import InvalidLine, is_whole, seq_of, verify
+from sessions.events.codec import InvalidLine, is_complete_line, seq_of, verify
 from sessions.files.line_reader import BLOCK, lines_from, sum_before
-from sessions.files.verify import damaged, is_torn, reading
+from sessions.files.verify import damage_after, is_torn, open_journal
 from sessions.store.protocols import Position
 from sessions.store.recorder import LONGEST_LINE
 
@@ -25,7 +25,7 @@ def read_lines(path: Path, first: int, limit: int, *, upto: int | None = None) -
     Reads up to offset `upto` (default: the end of the file). Safe while another process appends: a torn tail is left out.
     Blocks; raises UnknownSession, JournalDamaged, StorageFailed.
     """
-    with reading(path) as descriptor:
+    with open_journal(path) as descriptor:
         size = os.fstat(descriptor).st_size
         end = size if upto is None else min(size, upto)
         start = _find(descriptor, path, first, end)
@@ -46,7 +46,7 @@ def _read(descriptor: int, path: Path, last: Position, limit: int, end: int) -> 
         except InvalidLine as invalid:
             if is_torn(line, lines):
                 break
-            raise damaged(path, last, str(invalid)) from invalid
+            raise damage_after(path, last, str(invalid)) from invalid
         found.append(line)
         limit -= len(line)
         last = Position(seq=last.seq + 1, offset=last.offset + len(line), sum=digest)
@@ -72,10 +72,10 @@ def _walk(descriptor: int, path: Path, start: int, seq: int, end: int) -> int | 
     lines = lines_from(descriptor, start, end, block=NEAR)
     last = Position(offset=start)
     for line in lines:
-        if not is_whole(line):
+        if not is_complete_line(line):
             if is_torn(line, lines):
                 return None
-            raise damaged(path, last, "it is not an event line")
+            raise damage_after(path, last, "it is not an event line")
         there = seq_of(line)
         if there >= seq:
             break

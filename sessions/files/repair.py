@@ -11,10 +11,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from sessions.events.errors import JournalDamaged, StorageFailed, UnknownSession
-from sessions.files.append_file import AppendFile, gone, reason, sync_failed
+from sessions.files.append_file import AppendFile, error_text, missing_file, sync_failed
 from sessions.files.fsync import open_folder, sync_content, sync_folder, write_new
 from sessions.files.line_reader import lines_from, start_of_line
-from sessions.files.verify import damaged, verify_lines, verify_position
+from sessions.files.verify import damage_after, verify_lines, verify_position
 from sessions.store.protocols import Position
 
 SUSPECT = 256 * 1024
@@ -58,7 +58,7 @@ def open_to_append(
         verify_position(descriptor, path, after, size)
         last = verify_lines(descriptor, path, after, size, fold)
         if last.seq < least:
-            raise damaged(
+            raise damage_after(
                 path,
                 last,
                 f"acknowledged events are missing: it ends with event {last.seq}, but event {least} was acknowledged",
@@ -71,13 +71,13 @@ def open_to_append(
         report_damage(damage, quarantine)
         raise
     except OSError as error:
-        raise StorageFailed(f"{path.name} could not be opened: {reason(error)}.") from error
+        raise StorageFailed(f"{path.name} could not be opened: {error_text(error)}.") from error
     finally:
         os.close(descriptor)
     return AppendFile(path, last.offset, fresh=False, essential=essential), last
 
 
-def remove_unbegun(path: Path, quarantine: Path) -> None:
+def remove_empty(path: Path, quarantine: Path) -> None:
     """Remove a journal without a complete line, after copying its bytes to `quarantine`. Blocks; raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
@@ -96,9 +96,9 @@ def create_to_append(path: Path, *, essential: bool = True) -> AppendFile:
     try:
         os.close(os.open(path, flags, 0o600))
     except FileNotFoundError as error:
-        raise gone(path, essential=essential) from error
+        raise missing_file(path, essential=essential) from error
     except OSError as error:
-        raise StorageFailed(f"{path.name} could not be created: {reason(error)}.") from error
+        raise StorageFailed(f"{path.name} could not be created: {error_text(error)}.") from error
     return AppendFile(path, 0, fresh=True, essential=essential)
 
 
@@ -108,7 +108,7 @@ def _open(path: Path) -> int:
     except FileNotFoundError:
         raise UnknownSession(f"Unknown session {path.stem}.") from None
     except OSError as error:
-        raise StorageFailed(f"{path.name} could not be opened: {reason(error)}.") from error
+        raise StorageFailed(f"{path.name} could not be opened: {error_text(error)}.") from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise StorageFailed(f"{path.name} could not be opened: it is not a regular file.")
@@ -165,4 +165,4 @@ def report_damage(damage: JournalDamaged, quarantine: Path) -> None:
     except FileExistsError:
         return
     except OSError as error:  # a full disk must not hide the damage itself
-        damage.add_note(f"no report could be written to {path}: {reason(error)}")
+        damage.add_note(f"no report could be written to {path}: {error_text(error)}")

@@ -13,7 +13,7 @@ SMALLEST_BLOCK = 16 * 1024
 LARGEST_BLOCK = 1024 * 1024
 
 
-def lines_backwards(descriptor: int, start: int, end: int) -> Iterator[tuple[bytes, int]]:
+def reversed_lines(descriptor: int, start: int, end: int) -> Iterator[tuple[bytes, int]]:
     """Yield each line between the offsets `start` and `end`, newline included, with the offset just after it; last line
     first.
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from sessions.events.codec import InvalidLine, is_whole, verify
+from sessions.events.codec import InvalidLine, is_complete_line, verify
 from sessions.events.errors import JournalDamaged, StorageFailed, UnknownSession
 from sessions.files.line_reader import lines_from, start_of_line, sum_before
 from sessions.store.protocols import START, Position
@@ -32,14 +32,14 @@ class VerificationResult(msgspec.Struct, frozen=True, kw_only=True):
 def verify_journal(path: Path) -> VerificationResult:
     """Verify a whole journal, even while another process appends to it. Raises UnknownSession, JournalDamaged,
     StorageFailed."""
-    with reading(path) as descriptor:
+    with open_journal(path) as descriptor:
         size = os.fstat(descriptor).st_size
         last = verify_lines(descriptor, path, START, size, lambda _: None)
     return VerificationResult(events=last.seq, bytes=size, last=last, torn=size - last.offset)
 
 
 @contextmanager
-def reading(path: Path) -> Iterator[int]:
+def open_journal(path: Path) -> Iterator[int]:
     """Open a journal for reading, as a context manager. Raises UnknownSession, StorageFailed."""
     try:
         descriptor = open_to_read(path)
@@ -75,7 +75,7 @@ def verify_lines(descriptor: int, path: Path, after: Position, size: int, fold: 
             last = Position(seq=seq, offset=offset, sum=digest)
             if is_torn(line, lines):
                 return last
-            raise damaged(path, last, str(invalid)) from invalid
+            raise damage_after(path, last, str(invalid)) from invalid
         fold(line)
         seq, offset = seq + 1, offset + len(line)
     return Position(seq=seq, offset=offset, sum=digest)
@@ -98,7 +98,7 @@ def verify_position(descriptor: int, path: Path, after: Position, size: int) -> 
         raise JournalDamaged(path, 0, f"seq {after.seq} differs from the acknowledged event with this number")
 
 
-def damaged(path: Path, last: Position, reason: str) -> JournalDamaged:
+def damage_after(path: Path, last: Position, reason: str) -> JournalDamaged:
     """Return the error for the line after `last`. Its number is also its seq, because seqs start at 1 without gaps."""
     return JournalDamaged(path, last.seq + 1, reason, good_seq=last.seq, good_end=last.offset)
 
@@ -107,4 +107,4 @@ def is_torn(line: bytes, following: Iterator[bytes]) -> bool:
     """Return True if a line that does not verify begins a torn tail; `following` are the lines after it."""
     if len(line) > LONGEST_LINE or (line.endswith(b"\n") and 0 not in line):
         return False
-    return not any(is_whole(later) for later in following)
+    return not any(is_complete_line(later) for later in following)

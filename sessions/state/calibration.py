@@ -18,7 +18,7 @@ import msgspec
 
 from sessions.events.token_features import TokenFeatures
 
-_BELIEFS = (
+_PRIORS = (
     # initial value, standard deviation, minimum, maximum
     (1.0, 0.4, 0.0, 3.0),  # head
     (1.0, 0.2, 0.3, 3.0),  # words
@@ -43,16 +43,16 @@ DEVIATIONS = 3.0
 """Limit of an error, in standard deviations."""
 
 
-def _unsure() -> tuple[tuple[float, ...], ...]:
-    deviations = [deviation for _, deviation, _, _ in _BELIEFS]
+def _initial_covariance() -> tuple[tuple[float, ...], ...]:
+    deviations = [deviation for _, deviation, _, _ in _PRIORS]
     return tuple(tuple(d * d if i == j else 0.0 for j in range(len(deviations))) for i, d in enumerate(deviations))
 
 
 class Calibration(msgspec.Struct, frozen=True):
     """The estimated parameters of one model: a factor for each token feature, then base and echo; and their covariance."""
 
-    factors: tuple[float, ...] = tuple(belief[0] for belief in _BELIEFS)
-    covariance: tuple[tuple[float, ...], ...] = _unsure()
+    factors: tuple[float, ...] = tuple(belief[0] for belief in _PRIORS)
+    covariance: tuple[tuple[float, ...], ...] = _initial_covariance()
 
     def tokens(self, units: TokenFeatures, *, whole: bool = False, hidden: int = 0) -> float:
         """Return the estimated tokens of a part of a request; may be negative for a difference.
@@ -64,7 +64,7 @@ class Calibration(msgspec.Struct, frozen=True):
         """
         return _product(self.factors, _features(units, whole, hidden))
 
-    def learnt(self, units: TokenFeatures, counted: int, *, whole: bool = False, hidden: int = 0) -> Calibration:
+    def updated(self, units: TokenFeatures, counted: int, *, whole: bool = False, hidden: int = 0) -> Calibration:
         """Return the calibration updated by an observation: the provider `counted` so many tokens for a part
         as in `tokens`."""
         features = _features(units, whole, hidden)
@@ -76,8 +76,8 @@ class Calibration(msgspec.Struct, frozen=True):
         most = DEVIATIONS * math.sqrt(variance)
         surprise = min(max(counted - _product(self.factors, features), -most), most)
         factors = [f + share / variance * surprise for f, share in zip(self.factors, shares, strict=True)]
-        bounded = (min(max(f, least), most) for f, (_, _, least, most) in zip(factors, _BELIEFS, strict=True))
-        return Calibration(tuple(bounded), _surer(self.covariance, shares, variance))
+        bounded = (min(max(f, least), most) for f, (_, _, least, most) in zip(factors, _PRIORS, strict=True))
+        return Calibration(tuple(bounded), _updated_covariance(self.covariance, shares, variance))
 
 
 def _features(units: TokenFeatures, whole: bool, hidden: int) -> tuple[float, ...]:
@@ -88,7 +88,7 @@ def _product(one: Sequence[float], other: Sequence[float]) -> float:
     return sum(map(mul, one, other), 0.0)
 
 
-def _surer(
+def _updated_covariance(
     covariance: tuple[tuple[float, ...], ...], shares: Sequence[float], variance: float
 ) -> tuple[tuple[float, ...], ...]:
     """Return the covariance after an observation, including the drift."""
@@ -96,7 +96,7 @@ def _surer(
         [cell - share * other / variance for cell, other in zip(row, shares, strict=True)] if share else list(row)
         for row, share in zip(covariance, shares, strict=True)
     ]
-    for i, (_, deviation, _, _) in enumerate(_BELIEFS):
+    for i, (_, deviation, _, _) in enumerate(_PRIORS):
         if after[i][i] < deviation**2:
             after[i][i] += (DRIFT * deviation) ** 2
     return tuple(map(tuple, after))

@@ -38,7 +38,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     messages: int = 0
 
     @property
-    def looks_at_messages(self) -> bool:
+    def counts_messages(self) -> bool:
         """True if a trigger other than the size of the whole request is configured."""
         return bool(self.threshold or self.ratio or self.messages)
 
@@ -89,17 +89,17 @@ class CompactionPlan(msgspec.Struct, frozen=True, kw_only=True):
     summary: int
 
 
-def due(tokens: int, view: View, sizes: Sizes, window: Budget, rules: Rules) -> Trigger | None:
+def compaction_trigger(tokens: int, view: View, sizes: Sizes, window: Budget, rules: Rules) -> Trigger | None:
     """Return the trigger for a compaction before the next request of `tokens`, or None. The optional triggers count only
     messages that a compaction could remove; the first that applies is returned."""
     if tokens >= window.compact_at:
         return "budget"
-    removable = range(first_removable(view), len(view) if rules.looks_at_messages else 0)
-    recent = _keeping(sizes, window.recent, rules.recent_messages)
-    leaving = sum(sizes.messages[index] for index in removable if index < recent)
-    if rules.threshold and leaving >= rules.threshold:
+    removable = range(first_removable(view), len(view) if rules.counts_messages else 0)
+    recent = _first_kept(sizes, window.recent, rules.recent_messages)
+    removed_messages = sum(sizes.messages[index] for index in removable if index < recent)
+    if rules.threshold and removed_messages >= rules.threshold:
         return "threshold"
-    if rules.ratio and leaving >= rules.ratio * window.window:
+    if rules.ratio and removed_messages >= rules.ratio * window.window:
         return "ratio"
     if rules.messages and sum(index < recent for index in removable) >= rules.messages:
         return "messages"
@@ -114,15 +114,15 @@ def plan(
     Recent messages stay if possible; otherwise the cut moves towards the end, to the last place that separates no call from
     its result. With `least` only the last few messages stay, as for a compaction on request.
     """
-    places = boundaries(view)
+    places = cut_points(view)
     if not places:
         return None
-    wanted = _keeping(sizes, 0 if least else window.recent, rules.recent_messages)
+    wanted = _first_kept(sizes, 0 if least else window.recent, rules.recent_messages)
     kept = list(accumulate(reversed(sizes.messages), initial=0))[::-1]
     later = [index for index in places if index >= wanted]
     # No cut point is at or after the recent part: use the last one, so that something is removed.
     for index in later or places[-1:]:
-        if (room := _room(sizes, kept[index], below)) >= SMALLEST_SUMMARY:
+        if (room := _summary_room(sizes, kept[index], below)) >= SMALLEST_SUMMARY:
             return CompactionPlan(keep_from=view.placed[index], first=index, summary=min(room, window.summary))
     return None
 
@@ -130,19 +130,19 @@ def plan(
 def plan_at(view: View, sizes: Sizes, window: Budget, index: int, *, below: int) -> CompactionPlan | None:
     """Return the plan that cuts at `index`; None if that is not a cut point, or if `below` tokens would be reached or
     exceeded."""
-    room = _room(sizes, sum(sizes.messages[index:]), below)
-    if room < SMALLEST_SUMMARY or index not in boundaries(view):
+    room = _summary_room(sizes, sum(sizes.messages[index:]), below)
+    if room < SMALLEST_SUMMARY or index not in cut_points(view):
         return None
     return CompactionPlan(keep_from=view.placed[index], first=index, summary=min(room, window.summary))
 
 
-def fitting(view: View, sizes: Sizes, *, below: int) -> list[int]:
+def fitting_cuts(view: View, sizes: Sizes, *, below: int) -> list[int]:
     """Return the seqs at which a cut leaves fewer than `below` tokens in the view, including a summary."""
     kept = list(accumulate(reversed(sizes.messages), initial=0))[::-1]
-    return [view.placed[index] for index in boundaries(view) if _room(sizes, kept[index], below) >= SMALLEST_SUMMARY]
+    return [view.placed[index] for index in cut_points(view) if _summary_room(sizes, kept[index], below) >= SMALLEST_SUMMARY]
 
 
-def boundaries(view: View) -> list[int]:
+def cut_points(view: View) -> list[int]:
     """Return the indexes at which a view may be cut: at a message of a person or a model, the first of those placed
     together, with something removable before it."""
     first = first_removable(view)
@@ -158,17 +158,17 @@ def first_removable(view: View) -> int:
     return 1 if view.summarised else 0
 
 
-def leaving(view: View, cut: CompactionPlan) -> Sequence[Message]:
+def removed_messages(view: View, cut: CompactionPlan) -> Sequence[Message]:
     """Return the messages that a cut removes, without an earlier summary."""
     return view.messages[first_removable(view) : cut.first]
 
 
-def _room(sizes: Sizes, kept: int, below: int) -> int:
+def _summary_room(sizes: Sizes, kept: int, below: int) -> int:
     """Return the tokens left for a summary before `kept` tokens of messages."""
     return below - 1 - sizes.head - FRAME - kept
 
 
-def _keeping(sizes: Sizes, recent: int, messages: int) -> int:
+def _first_kept(sizes: Sizes, recent: int, messages: int) -> int:
     """Return the index from which at most `recent` tokens, but at least some messages, are kept."""
     index, tokens = len(sizes.messages), 0
     while index > 0 and (tokens + sizes.messages[index - 1] <= recent or len(sizes.messages) - index < messages):

@@ -14,7 +14,7 @@ import msgspec
 
 from sessions.events.events import InstructionsSet
 from sessions.events.messages import AssistantMessage, Message, ToolDefinition, ToolMessage, UserMessage
-from sessions.events.token_features import TokenFeatures, of_head, of_message
+from sessions.events.token_features import TokenFeatures, head_features, message_features
 from sessions.state.persistent_list import PersistentList
 from sessions.state.transcript import Transcript
 
@@ -40,25 +40,25 @@ def assemble(transcript: Transcript, before: Context | None = None) -> Context:
     """
     head = transcript.instructions
     messages = transcript.messages
-    known = len(before.messages) if before is not None and continues(messages, before.messages) else 0
+    known = len(before.messages) if before is not None and starts_with(messages, before.messages) else 0
     if not is_paired(messages[known:]):
-        messages = PersistentList(paired(messages))
+        messages = PersistentList(pair_results(messages))
     return Context(
-        instructions=standing_text(head) if head else "",
+        instructions=instructions_text(head) if head else "",
         tools=head.tools if head else (),
         parameters=dict(head.parameters) if head else {},
         messages=messages,
     )
 
 
-def standing_text(instructions: InstructionsSet) -> str:
+def instructions_text(instructions: InstructionsSet) -> str:
     """Return the text before the conversation: the instructions, and each note under a heading with its path."""
     return "\n\n".join([instructions.text, *(f"# {note.path}\n\n{note.text}" for note in instructions.notes)])
 
 
-def continues(messages: Sequence[Message], before: Sequence[Message]) -> bool:
+def starts_with(messages: Sequence[Message], before: Sequence[Message]) -> bool:
     """Return True if these messages begin with those `before`. If one list grew from the other, no items are compared."""
-    if isinstance(messages, PersistentList) and messages.grew_from(before):
+    if isinstance(messages, PersistentList) and messages.extends(before):
         return True
     return tuple(messages[: len(before)]) == tuple(before)
 
@@ -80,7 +80,7 @@ def is_paired(messages: Sequence[Message]) -> bool:
     return not owed
 
 
-def paired(messages: Iterable[Message]) -> list[Message]:
+def pair_results(messages: Iterable[Message]) -> list[Message]:
     """Return the messages with every call followed by its result: results move up to their call, a missing one is replaced
     by `LOST_RESULT`, one without a call is dropped."""
     results: dict[str, ToolMessage] = {}
@@ -139,7 +139,7 @@ class Gauge:
         state, units = known.state.copy(), known.units
         for count, message in enumerate(context.messages[known.messages :], known.messages + 1):
             state.update(b"," + canonical(message))
-            units += of_message(message)
+            units += message_features(message)
             if count % MARKED == 0 or count == len(context.messages):
                 if self._marks[-1].messages % MARKED:
                     self._marks.pop()  # the final mark, which moves
@@ -152,16 +152,16 @@ class Gauge:
         """Return the last mark that is valid for these messages, and discard those after it."""
         if head != self._head:
             self._head, self._messages = head, ()
-            self._marks = [_Mark(messages=0, state=hashlib.sha256(b"[" + head), units=of_head(head.decode()))]
-        common = common_beginning(messages, self._messages)
+            self._marks = [_Mark(messages=0, state=hashlib.sha256(b"[" + head), units=head_features(head.decode()))]
+        common = common_prefix(messages, self._messages)
         while self._marks[-1].messages > common:
             self._marks.pop()
         return self._marks[-1]
 
 
-def common_beginning(messages: Sequence[Message], before: Sequence[Message]) -> int:
+def common_prefix(messages: Sequence[Message], before: Sequence[Message]) -> int:
     """Return the number of messages that both lists begin with."""
-    if continues(messages, before):
+    if starts_with(messages, before):
         return len(before)
     pairs = enumerate(zip(messages, before, strict=False))
     return next((index for index, (one, other) in pairs if one is not other and one != other), len(messages))

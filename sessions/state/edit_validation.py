@@ -12,7 +12,7 @@ from itertools import islice
 import msgspec
 
 from sessions.events.messages import Message, ToolMessage
-from sessions.events.pruning import Clear, Edit, Trim, applied, meet
+from sessions.events.pruning import Clear, Edit, Trim, apply_edit, combine_edits
 from sessions.events.tokens import estimate
 from sessions.state.view import View
 
@@ -34,14 +34,14 @@ class ValidatedEdits(msgspec.Struct, frozen=True, kw_only=True):
     refused: tuple[str, ...]
 
 
-def admitted(view: View, proposed: Iterable[object], by: str) -> ValidatedEdits:
+def validate_edits(view: View, proposed: Iterable[object], by: str) -> ValidatedEdits:
     """Validate untrusted proposals, at most `AT_ONCE` of them."""
     places = MessagePositions(view)
     edits: list[Edit] = []
     refused: list[str] = []
     for offer in islice(proposed, AT_ONCE):
         try:
-            edit = _sound(offer)
+            edit = _parse_edit(offer)
         except (msgspec.MsgspecError, TypeError, ValueError, OverflowError) as error:
             refused.append(f"it proposed an invalid edit: {error}")
             continue
@@ -52,7 +52,7 @@ def admitted(view: View, proposed: Iterable[object], by: str) -> ValidatedEdits:
     return ValidatedEdits(edits=tuple(edits), refused=tuple(refused))
 
 
-def joined(view: View, edits: Iterable[Edit]) -> tuple[Edit, ...]:
+def merge_proposals(view: View, edits: Iterable[Edit]) -> tuple[Edit, ...]:
     """Combine the edits of several proposers: one for each message, whatever their order, with the characters that it saves.
     Edits that save nothing are dropped."""
     by_message: dict[int, list[Edit]] = {}
@@ -62,7 +62,7 @@ def joined(view: View, edits: Iterable[Edit]) -> tuple[Edit, ...]:
         return ()
     places, found = MessagePositions(view), list[Edit]()
     for of in sorted(by_message):
-        edit = reduce(meet, by_message[of])
+        edit = reduce(combine_edits, by_message[of])
         message = places.message(of)
         if message is not None and (left := places.outcome(edit)) is not None:
             found.append(msgspec.structs.replace(edit, saved=len(message.text) - len(left)))
@@ -88,11 +88,11 @@ class MessagePositions:
     def outcome(self, edit: Edit) -> str | None:
         """Return the text of a message in the view after the edit, or None if that is not shorter."""
         message = self._view.messages[self._index[edit.of]]
-        left = applied(message, self._view.edited.get(edit.of), edit)[0].text
+        left = apply_edit(message, self._view.edited.get(edit.of), edit)[0].text
         return left if len(left) < len(message.text) and estimate(left) <= estimate(message.text) else None
 
 
-def _sound(offer: object) -> Edit:
+def _parse_edit(offer: object) -> Edit:
     """Return a proposal as an edit with fields of the declared types and within bounds. Raises TypeError, ValueError."""
     if type(offer) not in (Trim, Clear):
         raise TypeError(f"{type(offer).__name__} is neither a Trim nor a Clear")

@@ -23,13 +23,13 @@ class PendingDelivery(msgspec.Struct, frozen=True, kw_only=True):
     to: Address
 
 
-def address_of(messages: Iterable[MessageReceived]) -> Address | None:
+def reply_address(messages: Iterable[MessageReceived]) -> Address | None:
     """Return the destination of the answer to these messages: the sender of the last one that came over a channel."""
     outside = [message for message in messages if message.reply_to]
     return Address(channel=outside[-1].channel, chat=outside[-1].reply_to) if outside else None
 
 
-def owed_by(ended: TurnEnded, seq: int, said: int, to: Address | None) -> tuple[PendingDelivery, ...]:
+def due_deliveries(ended: TurnEnded, seq: int, said: int, to: Address | None) -> tuple[PendingDelivery, ...]:
     """Return the deliveries due after a turn.
 
     Args:

@@ -31,7 +31,7 @@ class PersistentList(Sequence[T], Generic[T]):
         successor._length = self._length + 1
         return successor
 
-    def grew_from(self, before: object) -> bool:
+    def extends(self, before: object) -> bool:
         """Return True if this sequence shares storage with `before` and extends it; no items are compared."""
         return isinstance(before, PersistentList) and before._items is self._items and before._length <= self._length
 

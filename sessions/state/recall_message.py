@@ -14,11 +14,11 @@ ABOUT = (
 
 def recalled_message(event: MemoryRecalled) -> UserMessage:
     """Return the message that shows an event's hits."""
-    lines = [part for hit in event.hits for part in (f"[{event.mark}] {place(hit)}:", hit.text)]
+    lines = [part for hit in event.hits for part in (f"[{event.mark}] {hit_location(hit)}:", hit.text)]
     return UserMessage(text="\n".join([ABOUT, "", *lines, f"[{event.mark}] end"]))
 
 
-def place(hit: RecalledHit) -> str:
+def hit_location(hit: RecalledHit) -> str:
     """Return the location of a hit, such as `memory/2026-11-21.md#L3-L7 (Monday > Tea)`."""
     first, last = hit.lines
     headings = f" ({' > '.join(hit.headings)})" if hit.headings else ""

@@ -45,10 +45,10 @@ from sessions.events.events import (
     UnknownEvent,
 )
 from sessions.events.messages import AssistantMessage, ToolCall, ToolMessage, Usage, UserMessage
-from sessions.events.token_features import TokenFeatures, of_message
+from sessions.events.token_features import TokenFeatures, message_features
 from sessions.state.calibration import Calibration
 from sessions.state.compaction_cycle import CompactionCut, abandoned, appended, began, closed, compacted, flushed
-from sessions.state.pending_deliveries import PendingDelivery, address_of, owed_by
+from sessions.state.pending_deliveries import PendingDelivery, due_deliveries, reply_address
 from sessions.state.recall_message import recalled_message
 from sessions.state.request_sizes import RequestSizes
 from sessions.state.transcript import OpenCall, OpenTurn, Transcript, Unfolding, WaitingMessage
@@ -80,7 +80,7 @@ def _changes(  # noqa: PLR0911, PLR0912 - one arm for each kind
                 "person": event.person,
                 "opened_at": recorded.at,
                 "succeeds": event.succeeds,
-                "counts": _known(event.calibrations),
+                "counts": _initial_sizes(event.calibrations),
             }
         case MessageReceived():
             return {"waiting": (*t.waiting, WaitingMessage(seq=recorded.seq, message=event))}
@@ -90,7 +90,7 @@ def _changes(  # noqa: PLR0911, PLR0912 - one arm for each kind
             return _started(t, recorded, event)
         case TurnJoined():
             taken = _taken(t, recorded.seq, event.takes)
-            to = address_of(w.message for w in t.waiting if w.seq in event.takes)
+            to = reply_address(w.message for w in t.waiting if w.seq in event.takes)
             return {
                 **taken,
                 **_in_turn(t, lambda turn: {"takes": (*turn.takes, *event.takes), "reply_to": to or turn.reply_to}),
@@ -111,7 +111,7 @@ def _changes(  # noqa: PLR0911, PLR0912 - one arm for each kind
             return _returned(t, recorded, event)
         case TurnEnded():
             turn = t.open_turn
-            owed = owed_by(event, recorded.seq, turn.said, turn.reply_to) if turn else ()
+            owed = due_deliveries(event, recorded.seq, turn.said, turn.reply_to) if turn else ()
             return {"open_turn": None, **({"owed": (*t.owed, *owed)} if owed else {})}
         case ReplyDelivered():
             return {"owed": tuple(owed for owed in t.owed if owed.of != event.of)}
@@ -119,7 +119,7 @@ def _changes(  # noqa: PLR0911, PLR0912 - one arm for each kind
             others = {name: value for name, value in t.settings.items() if name != event.name}
             return {"settings": others if event.value is None else {**others, event.name: event.value}}
         case CommandAnswered():
-            to = address_of(w.message for w in t.waiting if w.seq == event.answers)
+            to = reply_address(w.message for w in t.waiting if w.seq == event.answers)
             answered = tuple(w for w in t.waiting if w.seq != event.answers)
             return {"waiting": answered, **({"owed": (*t.owed, PendingDelivery(of=recorded.seq, to=to))} if to else {})}
         case SessionClosed():
@@ -129,9 +129,9 @@ def _changes(  # noqa: PLR0911, PLR0912 - one arm for each kind
         case CompactionBegan():
             return {"cycle": began(t.cycle, event)}
         case MemoryFlushed():
-            return {"cycle": flushed(t.cycle, recorded, event, t.bytes), **_paid(t, "flush", event.model, event.usage)}
+            return {"cycle": flushed(t.cycle, recorded, event, t.bytes), **_side_usage(t, "flush", event.model, event.usage)}
         case ContextCompacted():
-            return {**_compacted(t, recorded, event), **_paid(t, "summary", event.model, event.usage)}
+            return {**_compacted(t, recorded, event), **_side_usage(t, "summary", event.model, event.usage)}
         case NoteAppended():
             return {"cycle": appended(t.cycle, event)}
         case CompactionAbandoned():
@@ -170,20 +170,20 @@ def _taken(t: Transcript, placed: int, takes: tuple[int, ...]) -> dict[str, obje
     taken = {w.seq: w.message for w in t.waiting if w.seq in takes}
     view = t.view
     for seq in takes:
-        if (message := taken.get(seq)) and _held(t, placed):
+        if (message := taken.get(seq)) and _is_kept(t, placed):
             view = view.grown(UserMessage(text=message.text, attachments=message.attachments), placed, seq)
     return {"view": view, "waiting": tuple(w for w in t.waiting if w.seq not in taken)}
 
 
 def _recalled(t: Transcript, recorded: Recorded, event: MemoryRecalled) -> dict[str, object]:
     """Add the recalled passages with the placement of the turn's messages, so that they leave the view together."""
-    if t.open_turn is None or not event.hits or not _held(t, t.open_turn.started):
+    if t.open_turn is None or not event.hits or not _is_kept(t, t.open_turn.started):
         return {}
     digests = tuple(hit.digest for hit in event.hits)
     return {"view": t.view.recalling(recalled_message(event), t.open_turn.started, recorded.seq, digests)}
 
 
-def _held(t: Transcript, placed: int) -> bool:
+def _is_kept(t: Transcript, placed: int) -> bool:
     """Return True unless a later event is known to remove the messages placed here."""
     return t.unfolding is None or placed >= t.unfolding.keep_from
 
@@ -200,7 +200,7 @@ def _started(t: Transcript, recorded: Recorded, event: TurnStarted) -> dict[str,
         reserve=event.reserve,
         started=recorded.seq,
         group=any(w.message.chat == "group" for w in t.waiting if w.seq in event.takes),
-        reply_to=address_of(w.message for w in t.waiting if w.seq in event.takes),
+        reply_to=reply_address(w.message for w in t.waiting if w.seq in event.takes),
     )
     return {"turn": ordinal, "open_turn": turn, **_taken(t, recorded.seq, event.takes)}
 
@@ -224,8 +224,8 @@ def _replied(t: Transcript, recorded: Recorded, event: ModelReplied) -> dict[str
     said = TokenFeatures()
     if event.text or calls or event.opaque:
         message = AssistantMessage(text=event.text, calls=calls, opaque=event.opaque)
-        said = of_message(message)
-        if _held(t, recorded.seq):
+        said = message_features(message)
+        if _is_kept(t, recorded.seq):
             changes["view"] = t.view.grown(message, recorded.seq)
     changes["counts"] = t.counts.after_reply(said, event.usage, opaque=event.opaque is not None, compacted=event.compacted)
     if event.usage is not None:
@@ -249,18 +249,18 @@ def _asked(t: Transcript, recorded: Recorded, event: RequestSent) -> dict[str, o
     changes: dict[str, object] = {"asked_at": recorded.at, **_in_turn(t, lambda turn: {"replies": turn.replies + 1})}
     if event.units is not None:
         model = event.model or (t.open_turn.name if t.open_turn else "")
-        changes["counts"] = t.counts.after_asking(event.units, model)
+        changes["counts"] = t.counts.after_request(event.units, model)
     return changes
 
 
-def _known(calibrations: dict[str, tuple[float, ...]]) -> RequestSizes:
+def _initial_sizes(calibrations: dict[str, tuple[float, ...]]) -> RequestSizes:
     """Return the initial calibrations of a session: inherited factors with the default uncertainty. Factors of a version
     with a different number of parameters are ignored."""
     whole = len(Calibration().factors)
     return RequestSizes(models={name: Calibration(each) for name, each in calibrations.items() if len(each) == whole})
 
 
-def _paid(t: Transcript, purpose: str, model: str, usage: Usage | None) -> dict[str, object]:
+def _side_usage(t: Transcript, purpose: str, model: str, usage: Usage | None) -> dict[str, object]:
     """Add the usage of a request outside a turn. It does not describe the size of the view."""
     if usage is None:
         return {}
@@ -320,7 +320,7 @@ def _returned(t: Transcript, recorded: Recorded, event: ToolReturned) -> dict[st
     tool = next((call.tool for call in t.open_turn.calls if call.ref == event.call), "") if t.open_turn else ""
     message = ToolMessage(id=call_id(event.call), tool=tool, text=event.output, failed=event.outcome != "returned")
     return {
-        "view": t.view.grown(message, recorded.seq) if _held(t, recorded.seq) else t.view,
+        "view": t.view.grown(message, recorded.seq) if _is_kept(t, recorded.seq) else t.view,
         **_in_turn(t, lambda turn: {"calls": tuple(c for c in turn.calls if c.ref != event.call)}),
     }
 

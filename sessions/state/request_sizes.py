@@ -56,7 +56,7 @@ class RequestSizes(msgspec.Struct, frozen=True, kw_only=True):
         """Return the calibration of a model; the default if it never replied."""
         return self.models.get(model, _UNKNOWN)
 
-    def after_asking(self, units: TokenFeatures, model: str) -> RequestSizes:
+    def after_request(self, units: TokenFeatures, model: str) -> RequestSizes:
         """Return the state after a request was sent."""
         return msgspec.structs.replace(self, asked=SentRequest(model=model, units=units))
 
@@ -73,14 +73,14 @@ class RequestSizes(msgspec.Struct, frozen=True, kw_only=True):
                 estimate, and the calibration is not updated.
         """
         asked = self.asked
-        if asked is None or usage is None or not _believable(usage.input, asked.units, compacted):
+        if asked is None or usage is None or not _is_plausible(usage.input, asked.units, compacted):
             return msgspec.structs.replace(self, asked=None)
         calibration = self.calibration(asked.model)
         last = self._comparable(asked.units, asked.model)
         if last is None and not compacted:
-            calibration = calibration.learnt(asked.units, usage.input, whole=True)
+            calibration = calibration.updated(asked.units, usage.input, whole=True)
         elif last is not None and not compacted:
-            calibration = calibration.learnt(asked.units - last.units, usage.input - last.tokens, hidden=last.hidden)
+            calibration = calibration.updated(asked.units - last.units, usage.input - last.tokens, hidden=last.hidden)
         shown, hidden = _reply(calibration.tokens(said), usage.output)
         counted = CountedRequest(
             model=asked.model,
@@ -104,7 +104,7 @@ class RequestSizes(msgspec.Struct, frozen=True, kw_only=True):
 _UNKNOWN = Calibration()
 
 
-def _believable(counted: int, units: TokenFeatures, compacted: bool) -> bool:
+def _is_plausible(counted: int, units: TokenFeatures, compacted: bool) -> bool:
     """Return True if a count is plausible for a request, or for the part of it that a service had `compacted`.
 
     Some servers report 0, or leave out cached tokens; a request taken for almost empty would never be compacted.

@@ -114,7 +114,7 @@ class Transcript(msgspec.Struct, frozen=True, kw_only=True):
     unfolding: Unfolding | None = None
     """Set only while a whole journal is folded after a revert."""
     stale: Unfolding | None = None
-    """A revert whose view has not been rebuilt yet; see `opening.unfolded`."""
+    """A revert whose view has not been rebuilt yet; see `opening.fold_reverted`."""
     instructions: InstructionsSet | None = None
     instructed: int = 0
     """The seq of `instructions`."""

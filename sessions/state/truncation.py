@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 
 from sessions.events.messages import ToolMessage, UserMessage
-from sessions.events.pruning import Trim, applied
+from sessions.events.pruning import Trim, apply_edit
 from sessions.events.tokens import estimate
 from sessions.state.view import View
 
@@ -29,7 +29,7 @@ BY = "oversize"
 """The proposer of these edits in the log."""
 
 
-def oversize(
+def required_trims(
     view: View, window: int, reserve: int = 0, start: int = 0, *, weigh: Callable[[str], float] = estimate
 ) -> Iterator[Trim]:
     """Yield the trims that are required, each as small as possible.
@@ -43,7 +43,7 @@ def oversize(
     """
     for indexes in _together(view, start):
         sizes = [weigh(view.messages[index].text) for index in indexes]
-        limit = level(sizes, TOGETHER_SHARE * (window - reserve))
+        limit = size_limit(sizes, TOGETHER_SHARE * (window - reserve))
         if isinstance(view.messages[indexes[0]], ToolMessage):
             limit = min(limit, RESULT_SHARE * window)
         for index, size in zip(indexes, sizes, strict=True):
@@ -51,7 +51,7 @@ def oversize(
                 yield _fitting(view, index, limit, weigh)
 
 
-def level(sizes: Sequence[float], room: float) -> float:
+def size_limit(sizes: Sequence[float], room: float) -> float:
     """Return the size to which the largest must be reduced so that the sum fits the room; infinity if it fits already."""
     for rank, size in enumerate(ordered := sorted(sizes)):
         share = room / (len(ordered) - rank)
@@ -61,7 +61,7 @@ def level(sizes: Sequence[float], room: float) -> float:
     return float("inf")
 
 
-def shortened(size: int) -> str:
+def truncation_note(size: int) -> str:
     """Return the note below a text whose middle is left out. It stays correct when edits are combined."""
     return f"[Shortened: it had {size:,} characters.]"
 
@@ -98,7 +98,7 @@ def _fitting(view: View, index: int, limit: float, weigh: Callable[[str], float]
     for _ in range(TRIES):
         room = room * limit / weigh(shown.text)
         trim = _trim(view, index, room)
-        shown, _ = applied(message, before, trim)
+        shown, _ = apply_edit(message, before, trim)
         if weigh(shown.text) <= limit:
             break
     return trim
@@ -107,13 +107,13 @@ def _fitting(view: View, index: int, limit: float, weigh: Callable[[str], float]
 def _trim(view: View, index: int, limit: float) -> Trim:
     """Return the trim that keeps as much as the limit allows, half of it from the beginning."""
     message, before = view.messages[index], view.edited.get(view.sources[index])
-    note = shortened(before.size if before is not None else len(message.text))
+    note = truncation_note(before.size if before is not None else len(message.text))
 
     def keeping(count: int) -> Trim:
         return Trim(of=view.sources[index], head=count - count // 2, tail=count // 2, note=note, by=BY)
 
     def is_too_much(count: int) -> bool:
-        return estimate(applied(message, before, keeping(count))[0].text) > limit
+        return estimate(apply_edit(message, before, keeping(count))[0].text) > limit
 
     count = bisect_left(range(len(message.text) + 1), True, key=is_too_much) - 1
     return keeping(max(0, count))

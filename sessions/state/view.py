@@ -12,7 +12,7 @@ from bisect import bisect_left
 import msgspec
 
 from sessions.events.messages import Message, UserMessage
-from sessions.events.pruning import Edit, Edited, applied
+from sessions.events.pruning import Edit, Edited, apply_edit
 from sessions.state.persistent_list import PersistentList
 
 SUMMARY = (
@@ -100,5 +100,5 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
         messages, known = list(self.messages), dict(self.edited)
         for edit in edits:
             if (index := self.index_of(edit.of)) is not None:
-                messages[index], known[edit.of] = applied(messages[index], known.get(edit.of), edit)
+                messages[index], known[edit.of] = apply_edit(messages[index], known.get(edit.of), edit)
         return msgspec.structs.replace(self, messages=PersistentList(messages), edited=known)

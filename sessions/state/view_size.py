@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sessions.events.messages import AssistantMessage, Message
-from sessions.events.token_features import TokenFeatures, of_files, of_head, of_message, of_text
+from sessions.events.token_features import TokenFeatures, attachment_features, head_features, message_features, text_features
 from sessions.events.tokens import estimate
-from sessions.events.vision import VisionSupport, look
+from sessions.events.vision import VisionSupport, attachment_visibility
 from sessions.state.compaction import Sizes
-from sessions.state.context import Context, canonical_head, common_beginning
+from sessions.state.context import Context, canonical_head, common_prefix
 from sessions.state.persistent_list import PersistentList
 from sessions.state.transcript import Transcript
 
@@ -25,7 +25,7 @@ class CharacterCount:
 
     def follow(self, messages: Sequence[Message]) -> int:
         """Update the counts to these messages. Returns the index of the first message that changed."""
-        known = common_beginning(messages, self.messages)
+        known = common_prefix(messages, self.messages)
         if known < len(self.sizes):
             self.characters -= sum(self.sizes[known:])
             self.sizes = PersistentList(self.sizes[:known])
@@ -75,8 +75,8 @@ class ViewSize:
         return Sizes(head=max(0, round(parts[0] * factor)), messages=tuple(round(part * factor) for part in parts[1:]))
 
     def _follow(self, messages: Sequence[Message]) -> None:
-        known = common_beginning(messages, self._messages)
-        fresh = [of_message(message) for message in messages[known:]]
+        known = common_prefix(messages, self._messages)
+        fresh = [message_features(message) for message in messages[known:]]
         self._total += sum(fresh, TokenFeatures()) - sum(self._units[known:], TokenFeatures())
         self._units[known:] = fresh
         self._messages = messages
@@ -84,21 +84,21 @@ class ViewSize:
     def _head_of(self, context: Context) -> TokenFeatures:
         key = (context.instructions, context.tools)
         if self._head[0] != key:
-            self._head = (key, of_head(canonical_head(context).decode()))
+            self._head = (key, head_features(canonical_head(context).decode()))
         return self._head[1]
 
 
-def weighed(transcript: Transcript, text: str) -> float:
+def text_tokens(transcript: Transcript, text: str) -> float:
     """Return the tokens of a text for the model that replied last, but at least the estimate by length: for limits that must
     hold."""
     counts = transcript.counts
     calibration = counts.calibration(counts.last.model if counts.last else "")
-    return max(calibration.tokens(of_text(text)), estimate(text))
+    return max(calibration.tokens(text_features(text)), estimate(text))
 
 
 def _files(messages: Sequence[Message], sight: VisionSupport | None) -> dict[int, TokenFeatures]:
     """Return the token features of attachments, by the index of their message."""
     files: dict[int, TokenFeatures] = {}
-    for seen in look(messages, sight, ""):
-        files[seen.at[0]] = files.get(seen.at[0], TokenFeatures()) + of_files([seen])
+    for seen in attachment_visibility(messages, sight, ""):
+        files[seen.at[0]] = files.get(seen.at[0], TokenFeatures()) + attachment_features([seen])
     return files

@@ -16,7 +16,7 @@ from plugins.api.facts.fact_events import FactsExtracted, FactsOpened
 from plugins.facts.fact_codec import encode as encode_fact
 from plugins.testing.servers.faulty_server import Json
 from plugins.testing.servers.openai_server import KEY, OpenAIServer, ScriptedResponse
-from sessions.events.codec import CLOSING, FIRST, line_sum
+from sessions.events.codec import FIRST, TRAILER, line_sum
 from sessions.events.events import ContextCompacted, Event, MemoryFlushed, ModelReplied, RequestSent, TurnEnded, TurnStarted
 from sessions.events.messages import Usage
 from sessions.events.token_features import TokenFeatures
@@ -101,7 +101,7 @@ def with_counts(lines: list[bytes], count: bytes) -> bytes:
     """The lines with `count` in place of each number of a usage, under sums that fit."""
     written, digest = b"", FIRST
     for line in lines:
-        body = re.sub(rb'"(input|output|cached)":7', rb'"\1":' + count, line[:-CLOSING])
+        body = re.sub(rb'"(input|output|cached)":7', rb'"\1":' + count, line[:-TRAILER])
         digest = line_sum(body, digest)
         written += b'%s,"sum":"%s"}\n' % (body, digest)
     return written

@@ -253,7 +253,7 @@ async def test_when_all_fail_one_sentence_names_each_and_why() -> None:
 
 async def test_whether_a_conversation_fits_a_model_that_steps_in_is_judged_by_how_that_one_counts() -> None:
     """It said before that what we take for 1,000 tokens has 2,500 for it."""
-    counts = RequestSizes().after_asking(TokenFeatures(words=1000), "second:spare")
+    counts = RequestSizes().after_request(TokenFeatures(words=1000), "second:spare")
     counts = counts.after_reply(TokenFeatures(), Usage(input=2500), opaque=False)
     first, second = Model(breaks(Unreachable("away"))), Second(says("hello"), window=800)
     staged = stage(first, second, Third(says("hi")))

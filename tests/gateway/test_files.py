@@ -19,8 +19,8 @@ from plugins.support.errors import BadRequest, Unreachable
 from sessions.attachments.store import Attachments
 from sessions.events.events import AttachmentsWithheld, ModelReplied, RequestSent, TurnEnded
 from sessions.events.messages import Attachment, Message, UserMessage
-from sessions.events.token_features import TokenFeatures, of_files
-from sessions.events.vision import VisionSupport, look
+from sessions.events.token_features import TokenFeatures, attachment_features
+from sessions.events.vision import VisionSupport, attachment_visibility
 from sessions.state.context import Context, Gauge, assemble
 from sessions.state.reducer import project
 from sessions.state.transcript import Transcript, from_checkpoint, to_checkpoint
@@ -194,7 +194,7 @@ async def test_a_picture_is_read_once_and_memory_is_bounded(tmp_path: Path) -> N
     async def show(*numbers: int) -> list[int]:
         """The lengths of the pictures that are loaded."""
         context = Context(instructions="", tools=(), parameters={}, messages=tuple(messages[n] for n in numbers))
-        shown = await showing.show(context, look(context.messages, SIGHT, "m"))
+        shown = await showing.show(context, attachment_visibility(context.messages, SIGHT, "m"))
         assert showing.size <= 100_000
         return [len(base64) for base64 in shown.pictures.values()]
 
@@ -211,7 +211,9 @@ async def test_a_picture_is_read_once_and_memory_is_bounded(tmp_path: Path) -> N
 
 async def test_the_pictures_of_a_context_with_none_cost_nothing(tmp_path: Path) -> None:
     context = Context(instructions="", tools=(), parameters={}, messages=(UserMessage(text="hi"),))
-    shown = await AttachmentRenderer(Attachments(tmp_path)).show(context, look(context.messages, SIGHT, "m"))
+    shown = await AttachmentRenderer(Attachments(tmp_path)).show(
+        context, attachment_visibility(context.messages, SIGHT, "m")
+    )
     assert shown.context is context
 
 
@@ -219,5 +221,5 @@ def test_pictures_count_as_such_and_files_shown_as_text_count_as_words() -> None
     picture = Attachment(sha256="a" * 64, media="image/png", bytes=9, width=30, height=40)
     text = Attachment(sha256="b" * 64, media="text/plain", bytes=300)
     messages: list[Message] = [UserMessage(text="look", attachments=(picture, text))]
-    assert of_files(look(messages, SIGHT, "m")) == TokenFeatures(pictures=30 * 40, words=100)
-    assert of_files(look(messages, None, "m")) == TokenFeatures(words=100)
+    assert attachment_features(attachment_visibility(messages, SIGHT, "m")) == TokenFeatures(pictures=30 * 40, words=100)
+    assert attachment_features(attachment_visibility(messages, None, "m")) == TokenFeatures(words=100)

@@ -31,7 +31,7 @@ from plugins.memory.sources.notes import Notes
 from plugins.testing.contexts import NOON
 from plugins.testing.memory_backend_checks import document
 from sessions.events.messages import AssistantMessage, UserMessage
-from sessions.state.compaction import Rules, Sizes, budget, due, plan
+from sessions.state.compaction import Rules, Sizes, budget, compaction_trigger, plan
 from tests.facts.test_facts import Home
 from tests.gateway.gateways import gateway
 from tests.gateway.test_fact_finding import of_kind
@@ -53,7 +53,7 @@ def figures(**keys: Any) -> Rules:
 
 def trigger(rules: Rules) -> str | None:
     """Why 40,100 tokens in a window of 200,000 would be compacted."""
-    return due(40_100, TALK, SIZES, budget(200_000, rules), rules)
+    return compaction_trigger(40_100, TALK, SIZES, budget(200_000, rules), rules)
 
 
 def kept(rules: Rules) -> int:

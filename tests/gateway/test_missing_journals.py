@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from structlog.testing import capture_logs
 
 from gateway.cli.main import cli
-from sessions.catalog.durability_check import acknowledged
+from sessions.catalog.durability_check import acknowledged_heads
 from tests.faults.gateway_process import gateway_process
 from tests.gateway.gateways import TOKEN, Client, Gateway, gateway
 from tests.waiting import until
@@ -154,7 +154,9 @@ async def test_a_journal_that_lost_its_end_is_refused_also_without_a_checkpoint(
         await client.chat("one")
         (journal,) = (tmp_path / "sessions").iterdir()
         async with asyncio.timeout(30):
-            while acknowledged(tmp_path / "catalog.sqlite").get(journal.stem) != len(journal.read_bytes().splitlines()):
+            while acknowledged_heads(tmp_path / "catalog.sqlite").get(journal.stem) != len(
+                journal.read_bytes().splitlines()
+            ):
                 await asyncio.sleep(0.05)
         await running.kill()
     lines = journal.read_bytes().splitlines(keepends=True)

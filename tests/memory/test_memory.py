@@ -21,7 +21,7 @@ from plugins.memory.memory import Memory
 from plugins.memory.memory_tools import MemoryGet, MemorySearch
 from plugins.memory.sources.markdown_files import LARGEST, stamp_of
 from plugins.memory.sources.notes import Notes
-from sessions.catalog.sqlite import in_memory, load_vectors, reading
+from sessions.catalog.sqlite import connect_readonly, in_memory, load_vectors
 from tests.memory.places import TODAY, Place, citations
 from tests.plugins.workspaces import call, context
 from tests.waiting import until
@@ -124,7 +124,7 @@ async def test_of_vectors_that_no_note_needs_the_last_are_kept_and_no_more(
         assert await write("three", "four", "two") == [], "the last two, and what the note says"
         assert await write("one") == ["one"], "used longest ago, and too many"
         assert await citations(memory, "one") == ["memory/a.md#L1-L1"]
-    with contextlib.closing(reading(place.file)) as db:
+    with contextlib.closing(connect_readonly(place.file)) as db:
         assert db.execute("SELECT count(*) FROM embeddings").fetchone() == (3,)
 
 
@@ -232,9 +232,9 @@ class NotesOfNobody(Notes):
         return Listing(stamps={path: stamp_of(self._workspace / path)[0] for path in there})
 
     def read(self, path: str, state: str) -> Reading | None:
-        reading = super().read(path, state)
-        assert reading is not None
-        return Reading(chunks=[msgspec.structs.replace(chunk, owner="") for chunk in reading.chunks])
+        connect_readonly = super().read(path, state)
+        assert connect_readonly is not None
+        return Reading(chunks=[msgspec.structs.replace(chunk, owner="") for chunk in connect_readonly.chunks])
 
 
 async def test_a_note_that_was_indexed_as_everybodys_is_given_to_its_owner_alone_and_is_read_again(place: Place) -> None:

@@ -17,7 +17,7 @@ from plugins.memory.search.diagnostics import remarks_on
 from plugins.memory.sources import watcher
 from plugins.memory.sources.extra_notes import ExtraNotes
 from plugins.memory.sources.watcher import Watcher
-from sessions.catalog.sqlite import reading
+from sessions.catalog.sqlite import connect_readonly
 from tests.memory.places import Place, citations
 from tests.waiting import until
 
@@ -218,5 +218,5 @@ async def test_what_came_in_many_parts_is_searched_as_one(place: Place) -> None:
         for number in range(3):
             slow.stamps = dict.fromkeys(slow.stamps, str(number))
             await memory.update(lambda _: None)
-    with contextlib.closing(reading(place.file)) as db:
+    with contextlib.closing(connect_readonly(place.file)) as db:
         assert db.execute("SELECT count(DISTINCT segid) FROM words_idx").fetchone() == (1,)

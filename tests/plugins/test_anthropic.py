@@ -29,7 +29,7 @@ from plugins.support.errors import (
 from plugins.support.secrets import Secret
 from plugins.testing.servers.faulty_server import Fault, RawResponse
 from sessions.events.messages import AssistantMessage, Message, ToolCall, ToolMessage, Usage, UserMessage
-from sessions.state.context import paired
+from sessions.state.context import pair_results
 from tests.plugins.asking import READ, Asked, opened, question
 from tests.servers.anthropic_rules import what_is_wrong
 from tests.servers.anthropic_server import KEY, AnthropicServer, Says, event, events_of, refusal
@@ -193,7 +193,7 @@ def numbered(messages: list[Message]) -> tuple[Message, ...]:
             named.append(msgspec.structs.replace(message, calls=own))
         else:
             named.append(message)
-    return tuple(paired(named))
+    return tuple(pair_results(named))
 
 
 @given(messages_, st.booleans())

@@ -22,7 +22,7 @@ from plugins.support.errors import BadAnswer, BadRequest, CredentialsRefused, Pr
 from plugins.support.secrets import Secret
 from plugins.testing.servers.faulty_server import Fault, RawResponse
 from sessions.events.messages import AssistantMessage, Message, ToolCall, ToolMessage, Usage, UserMessage
-from sessions.state.context import paired
+from sessions.state.context import pair_results
 from tests.plugins.asking import READ, Asked, opened, question
 from tests.servers.gemini_server import KEY, GeminiServer, Says, quota, refusal, what_is_wrong
 
@@ -221,7 +221,7 @@ def conversations(draw: st.DrawFn) -> tuple[Message, ...]:
             count = draw(st.integers(0, 2))
             calls = tuple(ToolCall(id=f"call_{n}_{i}", tool="read", arguments=draw(_texts)) for i in range(count))
             messages.append(AssistantMessage(text=draw(_texts), calls=calls, opaque=draw(_opaques)))
-    return tuple(paired(messages))
+    return tuple(pair_results(messages))
 
 
 @given(conversations(), st.sampled_from(["gemini-3-test", "gemini-2.5-flash"]))

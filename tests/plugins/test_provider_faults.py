@@ -37,7 +37,7 @@ from plugins.support.errors import (
 )
 from plugins.support.secrets import Secret
 from plugins.testing.servers.faulty_server import Fault, FaultyServer, RawResponse
-from sessions.events.messages import MOST, AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
+from sessions.events.messages import MAX_COUNT, AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
 from tests.plugins.asking import READ, Asked, question
 from tests.plugins.vendors import VENDORS, Vendor
 from tests.waiting import deadline
@@ -331,7 +331,7 @@ async def test_a_count_that_no_request_can_have_costs_no_answer(vendor: Vendor, 
         reply = await client.ask()
         assert reply.text == "one two three"
         for usage in (reply.usage,) if reply.usage else ():
-            assert all(type(number) is int and 0 <= number <= MOST for number in msgspec.structs.astuple(usage))
+            assert all(type(number) is int and 0 <= number <= MAX_COUNT for number in msgspec.structs.astuple(usage))
 
 
 async def test_a_usage_that_is_no_object_costs_no_answer(vendor: Vendor) -> None:

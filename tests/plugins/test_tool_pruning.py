@@ -13,8 +13,8 @@ from plugins.policies.tool_pruning import is_prunable, propose_prunes
 from plugins.testing.contexts import NOON
 from sessions.events.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from sessions.events.pruning import Edit, Trim
-from sessions.state.edit_validation import admitted, joined
-from sessions.state.truncation import shortened
+from sessions.state.edit_validation import merge_proposals, validate_edits
+from sessions.state.truncation import truncation_note
 from sessions.state.view import View
 from sessions.state.view_size import CharacterCount
 
@@ -44,9 +44,9 @@ def rounds(*sizes: int, tool: str = "read") -> list[Message]:
 
 
 def after(whole: View, edits: list[Edit]) -> View:
-    checked = admitted(whole, edits, "test")
+    checked = validate_edits(whole, edits, "test")
     assert checked.refused == ()
-    return whole.pruned(joined(whole, checked.edits))
+    return whole.pruned(merge_proposals(whole, checked.edits))
 
 
 def context_of(whole: View) -> PruningContext:
@@ -107,7 +107,7 @@ def test_a_window_that_is_not_known_is_never_full() -> None:
 @pytest.mark.parametrize(("size", "trimmed"), [(4000, False), (4001, True)])
 def test_a_result_of_more_than_four_thousand_characters_is_trimmed(size: int, trimmed: bool) -> None:
     context = view(*rounds(size, 10, 10, 10_000))
-    expected = [Trim(of=3, head=1500, tail=1500, note=shortened(size))] if trimmed else []
+    expected = [Trim(of=3, head=1500, tail=1500, note=truncation_note(size))] if trimmed else []
     assert proposed(context) == expected
 
 
@@ -116,7 +116,7 @@ def test_what_is_trimmed_shows_its_first_and_last_characters_and_its_size() -> N
     story: list[Message] = [UserMessage(text="go"), AssistantMessage(text=""), ToolMessage(id="c", tool="read", text=text)]
     context = view(*story, *rounds(10, 10, 12_000)[1:])
     left = after(context, proposed(context)).messages[2].text
-    assert left == f"{'a' * 1500}\n...\n{'z' * 1500}\n\n{shortened(12_000)}"
+    assert left == f"{'a' * 1500}\n...\n{'z' * 1500}\n\n{truncation_note(12_000)}"
 
 
 @pytest.mark.parametrize(("keep", "pruned"), [(3, [3, 5]), (2, [3, 5, 7]), (5, []), (6, []), (0, [3, 5, 7, 9, 11])])
@@ -231,7 +231,7 @@ def test_what_was_pruned_is_not_proposed_again_and_what_was_cut_mildly_is_cut_mo
     context = view(*rounds(20_000, 20_000, 10, 10, 10))
     once = after(context, proposed(context))
     assert proposed(once) == []
-    mild = after(context, [Trim(of=3, head=5000, tail=5000, note=shortened(20_000))])
+    mild = after(context, [Trim(of=3, head=5000, tail=5000, note=truncation_note(20_000))])
     edits = proposed(mild)
     assert edits == proposed(context)
     assert "20,000" in edits[0].note

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from sessions.attachments.attachment_refs import AttachmentReference, digests_in, named_in
+from sessions.attachments.attachment_refs import AttachmentReference, digests_in, references_in
 from sessions.attachments.gc import remove_orphans
 from sessions.attachments.store import Attachments, Draft
 from sessions.events.errors import StorageFailed
@@ -155,7 +155,11 @@ async def test_a_journal_is_asked_for_what_it_names(tmp_path: Path) -> None:
     events: list[Event] = [*messages(1, 2), naming(one, two), whole, lying]
     path, _, _ = write_journal(tmp_path, 1, *events)
     output = Attachment(sha256="c" * 64, media="text/plain", bytes=9)
-    assert list(named_in(path)) == [AttachmentReference(4, one), AttachmentReference(4, two), AttachmentReference(5, output)]
+    assert list(references_in(path)) == [
+        AttachmentReference(4, one),
+        AttachmentReference(4, two),
+        AttachmentReference(5, output),
+    ]
     assert digests_in(path) == {letter * 64 for letter in "abc"}
 
 

@@ -20,9 +20,9 @@ import pytest
 from sessions.catalog import catalog as catalogs
 from sessions.catalog.catalog import Catalog, SessionRow
 from sessions.catalog.catalog_file import CatalogFile
-from sessions.catalog.durability_check import acknowledged, forget
+from sessions.catalog.durability_check import acknowledged_heads, forget
 from sessions.catalog.receipt_batches import CollectedReceipts
-from sessions.catalog.scan import survey
+from sessions.catalog.scan import scan_folder
 from sessions.catalog.sqlite import Unavailable, connect
 from sessions.events.errors import StorageFailed
 from sessions.events.events import SessionClosed, Succession
@@ -78,13 +78,13 @@ async def answers(file: Path, folder: Path) -> dict[str, object]:
         }
 
 
-# Failure 15: the guard is `survey`, which reads only journals whose size or time has changed.
+# Failure 15: the guard is `scan_folder`, which reads only journals whose size or time has changed.
 async def test_a_kept_catalog_vouches_for_what_has_not_changed(file: Path, folder: Path) -> None:
     await filled(file, folder)
     async with Catalog(file, folder) as catalog:
         assert catalog.rebuilt is None
         assert catalog.unsettled() == []
-        assert all(catalog.vouches(session_id(number)) for number in (1, 2, 3))
+        assert all(catalog.is_unchanged(session_id(number)) for number in (1, 2, 3))
         assert (await answers_of(catalog)) == [("main", session_id(2), 6, AT), ("work", session_id(3), 1, AT)]
 
 
@@ -152,7 +152,7 @@ async def test_a_rebuilt_catalog_vouches_for_nothing_and_names_the_reason(file: 
         assert catalog.rebuilt is not None
         assert catalog.rebuilt.startswith("catalog.sqlite ")
         assert {row.session for row in catalog.unsettled()} == {session_id(1), session_id(2), session_id(3)}
-        assert not any(catalog.vouches(session_id(number)) for number in (1, 2, 3))
+        assert not any(catalog.is_unchanged(session_id(number)) for number in (1, 2, 3))
 
 
 def contents(file: Path) -> bytes:
@@ -186,7 +186,7 @@ async def test_harm_while_it_is_open_stops_nothing_and_is_mended(file: Path, fol
         catalog.put(row)
     async with Catalog(file, folder) as catalog:
         assert catalog.rebuilt is None, "the file was made anew while it was open"
-        assert catalog.vouches(session_id(3))
+        assert catalog.is_unchanged(session_id(3))
     assert await answers(file, folder) == before
 
 
@@ -198,24 +198,24 @@ async def test_a_journal_that_grew_is_read_again_and_not_vouched_for(file: Path,
         assert row is not None
         assert (row.head, row.closed, row.settled, row.succeeds) == (10, True, False, transcript.succeeds)
         assert [row.session for row in catalog.unsettled()] == [session_id(2)]
-        assert not catalog.vouches(session_id(2))
+        assert not catalog.is_unchanged(session_id(2))
 
 
 async def test_a_journal_that_was_written_again_with_as_many_bytes_is_not_vouched_for(file: Path, folder: Path) -> None:
     await filled(file, folder)
     path = folder / f"{session_id(2)}.jsonl"
     async with Catalog(file, folder) as catalog:
-        assert catalog.vouches(path.stem)
+        assert catalog.is_unchanged(path.stem)
         stat_ = path.stat()
         os.utime(path, ns=(stat_.st_atime_ns, stat_.st_mtime_ns + 1_000_000))
-        assert not catalog.vouches(path.stem)
+        assert not catalog.is_unchanged(path.stem)
 
 
 async def test_a_journal_that_was_only_read_is_not_vouched_for_by_the_next_start(file: Path, folder: Path) -> None:
     write_journal(folder, 1, *messages(1, 2))
     for _ in range(2):
         async with Catalog(file, folder) as catalog:
-            assert not catalog.vouches(session_id(1))
+            assert not catalog.is_unchanged(session_id(1))
             assert len(catalog.unsettled()) == 1
 
 
@@ -223,11 +223,11 @@ async def test_a_session_with_something_left_to_do_is_not_vouched_for(file: Path
     path, transcript, _ = write_journal(folder, 1, *messages(1, 1))
     async with Catalog(file, folder) as catalog:
         catalog.put(row_of(path, transcript, settled=False))
-        assert not catalog.vouches(session_id(1))
+        assert not catalog.is_unchanged(session_id(1))
         catalog.put(row_of(path, transcript))
-        assert catalog.vouches(session_id(1))
+        assert catalog.is_unchanged(session_id(1))
         extend_journal(path, ended())
-        assert not catalog.vouches(session_id(1))
+        assert not catalog.is_unchanged(session_id(1))
 
 
 @pytest.mark.parametrize("how", ["gone", "cut"])
@@ -236,7 +236,7 @@ async def test_what_is_missing_of_a_journal_is_known_at_every_start_until_it_is_
 ) -> None:
     await filled(file, folder)
     path = folder / f"{session_id(2)}.jsonl"
-    head = acknowledged(file)[session_id(2)]
+    head = acknowledged_heads(file)[session_id(2)]
     if how == "gone":
         path.unlink()
     else:
@@ -246,11 +246,11 @@ async def test_what_is_missing_of_a_journal_is_known_at_every_start_until_it_is_
             current = catalog.current("owner", "main")
             assert current is not None
             assert (current.session, current.head) == (session_id(2), head)
-            assert not catalog.vouches(session_id(2))
+            assert not catalog.is_unchanged(session_id(2))
             assert list(catalog.unreadable) == [path]
-        assert acknowledged(file)[session_id(2)] == head
+        assert acknowledged_heads(file)[session_id(2)] == head
     forget(file, session_id(2))
-    assert session_id(2) not in acknowledged(file)
+    assert session_id(2) not in acknowledged_heads(file)
     async with Catalog(file, folder) as catalog:
         current = catalog.current("owner", "main")
         assert current is not None
@@ -289,7 +289,7 @@ async def test_while_a_journal_cannot_be_read_none_of_its_message_ids_is_taken_f
 
     async with Catalog(file, folder) as catalog:
         with monkeypatch.context() as broken:
-            broken.setattr(catalogs, "collect", fail)
+            broken.setattr(catalogs, "collect_receipts", fail)
             with pytest.raises(StorageFailed, match=os.strerror(error)):
                 await catalog.receipts("owner", "main")
         assert catalog.unreadable == {}
@@ -315,7 +315,7 @@ async def test_a_torn_tail_hides_no_event_before_it(file: Path, folder: Path) ->
     whole = path.read_bytes()
     for tail in (b'{"seq":5,"at":"2026', bytes(3_000_000), b"x" * 50_000, b"\n\n"):
         path.write_bytes(whole + tail)
-        found = survey(folder, {})
+        found = scan_folder(folder, {})
         assert [(row.head, row.at) for row in found.changed] == [(4, AT)]
 
 
@@ -345,7 +345,7 @@ async def test_a_journal_whose_first_line_never_reached_the_disk_had_not_begun(
     path = folder / f"{session_id(4)}.jsonl"
     path.write_bytes(left)
     async with Catalog(file, folder) as catalog:
-        assert (catalog.unbegun, catalog.unreadable) == ([path], {})
+        assert (catalog.empty, catalog.unreadable) == ([path], {})
         assert catalog.row(session_id(4)) is None
 
 
@@ -357,10 +357,10 @@ async def test_a_journal_that_is_known_or_was_succeeded_has_begun_and_is_lost_wh
     known.write_bytes(b"")
     succeeded.write_bytes(b"")
     async with Catalog(file, folder) as catalog:
-        assert (catalog.unbegun, set(catalog.unreadable)) == ([], {known, succeeded})
+        assert (catalog.empty, set(catalog.unreadable)) == ([], {known, succeeded})
     file.unlink()
     async with Catalog(file, folder) as catalog:
-        assert (catalog.unbegun, set(catalog.unreadable)) == ([known], {succeeded})
+        assert (catalog.empty, set(catalog.unreadable)) == ([known], {succeeded})
 
 
 async def test_an_unknown_journal_that_cannot_be_read_may_be_of_any_key_so_none_goes_on(
@@ -462,7 +462,7 @@ async def test_what_was_put_is_written_even_when_the_block_is_left_by_an_error(f
     with pytest.raises(RuntimeError, match="on purpose"):
         await fail()
     async with Catalog(file, folder) as catalog:
-        assert catalog.vouches(session_id(1))
+        assert catalog.is_unchanged(session_id(1))
 
 
 async def test_a_cancelled_gateway_still_writes_what_was_put(file: Path, folder: Path) -> None:
@@ -481,7 +481,7 @@ async def test_a_cancelled_gateway_still_writes_what_was_put(file: Path, folder:
     await asyncio.wait([task])
     assert task.cancelled()
     async with Catalog(file, folder) as catalog:
-        assert catalog.vouches(session_id(1))
+        assert catalog.is_unchanged(session_id(1))
 
 
 async def test_a_second_writer_is_refused_and_the_file_left_alone(file: Path, folder: Path) -> None:
@@ -524,7 +524,7 @@ async def test_a_full_disk_is_told_and_what_was_put_is_written_later(
             await other.execute("ROLLBACK")
         await until(lambda: catalog.failure is None)
     async with Catalog(file, folder) as catalog:
-        assert catalog.vouches(session_id(1))
+        assert catalog.is_unchanged(session_id(1))
 
 
 # --- checkpoints ------------------------------------------------------------------------------------------------------

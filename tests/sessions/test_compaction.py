@@ -7,7 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sessions.events.messages import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
-from sessions.state.compaction import FRAME, SMALLEST_SUMMARY, Rules, Sizes, boundaries, budget, due, leaving, plan
+from sessions.state.compaction import (
+    FRAME,
+    SMALLEST_SUMMARY,
+    Rules,
+    Sizes,
+    budget,
+    compaction_trigger,
+    cut_points,
+    plan,
+    removed_messages,
+)
 from sessions.state.context import is_paired
 from sessions.state.view import View
 from tests.stories import view_of
@@ -49,7 +59,7 @@ def test_what_is_recent_stays_and_the_cut_is_at_a_message_of_a_person_or_a_model
     assert found is not None
     assert (found.first, found.keep_from) == (16, 17)
     assert isinstance(view.messages[found.first], UserMessage)
-    assert len(leaving(view, found)) == 16
+    assert len(removed_messages(view, found)) == 16
 
 
 def test_the_cut_moves_on_where_the_view_would_not_fit() -> None:
@@ -77,7 +87,7 @@ def test_asked_to_it_keeps_the_last_few_messages_only() -> None:
 def test_the_summary_is_never_cut_alone() -> None:
     view = view_of(talk(1)).cut(4, "what was")
     assert [type(message) for message in view.messages] == [UserMessage, AssistantMessage]
-    assert boundaries(view) == []
+    assert cut_points(view) == []
 
 
 @pytest.mark.parametrize(
@@ -95,7 +105,7 @@ def test_the_summary_is_never_cut_alone() -> None:
 )
 def test_what_is_configured_counts_only_what_could_leave(rules: Rules, tokens: int, expected: str | None) -> None:
     view, sizes = view_of(talk(10)), Sizes(head=0, messages=(100,) * 40)
-    assert due(tokens, view, sizes, budget(8_000, rules), rules) == expected
+    assert compaction_trigger(tokens, view, sizes, budget(8_000, rules), rules) == expected
 
 
 @given(
@@ -130,7 +140,7 @@ def test_any_plan_leaves_pairs_whole_and_the_view_below_what_was_asked(
     after = view.cut(found.keep_from, "new")
     assert is_paired(after.messages)
     assert len(after) == 1 + len(view) - found.first
-    assert len(after) < len(view) or not summarised or len(leaving(view, found)) >= 1
+    assert len(after) < len(view) or not summarised or len(removed_messages(view, found)) >= 1
     assert SMALLEST_SUMMARY <= found.summary <= window.summary
     assert head + FRAME + found.summary + sum(sizes.messages[found.first :]) < window.flush_at
 

@@ -16,7 +16,7 @@ from sessions.events import token_features
 from sessions.events.events import InstructionsSet
 from sessions.events.messages import AssistantMessage, Message, ToolCall, ToolDefinition, ToolMessage, UserMessage
 from sessions.events.token_features import TokenFeatures
-from sessions.state.context import LOST_RESULT, MARKED, Context, Gauge, assemble, is_paired, paired
+from sessions.state.context import LOST_RESULT, MARKED, Context, Gauge, assemble, is_paired, pair_results
 from sessions.state.persistent_list import PersistentList
 from sessions.state.transcript import Transcript
 from tests.stories import view_of
@@ -54,7 +54,7 @@ def strict_pairing(messages: list[Message]) -> None:
 
 @given(MESSAGES)
 def test_whatever_the_view_holds_each_call_gets_one_result_and_no_text_is_lost(messages: list[Message]) -> None:
-    repaired = paired(messages)
+    repaired = pair_results(messages)
     strict_pairing(repaired)
     assert is_paired(repaired)
     said = [m.text for m in messages if not isinstance(m, ToolMessage)]
@@ -152,9 +152,9 @@ def test_a_message_is_counted_once_however_often_the_conversation_is_measured(mo
 
     def of_message(message: Message) -> TokenFeatures:
         counted.append(message)
-        return token_features.of_message(message)
+        return token_features.message_features(message)
 
-    monkeypatch.setattr("sessions.state.context.of_message", of_message)
+    monkeypatch.setattr("sessions.state.context.message_features", of_message)
     gauge, messages = Gauge(), list[Message]()
     for number in range(100):
         messages.append(UserMessage(text=f"{number}"))

@@ -14,11 +14,11 @@ import msgspec
 import pytest
 
 from sessions.catalog.catalog import Catalog
-from sessions.catalog.durability_check import acknowledged
+from sessions.catalog.durability_check import acknowledged_heads
 from sessions.catalog.opening import open_session
-from sessions.catalog.scan import survey
+from sessions.catalog.scan import scan_folder
 from sessions.catalog.sqlite import connect
-from sessions.events.codec import FIRST, carriable, encode
+from sessions.events.codec import FIRST, encode, replace_surrogates
 from sessions.events.errors import JournalDamaged, StorageFailed
 from sessions.events.events import FORMAT, Recorded, UnknownEvent
 from sessions.files import line_reader as journal_lines
@@ -215,7 +215,7 @@ async def test_a_session_that_ends_before_its_checkpoint_is_refused(tmp_path: Pa
     async with connect(tmp_path / "catalog.sqlite", patience=1) as file:
         await file.execute("DELETE FROM sessions")
         await file.commit()
-    assert acknowledged(tmp_path / "catalog.sqlite") == {transcript.session: 6}
+    assert acknowledged_heads(tmp_path / "catalog.sqlite") == {transcript.session: 6}
     await _refused_when_shortened(tmp_path, path)
 
 
@@ -335,14 +335,14 @@ def test_of_a_line_without_an_end_a_bounded_part_is_held(tmp_path: Path, monkeyp
 def test_a_journal_of_a_later_format_is_not_read(tmp_path: Path) -> None:
     event = msgspec.structs.replace(opened(SESSION), format=FORMAT + 1)
     path = lay(tmp_path, b"".join(lines_of([event])))
-    found = survey(tmp_path / "sessions", {})
+    found = scan_folder(tmp_path / "sessions", {})
     assert found.changed == []
     assert "this version supports only up to" in found.unreadable[path]
 
 
 def test_a_head_that_nobody_has_verified_is_not_taken_for_acknowledged(tmp_path: Path) -> None:
     lay(tmp_path, b"".join(some_lines(5)))
-    (row,) = survey(tmp_path / "sessions", {}).changed
+    (row,) = scan_folder(tmp_path / "sessions", {}).changed
     assert (row.head, row.acknowledged) == (5, 1)
     assert msgspec.structs.replace(row, mtime_ns=1).acknowledged == 5
 
@@ -353,7 +353,7 @@ def test_an_event_of_an_unknown_kind_is_never_encoded_again() -> None:
 
 
 def test_half_characters_are_replaced_where_a_line_could_not_carry_them() -> None:
-    assert carriable("a\ud800b") == "a\ufffdb"
+    assert replace_surrogates("a\ud800b") == "a\ufffdb"
 
 
 def test_a_fork_is_durable_under_its_draft_and_then_under_its_name(tmp_path: Path, steps: list[str]) -> None:

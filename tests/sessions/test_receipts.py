@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from sessions.catalog.catalog import Catalog
 from sessions.catalog.receipts import MOST, REMEMBERED, Receipt, Receipts, digest_of
 from sessions.catalog.sqlite import connect
-from sessions.events.codec import is_whole
+from sessions.events.codec import is_complete_line
 from sessions.events.events import Recorded, Succession
 from sessions.events.messages import Attachment
-from sessions.files.reverse_reader import lines_backwards
+from sessions.files.reverse_reader import reversed_lines
 from sessions.state.reducer import project
 from tests.sessions.journal_files import end_of, ended, extend_journal, messages, row_of, session_id, write_journal
 from tests.stories import AT, received
@@ -257,7 +257,7 @@ def test_lines_backwards_are_the_lines_forwards_reversed(pieces: list[bytes], bl
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("sessions.files.reverse_reader.SMALLEST_BLOCK", block)
             patch.setattr("sessions.files.reverse_reader.LARGEST_BLOCK", block * 2)
-            found = list(lines_backwards(descriptor, start, len(content)))
+            found = list(reversed_lines(descriptor, start, len(content)))
     finally:
         os.close(descriptor)
     assert found == list(zip(lines, ends, strict=True))[start_line:][::-1]
@@ -271,13 +271,13 @@ def test_a_piece_longer_than_any_line_is_left_out_without_being_held(tmp_path: P
     descriptor = os.open(path, os.O_RDONLY)
     tracemalloc.start()
     try:
-        found = list(lines_backwards(descriptor, 0, path.stat().st_size))
+        found = list(reversed_lines(descriptor, 0, path.stat().st_size))
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
         os.close(descriptor)
     assert [line for line, _ in found][::-1] == whole.splitlines(keepends=True)
-    assert all(is_whole(line) for line, _ in found)
+    assert all(is_complete_line(line) for line, _ in found)
     assert peak < 12_000_000
     assert project([line for line, _ in reversed(found)]).head == end_of_lines(whole)
 

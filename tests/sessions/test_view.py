@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions.catalog.opening import unfolded
-from sessions.events.codec import FIRST, decode, encode, public
+from sessions.catalog.opening import fold_reverted
+from sessions.events.codec import FIRST, decode, encode, without_sum
 from sessions.events.events import (
     CallRef,
     CompactionReverted,
@@ -28,7 +28,7 @@ from sessions.events.events import (
     TurnStarted,
 )
 from sessions.events.messages import AssistantMessage, ToolMessage, UserMessage
-from sessions.events.pruning import GAP, Clear, Edit, Edited, Trim, applied, meet, shown_size
+from sessions.events.pruning import GAP, Clear, Edit, Edited, Trim, apply_edit, combine_edits, shown_size
 from sessions.state.context import is_paired
 from sessions.state.reducer import evolve
 from sessions.state.transcript import FOLD, Transcript, Unfolding, from_checkpoint, to_checkpoint
@@ -48,9 +48,9 @@ edits = st.one_of(
 
 @given(edits, edits, edits)
 def test_edits_meet_in_any_order_and_one_that_comes_twice_changes_nothing(one: Edit, two: Edit, three: Edit) -> None:
-    assert meet(one, two) == meet(two, one)
-    assert meet(meet(one, two), three) == meet(one, meet(two, three))
-    assert meet(meet(one, two), two) == meet(one, two)
+    assert combine_edits(one, two) == combine_edits(two, one)
+    assert combine_edits(combine_edits(one, two), three) == combine_edits(one, combine_edits(two, three))
+    assert combine_edits(combine_edits(one, two), two) == combine_edits(one, two)
 
 
 @given(st.text(max_size=100), st.lists(edits, min_size=1, max_size=5), st.randoms())
@@ -69,22 +69,22 @@ def under(text: str, order: list[Edit]) -> tuple[Any, Edited]:
     message: Any = ToolMessage(id="call_1_0", tool="read", text=text)
     edited: Edited | None = None
     for edit in order:
-        message, edited = applied(message, edited, edit)
+        message, edited = apply_edit(message, edited, edit)
     assert edited is not None
     return message, edited
 
 
 def test_a_trimmed_result_is_its_head_its_tail_and_a_note() -> None:
     message = ToolMessage(id="call_1_0", tool="read", text="a" * 5 + "b" * 90 + "c" * 5)
-    shown, _ = applied(message, None, Trim(of=1, head=6, tail=2, note="[Shortened.]"))
+    shown, _ = apply_edit(message, None, Trim(of=1, head=6, tail=2, note="[Shortened.]"))
     assert shown.text == "aaaaab" + GAP + "cc\n\n[Shortened.]"
-    whole, _ = applied(message, None, Trim(of=1, head=60, tail=40))
+    whole, _ = apply_edit(message, None, Trim(of=1, head=60, tail=40))
     assert whole == message
 
 
 def test_what_a_model_wrote_is_never_edited() -> None:
     message = AssistantMessage(text="a" * 100, opaque="signed")
-    assert applied(message, None, Clear(of=1, note=""))[0] is message
+    assert apply_edit(message, None, Clear(of=1, note=""))[0] is message
 
 
 # --- whole journals ---------------------------------------------------------------------------------------------------
@@ -112,7 +112,7 @@ class Story:
         recorded = Recorded(seq=len(self.lines) + 1, at=AT, turn=turn, event=event)
         line, self.sum = encode(recorded, self.sum)
         self.bytes += line
-        self.lines.append(json.loads(public(line)))
+        self.lines.append(json.loads(without_sum(line)))
         self.folded = evolve(self.folded, recorded)
         return recorded.seq
 
@@ -200,14 +200,14 @@ def test_a_journal_with_a_revert_opens_to_the_larger_view_and_one_is_considered_
     path.write_bytes(story.bytes)
 
     asked = CompactionReverted(to=0, keep_from=1)
-    thought = unfolded(path, Unfolding(until=len(story.lines) + 1, to=0, keep_from=1), upto=len(story.bytes))
+    thought = fold_reverted(path, Unfolding(until=len(story.lines) + 1, to=0, keep_from=1), upto=len(story.bytes))
     considered = evolve(thought, Recorded(seq=len(story.lines) + 1, at=AT, turn=None, event=asked))
     assert list(considered.view.messages) == whole
 
     story.add(asked)
     path.write_bytes(story.bytes)
     assert story.folded.stale is not None
-    again = unfolded(path, story.folded.stale, upto=len(story.bytes))
+    again = fold_reverted(path, story.folded.stale, upto=len(story.bytes))
     assert list(again.view.messages) == whole
     assert (again.cut, again.stale, again.unfolding, len(again.cuts)) == (0, None, None, 1)
 

@@ -23,8 +23,8 @@ from gateway.journals.session_files import (
 from gateway.support.errors import GatewayError
 from gateway.support.home import Home
 from gateway.support.printable import escaped, one_line, printable
-from sessions.attachments.attachment_refs import AttachmentFault, faults_in
-from sessions.catalog.durability_check import acknowledged, forget, shortfall
+from sessions.attachments.attachment_refs import AttachmentFault, check_attachments
+from sessions.catalog.durability_check import acknowledged_heads, describe_loss, forget
 from sessions.events.errors import JournalDamaged, StorageFailed, UnknownSession
 from sessions.files.home_lock import HomeLock
 from sessions.files.verify import verify_journal
@@ -99,7 +99,7 @@ def forget_sessions(folder: Path, names: Sequence[str], out: TextIO, *, as_json:
     home = Home(folder.parent)
     forgotten = []
     with HomeLock(home.lock):
-        heads = acknowledged(home.catalog)
+        heads = acknowledged_heads(home.catalog)
         for name in names:
             if name not in heads:
                 raise SessionUnknown(
@@ -107,7 +107,7 @@ def forget_sessions(folder: Path, names: Sequence[str], out: TextIO, *, as_json:
                 )
             path = folder / f"{name}{SUFFIX}"
             events = verify_journal(path).events if path.exists() else 0
-            if not shortfall(events, heads[name]):
+            if not describe_loss(events, heads[name]):
                 raise NothingToForget(f"Nothing is missing of {name}: its journal has all that was acknowledged.")
             forget(home.catalog, name)
             forgotten.append(Forgotten(session=name, events=events))
@@ -144,7 +144,7 @@ def verify_sessions(folder: Path, name: str | None, out: TextIO, *, as_json: boo
     verdicts = []
     known: dict[str, str] = {}
     for path in paths:
-        faults = tuple(faults_in(path, home.attachments, known)) if path.exists() else ()
+        faults = tuple(check_attachments(path, home.attachments, known)) if path.exists() else ()
         verdict = _against(heads.get(path.stem, 0), _verdict(path))
         verdicts.append(msgspec.structs.replace(verdict, attachments=faults))
         if not as_json:
@@ -162,7 +162,7 @@ def verify_sessions(folder: Path, name: str | None, out: TextIO, *, as_json: boo
 def _acknowledged(catalog: Path) -> tuple[dict[str, int], str]:
     """How far each session went by the catalog, and what to say if that cannot be read."""
     try:
-        return acknowledged(catalog), ""
+        return acknowledged_heads(catalog), ""
     except StorageFailed as error:
         return {}, f" {error} Whether a journal lost its end could not be told."
 
@@ -175,7 +175,7 @@ def _expected(folder: Path, heads: Mapping[str, int]) -> list[Path]:
 
 def _against(head: int, verdict: Verdict) -> Verdict:
     """The verdict, unless the journal is whole but ends before what was acknowledged."""
-    if not verdict.whole or not (reason := shortfall(verdict.events, head)):
+    if not verdict.whole or not (reason := describe_loss(verdict.events, head)):
         return verdict
     return msgspec.structs.replace(verdict, whole=False, line=verdict.events + 1, reason=reason)
 

@@ -14,7 +14,7 @@ from gateway.conversations.routing.switchboard import Switchboard
 from gateway.support.errors import Busy, GatewayError, sentence_of
 from plugins.api.channel import InboundMessage, MessageRejected
 from plugins.support.workspace import OWNER
-from sessions.events.codec import carriable
+from sessions.events.codec import replace_surrogates
 from sessions.events.errors import SessionsError
 
 TEXT_BYTES = 256 * 1024
@@ -49,7 +49,7 @@ class GatewayChannelInbox:
     async def receive(self, message: InboundMessage) -> bool:
         """Accept a message, see `ChannelInbox.receive`."""
         person = self._person(message.sender)
-        text = carriable(message.text)
+        text = replace_surrogates(message.text)
         if len(text.encode()) > TEXT_BYTES:
             raise MessageRejected(f"A message has {TEXT_BYTES // 1024} KiB at most.")
         try:
@@ -58,11 +58,11 @@ class GatewayChannelInbox:
             received = await chat.receive(
                 IncomingMessage(
                     id=_fitting(f"{self._channel}:{message.id}", _ID),
-                    client=carriable(message.sender)[:128],
+                    client=replace_surrogates(message.sender)[:128],
                     sender=person,
                     channel=self._channel,
                     text=text,
-                    reply_to=carriable(message.chat),
+                    reply_to=replace_surrogates(message.chat),
                     group=message.group,
                 )
             )

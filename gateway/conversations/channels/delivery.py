@@ -20,7 +20,7 @@ import structlog
 
 from plugins.api.channel import Channel, OutboundMessage, TryLater, Undeliverable
 from plugins.support.untrusted import ANYTHING, words_of
-from sessions.events.codec import carriable, decode
+from sessions.events.codec import decode, replace_surrogates
 from sessions.events.errors import SessionsError
 from sessions.events.events import (
     CommandAnswered,
@@ -215,14 +215,14 @@ class ReplyDelivery:
         refused = await self._hand_over(name, answer.delivery or await self._prepare(recorder, answer))
         if isinstance(refused, str):
             answer.taken = True
-            await recorder.append_durable(ReplyDelivered(of=of, channel=name, receipt=carriable(refused)[:TEXT]))
+            await recorder.append_durable(ReplyDelivered(of=of, channel=name, receipt=replace_surrogates(refused)[:TEXT]))
             return None
         answer.failures += refused.failed
         if refused.failed and answer.failures == 1:
-            recorder.append(PluginFailed(plugin=name, hook="deliver", sentence=carriable(refused.why)))
+            recorder.append(PluginFailed(plugin=name, hook="deliver", sentence=replace_surrogates(refused.why)))
         if reason := self._why_given_up(answer, refused, last=last):
             log.warning("reply_given_up", session=answer.session, seq=of, channel=name, reason=reason)
-            await recorder.append_durable(ReplyDelivered(of=of, channel=name, failed=carriable(reason)))
+            await recorder.append_durable(ReplyDelivered(of=of, channel=name, failed=replace_surrogates(reason)))
             return None
         if refused.failed:
             return _Wait(seconds=PAUSES[min(answer.failures, len(PAUSES)) - 1], all_wait=False)

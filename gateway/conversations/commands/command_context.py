@@ -47,7 +47,7 @@ from sessions.events.events import (
     ToolReturned,
 )
 from sessions.events.messages import Usage
-from sessions.events.vision import VisionSupport, with_names
+from sessions.events.vision import VisionSupport, text_with_attachments
 from sessions.state.context import assemble
 from sessions.state.transcript import Transcript, WaitingMessage
 
@@ -347,7 +347,7 @@ def entry_of(recorded: Recorded) -> HistoryEntry | None:
     """Return an event as a line of the history; None if it is none."""
     match recorded.event:
         case MessageReceived(text=text, attachments=attachments):
-            said = with_names(text, attachments)
+            said = text_with_attachments(text, attachments)
             typed = parse_command(text) is not None
             return HistoryEntry(seq=recorded.seq, at=recorded.at, who="person", text=said, of_command=typed)
         case ModelReplied(text=text) if text:

@@ -11,8 +11,15 @@ from plugins.api.command import ContextItem, PrunedReport
 from sessions.events.events import InstructionsSet
 from sessions.events.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from sessions.events.pruning import Clear, shown_size
-from sessions.events.token_features import CALL, TokenFeatures, of_files, of_head, of_message, of_text
-from sessions.events.vision import VisionSupport, look
+from sessions.events.token_features import (
+    CALL,
+    TokenFeatures,
+    attachment_features,
+    head_features,
+    message_features,
+    text_features,
+)
+from sessions.events.vision import VisionSupport, attachment_visibility
 from sessions.state.context import Context, canonical
 from sessions.state.recall_message import is_recalled
 from sessions.state.view import View
@@ -37,12 +44,12 @@ def context_items(
     sum is `total`, if that is known. The cost grows with the context: run this in a thread.
     """
     items = [*_standing(head), *_messages(context.messages, summarised=view.summarised)]
-    seen = of_files(look(context.messages, vision, ""))
+    seen = attachment_features(attachment_visibility(context.messages, vision, ""))
     if seen.total:
         items.append(_Item("Pictures and files", "", seen, ""))
     texts = [item.text for item in items]
-    counts = count(texts) or [of_text(text).total for text in texts]
-    ratios = (exact / max(1, of_text(text).total) for exact, text in zip(counts, texts, strict=True))
+    counts = count(texts) or [text_features(text).total for text in texts]
+    ratios = (exact / max(1, text_features(text).total) for exact, text in zip(counts, texts, strict=True))
     weights = [max(0.0, weigh(item.units)) * (ratio or 1.0) for item, ratio in zip(items, ratios, strict=True)]
     return tuple(
         ContextItem(part=item.part, name=item.name, tokens=tokens, text=item.text[:BEGINNING])
@@ -77,11 +84,11 @@ class _Item(msgspec.Struct, frozen=True):
 def _standing(head: InstructionsSet | None) -> Iterable[_Item]:
     if head is None:
         return
-    yield _Item("Instructions", "", of_head(head.text), head.text)
+    yield _Item("Instructions", "", head_features(head.text), head.text)
     for note in head.notes:
-        yield _Item("Notes", note.path, of_head(note.text), note.text)
+        yield _Item("Notes", note.path, head_features(note.text), note.text)
     for tool in head.tools:
-        yield _Item("Tools", tool.name, of_head(canonical(tool).decode()), tool.description)
+        yield _Item("Tools", tool.name, head_features(canonical(tool).decode()), tool.description)
 
 
 def _messages(messages: Sequence[Message], *, summarised: bool) -> Iterable[_Item]:
@@ -89,12 +96,14 @@ def _messages(messages: Sequence[Message], *, summarised: bool) -> Iterable[_Ite
         match message:
             case UserMessage():
                 part = "Summary" if summarised and index == 0 else "Recalled" if is_recalled(message) else "Your messages"
-                yield _Item(part, "", of_message(message), message.text)
+                yield _Item(part, "", message_features(message), message.text)
             case AssistantMessage():
                 said = msgspec.structs.replace(message, calls=())
-                yield _Item("Answers", "", of_message(said), message.text)
+                yield _Item("Answers", "", message_features(said), message.text)
                 for call in message.calls:
                     frame = TokenFeatures(frames=CALL)
-                    yield _Item("Tool calls", call.tool, of_text(f"{call.tool} {call.arguments}") + frame, call.arguments)
+                    yield _Item(
+                        "Tool calls", call.tool, text_features(f"{call.tool} {call.arguments}") + frame, call.arguments
+                    )
             case ToolMessage():
-                yield _Item("Tool results", message.tool, of_message(message), message.text)
+                yield _Item("Tool results", message.tool, message_features(message), message.text)

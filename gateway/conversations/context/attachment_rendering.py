@@ -17,7 +17,7 @@ import msgspec
 
 from sessions.attachments.store import Attachments, head_and_tail
 from sessions.events.messages import UserMessage
-from sessions.events.vision import TEXT_BYTES, AttachmentVisibility, described, said_of
+from sessions.events.vision import TEXT_BYTES, AttachmentVisibility, describe_attachment, placeholder_line
 from sessions.state.context import Context
 
 KEPT_BYTES = 48 * 1024 * 1024
@@ -108,14 +108,14 @@ def _shown(message: UserMessage, seen: Iterable[AttachmentVisibility], contents:
             case "text":
                 lines.append(_fenced(each, contents[each.attachment.sha256].decode()))
             case "named":
-                lines.append(said_of(each))
+                lines.append(placeholder_line(each))
     return UserMessage(text="\n\n".join(lines), attachments=tuple(pictures))
 
 
 def _fenced(seen: AttachmentVisibility, text: str) -> str:
     """Return a text file between fences that are longer than any in it, so that it cannot close them."""
     fence = "`" * max(3, *(len(run) + 1 for run in _TICKS.findall(text)), 0)
-    return f"[attached: {described(seen.attachment)}]\n{fence}\n{text.rstrip()}\n{fence}"
+    return f"[attached: {describe_attachment(seen.attachment)}]\n{fence}\n{text.rstrip()}\n{fence}"
 
 
 def _encode(content: bytes) -> bytes:

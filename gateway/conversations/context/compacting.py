@@ -25,16 +25,16 @@ from plugins.api.summarization import Summary
 from plugins.host.hooks import Hooks
 from plugins.support.errors import ProviderError
 from plugins.support.workspace import own_note
-from sessions.events.codec import carriable
+from sessions.events.codec import replace_surrogates
 from sessions.events.events import CompactionAbandoned, CompactionBegan, ContextCompacted, ContextPruned, Trigger
 from sessions.events.vision import VisionSupport
 from sessions.state import compaction
-from sessions.state.compaction import FRAME, Budget, CompactionPlan, Sizes, budget, due
+from sessions.state.compaction import FRAME, Budget, CompactionPlan, Sizes, budget, compaction_trigger
 from sessions.state.context import assemble
-from sessions.state.edit_validation import joined
+from sessions.state.edit_validation import merge_proposals
 from sessions.state.transcript import Transcript
-from sessions.state.truncation import TOGETHER_SHARE, oversize
-from sessions.state.view_size import ViewSize, weighed
+from sessions.state.truncation import TOGETHER_SHARE, required_trims
+from sessions.state.view_size import ViewSize, text_tokens
 from sessions.store.recorder import Recorder
 
 FOCUS_LIMIT = 800
@@ -110,10 +110,10 @@ class Compactor:
         if not rules.enabled or window is None:
             return
         allowed = budget(window, rules.thresholds)
-        if tokens < allowed.flush_at and not rules.thresholds.looks_at_messages and not self._grown(rules):
+        if tokens < allowed.flush_at and not rules.thresholds.counts_messages and not self._grown(rules):
             return
         sizes = self.sizes()
-        trigger = due(sizes.total, self._transcript.view, sizes, allowed, rules.thresholds)
+        trigger = compaction_trigger(sizes.total, self._transcript.view, sizes, allowed, rules.thresholds)
         if trigger is None and await self._flush_early(rules, sizes, allowed):
             trigger = "budget"
         if trigger is not None and not (self._paused() and sizes.total + ANSWER < window):
@@ -145,7 +145,7 @@ class Compactor:
             sizes=sizes,
             allowed=allowed,
             below=min(allowed.flush_at, sizes.total),
-            focus=carriable(focus[:FOCUS_LIMIT]),
+            focus=replace_surrogates(focus[:FOCUS_LIMIT]),
         )
         if (made := await self._compact(attempt)) is None:
             raise NothingToCompact("There is nothing to compact: what could leave is no larger than a summary of it.")
@@ -233,9 +233,9 @@ class Compactor:
         view, sizes = self._transcript.view, attempt.sizes
         if compaction.plan(view, sizes, attempt.allowed, attempt.rules.thresholds, below=attempt.below) is not None:
             return None
-        newest = next(reversed(compaction.boundaries(view)), compaction.first_removable(view))
+        newest = next(reversed(compaction.cut_points(view)), compaction.first_removable(view))
         room = attempt.below - sizes.head - FRAME
-        edits = joined(view, oversize(view, room, 0, newest, weigh=partial(weighed, self._transcript)))
+        edits = merge_proposals(view, required_trims(view, room, 0, newest, weigh=partial(text_tokens, self._transcript)))
         if not edits:
             return None
         self._recorder.append(ContextPruned(edits=edits), turn=self._turn)
@@ -247,7 +247,7 @@ class Compactor:
         The log keeps everything, and the flush has covered it. Returns None if there is nothing to remove.
         """
         view = self._transcript.view
-        if not (places := compaction.boundaries(view)) and not view.summarised:
+        if not (places := compaction.cut_points(view)) and not view.summarised:
             return None
         first = places[-1] if places else compaction.first_removable(view)
         cut = CompactionPlan(keep_from=view.placed[first], first=first, summary=0)
@@ -294,7 +294,7 @@ class Compactor:
     async def _record(self, attempt: CompactionAttempt, cut: CompactionPlan, summary: Summary) -> ContextCompacted | None:
         rules, sizes = attempt.rules, attempt.sizes
         writes = rules.writable and rules.flush_enabled
-        instead = FRAME + round(weighed(self._transcript, summary.text)) if summary.text else 0
+        instead = FRAME + round(text_tokens(self._transcript, summary.text)) if summary.text else 0
         after = sizes.head + sum(sizes.messages[cut.first :]) + instead
         if after >= (attempt.below if summary.text else sizes.total):
             self._abandon("The view would not have become small enough.", failed=True)
@@ -302,7 +302,7 @@ class Compactor:
         event = ContextCompacted(
             compaction=self._transcript.cycle.compaction,
             keep_from=cut.keep_from,
-            summary=carriable(summary.text),
+            summary=replace_surrogates(summary.text),
             by=summary.by,
             tokens_before=sizes.total,
             tokens_after=after,

@@ -23,7 +23,7 @@ class CompactionHooks:
     async def cut(self, attempt: CompactionAttempt) -> CompactionPlan | None:
         """Return the cut that a plugin proposes; None if none does."""
         view, sizes, allowed = self._recorder.transcript.view, attempt.sizes, attempt.allowed
-        if not (cuts := compaction.fitting(view, sizes, below=attempt.below)):
+        if not (cuts := compaction.fitting_cuts(view, sizes, below=attempt.below)):
             return None
         context = CompactionContext(
             messages=tuple(view.messages),

@@ -25,10 +25,10 @@ from plugins.memory.sources.notes import is_note, read_note
 from plugins.support.fencing import quoted
 from plugins.support.workspace import MAIN, own_note
 from sessions.attachments.store import head_and_tail
-from sessions.events.codec import carriable
+from sessions.events.codec import replace_surrogates
 from sessions.events.events import LoadedNote
 from sessions.state.transcript import Transcript
-from sessions.state.truncation import level
+from sessions.state.truncation import size_limit
 from sessions.store.recorder import Recorder
 
 MOST_TOKENS = 6000
@@ -132,8 +132,8 @@ def _read(workspace: Path, person: str, wanted: _Circumstances) -> tuple[LoadedN
     days = [own_note(person, day_note(f"{wanted.day - timedelta(days=ago)}")) for ago in (1, 0)]
     main = [] if wanted.group else [own_note(person, MAIN)]
     texts = {path: read_note(workspace, path) or "" for path in chain(main, *(files_of(workspace, day) for day in days))}
-    texts = {path: carriable(_MARK.sub("", text)) for path, text in texts.items() if text.strip()}
-    limit = level([len(text.encode()) for text in texts.values()], wanted.budget)
+    texts = {path: replace_surrogates(_MARK.sub("", text)) for path, text in texts.items() if text.strip()}
+    limit = size_limit([len(text.encode()) for text in texts.values()], wanted.budget)
     return tuple(
         LoadedNote(path=path, digest=sha256(text.encode()).hexdigest(), text=_shown(path, text, limit))
         for path, text in texts.items()

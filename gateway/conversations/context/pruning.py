@@ -11,10 +11,10 @@ from plugins.api.pruning import PruningBudget, PruningContext, PruningRules
 from plugins.host.hooks import Hooks
 from sessions.events.events import ContextPruned
 from sessions.events.pruning import Edit
-from sessions.state.edit_validation import joined
+from sessions.state.edit_validation import merge_proposals
 from sessions.state.transcript import open_turn
-from sessions.state.truncation import oversize
-from sessions.state.view_size import CharacterCount, weighed
+from sessions.state.truncation import required_trims
+from sessions.state.view_size import CharacterCount, text_tokens
 from sessions.store.recorder import Recorder
 
 
@@ -49,8 +49,8 @@ class Pruner:
         if self._checked is None or window < self._checked[0] or room < self._checked[1]:
             fresh = 0
         view = self._recorder.transcript.view
-        weigh = partial(weighed, self._recorder.transcript)
-        self._note(joined(view, oversize(view, window, reserve, fresh, weigh=weigh)))
+        weigh = partial(text_tokens, self._recorder.transcript)
+        self._note(merge_proposals(view, required_trims(view, window, reserve, fresh, weigh=weigh)))
         self._checked = window, room
         context, budget = self._context(), PruningBudget(window=window, reserve=reserve, rules=self._rules())
         proposed = await self._hooks.propose_prunes(self._recorder.transcript.view, context, budget, self._now())

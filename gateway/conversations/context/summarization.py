@@ -20,7 +20,7 @@ from plugins.api.summarization import CompactionInput, FlushResult, MemoryFlush,
 from plugins.support.errors import ProviderError
 from plugins.support.untrusted import ANYTHING
 from plugins.support.workspace import own_note
-from sessions.events.codec import carriable
+from sessions.events.codec import replace_surrogates
 from sessions.events.errors import StorageFailed
 from sessions.events.events import MemoryFlushed, Trigger
 from sessions.events.messages import AssistantMessage
@@ -28,7 +28,7 @@ from sessions.events.tokens import estimate
 from sessions.state import compaction
 from sessions.state.compaction import CompactionPlan
 from sessions.state.transcript import Transcript
-from sessions.state.view_size import weighed
+from sessions.state.view_size import text_tokens
 from sessions.store.recorder import Recorder
 
 ANSWER = 256
@@ -90,13 +90,13 @@ class Summarization:
             compaction=cycle.next,
             outcome=flushed.outcome,
             covers_to=keep_from - 1,
-            reason=carriable(flushed.reason),
+            reason=replace_surrogates(flushed.reason),
             model=flushed.model,
             usage=flushed.usage,
         )
         if flushed.outcome == "written":
             # The day is that on which the flush began, though it ends after midnight.
-            text = carriable(f"## {rules.today:%H:%M} {self._transcript.key}\n\n{flushed.text.strip()}")
+            text = replace_surrogates(f"## {rules.today:%H:%M} {self._transcript.key}\n\n{flushed.text.strip()}")
             path = own_note(self._transcript.person, day_note(f"{rules.today:%Y-%m-%d}"))
             event = msgspec.structs.replace(event, path=path, text=text, digest=digest_of(flushed.text))
         await self._recorder.append_durable(event, turn=self._turn)
@@ -154,7 +154,7 @@ class Summarization:
     async def fitting(self, attempt: CompactionAttempt, cut: CompactionPlan, summary: Summary) -> Summary:
         """Return the summary, or a shorter extract if it is too large."""
         for _ in range(SHORTENINGS):
-            room, size = attempt.room(cut), weighed(self._transcript, summary.text)
+            room, size = attempt.room(cut), text_tokens(self._transcript, summary.text)
             if size <= room:
                 break
             first = compaction.first_removable(self._transcript.view)
@@ -166,7 +166,7 @@ class Summarization:
     async def _extract(self, removed: CompactionInput, failed: str, *remarks: str) -> Summary:
         """Return a summary made without a model."""
         summary = await self._summarizers[EXTRACT].summarize(removed, self._requests("summary"))
-        return msgspec.structs.replace(summary, failed=carriable(failed), checks=(*remarks, *summary.checks))
+        return msgspec.structs.replace(summary, failed=replace_surrogates(failed), checks=(*remarks, *summary.checks))
 
     def _is_weak(self) -> bool:
         """Return True if the model is too small for this."""

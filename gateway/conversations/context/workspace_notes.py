@@ -16,7 +16,7 @@ import structlog
 
 from plugins.support.workspace import STANDING
 from sessions.attachments.store import head_and_tail
-from sessions.events.codec import carriable
+from sessions.events.codec import replace_surrogates
 from sessions.events.events import LoadedNote
 
 MOST_TOKENS = 6000
@@ -89,7 +89,7 @@ class WorkspaceNotes:
             self._refused[name] = reason
             return
         self._refused.pop(name, None)
-        text = carriable(content.decode(errors="replace"))
+        text = replace_surrogates(content.decode(errors="replace"))
         self._files[name] = _Read(stamp, text, sha256(content).hexdigest())
 
 

@@ -24,7 +24,7 @@ from plugins.api.services import ModelAnswer
 from plugins.facts.fact_book import FactBook
 from plugins.facts.facts import Facts
 from plugins.support.errors import BadRequest, ContextOverflow, ProviderError
-from sessions.events.codec import carriable
+from sessions.events.codec import replace_surrogates
 from sessions.events.messages import Usage
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ class FactDistillation:
                 return 0, ()
             if room.alone > 1:
                 raise
-            return 1, await self._keep(batch, carriable(sentence_of(error)), session=session, model=model.name)
+            return 1, await self._keep(batch, replace_surrogates(sentence_of(error)), session=session, model=model.name)
         room.answered()
         if await self._have_left([*batch, *known]):
             return 0, ()  # somebody forgot one meanwhile: it must not come back in other words

@@ -39,7 +39,7 @@ from plugins.support.errors import (
     Unreachable,
 )
 from sessions.catalog.lineage import SessionRow
-from sessions.events.codec import InvalidLine, carriable, decode
+from sessions.events.codec import InvalidLine, decode, replace_surrogates
 from sessions.events.errors import SessionsError
 from sessions.events.messages import Usage
 from sessions.files.reader import read_lines
@@ -226,7 +226,7 @@ class FactExtraction:
 
     async def _record_failure(self, row: SessionRow, turn: EndedTurn, model: ChosenModel, error: Exception) -> None:
         """Record a failed extraction: mark the turn as failed if no further try is allowed, else raise the error."""
-        allowed, reason = _tries(error), carriable(sentence_of(error))
+        allowed, reason = _tries(error), replace_surrogates(sentence_of(error))
         if allowed == MANY_TRIES:
             least = getattr(error, "retry_after", None) or 0.0
             sentence = f"Turns are not looked through for facts by {model.name} now, which is tried again: {reason}"
@@ -256,7 +256,9 @@ class FactExtraction:
             most = self._keys().max_facts
             answer = await self._ask(row.session, turn, model, most)
             found = extraction.extracted(answer.text, most)
-            event = msgspec.structs.replace(event, failed=carriable(found.wrong), model=answer.model, usage=answer.usage)
+            event = msgspec.structs.replace(
+                event, failed=replace_surrogates(found.wrong), model=answer.model, usage=answer.usage
+            )
         origin = Origin(session=row.session, seq=turn.first)
         await self._facts.extracted(event, found.drafts, owner=row.person, origin=origin)
 

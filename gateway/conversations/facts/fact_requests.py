@@ -14,7 +14,7 @@ from plugins.api.chat import RequestOptions, ResponseFormat
 from plugins.api.facts.fact_settings import FactKeys
 from plugins.api.services import ModelAnswer
 from plugins.support.errors import BadRequest
-from sessions.events.codec import carriable
+from sessions.events.codec import replace_surrogates
 from sessions.events.messages import Usage, UserMessage
 from sessions.events.tokens import estimate
 from sessions.state.context import Context
@@ -75,7 +75,7 @@ class FactRequests:
     ) -> ModelAnswer:
         """Return one answer of about `limit` tokens, in the response format if the model supports one. Raises
         ProviderError."""
-        message = UserMessage(text=carriable(text))
+        message = UserMessage(text=replace_surrogates(text))
         context = Context(instructions=system, tools=(), parameters={}, messages=(message,))
         answers: list[ModelAnswer] = []
 

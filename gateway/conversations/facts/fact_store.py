@@ -14,7 +14,7 @@ from plugins.facts.facts import Facts
 from sessions.events.errors import UnknownSession
 from sessions.files.committer import Committer
 from sessions.files.journal import Journals
-from sessions.files.verify import reading, verify_lines
+from sessions.files.verify import open_journal, verify_lines
 from sessions.store.protocols import START, Log, Position
 
 
@@ -42,7 +42,7 @@ def read_facts(home: Home) -> FactBook:
     InvalidLine."""
     book = FactBook()
     try:
-        with reading(home.facts) as descriptor:
+        with open_journal(home.facts) as descriptor:
             size = os.fstat(descriptor).st_size
             verify_lines(descriptor, home.facts, START, size, lambda line: book.turn_over(decode(line)))
     except UnknownSession:

@@ -15,7 +15,7 @@ from plugins.memory.sources.notes import Notes, is_note
 from plugins.support.safe_open import OutsideFolder
 from plugins.support.workspace import MAIN, own_note, why_refused
 from plugins.tools.file_target import FileChanged, open_target
-from sessions.events.codec import carriable
+from sessions.events.codec import replace_surrogates
 
 LONGEST = 4000
 """Characters that can be remembered at once."""
@@ -42,7 +42,7 @@ class MemoryWriter:
         """
         now = self._now()
         path = own_note(person, day_note(f"{now:%Y-%m-%d}") if group else MAIN)
-        said = " ".join(carriable(text).split())
+        said = " ".join(replace_surrogates(text).split())
         if not said:
             raise NoteNotWritten("There is nothing to be remembered.")
         if len(said) > LONGEST:

@@ -23,9 +23,9 @@ from plugins.http.client import ON_PAUSE
 from plugins.policies.silent_reply import SilenceFilter, is_silent
 from plugins.support.errors import BadAnswer, BadRequest, ContextOverflow, ProviderError, StreamCut
 from plugins.support.untrusted import ANYTHING, is_ours
-from sessions.events.codec import carriable
+from sessions.events.codec import replace_surrogates
 from sessions.events.events import AttachmentsWithheld, ModelReplied, RequestedCall, RequestSent
-from sessions.events.token_features import TokenFeatures, of_files
+from sessions.events.token_features import TokenFeatures, attachment_features
 from sessions.events.vision import AttachmentVisibility, VisionSupport
 from sessions.state.context import Context, Gauge, assemble
 from sessions.state.transcript import OpenTurn, open_turn
@@ -117,7 +117,7 @@ class ReplyRequest:
         transcript = self._recorder.transcript
         context = self._before = assemble(transcript, self._before)
         seen, measured = self._files.look(context, vision, model), self._gauge.measure(context)
-        units = measured.units + of_files(seen) if seen else measured.units
+        units = measured.units + attachment_features(seen) if seen else measured.units
         tokens = transcript.counts.estimate(units, model)
         return Draft(context=context, seen=seen, sha256=measured.sha256, units=units, tokens=tokens)
 
@@ -193,7 +193,7 @@ class ReplyRequest:
                     if isinstance(part, Reply):
                         self._show(silence.end())
                         return sound(part)
-                    text = carriable(part.text)
+                    text = replace_surrogates(part.text)
                     size += len(text.encode())
                     if size > REPLY_LIMIT:
                         return Reply(text=self._live.end(), model=model.model, stop="length")
@@ -215,7 +215,11 @@ class ReplyRequest:
         if len(reply.calls) > CALLS_LIMIT:
             raise BadAnswer(f"The model asked for {len(reply.calls)} tools at once; {CALLS_LIMIT} are taken.")
         calls = tuple(
-            RequestedCall(id=carriable(call.id), tool=carriable(call.tool), arguments=carriable(call.arguments))
+            RequestedCall(
+                id=replace_surrogates(call.id),
+                tool=replace_surrogates(call.tool),
+                arguments=replace_surrogates(call.arguments),
+            )
             for call in reply.calls
         )
         if sum(len(call.arguments) for call in calls) > REPLY_LIMIT:
@@ -225,8 +229,8 @@ class ReplyRequest:
         seq = self._recorder.append(
             ModelReplied(
                 reply=turn.replies,
-                model=carriable(reply.model),
-                text="" if is_silent(reply.text) else carriable(reply.text),
+                model=replace_surrogates(reply.model),
+                text="" if is_silent(reply.text) else replace_surrogates(reply.text),
                 calls=calls,
                 stop=reply.stop,
                 usage=reply.usage,

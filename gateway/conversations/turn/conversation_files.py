@@ -11,8 +11,14 @@ from gateway.conversations.context.attachment_rendering import AttachmentRendere
 from plugins.support.errors import ProviderError
 from sessions.events.events import Withheld
 from sessions.events.messages import Message
-from sessions.events.vision import AttachmentVisibility, VisionSupport, carrying, described, look
-from sessions.state.context import Context, continues
+from sessions.events.vision import (
+    AttachmentVisibility,
+    VisionSupport,
+    attachment_visibility,
+    describe_attachment,
+    indexes_with_attachments,
+)
+from sessions.state.context import Context, starts_with
 
 _REFUSED = "refused it"
 
@@ -34,15 +40,15 @@ class ConversationFiles:
 
     def look(self, context: Context, vision: VisionSupport | None, model: str) -> list[AttachmentVisibility]:
         """Return the visibility of each attachment of a context for a model."""
-        known = len(self._messages) if continues(context.messages, self._messages) else 0
+        known = len(self._messages) if starts_with(context.messages, self._messages) else 0
         # Only what is new is looked through: a long conversation costs no more than a short one.
-        self._carrying = [*(self._carrying if known else ()), *carrying(context.messages, known)]
+        self._carrying = [*(self._carrying if known else ()), *indexes_with_attachments(context.messages, known)]
         self._messages = context.messages
         return [
             msgspec.structs.replace(each, form="named", tokens=0, why=f"{model} {_REFUSED}")
             if each.form == "picture" and (model, each.attachment.sha256) in self._refused
             else each
-            for each in look(context.messages, vision, model, among=self._carrying)
+            for each in attachment_visibility(context.messages, vision, model, among=self._carrying)
         ]
 
     async def show(self, context: Context, seen: Sequence[AttachmentVisibility]) -> RenderedContext:
@@ -56,7 +62,7 @@ class ConversationFiles:
         """
         fresh = {each.attachment.sha256: each for each in shown.withheld if (model, each.attachment.sha256) not in told}
         return tuple(
-            Withheld(sha256=digest, sentence=f"The model is not shown {described(each.attachment)}: {each.why}.")
+            Withheld(sha256=digest, sentence=f"The model is not shown {describe_attachment(each.attachment)}: {each.why}.")
             for digest, each in fresh.items()
         )
 

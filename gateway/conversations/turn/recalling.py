@@ -26,7 +26,7 @@ from plugins.memory.sources.transcripts import document_of
 from plugins.support.fencing import harmless, mark_for
 from plugins.support.text.trivial_queries import is_small_talk
 from sessions.attachments.store import head_and_tail
-from sessions.events.codec import carriable
+from sessions.events.codec import replace_surrogates
 from sessions.events.events import MemoryRecalled, PluginFailed, RecalledHit
 from sessions.state.transcript import Transcript, open_turn
 from sessions.store.recorder import Recorder
@@ -179,7 +179,7 @@ class Recall:
     async def _record(self, question: str, hits: tuple[RecalledHit, ...], seconds: float) -> None:
         transcript = self._recorder.transcript
         mark = mark_for("\n".join(hit.text for hit in hits))
-        event = MemoryRecalled(query=carriable(question), hits=hits, mark=mark, millis=round(1000 * seconds))
+        event = MemoryRecalled(query=replace_surrogates(question), hits=hits, mark=mark, millis=round(1000 * seconds))
         seq = self._recorder.append(event, turn=open_turn(transcript).ordinal)
         facts = tuple(hit.digest for hit in hits if hit.path == DOCUMENT)
         with contextlib.suppress(FactsError):  # that a fact was used is worth knowing, not worth a turn
@@ -188,7 +188,7 @@ class Recall:
     def _fail(self, sentence: str) -> None:
         """Record a failure once for each reason: it may last, and people read the log."""
         if sentence != self._problem:
-            failed = PluginFailed(plugin="memory", hook="recall", sentence=carriable(sentence))
+            failed = PluginFailed(plugin="memory", hook="recall", sentence=replace_surrogates(sentence))
             self._recorder.append(failed, turn=open_turn(self._recorder.transcript).ordinal)
         self._problem = sentence
 

@@ -16,7 +16,7 @@ from plugins.support.errors import ToolFailed
 from plugins.support.secrets import scrubbed
 from plugins.support.untrusted import is_ours
 from sessions.attachments.store import Attachments, head_and_tail
-from sessions.events.codec import carriable
+from sessions.events.codec import replace_surrogates
 from sessions.events.errors import SessionsError
 from sessions.events.events import Outcome, PluginFailed, ToolCalled, ToolReturned
 from sessions.state.transcript import OpenCall, open_turn
@@ -165,7 +165,7 @@ async def _run_tool(tool: Tool, arguments: dict[str, object], context: ToolConte
         text = output.text
         if len(text) > MOST:
             text = f"{text[:MOST]}\n[cut: the tool returned {len(text):,} characters]"
-        text = carriable(text)
+        text = replace_surrogates(text)
         return scrubbed(text) if len(text) <= LARGE else await asyncio.to_thread(scrubbed, text)
     except asyncio.CancelledError:
         raise

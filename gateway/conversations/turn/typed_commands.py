@@ -18,7 +18,7 @@ from plugins.support import task_leaks
 from plugins.support.suggestions import did_you_mean
 from plugins.support.untrusted import ANYTHING, is_ours
 from sessions.attachments.store import head_and_tail
-from sessions.events.codec import carriable
+from sessions.events.codec import replace_surrogates
 from sessions.events.errors import SessionsError, StorageFailed
 from sessions.events.events import CommandAnswered, PluginFailed
 from sessions.state.transcript import WaitingMessage
@@ -110,7 +110,7 @@ class TypedCommands:
         return self._between.cancel()
 
     async def _record(self, waiting: WaitingMessage, answer: str, failed: bool) -> None:
-        answer = head_and_tail(carriable(answer), ANSWER_LIMIT)
+        answer = head_and_tail(replace_surrogates(answer), ANSWER_LIMIT)
         await self._recorder.append_durable(CommandAnswered(answers=waiting.seq, answer=answer, failed=failed))
 
     async def _result(  # noqa: PLR0911 - each way that a command ends

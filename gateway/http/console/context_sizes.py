@@ -31,7 +31,7 @@ from sessions.events.events import (
     UnknownEvent,
 )
 from sessions.events.messages import Message, ToolMessage
-from sessions.events.token_features import TokenFeatures, of_head, of_message
+from sessions.events.token_features import TokenFeatures, head_features, message_features
 from sessions.files.reader import read_lines
 from sessions.state.context import assemble, canonical_head
 from sessions.state.transcript import Transcript
@@ -149,7 +149,7 @@ class ContextSizes:
             self._asked(recorded, event)
         after = self.transcript = advance(self._path, before, recorded)
         if after.instructions is not before.instructions:
-            self._head = of_head(canonical_head(assemble(after)).decode())
+            self._head = head_features(canonical_head(assemble(after)).decode())
         if after.view is not before.view:
             self._weigh(event, before.view, after.view)
         self._mark(recorded, event)
@@ -161,14 +161,14 @@ class ContextSizes:
         if isinstance(event, ContextPruned):
             for edit in event.edits:
                 if (index := view.index_of(edit.of)) is not None:
-                    self._add(edit.of, self._part(view, index), of_message(view.messages[index]))
-        elif view.messages.grew_from(before.messages):
+                    self._add(edit.of, self._part(view, index), message_features(view.messages[index]))
+        elif view.messages.extends(before.messages):
             for index in range(len(before), len(view)):
-                self._add(view.sources[index], self._part(view, index), of_message(view.messages[index]))
+                self._add(view.sources[index], self._part(view, index), message_features(view.messages[index]))
         else:
             known, self._held, self._sums = self._held, {}, {}
             for index, source in enumerate(view.sources):
-                units = known[source][1] if source in known and source else of_message(view.messages[index])
+                units = known[source][1] if source in known and source else message_features(view.messages[index])
                 self._add(source, self._part(view, index), units)
 
     def _add(self, source: int, part: Part, units: TokenFeatures) -> None:

@@ -11,7 +11,7 @@ from base64 import b64decode, b64encode
 from hashlib import sha256
 
 from gateway.http.openai.api_errors import bad_request
-from sessions.events.file_types import recognise
+from sessions.events.file_types import detect_picture
 from sessions.events.messages import Attachment
 
 _DATA, _BASE64 = "data:", ";base64,"
@@ -26,7 +26,7 @@ class ImageUrls:
     def add(self, url: str, place: str) -> Attachment:
         """The picture at an address; `place` names it in refusals. Raises Refused."""
         content = _bytes_of(url, place)
-        picture = recognise(content)
+        picture = detect_picture(content)
         if picture is None:
             raise bad_request(f"{place}: this is no whole PNG, JPEG, GIF or WebP.", place, "invalid_image")
         digest = sha256(content).hexdigest()

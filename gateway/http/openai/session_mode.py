@@ -29,7 +29,7 @@ from gateway.http.subscribers import Cursor
 from gateway.http.uploads import Uploads
 from gateway.protocol.frames import ATTACHMENTS, FRAME_LIMIT, KEY_RULE, SentAttachment
 from gateway.protocol.slash_commands import parse_command
-from sessions.events.codec import carriable
+from sessions.events.codec import replace_surrogates
 from sessions.events.messages import Attachment
 
 SESSION = "X-Exuvia-Session"
@@ -85,7 +85,7 @@ class SessionMode:
         attachments = await self._uploads.store(person, sent)
         incoming = IncomingMessage(
             id=id_,
-            client=carriable(headers.get("User-Agent", "unnamed"))[:128],
+            client=replace_surrogates(headers.get("User-Agent", "unnamed"))[:128],
             sender=person,
             channel=CHANNEL,
             text=message.text,

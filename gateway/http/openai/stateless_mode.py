@@ -27,10 +27,10 @@ from gateway.models.sound_replies import sound
 from gateway.support.errors import sentence_of
 from plugins.api.chat import ChatRequest, Delta, Reply
 from plugins.support.errors import BadAnswer, ProviderError, StreamCut
-from sessions.events.codec import carriable
+from sessions.events.codec import replace_surrogates
 from sessions.events.messages import AssistantMessage, UserMessage
 from sessions.events.tokens import MESSAGE, estimate
-from sessions.events.vision import look, said_of
+from sessions.events.vision import attachment_visibility, placeholder_line
 
 PURPOSE = "api"
 """What providers are told that a request is for."""
@@ -47,7 +47,7 @@ async def heard(model: ChosenModel, request: ChatRequest) -> AsyncGenerator[Delt
                 if isinstance(part, Reply):
                     yield _checked(sound(part))
                     return
-                text = carriable(part.text)
+                text = replace_surrogates(part.text)
                 size += len(text.encode())
                 yield Delta(text)
                 if size > REPLY_LIMIT:
@@ -187,8 +187,8 @@ def _seeing(chosen: ChosenModel, asked: ParsedRequest) -> ChosenModel:
 
 def _unseen(model: ChosenModel, asked: ParsedRequest) -> str:
     """What of the pictures a model would not see, in words; empty if it sees all."""
-    seen = look(asked.context.messages, model.provider.limits(model.model).vision, model.name)
-    return next((f"{said_of(each)[1:-1]}." for each in seen if each.form != "picture"), "")
+    seen = attachment_visibility(asked.context.messages, model.provider.limits(model.model).vision, model.name)
+    return next((f"{placeholder_line(each)[1:-1]}." for each in seen if each.form != "picture"), "")
 
 
 def _conversation(asked: ParsedRequest, person: str) -> str:

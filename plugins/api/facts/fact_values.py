@@ -12,7 +12,7 @@ from typing import Literal, Self, TypeAlias, get_args
 
 import msgspec
 
-from sessions.events.codec import carriable
+from sessions.events.codec import replace_surrogates
 
 FactType: TypeAlias = Literal["fact", "decision", "preference", "convention", "code_context", "pattern"]
 """The kind of a statement. `code_context` is a location in the code, `pattern` something that recurs."""
@@ -134,7 +134,9 @@ def workspace_tag(workspace: Path) -> str:
 
 def sound_content(text: str) -> str:
     """The text as a fact may have it: one line without control characters. Raises InvalidFact."""
-    said = " ".join("".join(" " if unicodedata.category(c) in ("Cc", "Zl", "Zp") else c for c in carriable(text)).split())
+    said = " ".join(
+        "".join(" " if unicodedata.category(c) in ("Cc", "Zl", "Zp") else c for c in replace_surrogates(text)).split()
+    )
     if not said:
         raise InvalidFact("A fact needs words.")
     if len(said) > LONGEST:
@@ -152,7 +154,7 @@ def sound_type(name: str) -> FactType:
 
 def sound_tags(tags: Sequence[str]) -> tuple[str, ...]:
     """The tags, each once. Raises InvalidFact."""
-    kept = tuple(dict.fromkeys(tag for each in tags if (tag := " ".join(carriable(each).split()))))
+    kept = tuple(dict.fromkeys(tag for each in tags if (tag := " ".join(replace_surrogates(each).split()))))
     if len(kept) > MOST_TAGS or any(len(tag) > LONGEST_TAG for tag in kept):
         raise InvalidFact(f"A fact has at most {MOST_TAGS} tags of at most {LONGEST_TAG} characters.")
     return kept

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from plugins.api.memory.source import Source
-from sessions.catalog.sqlite import reading
+from sessions.catalog.sqlite import connect_readonly
 
 
 class IndexStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,7 +28,7 @@ class IndexStats(msgspec.Struct, frozen=True, kw_only=True):
 def behind(path: Path, sources: Sequence[Source]) -> list[str]:
     """The documents of some sources that an index does not know as they are now, and those that it knows and that are gone;
     the index is not touched. Raises what `sessions.catalog.sqlite` calls `Error` where it cannot be read."""
-    db = reading(path)
+    db = connect_readonly(path)
     try:
         marks = ", ".join("?" * len(sources))
         query = f"SELECT path, stamp FROM documents WHERE source IN ({marks})"  # noqa: S608 - no more than marks
@@ -44,7 +44,7 @@ def holdings(path: Path, sources: Sequence[Source]) -> IndexStats:
     harmed."""
     if not path.exists():
         return IndexStats(behind=tuple(sorted(path for source in sources for path in source.there({}).stamps)))
-    db = reading(path)
+    db = connect_readonly(path)
     try:
         embedded = (
             "SELECT provider || ':' || model || ':' || dimensions, count(*) FROM embeddings"

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from sessions.catalog.sqlite import Error, writing
+from sessions.catalog.sqlite import Error, connect_blocking
 
 Saved: TypeAlias = tuple[tuple[str, str, int], str, bytes]
 """A vector by its identity (provider, model, dimensions) and the digest of what was embedded."""
@@ -89,7 +89,7 @@ def saved_vectors(path: Path) -> Iterator[Saved]:
     seen: set[tuple[tuple[str, str, int], str]] = set()
     for order in ("ASC", "DESC"):
         try:
-            db = writing(path, patience=0.0)
+            db = connect_blocking(path, patience=0.0)
             try:
                 query = (
                     f"SELECT {columns} FROM embeddings JOIN identities ON identities.id = embeddings.identity"  # noqa: S608

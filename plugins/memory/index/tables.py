@@ -16,7 +16,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from sessions.catalog.sqlite import Error, load_vectors, writing
+from sessions.catalog.sqlite import Error, connect_blocking, load_vectors
 
 LAYOUT = 7
 """The version of the tables and of what stands in them."""
@@ -79,7 +79,7 @@ def remove_tables(path: Path) -> None:
 
 def _opened(path: Path) -> tuple[Any, bool]:
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))  # it holds what the notes say
-    connection = writing(path, patience=PATIENCE)
+    connection = connect_blocking(path, patience=PATIENCE)
     try:
         connection.execute("PRAGMA page_size = 16384")  # vectors are long: compared a quarter faster, written twice as fast
         connection.execute("PRAGMA cache_size = -16000")

@@ -12,9 +12,9 @@ from sessions.attachments.store import head_and_tail
 from sessions.events.codec import InvalidLine, decode
 from sessions.events.errors import JournalDamaged
 from sessions.events.events import MessageReceived, ModelReplied, Recorded
-from sessions.files.header import beginning
+from sessions.files.header import read_header
 from sessions.files.reader import read_lines
-from sessions.files.verify import reading
+from sessions.files.verify import open_journal
 
 PAGE = 256 * 1024
 """Bytes of a journal that are read at a time."""
@@ -27,8 +27,8 @@ def excerpt(journal: Path, first: int, count: int, scope: Scope, zone: tzinfo | 
     """What was said in the `count` events from the seq `first` on, a paragraph each, the times in a zone (None: the
     system's). Empty for whom the session is not; in a group, what was said in a group alone. Where it
     is too long to be shown, the last line says from where it goes on. Raises UnknownSession, StorageFailed, InvalidLine."""
-    with reading(journal) as descriptor:
-        whose = beginning(descriptor, journal.stem)
+    with open_journal(journal) as descriptor:
+        whose = read_header(descriptor, journal.stem)
     if scope.owners is not None and whose.person not in scope.owners:
         return ""
     said = _said(_events(journal, first, first + count))

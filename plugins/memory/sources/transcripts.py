@@ -25,8 +25,8 @@ from plugins.memory.sources.excerpts import excerpt
 from sessions.events.codec import InvalidLine, decode
 from sessions.events.errors import JournalDamaged, SessionsError
 from sessions.events.events import ContextCompacted, MessageReceived, ModelReplied, Recorded, SessionClosed, kind_of
-from sessions.files.header import beginning
-from sessions.files.verify import reading, verify_lines, verify_position
+from sessions.files.header import read_header
+from sessions.files.verify import open_journal, verify_lines, verify_position
 from sessions.store.protocols import START, Position
 
 GROWN = 100_000
@@ -124,7 +124,7 @@ class Transcripts:
         place = self._folder / f"{session}.jsonl"
         self._damaged.discard(path)
         try:
-            with reading(place) as descriptor:
+            with open_journal(place) as descriptor:
                 before = _kept(descriptor, place, state) or self._at_the_beginning(descriptor, session)
                 return self._read(descriptor, path, before)
         except (SessionsError, InvalidLine):
@@ -132,7 +132,7 @@ class Transcripts:
             return None
 
     def _at_the_beginning(self, descriptor: int, session: str) -> _Place:
-        began = beginning(descriptor, session)
+        began = read_header(descriptor, session)
         has_parent = (self._folder / f"{began.parent}.jsonl").exists() if began.parent else False
         return _Place(person=began.person, key=began.key, skip=began.seq if has_parent else 0)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sessions.events.messages import Message
-from sessions.state.context import continues
+from sessions.state.context import starts_with
 
 REMEMBERED = 32 * 1024 * 1024
 """Bytes of encoded conversations that a provider keeps."""
@@ -25,7 +25,7 @@ class EncodingCache:
         on: they grow in place, since a copy of a long conversation costs page faults."""
         before, encoded = self._known.pop(session, ((), bytearray()))
         self.size -= len(encoded)
-        return (len(before), encoded) if continues(messages, before) else (0, bytearray())
+        return (len(before), encoded) if starts_with(messages, before) else (0, bytearray())
 
     def keep(self, session: str, messages: Sequence[Message], encoded: bytearray) -> None:
         """Remember these messages as these bytes."""

@@ -20,7 +20,7 @@ from plugins.providers.ollama.errors import in_stream
 from plugins.support.errors import BadAnswer, BadRequest, ContextOverflow, StreamCut
 from plugins.support.http_errors import plain_words
 from plugins.support.lenient_json import as_object, decoded
-from sessions.events.messages import AssistantMessage, Message, ToolCall, ToolMessage, Usage, UserMessage, count_of
+from sessions.events.messages import AssistantMessage, Message, ToolCall, ToolMessage, Usage, UserMessage, clamp_count
 
 _encode = msgspec.json.Encoder().encode
 
@@ -186,7 +186,7 @@ class StreamAccumulator:
         last = self._last
         if last is None:
             raise StreamCut("The answer broke off before its end.")
-        read = count_of(last.prompt_eval_count)
+        read = clamp_count(last.prompt_eval_count)
         if read is not None and self._window and self._window <= read < BEYOND * self._window:
             raise ContextOverflow(f"The conversation is too long for the model: it fills all of its {self._window} tokens.")
         thoughts = "".join(self._thoughts)
@@ -209,7 +209,7 @@ def parse_line(data: bytes) -> _Line:
 
 
 def _usage(last: _Line) -> Usage | None:
-    if (read := count_of(last.prompt_eval_count)) is None:
+    if (read := clamp_count(last.prompt_eval_count)) is None:
         return None
-    cached = count_of(last.prompt_eval_cached_count) or 0
-    return Usage(input=read, output=count_of(last.eval_count) or 0, cached=cached)
+    cached = clamp_count(last.prompt_eval_cached_count) or 0
+    return Usage(input=read, output=clamp_count(last.eval_count) or 0, cached=cached)

@@ -14,7 +14,7 @@ import pytest
 from sessions.attachments.gc import remove_orphans
 from sessions.attachments.store import Attachments
 from sessions.catalog.catalog import Catalog
-from sessions.catalog.scan import survey
+from sessions.catalog.scan import scan_folder
 from sessions.events.codec import InvalidLine, decode
 from sessions.events.errors import JournalDamaged, StorageFailed, UnknownSession
 from sessions.events.events import (
@@ -30,7 +30,7 @@ from sessions.events.events import (
 )
 from sessions.events.messages import Attachment, Usage, UserMessage
 from sessions.files.fork import Fork, ForkRefused, fork
-from sessions.files.header import JournalHeader, beginning
+from sessions.files.header import JournalHeader, read_header
 from sessions.files.verify import verify_journal
 from sessions.state.reducer import project
 from tests.sessions.journal_files import extend_journal, session_id, write_journal
@@ -64,7 +64,7 @@ def lines(path: Path) -> list[bytes]:
 def born(path: Path) -> JournalHeader:
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        return beginning(descriptor, path.stem)
+        return read_header(descriptor, path.stem)
     finally:
         os.close(descriptor)
 
@@ -189,7 +189,7 @@ def test_a_torn_tail_is_not_copied_and_a_session_that_was_closed_goes_on(parent:
     assert fork(parent, NEW, "main-fork", NOW).parent_seq == 7
     folded = project(lines(parent.with_name(f"{NEW}.jsonl")))
     assert folded.closed is None
-    assert {row.session: row.closed for row in survey(parent.parent, {}).changed} == {parent.stem: True, NEW: False}
+    assert {row.session: row.closed for row in scan_folder(parent.parent, {}).changed} == {parent.stem: True, NEW: False}
 
 
 def test_the_flush_at_the_end_of_a_session_is_in_its_fork_and_its_end_is_not(parent: Path) -> None:

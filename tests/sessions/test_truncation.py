@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from sessions.events.messages import AssistantMessage, Message, ToolCall, ToolMessage, UserMessage
 from sessions.events.tokens import estimate
-from sessions.state.edit_validation import joined
-from sessions.state.truncation import RESULT_SHARE, TOGETHER_SHARE, level, oversize
+from sessions.state.edit_validation import merge_proposals
+from sessions.state.truncation import RESULT_SHARE, TOGETHER_SHARE, required_trims, size_limit
 from sessions.state.view import View
 from sessions.state.view_size import CharacterCount, characters
 
@@ -26,7 +26,7 @@ def large(text: str) -> View:
 
 
 def after(view: View, window: int, start: int = 0) -> View:
-    return view.pruned(joined(view, oversize(view, window, 0, start)))
+    return view.pruned(merge_proposals(view, required_trims(view, window, 0, start)))
 
 
 @pytest.mark.parametrize("window", [256, 4000, 8000, 200_000])
@@ -47,31 +47,31 @@ def digits(text: str) -> float:
 @pytest.mark.parametrize("text", ["7" * 40_000, "7" * 10_000 + "x" * 40_000, "7 x" * 9_000 + "7" * 900])
 def test_a_text_is_cut_to_what_the_model_counts_of_it(text: str) -> None:
     view = large(text)
-    left = view.pruned(joined(view, oversize(view, 8_000, weigh=digits)))
+    left = view.pruned(merge_proposals(view, required_trims(view, 8_000, weigh=digits)))
     assert 0.6 * RESULT_SHARE * 8_000 < digits(left.messages[2].text) <= RESULT_SHARE * 8_000
 
 
 def test_what_fits_its_share_stays_whole_and_a_smaller_window_cuts_deeper() -> None:
     view = large("x" * 10_000)
-    assert list(oversize(view, 8400)) == []
+    assert list(required_trims(view, 8400)) == []
     for window in (8000, 4000, 4000):
         view = after(view, window)
         assert estimate(view.messages[2].text) <= RESULT_SHARE * window
         assert view.messages[2].text.endswith("[Shortened: it had 10,000 characters.]")
     assert view.edited[5].size == 10_000
-    assert list(oversize(view, 4000)) == []
+    assert list(required_trims(view, 4000)) == []
 
 
 def test_what_was_looked_at_before_is_not_looked_at_again() -> None:
     view = large("x" * 10_000)
-    assert [trim.of for trim in oversize(view, 4000)] == [2, 5]
-    assert [trim.of for trim in oversize(view, 4000, 0, 1)] == [5]
-    assert list(oversize(view, 4000, 0, 3)) == []
+    assert [trim.of for trim in required_trims(view, 4000)] == [2, 5]
+    assert [trim.of for trim in required_trims(view, 4000, 0, 1)] == [5]
+    assert list(required_trims(view, 4000, 0, 3)) == []
 
 
 def test_the_summary_of_a_compaction_is_left_alone() -> None:
     view = large("hi").cut(4, "x" * 100_000)
-    assert list(oversize(view, 4000)) == []
+    assert list(required_trims(view, 4000)) == []
 
 
 def tokens_of(view: View, kind: type) -> list[int]:
@@ -82,12 +82,12 @@ def test_results_of_one_reply_fit_together_into_half_of_what_the_reserve_leaves(
     view = View().grown(UserMessage(text="go"), 3, 2).grown(AssistantMessage(text=""), 4)
     for index, size in enumerate([400, 1000, 4000, 4000, 2000]):
         view = view.grown(ToolMessage(id=f"call_4_{index}", tool="read", text="x" * size), 5 + index)
-    left = view.pruned(joined(view, oversize(view, 4000, 1000)))
+    left = view.pruned(merge_proposals(view, required_trims(view, 4000, 1000)))
     assert sum(tokens_of(left, ToolMessage)) <= TOGETHER_SHARE * 3000
     assert tokens_of(left, ToolMessage) == [100, 250, 383, 383, 383]
-    assert list(oversize(left, 4000, 1000)) == []
+    assert list(required_trims(left, 4000, 1000)) == []
     other = left.grown(AssistantMessage(text=""), 10).grown(ToolMessage(id="call_10_0", tool="read", text="x" * 4000), 11)
-    assert list(oversize(other, 4000, 1000)) == []  # those of another reply can be parted from these
+    assert list(required_trims(other, 4000, 1000)) == []  # those of another reply can be parted from these
 
 
 def test_messages_that_a_turn_took_at_once_fit_together_and_others_are_others() -> None:
@@ -100,7 +100,7 @@ def test_messages_that_a_turn_took_at_once_fit_together_and_others_are_others() 
 
 @given(st.lists(st.integers(0, 1000), min_size=1), st.integers(1, 3000))
 def test_the_level_cuts_the_largest_and_no_more_than_must_be(sizes: list[int], room: int) -> None:
-    limit = level(sizes, room)
+    limit = size_limit(sizes, room)
     left = [min(size, limit) for size in sizes]
     assert sum(left) <= room * 1.000001
     assert limit == float("inf") or sum(left) >= room * 0.999999

@@ -7,7 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sessions.events.messages import AssistantMessage, ToolCall, ToolMessage, UserMessage
-from sessions.events.token_features import BLOCK, CALL, EXACT, MESSAGE, PART, TokenFeatures, of_head, of_message, of_text
+from sessions.events.token_features import (
+    BLOCK,
+    CALL,
+    EXACT,
+    MESSAGE,
+    PART,
+    TokenFeatures,
+    head_features,
+    message_features,
+    text_features,
+)
 
 TEXT = st.text(max_size=200)
 
@@ -25,7 +35,7 @@ TEXT = st.text(max_size=200)
     ],
 )
 def test_they_lie_near_what_o200k_counts(text: str, tokens: int) -> None:
-    assert 0.6 * tokens <= of_text(text).total <= 1.5 * tokens
+    assert 0.6 * tokens <= text_features(text).total <= 1.5 * tokens
 
 
 @pytest.mark.parametrize(
@@ -37,44 +47,44 @@ def test_they_lie_near_what_o200k_counts(text: str, tokens: int) -> None:
     ],
 )
 def test_what_is_no_language_is_not_taken_for_one(text: str, tokens: int) -> None:
-    assert 0.9 * tokens <= of_text(text).total <= 1.2 * tokens
+    assert 0.9 * tokens <= text_features(text).total <= 1.2 * tokens
 
 
 def test_a_row_of_signs_costs_little() -> None:
-    assert of_text("-" * 80).total <= 5
+    assert text_features("-" * 80).total <= 5
 
 
 def test_of_a_very_long_text_a_part_stands_for_the_rest() -> None:
     text = "Twelve men went to sea, and 11 came back.\n" * 5000
-    assert of_text(text).total == pytest.approx(5000 * of_text(text[:4200]).total / 100, rel=0.05)
+    assert text_features(text).total == pytest.approx(5000 * text_features(text[:4200]).total / 100, rel=0.05)
 
 
 @given(st.sampled_from([EXACT - 3, EXACT + PART, EXACT + BLOCK - 2]), TEXT, TEXT)
 def test_a_very_long_text_too_never_has_less_for_more(size: int, text: str, more: str) -> None:
-    one, both = of_text("ab 1" * (size // 4) + text), of_text("ab 1" * (size // 4) + text + more)
+    one, both = text_features("ab 1" * (size // 4) + text), text_features("ab 1" * (size // 4) + text + more)
     assert all(a <= b for a, b in zip(one.numbers, both.numbers, strict=True))
 
 
 @given(TEXT, TEXT)
 def test_a_longer_text_never_has_less_of_anything(text: str, more: str) -> None:
-    one, both = of_text(text), of_text(text + more)
+    one, both = text_features(text), text_features(text + more)
     assert all(0 <= a <= b for a, b in zip(one.numbers, both.numbers, strict=True))
     assert (one.total == 0) == (text == "")
 
 
 def test_each_script_counts_as_its_own_kind() -> None:
-    assert of_text("hello").words > 0 == of_text("hello").marks
-    assert of_text("12 {}").marks > 0 == of_text("12 {}").words
-    assert of_text("漢字かな한글").unspaced == of_text("漢字かな한글").total
-    assert of_text("нормально नमस्ते").scripts > 0
-    assert of_text("\ud800").total > 0  # a lone surrogate is sent as a replacement
+    assert text_features("hello").words > 0 == text_features("hello").marks
+    assert text_features("12 {}").marks > 0 == text_features("12 {}").words
+    assert text_features("漢字かな한글").unspaced == text_features("漢字かな한글").total
+    assert text_features("нормально नमस्ते").scripts > 0
+    assert text_features("\ud800").total > 0  # a lone surrogate is sent as a replacement
 
 
 def test_a_message_counts_with_its_calls_and_its_reasoning() -> None:
     call = ToolCall(id="call_1_0", tool="read", arguments='{"path":"a"}')
-    said = of_message(AssistantMessage(text="Let me see.", calls=(call,), opaque="signed reasoning"))
+    said = message_features(AssistantMessage(text="Let me see.", calls=(call,), opaque="signed reasoning"))
     assert said.frames == MESSAGE + CALL
-    assert said.words > of_message(AssistantMessage(text="Let me see.", calls=(call,))).words
-    assert of_message(UserMessage(text="")) == TokenFeatures(frames=MESSAGE)
-    assert of_message(ToolMessage(id="call_1_0", tool="read", text="")) == TokenFeatures(frames=CALL)
-    assert of_head("Be brief.") == TokenFeatures(head=of_text("Be brief.").total)
+    assert said.words > message_features(AssistantMessage(text="Let me see.", calls=(call,))).words
+    assert message_features(UserMessage(text="")) == TokenFeatures(frames=MESSAGE)
+    assert message_features(ToolMessage(id="call_1_0", tool="read", text="")) == TokenFeatures(frames=CALL)
+    assert head_features("Be brief.") == TokenFeatures(head=text_features("Be brief.").total)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sessions.events.messages import AssistantMessage, Attachment, Message, UserMessage
-from sessions.events.vision import JPEG, PNG, TEXT_BYTES, VisionSupport, look, said_of
+from sessions.events.vision import JPEG, PNG, TEXT_BYTES, VisionSupport, attachment_visibility, placeholder_line
 
 SIGHT = VisionSupport(
     tokens=lambda width, height: width * height, media=(PNG, JPEG), count=4, total_bytes=100, picture_bytes=60, side=50
@@ -22,7 +22,7 @@ def said(*attachments: Attachment) -> UserMessage:
 
 
 def forms(messages: list[Message], sight: VisionSupport | None = SIGHT) -> list[str]:
-    return [f"{each.form}: {each.why}" if each.why else each.form for each in look(messages, sight, "m:1")]
+    return [f"{each.form}: {each.why}" if each.why else each.form for each in attachment_visibility(messages, sight, "m:1")]
 
 
 def test_each_file_is_shown_as_far_as_the_model_takes_it_and_the_reason_is_told() -> None:
@@ -42,16 +42,19 @@ def test_each_file_is_shown_as_far_as_the_model_takes_it_and_the_reason_is_told(
         "named: m:1 does not accept image/gif",
         "named: the picture is incomplete",
     ]
-    seen = look(messages, SIGHT, "m:1")
+    seen = attachment_visibility(messages, SIGHT, "m:1")
     assert [each.at for each in seen] == [(0, 0), (0, 1), (0, 2), (2, 0), (2, 1), (2, 2), (2, 3)]
     assert [each.tokens for each in seen] == [20, 0, 30, 0, 0, 0, 0]
-    assert said_of(seen[1]) == "[attached: report.pdf, application/pdf, 120 kB; not shown: it is neither a picture nor text]"
+    assert (
+        placeholder_line(seen[1])
+        == "[attached: report.pdf, application/pdf, 120 kB; not shown: it is neither a picture nor text]"
+    )
 
 
 def test_a_model_without_eyes_is_told_of_pictures_and_still_reads_texts() -> None:
     text = Attachment(sha256="c" * 64, media="text/plain", bytes=10**9)
     assert forms([said(picture(), text)], None) == ["named: m:1 does not accept pictures", "text"]
-    assert look([said(text)], None, "m:1")[0].tokens == TEXT_BYTES // 3
+    assert attachment_visibility([said(text)], None, "m:1")[0].tokens == TEXT_BYTES // 3
 
 
 def test_of_too_many_pictures_the_later_half_stays() -> None:
@@ -64,7 +67,7 @@ def test_the_bounds_hold_the_newest_is_sent_and_earlier_requests_change_seldom(s
     messages: list[Message] = [said(picture(size)) for size in sizes]
     before: set[tuple[int, int]] = set()
     for count in range(len(messages) + 1):
-        sent = [each for each in look(messages[:count], SIGHT, "m:1") if each.form == "picture"]
+        sent = [each for each in attachment_visibility(messages[:count], SIGHT, "m:1") if each.form == "picture"]
         assert len(sent) <= SIGHT.count
         assert sum(each.attachment.bytes for each in sent) <= SIGHT.total_bytes
         places = {each.at for each in sent}

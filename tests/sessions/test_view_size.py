@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from sessions.events.messages import Attachment, Message, Usage, UserMessage
-from sessions.events.token_features import TokenFeatures, of_files
-from sessions.events.vision import VisionSupport, look
+from sessions.events.token_features import TokenFeatures, attachment_features
+from sessions.events.vision import VisionSupport, attachment_visibility
 from sessions.state.context import Gauge, assemble
 from sessions.state.request_sizes import RequestSizes
 from sessions.state.transcript import Transcript
@@ -42,7 +42,7 @@ def test_a_view_that_the_provider_counted_has_the_tokens_that_it_counted() -> No
     """A formula that is not the vendor's would add the difference to them: a conversation would be compacted for nothing."""
     talk = transcript_of(UserMessage(text="Look! " * 200, attachments=(PHOTO,)))
     context = assemble(talk)
-    units = Gauge().measure(context).units + of_files(look(context.messages, SIGHT, ""))
-    counts = RequestSizes().after_asking(units, "a:x").after_reply(TokenFeatures(), Usage(input=1234), opaque=False)
+    units = Gauge().measure(context).units + attachment_features(attachment_visibility(context.messages, SIGHT, ""))
+    counts = RequestSizes().after_request(units, "a:x").after_reply(TokenFeatures(), Usage(input=1234), opaque=False)
     talk = msgspec.structs.replace(talk, counts=counts)
     assert ViewSize().sizes(talk, assemble(talk), SIGHT).total == 1234

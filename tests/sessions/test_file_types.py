@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions.events.file_types import PLAIN, UNKNOWN, Picture, is_text, media_of, recognise
+from sessions.events.file_types import PLAIN, UNKNOWN, Picture, detect_media_type, detect_picture, is_text
 from tests.pictures import gif, jpeg, png, webp
 
 SIZES = st.integers(1, 16_000)
@@ -16,23 +16,23 @@ SIZES = st.integers(1, 16_000)
 def test_the_four_kinds_are_recognised_with_their_size(width: int, height: int) -> None:
     small = png(1, 1)
     header = small[:16] + width.to_bytes(4, "big") + height.to_bytes(4, "big") + small[24:]
-    assert recognise(header) == Picture("image/png", width, height)
-    assert recognise(gif(width, height)) == Picture("image/gif", width, height)
-    assert recognise(jpeg(width, height)) == Picture("image/jpeg", width, height)
+    assert detect_picture(header) == Picture("image/png", width, height)
+    assert detect_picture(gif(width, height)) == Picture("image/gif", width, height)
+    assert detect_picture(jpeg(width, height)) == Picture("image/jpeg", width, height)
     for kind in (b"VP8 ", b"VP8L", b"VP8X"):
-        assert recognise(webp(kind, width, height)) == Picture("image/webp", width, height)
+        assert detect_picture(webp(kind, width, height)) == Picture("image/webp", width, height)
 
 
 def test_a_jpeg_is_measured_behind_a_cameras_notes_and_not_inside_them() -> None:
-    assert recognise(jpeg(4000, 3000, notes=9, progressive=True)) == Picture("image/jpeg", 4000, 3000)
+    assert detect_picture(jpeg(4000, 3000, notes=9, progressive=True)) == Picture("image/jpeg", 4000, 3000)
 
 
 @pytest.mark.parametrize("whole", [png(3, 4), gif(3, 4), jpeg(3, 4), *(webp(k, 3, 4) for k in (b"VP8 ", b"VP8L", b"VP8X"))])
 def test_a_picture_that_is_cut_off_has_no_wrong_size(whole: bytes) -> None:
     for length in range(len(whole)):
-        found = recognise(whole[:length])
+        found = detect_picture(whole[:length])
         assert found is None or (found.width, found.height) == (3, 4)
-    assert recognise(whole[:10]) is None
+    assert detect_picture(whole[:10]) is None
 
 
 @given(st.sampled_from([png(), gif(), jpeg(), webp(b"VP8 "), webp(b"VP8L"), webp(b"VP8X")]), st.data())
@@ -40,9 +40,9 @@ def test_no_bytes_break_the_reading(whole: bytes, data: st.DataObject) -> None:
     broken = bytearray(whole)
     for _ in range(4):
         broken[data.draw(st.integers(0, len(broken) - 1))] = data.draw(st.integers(0, 255))
-    found = recognise(bytes(broken))
+    found = detect_picture(bytes(broken))
     assert found is None or (found.width > 0 and found.height > 0)
-    assert media_of(bytes(broken), "image/png") in (PLAIN, UNKNOWN)
+    assert detect_media_type(bytes(broken), "image/png") in (PLAIN, UNKNOWN)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_no_bytes_break_the_reading(whole: bytes, data: st.DataObject) -> None:
     ],
 )
 def test_the_senders_word_counts_only_where_the_bytes_do_not_gainsay_it(content: bytes, claimed: str, media: str) -> None:
-    assert media_of(content, claimed) == media
+    assert detect_media_type(content, claimed) == media
 
 
 def test_a_text_may_have_a_character_where_the_reading_stops_to_breathe() -> None:

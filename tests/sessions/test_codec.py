@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sessions.events.codec import CLOSING, FIRST, InvalidLine, decode, encode, is_whole, public, verify
+from sessions.events.codec import FIRST, TRAILER, InvalidLine, decode, encode, is_complete_line, verify, without_sum
 from sessions.events.events import KINDS, MessageReceived, Recorded, UnknownEvent
 from tests.stories import AT, lines_of, opened, received
 
@@ -22,7 +22,7 @@ def test_what_is_encoded_decodes_to_the_same_event(text: str, id_: str, turn: in
     line, digest = encode(recorded, FIRST)
     assert decode(line) == recorded
     assert verify(line, FIRST, seq) == digest
-    assert is_whole(line)
+    assert is_complete_line(line)
     assert line.count(b"\n") == 1
 
 
@@ -33,7 +33,7 @@ def test_a_line_is_the_envelope_the_fields_in_order_and_the_sum() -> None:
 
 def test_the_sum_is_blake2b_keyed_with_the_line_before() -> None:
     first, second = lines_of([opened(), received("hi")])
-    keyed = hashlib.blake2b(second[:-CLOSING], digest_size=8, key=json.loads(first)["sum"].encode())
+    keyed = hashlib.blake2b(second[:-TRAILER], digest_size=8, key=json.loads(first)["sum"].encode())
     assert json.loads(second)["sum"] == keyed.hexdigest()
 
 
@@ -41,7 +41,7 @@ def test_clients_see_a_line_without_its_sum() -> None:
     (line,) = lines_of([opened()])
     whole = json.loads(line)
     del whole["sum"]
-    assert json.loads(public(line)) == whole
+    assert json.loads(without_sum(line)) == whole
 
 
 def test_an_event_of_an_unknown_kind_survives_as_it_is() -> None:

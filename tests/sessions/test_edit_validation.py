@@ -14,7 +14,7 @@ from sessions.events.messages import ToolMessage
 from sessions.events.pruning import Clear, Edit, Trim
 from sessions.events.tokens import estimate
 from sessions.state.context import assemble, is_paired
-from sessions.state.edit_validation import AT_ONCE, NOTE, admitted, joined
+from sessions.state.edit_validation import AT_ONCE, NOTE, merge_proposals, validate_edits
 from sessions.state.reducer import project
 from sessions.state.transcript import Transcript, from_checkpoint, to_checkpoint
 from sessions.state.view import View
@@ -114,7 +114,7 @@ class _Text(str):
 )
 def test_what_is_no_edit_of_a_tool_result_is_refused_and_the_others_stay(offer: object) -> None:
     good = Clear(of=6, note="gone")
-    checked = admitted(view_of("x" * 99, "y" * 99), [offer, good], "test")
+    checked = validate_edits(view_of("x" * 99, "y" * 99), [offer, good], "test")
     assert checked.edits == (Clear(of=6, note="gone", by="test"),)
     assert len(checked.refused) == 1
 
@@ -122,26 +122,26 @@ def test_what_is_no_edit_of_a_tool_result_is_refused_and_the_others_stay(offer: 
 def test_an_edit_that_would_save_nothing_is_passed_over_without_a_word() -> None:
     view = view_of("x" * 99, "abc", edits=(Clear(of=5, note="gone"),))
     idle = [Clear(of=5, note="gone"), Trim(of=5, head=1, tail=1), Clear(of=6, note="long"), Trim(of=6, head=1, tail=1)]
-    checked = admitted(view, idle, "test")
+    checked = validate_edits(view, idle, "test")
     assert (checked.edits, checked.refused) == ((), ())
 
 
 def test_fewer_characters_that_are_more_tokens_save_nothing() -> None:
-    assert admitted(view_of("abcdefgh"), [Clear(of=5, note="日本日本")], "test").edits == ()
+    assert validate_edits(view_of("abcdefgh"), [Clear(of=5, note="日本日本")], "test").edits == ()
 
 
 def test_one_event_takes_only_so_many_edits() -> None:
     outputs = ["x" * 20] * (AT_ONCE + 5)
     view = view_of(*outputs)
     proposed = [Clear(of=FIRST + index, note="") for index in range(len(outputs))]
-    assert len(admitted(view, proposed, "test").edits) == AT_ONCE
-    assert len(joined(view, proposed)) == AT_ONCE
+    assert len(validate_edits(view, proposed, "test").edits) == AT_ONCE
+    assert len(merge_proposals(view, proposed)) == AT_ONCE
 
 
 def test_who_proposed_and_what_it_saves_is_not_the_proposers_to_say() -> None:
     view = view_of("x" * 99)
-    checked = admitted(view, [Clear(of=5, note="gone", by="somebody else", saved=10**6)], "test")
-    assert joined(view, checked.edits) == (Clear(of=5, note="gone", by="test", saved=95),)
+    checked = validate_edits(view, [Clear(of=5, note="gone", by="somebody else", saved=10**6)], "test")
+    assert merge_proposals(view, checked.edits) == (Clear(of=5, note="gone", by="test", saved=95),)
 
 
 @given(st.lists(st.text(max_size=120), min_size=1, max_size=3), st.lists(edits_of(5, 6), max_size=4))
@@ -149,10 +149,10 @@ def test_edits_of_several_plugins_amount_to_the_same_in_any_order_and_when_repea
     outputs: list[str], edits: list[Edit]
 ) -> None:
     view = view_of(*outputs)
-    admitted_edits = [edit for by in "ab" for edit in admitted(view, [e for e in edits if e.by == by], by).edits]
-    outcomes = {joined(view, order) for order in permutations(admitted_edits)}
+    admitted_edits = [edit for by in "ab" for edit in validate_edits(view, [e for e in edits if e.by == by], by).edits]
+    outcomes = {merge_proposals(view, order) for order in permutations(admitted_edits)}
     assert len(outcomes) == 1
-    assert outcomes == {joined(view, admitted_edits * 2)}
+    assert outcomes == {merge_proposals(view, admitted_edits * 2)}
 
 
 @given(st.lists(st.text(max_size=120), min_size=1, max_size=4), st.lists(st.lists(edits_of(*range(1, 10)), max_size=5)))
@@ -162,14 +162,14 @@ def test_what_is_admitted_makes_the_view_smaller_by_what_it_says_and_parts_no_pa
     transcript = project(story(*outputs))
     for proposed in rounds:
         before = texts(transcript)
-        edits = joined(transcript.view, admitted(transcript.view, proposed, "test").edits)
+        edits = merge_proposals(transcript.view, validate_edits(transcript.view, proposed, "test").edits)
         transcript = pruned(transcript, edits)
         assert is_paired(assemble(transcript).messages)
         after = texts(transcript)
         assert sum(map(len, before)) - sum(map(len, after)) == sum(edit.saved for edit in edits)
         assert all(estimate(new) <= estimate(old) for new, old in zip(after, before, strict=True))
         assert all(edit.saved > 0 and edit.by == "test" for edit in edits)
-        assert joined(transcript.view, edits) == ()
+        assert merge_proposals(transcript.view, edits) == ()
 
 
 @given(st.lists(edits_of(5), max_size=4), st.integers(0, 9))
@@ -190,6 +190,6 @@ def test_a_message_of_a_person_is_edited_where_the_gateway_itself_says_so() -> N
     )
     transcript = project(lines)
     edit = Trim(of=2, head=1, tail=1, by="oversize")
-    assert joined(transcript.view, [edit]) == (msgspec.structs.replace(edit, saved=14 - 7),)
+    assert merge_proposals(transcript.view, [edit]) == (msgspec.structs.replace(edit, saved=14 - 7),)
     (message,) = pruned(transcript, (edit,)).messages
     assert message.text == "a\n...\ne"

@@ -26,7 +26,7 @@ REPLIES = st.lists(st.tuples(UNITS, st.sampled_from(["a:x", "b:y"]), UNITS, USAG
 def after(*steps: tuple[TokenFeatures, str, TokenFeatures, Usage | None, bool]) -> RequestSizes:
     counts = RequestSizes()
     for units, model, said, usage, opaque in steps:
-        counts = counts.after_asking(units, model).after_reply(said, usage, opaque=opaque)
+        counts = counts.after_request(units, model).after_reply(said, usage, opaque=opaque)
     return counts
 
 
@@ -73,7 +73,7 @@ def test_another_model_is_estimated_by_what_is_known_of_it() -> None:
 @pytest.mark.parametrize("counted", [0, 1, 10, 10**9])
 def test_a_count_that_cannot_be_one_of_this_request_is_passed_over(counted: int) -> None:
     known = after((TokenFeatures(words=8000), "a:x", TokenFeatures(), Usage(input=8100), False))
-    fooled = known.after_asking(TokenFeatures(words=9000), "a:x").after_reply(
+    fooled = known.after_request(TokenFeatures(words=9000), "a:x").after_reply(
         TokenFeatures(), Usage(input=counted), opaque=False
     )
     assert fooled == known
@@ -87,7 +87,7 @@ def test_reasoning_that_nothing_shows_counts_only_while_it_comes_back() -> None:
     assert signed.estimate(units + said, "a:x") > 5900
     for _ in range(6):  # this provider counts none of it
         units += said
-        signed = signed.after_asking(units, "a:x").after_reply(said, Usage(input=units.total, output=5000), opaque=True)
+        signed = signed.after_request(units, "a:x").after_reply(said, Usage(input=units.total, output=5000), opaque=True)
     assert signed.estimate(units + said, "a:x") < units.total + 600
 
 
@@ -114,7 +114,7 @@ def test_another_tokenizer_is_learnt_in_a_few_dozen_replies(factors: dict[str, f
         kind = chance.choice(list(factors))
         units += TokenFeatures(frames=chance.randint(4, 30)) + TokenFeatures(**{kind: chance.randint(50, 4000)})
         usage = Usage(input=counted(units))
-        counts = counts.after_asking(units, "a:x").after_reply(TokenFeatures(), usage, opaque=False)
+        counts = counts.after_request(units, "a:x").after_reply(TokenFeatures(), usage, opaque=False)
     calibration = counts.calibration("a:x")
     for name, factor in factors.items():
         if name != "frames":
@@ -132,7 +132,7 @@ def test_only_so_many_models_are_remembered_those_that_replied_last() -> None:
 def test_no_history_of_counts_drives_a_factor_out_of_its_bounds(seen: list[tuple[TokenFeatures, int, bool]]) -> None:
     calibration = Calibration()
     for units, counted, whole in seen:
-        calibration = calibration.learnt(units, counted, whole=whole)
+        calibration = calibration.updated(units, counted, whole=whole)
     assert all(0 <= factor <= 12 for factor in (*calibration.factors[:7], calibration.factors[8]))
     assert -2000 <= calibration.factors[7] <= 20_000
 
@@ -140,11 +140,11 @@ def test_no_history_of_counts_drives_a_factor_out_of_its_bounds(seen: list[tuple
 def test_a_count_of_less_than_was_asked_is_what_the_next_request_grows_from_and_teaches_nothing() -> None:
     whole = TokenFeatures(words=40_000)
     fewer = TokenFeatures(words=30_000)
-    before = RequestSizes().after_asking(fewer, "a:x").after_reply(TokenFeatures(), Usage(input=30_000), opaque=False)
-    after = before.after_asking(whole, "a:x").after_reply(TokenFeatures(), Usage(input=900), opaque=False, compacted=True)
+    before = RequestSizes().after_request(fewer, "a:x").after_reply(TokenFeatures(), Usage(input=30_000), opaque=False)
+    after = before.after_request(whole, "a:x").after_reply(TokenFeatures(), Usage(input=900), opaque=False, compacted=True)
     assert after.models == before.models
     assert after.estimate(whole, "a:x") == 900
     assert 900 < after.estimate(whole + TokenFeatures(words=100), "a:x") < 1200
     assert after.estimate(whole, "a:other") == before.estimate(whole, "a:other") > 30_000
-    without = before.after_asking(whole, "a:x").after_reply(TokenFeatures(), Usage(input=900), opaque=False)
+    without = before.after_request(whole, "a:x").after_reply(TokenFeatures(), Usage(input=900), opaque=False)
     assert without.estimate(whole, "a:x") > 35_000
