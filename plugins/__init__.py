@@ -53,6 +53,8 @@ if TYPE_CHECKING:
     from plugins.api.context import Clock as Clock
     from plugins.api.context import NoSettings as NoSettings
     from plugins.api.context import PluginContext as PluginContext
+    from plugins.api.context import ProviderAccount as ProviderAccount
+    from plugins.api.context import ProviderContext as ProviderContext
     from plugins.api.embedding import EmbeddingProvider as EmbeddingProvider
     from plugins.api.hookspecs import EndedTurn as EndedTurn
     from plugins.api.hookspecs import hookimpl as hookimpl
@@ -75,6 +77,7 @@ if TYPE_CHECKING:
     from plugins.api.services import LogUnusable as LogUnusable
     from plugins.api.services import ModelAnswer as ModelAnswer
     from plugins.api.services import PluginLog as PluginLog
+    from plugins.api.services import PluginServices as PluginServices
     from plugins.api.services import Purpose as Purpose
     from plugins.api.summarization import CompactionInput as CompactionInput
     from plugins.api.summarization import FlushResult as FlushResult
@@ -109,6 +112,7 @@ if TYPE_CHECKING:
     from plugins.testing.command_checks import CommandConformance as CommandConformance
     from plugins.testing.compaction_checks import CompactionPolicyConformance as CompactionPolicyConformance
     from plugins.testing.contexts import make_context as make_context
+    from plugins.testing.contexts import make_provider_context as make_provider_context
     from plugins.testing.embedding_provider_checks import EmbeddingProviderConformance as EmbeddingProviderConformance
     from plugins.testing.embedding_provider_checks import HostedEmbeddingConformance as HostedEmbeddingConformance
     from plugins.testing.memory_backend_checks import MemoryBackendConformance as MemoryBackendConformance
@@ -147,7 +151,7 @@ _NAMES = {
     "plugins.testing.embedding_provider_checks": "EmbeddingProviderConformance HostedEmbeddingConformance",
     "plugins.testing.servers.embedding_server": "EmbeddingServer",
     "plugins.testing.servers.faulty_server": "Fault FaultyServer",
-    "plugins.testing.contexts": "make_context",
+    "plugins.testing.contexts": "make_context make_provider_context",
     "plugins.testing.memory_backend_checks": "MemoryBackendConformance",
     "plugins.testing.checks": "check",
     "plugins.testing.command_checks": "CommandConformance",
@@ -156,7 +160,7 @@ _NAMES = {
     "plugins.testing.static_conversation": "StaticConversation",
     "plugins.testing.pruning_checks": "PruningPolicyConformance",
     "plugins.testing.tool_checks": "ToolConformance",
-    "plugins.api.context": "Clock PluginContext NoSettings",
+    "plugins.api.context": "Clock PluginContext ProviderAccount ProviderContext NoSettings",
     "plugins.api.chat": "ResponseFormat CallDraft ChatProvider ChatRequest Delta Reply RequestOptions",
     "plugins.api.tool": "Tool ToolContext ToolOutput",
     "plugins.api.models": "ModelLimits ModelList ReportedLimits",
@@ -170,7 +174,7 @@ _NAMES = {
     "plugins.api.memory.scope": "Scope",
     "plugins.api.memory.source": "Reading",
     "plugins.api.memory_settings": "EmbeddingKeys",
-    "plugins.api.services": "ModelAnswer AskModel EmbedTexts LogEntry LogUnusable PluginLog Purpose",
+    "plugins.api.services": "ModelAnswer AskModel EmbedTexts LogEntry LogUnusable PluginLog PluginServices Purpose",
     "plugins.api.pruning": "PruningBudget PruningContext PruningRules",
     "plugins.support.http_errors": "StatusRefused",
     "plugins.support.secrets": "Secret",

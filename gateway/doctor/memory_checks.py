@@ -12,7 +12,7 @@ from gateway.doctor.findings import DoctorContext, Finding
 from gateway.models.providers import open_embeddings
 from gateway.support.clock import SystemClock
 from gateway.support.errors import ConfigRefused, sentence_of
-from plugins.api.context import PluginContext
+from plugins.api.context import ProviderContext
 from plugins.api.embedding import EmbeddingProvider
 from plugins.api.memory.memory_backend import MemoryBackend
 from plugins.api.memory_settings import NONE, SQLITE
@@ -61,8 +61,8 @@ async def _examined(patient: DoctorContext, config: Config) -> list[Finding]:
     except ConfigRefused:
         return []  # the check of the configuration says it
 
-    def context(name: str, settings: Any) -> PluginContext:
-        return PluginContext(
+    def context(name: str, settings: Any) -> ProviderContext:
+        return ProviderContext(
             settings=settings,
             folder=patient.home.plugins / name,
             workspace=patient.home.workspace(config.agent.workspace),

@@ -15,7 +15,7 @@ import structlog
 from gateway.config.keys import Config, fit_provider, provider_settings
 from gateway.support.errors import sentence_of
 from plugins.api.chat import ChatProvider
-from plugins.api.context import PluginContext, ProviderAccount
+from plugins.api.context import ProviderAccount, ProviderContext
 from plugins.api.embedding import EmbeddingProvider
 from plugins.api.memory_settings import EmbeddingKeys
 from plugins.support.untrusted import ANYTHING
@@ -67,8 +67,8 @@ class OpenProviders(Mapping[str, P]):
 
     def __init__(
         self,
-        kinds: Mapping[str, Callable[[PluginContext], P]],
-        context: Callable[[str, Any], PluginContext],
+        kinds: Mapping[str, Callable[[ProviderContext], P]],
+        context: Callable[[str, Any], ProviderContext],
         settings: Callable[[Config, str], Any],
     ) -> None:
         self._kinds = kinds
@@ -168,7 +168,7 @@ class OpenProviders(Mapping[str, P]):
         return None
 
     async def _keep_open(
-        self, kind: Callable[[PluginContext], P], name: str, settings: Any, ready: asyncio.Future[P], done: asyncio.Event
+        self, kind: Callable[[ProviderContext], P], name: str, settings: Any, ready: asyncio.Future[P], done: asyncio.Event
     ) -> None:
         """Open a provider, report it, and close it when `done` is set.
 
@@ -209,7 +209,7 @@ class OpenProviders(Mapping[str, P]):
 
 
 def open_chats(
-    kinds: Mapping[str, type[ChatProvider]], context: Callable[[str, Any], PluginContext]
+    kinds: Mapping[str, type[ChatProvider]], context: Callable[[str, Any], ProviderContext]
 ) -> OpenProviders[ChatProvider]:
     """Return the chat providers, each with its own table of the configuration."""
 
@@ -220,7 +220,7 @@ def open_chats(
 
 
 def open_embeddings(
-    kinds: Mapping[str, type[EmbeddingProvider]], context: Callable[[str, Any], PluginContext]
+    kinds: Mapping[str, type[EmbeddingProvider]], context: Callable[[str, Any], ProviderContext]
 ) -> OpenProviders[EmbeddingProvider]:
     """Return the embedding providers, each with `[memory.embedding]` and the account of the chat provider of the same
     name."""
@@ -228,7 +228,7 @@ def open_embeddings(
     def settings(config: Config, name: str) -> tuple[EmbeddingKeys, ProviderAccount]:
         return config.memory.embedding.meant_for(name), fit_provider(config, name, ProviderAccount)[0]
 
-    def of_embedding(name: str, known: tuple[EmbeddingKeys, ProviderAccount]) -> PluginContext:
+    def of_embedding(name: str, known: tuple[EmbeddingKeys, ProviderAccount]) -> ProviderContext:
         return msgspec.structs.replace(context(f"embedding-{name}", known[0]), account=known[1])
 
     return OpenProviders(kinds, of_embedding, settings)

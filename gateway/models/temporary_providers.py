@@ -13,7 +13,7 @@ from gateway.models.registry import ModelRegistry
 from gateway.support.clock import SystemClock
 from gateway.support.home import Home
 from plugins.api.chat import ChatProvider
-from plugins.api.context import PluginContext
+from plugins.api.context import ProviderContext
 from plugins.http.client import Transport
 
 
@@ -27,8 +27,8 @@ async def open_temporarily(
 ) -> AsyncIterator[OpenProviders[ChatProvider]]:
     """Open the providers while the block runs, with the settings that the gateway would use."""
 
-    def context(name: str, settings: Any) -> PluginContext:
-        return PluginContext(
+    def context(name: str, settings: Any) -> ProviderContext:
+        return ProviderContext(
             settings=settings,
             folder=home.plugins / name,
             workspace=home.workspace(config.agent.workspace),

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from gateway.models.fallback import FallbackChain
 from gateway.models.registry import ChosenModel
@@ -16,7 +16,7 @@ from gateway.models.side_requests import listen
 from gateway.plugin_runtime.plugin_log import DurablePluginLog
 from gateway.support.errors import GatewayError
 from plugins.api.embedding import EmbeddingProvider
-from plugins.api.services import ModelAnswer, Purpose
+from plugins.api.services import ModelAnswer, PluginServices, Purpose, WorkspaceFacts, WorkspaceMemory
 from plugins.support.errors import BadRequest, Unreachable
 from sessions.events.codec import replace_surrogates
 from sessions.events.messages import Usage, UserMessage
@@ -35,8 +35,8 @@ TEXTS = 256
 """The most texts that are embedded at once."""
 
 
-class PluginServices:
-    """The services for all plugins.
+class PluginServiceFactory:
+    """Creates the services of each plugin.
 
     `choose` returns the model that is asked, `embedding` the provider of embeddings; neither is closed while
     `models_in_use` or `vectors_in_use` is held. `paid` is called with the purpose, the model and its usage. Use as an async
@@ -77,9 +77,10 @@ class PluginServices:
         for log in self._logs.values():
             await log.close()
 
-    def of(self, plugin: str) -> dict[str, Any]:
-        """Return the fields of a plugin's `PluginContext`."""
-        return {"ask": _Ask(self, plugin), "embed": self.embed, "log": self._log(plugin)}
+    def of(self, plugin: str, memory: WorkspaceMemory, facts: WorkspaceFacts) -> PluginServices:
+        """Return the services of one plugin."""
+        ask = _Ask(self, plugin)
+        return PluginServices(memory=memory, facts=facts, ask=ask, embed=self.embed, log=self._log(plugin))
 
     def _log(self, plugin: str) -> DurablePluginLog:
         if plugin not in self._logs:
@@ -133,7 +134,7 @@ class PluginServices:
 class _Ask:
     """The `Ask` of one plugin."""
 
-    def __init__(self, services: PluginServices, plugin: str) -> None:
+    def __init__(self, services: PluginServiceFactory, plugin: str) -> None:
         self._services = services
         self._plugin = plugin
 

@@ -37,7 +37,7 @@ from gateway.models.registry import ModelRegistry
 from gateway.plugin_runtime.development import PluginDevelopment
 from gateway.plugin_runtime.lifecycle import Lifecycle
 from gateway.plugin_runtime.opened_plugins import OpenedPlugins
-from gateway.plugin_runtime.services import PluginServices
+from gateway.plugin_runtime.services import PluginServiceFactory
 from gateway.plugin_runtime.watchdog import Watchdog, read_last_block
 from gateway.status.last_hour import LastHour
 from gateway.status.problems import Problems
@@ -48,8 +48,9 @@ from gateway.wiring.factory import ConversationDependencies, ConversationFactory
 from gateway.wiring.systemd import before_watchdog
 from plugins.api.chat import ChatProvider
 from plugins.api.command import Command
-from plugins.api.context import Clock, PluginContext
+from plugins.api.context import Clock, PluginContext, ProviderContext
 from plugins.api.embedding import EmbeddingProvider
+from plugins.api.services import PluginServices
 from plugins.facts.facts import Facts
 from plugins.host.hooks import Hooks
 from plugins.host.plugin_folder import PluginFolder
@@ -120,9 +121,8 @@ class ApplicationBuilder:
         check(self.config, hooks)
         watchdog = self._start_watchdog(hooks)
         hide_keys_of(os.environ)  # plugins receive the environment
-        context = functools.partial(
-            self._make_context, transport=await opened(Transport()), reported=load_model_lists(self.home.models)
-        )
+        transport = await opened(Transport())
+        context = functools.partial(self._provider_context, transport=transport, reported=load_model_lists(self.home.models))
         providers = await opened(open_chats(hooks.chat_providers(), context))
         embeddings = await opened(open_embeddings(hooks.embedding_providers(), context))
         await asyncio.gather(providers.reconfigure(self.config), embeddings.reconfigure(self.config))
@@ -134,7 +134,7 @@ class ApplicationBuilder:
         services = await opened(self._services(models, providers, embeddings, committer))
 
         def make_context(name: str, settings: Any) -> PluginContext:
-            return context(name, settings, memory=memory, facts=facts, **services.of(name))
+            return self._plugin_context(name, settings, transport, services.of(name, memory, facts))
 
         opened_plugins, lifecycle = OpenedPlugins(hooks, make_context), Lifecycle(hooks, make_context)
         development = self._development(
@@ -219,8 +219,8 @@ class ApplicationBuilder:
         providers: OpenProviders[ChatProvider],
         embeddings: OpenProviders[EmbeddingProvider],
         committer: Committer,
-    ) -> PluginServices:
-        return PluginServices(
+    ) -> PluginServiceFactory:
+        return PluginServiceFactory(
             choose=models.choose,
             embedding=lambda: self.config.memory.embedding.chosen(embeddings),
             models_in_use=providers.in_use,
@@ -350,7 +350,7 @@ class ApplicationBuilder:
         memory: Memory,
         facts: Facts,
         extraction: FactExtraction,
-        services: PluginServices,
+        services: PluginServiceFactory,
     ) -> CommandServices:
         return CommandServices(
             models=models,
@@ -376,9 +376,20 @@ class ApplicationBuilder:
         name = self.config.agent.timezone
         return self.clock.now().astimezone(ZoneInfo(name) if name else None)
 
-    def _make_context(
-        self, name: str, settings: Any, transport: Transport, reported: CachedModelLists, **more: Any
-    ) -> PluginContext:
+    def _provider_context(
+        self, name: str, settings: Any, transport: Transport, reported: CachedModelLists
+    ) -> ProviderContext:
+        return ProviderContext(
+            settings=settings,
+            folder=self.home.plugins / name,
+            workspace=self.home.workspace(self.config.agent.workspace),
+            clock=self.clock,
+            transport=transport,
+            environment=os.environ,
+            reported_models=reported.get(name),
+        )
+
+    def _plugin_context(self, name: str, settings: Any, transport: Transport, services: PluginServices) -> PluginContext:
         return PluginContext(
             settings=settings,
             folder=self.home.plugins / name,
@@ -386,9 +397,8 @@ class ApplicationBuilder:
             clock=self.clock,
             transport=transport,
             environment=os.environ,
+            services=services,
             protected=lambda: self.config.agent.protected_files,
-            reported_models=reported.get(name),
-            **more,
         )
 
 

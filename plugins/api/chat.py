@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 import msgspec
 
-from plugins.api.context import PluginContext
+from plugins.api.context import ProviderContext
 from plugins.api.models import ModelLimits, ModelList
 from sessions.events.events import StopReason
 from sessions.events.messages import Usage
@@ -131,7 +131,7 @@ class ChatProvider(Protocol):
     Settings: ClassVar[type]
     """A msgspec Struct with the fields of `[providers.<name>]`. Every field needs a default."""
 
-    def __init__(self, context: PluginContext) -> None: ...
+    def __init__(self, context: ProviderContext) -> None: ...
 
     async def __aenter__(self) -> Self: ...
 

@@ -13,7 +13,7 @@ from plugins.api.models import ModelList
 from plugins.support.secrets import Secret
 
 if TYPE_CHECKING:
-    from plugins.api.services import AskModel, EmbedTexts, PluginLog, WorkspaceFacts, WorkspaceMemory
+    from plugins.api.services import PluginServices
     from plugins.http.client import Transport
 
 
@@ -37,24 +37,18 @@ class ProviderAccount(msgspec.Struct, frozen=True, kw_only=True):
     headers: dict[str, Secret] = {}
 
 
-class PluginContext(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings and services passed to a plugin when it is created.
+class ProviderContext(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings and services passed to a chat or embedding provider when it is created.
 
     Attributes:
-        settings: The plugin's own section of the configuration, converted to its `Settings` type, with secrets resolved.
-        folder: A folder for the plugin's own files. It may not exist yet.
+        settings: The provider's section of the configuration, converted to its settings type, with secrets resolved.
+        folder: A folder for the provider's own files. It may not exist yet.
         workspace: The assistant's workspace. docs/memory.md explains which files belong to whom.
         clock: The clock to use instead of `time` and `datetime`.
         transport: The HTTP client. Use it for all outbound requests.
         environment: The environment variables of the process.
-        protected: Returns the workspace paths that no tool may change at the moment, relative to the workspace.
-        reported_models: For chat providers: the model list that the provider's server last reported.
-        memory: For tools: the memory of the workspace.
-        facts: For tools: the facts of the workspace.
-        account: For embedding providers: the account of the chat provider with the same name.
-        ask: Sends a separate request to the configured model; times out after two minutes. None for providers.
-        embed: Embeds texts with the embedding provider of the memory; times out after one minute. None for providers.
-        log: A durable log of the plugin's own. None for providers.
+        reported_models: For chat providers: the model list that the server last reported; None if it reported none.
+        account: For embedding providers: the account of the chat provider with the same name, empty if there is none.
     """
 
     settings: Any
@@ -63,14 +57,32 @@ class PluginContext(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock
     transport: Transport
     environment: Mapping[str, str]
-    protected: Callable[[], Sequence[str]] = tuple
     reported_models: ModelList | None = None
-    memory: WorkspaceMemory | None = None
-    facts: WorkspaceFacts | None = None
-    account: ProviderAccount | None = None
-    ask: AskModel | None = None
-    embed: EmbedTexts | None = None
-    log: PluginLog | None = None
+    account: ProviderAccount = ProviderAccount()
+
+
+class PluginContext(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings and services passed to tools, channels and the hook `gateway_started`.
+
+    Attributes:
+        settings: The `[plugins.NAME]` section, converted to the plugin's `Settings` type, with secrets resolved.
+        folder: A folder for the plugin's own files. It may not exist yet.
+        workspace: The assistant's workspace. docs/memory.md explains which files belong to whom.
+        clock: The clock to use instead of `time` and `datetime`.
+        transport: The HTTP client. Use it for all outbound requests.
+        environment: The environment variables of the process.
+        services: Services of the gateway: memory, facts, a model, embeddings and a log.
+        protected: Returns the workspace paths that no tool may change at the moment, relative to the workspace.
+    """
+
+    settings: Any
+    folder: Path
+    workspace: Path
+    clock: Clock
+    transport: Transport
+    environment: Mapping[str, str]
+    services: PluginServices
+    protected: Callable[[], Sequence[str]] = tuple
 
 
 class NoSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

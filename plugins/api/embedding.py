@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import ClassVar, Protocol, Self, runtime_checkable
 
-from plugins.api.context import PluginContext
+from plugins.api.context import ProviderContext
 from plugins.api.services import Purpose
 
 
@@ -17,7 +17,7 @@ class EmbeddingProvider(Protocol):
     name: ClassVar[str]
     """The provider's name in `memory.embedding.provider`."""
 
-    def __init__(self, context: PluginContext) -> None:
+    def __init__(self, context: ProviderContext) -> None:
         """Create the provider. `context.settings` is an `EmbeddingKeys` and never changes; new settings mean a new instance.
 
         It holds all of `[memory.embedding]` if this provider is named there, and otherwise no account data.

@@ -178,3 +178,21 @@ class WorkspaceFacts(Protocol):
             FactsUnavailable: The facts cannot be written now.
         """
         ...
+
+
+class PluginServices(msgspec.Struct, frozen=True, kw_only=True):
+    """Services of the gateway for one plugin. Token usage is counted as `plugin:NAME`.
+
+    Attributes:
+        memory: The memory of the workspace.
+        facts: The facts of the workspace.
+        ask: Sends a separate request to the configured model; times out after two minutes.
+        embed: Embeds texts with the embedding provider of the memory; times out after one minute.
+        log: A durable log of the plugin's own.
+    """
+
+    memory: WorkspaceMemory
+    facts: WorkspaceFacts
+    ask: AskModel
+    embed: EmbedTexts
+    log: PluginLog

@@ -48,13 +48,11 @@ class WriteMemory:
     repeatable: ClassVar[bool] = False
 
     def __init__(self, context: PluginContext) -> None:
-        self._facts = context.facts
+        self._facts = context.services.facts
 
     async def run(self, arguments: dict[str, Any], call: ToolContext) -> ToolOutput:
         """Return the fact's id as JSON; ToolFailed where it is not sound, or cannot be kept."""
         wanted = convert(arguments, WriteArguments)
-        if self._facts is None:
-            raise ToolFailed("There is no memory here.")
         try:
             sound = draft(wanted.content, wanted.type, [tag for tag in wanted.tags if ":" not in tag], wanted.importance)
             (kept,) = await self._facts.write([sound], "model", owner=call.person)

@@ -77,13 +77,11 @@ class MemorySearch:
     repeatable: ClassVar[bool] = True
 
     def __init__(self, context: PluginContext) -> None:
-        self._memory = context.memory
+        self._memory = context.services.memory
 
     async def run(self, arguments: dict[str, Any], call: ToolContext) -> ToolOutput:
         """Return the results as JSON; ToolFailed where the index cannot be used."""
         wanted = convert(arguments, SearchArguments)
-        if self._memory is None:
-            raise ToolFailed("There is no memory here.")
         try:
             found = await self._memory.search(wanted.query, wanted.narrowed(scope_of(call)), results=wanted.max_results)
         except IndexUnusable as error:
@@ -126,14 +124,12 @@ class MemoryGet:
     repeatable: ClassVar[bool] = True
 
     def __init__(self, context: PluginContext) -> None:
-        self._memory = context.memory
+        self._memory = context.services.memory
 
     async def run(self, arguments: dict[str, Any], call: ToolContext) -> ToolOutput:
         """Return JSON with `text` and `path`; the text is empty where there is no such note. ToolFailed with ENOENT for a
         path that no note can have."""
         wanted = convert(arguments, GetArguments)
-        if self._memory is None:
-            raise ToolFailed("There is no memory here.")
         path = own_note(call.person, wanted.path)
         text = await self._memory.excerpt(path, wanted.start, min(wanted.lines, LINES), scope_of(call))
         if text is None:

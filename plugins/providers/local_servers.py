@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from plugins.api.context import PluginContext
+from plugins.api.context import ProviderContext
 from plugins.api.models import ModelLimits
 from plugins.http.client import Timeouts, Transport
 from plugins.providers.openai.chat import OpenAI, OpenAISettings
@@ -80,7 +80,7 @@ class _Nearby(OpenAI):
     title: ClassVar[str]
     usual: ClassVar[str]
 
-    def __init__(self, context: PluginContext) -> None:
+    def __init__(self, context: ProviderContext) -> None:
         own: NearbySettings = context.settings
         self._place = (own.base_url or self.usual).strip().rstrip("/").removesuffix("/v1")
         settings = OpenAISettings(

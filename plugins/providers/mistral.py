@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from plugins.api.context import PluginContext
+from plugins.api.context import ProviderContext
 from plugins.api.services import Purpose
 from plugins.providers.hosted.accounts import VARIABLES, Account, account_of
 from plugins.providers.openai.embeddings import OpenAIEmbeddings
@@ -18,7 +18,7 @@ class MistralEmbeddings(OpenAIEmbeddings):
     USUAL: ClassVar[str] = "mistral-embed"
     MOST: ClassVar[int] = 256
 
-    def account(self, context: PluginContext) -> Account:
+    def account(self, context: ProviderContext) -> Account:
         """The vendor's own."""
         return account_of(context, self.name, usual="https://api.mistral.ai/v1", variable=VARIABLES["mistral"])
 

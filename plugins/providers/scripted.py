@@ -29,7 +29,7 @@ from typing import Any, ClassVar, Self
 import msgspec
 
 from plugins.api.chat import CallDraft, ChatRequest, Delta, Reply
-from plugins.api.context import PluginContext
+from plugins.api.context import ProviderContext
 from plugins.api.models import ModelLimits
 from plugins.support.errors import (
     BadAnswer,
@@ -113,7 +113,7 @@ class Scripted:
     name: ClassVar[str] = "scripted"
     Settings: ClassVar[type] = ScriptedSettings
 
-    def __init__(self, context: PluginContext) -> None:
+    def __init__(self, context: ProviderContext) -> None:
         self._settings: ScriptedSettings = context.settings
         self._story: list[ScriptedReply] = []
         self._failed: Counter[tuple[str, str, int]] = Counter()

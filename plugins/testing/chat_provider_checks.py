@@ -33,7 +33,7 @@ from plugins.support.errors import (
 )
 from plugins.support.secrets import Secret
 from plugins.testing.checks import check, check_sentence, error_of
-from plugins.testing.contexts import HASTY, PATIENT, make_context
+from plugins.testing.contexts import NORMAL, SHORT, make_provider_context
 from plugins.testing.servers.faulty_server import Fault, FaultyServer, RawResponse
 from plugins.testing.servers.openai_server import OpenAIServer, ScriptedResponse, refusal
 from sessions.events.messages import AssistantMessage, Message, ToolCall, ToolDefinition, ToolMessage, UserMessage
@@ -88,7 +88,7 @@ class ChatProviderConformance:
     @asynccontextmanager
     async def opened(self, folder: Path) -> AsyncIterator[ChatProvider]:
         """The provider, ready to be asked."""
-        async with make_context(folder, self.provider.Settings()) as context, self.provider(context) as provider:
+        async with make_provider_context(folder, self.provider.Settings()) as context, self.provider(context) as provider:
             yield provider
 
     @check
@@ -102,7 +102,7 @@ class ChatProviderConformance:
     async def test_without_settings_it_opens_and_says_why_it_cannot_be_used(self, tmp_path: Path) -> None:
         """Every provider is opened at each start, set up or not: `__aenter__` must not fail because a key is missing.
         `default_model()` is then None, `why()` the end of a sentence that names what is missing."""
-        async with make_context(tmp_path, self.provider.Settings()) as context, self.provider(context) as provider:
+        async with make_provider_context(tmp_path, self.provider.Settings()) as context, self.provider(context) as provider:
             assert provider.default_model() is None or isinstance(provider.default_model(), str)
             check_sentence(provider.explain_default())
 
@@ -186,12 +186,12 @@ class HostedChatConformance(ChatProviderConformance):
 
     @asynccontextmanager
     async def asking(
-        self, folder: Path, *answers: Any, patience: Timeouts = PATIENT, key: str = ""
+        self, folder: Path, *answers: Any, patience: Timeouts = NORMAL, key: str = ""
     ) -> AsyncIterator[tuple[ChatProvider, FaultyServer[Any]]]:
         """The provider and the fake, which gives these answers."""
         async with (
             self.server(*answers).serving() as server,
-            make_context(folder, self.settings(server.url, key or self.key), patience=patience) as context,
+            make_provider_context(folder, self.settings(server.url, key or self.key), timeouts=patience) as context,
             self.provider(context) as provider,
         ):
             yield provider, server
@@ -275,7 +275,7 @@ class HostedChatConformance(ChatProviderConformance):
         """Wait for what your protocol ends with (`[DONE]`, a finish reason). A stream that ends before is StreamCut, however
         cleanly the connection was closed."""
         for end in ("cut", "reset", "close", "hang"):
-            async with self.asking(tmp_path, Fault(end=end, pieces=2), patience=HASTY) as (provider, _):
+            async with self.asking(tmp_path, Fault(end=end, pieces=2), patience=SHORT) as (provider, _):
                 await error_of(reply_of(provider, question(self.model)), StreamCut)
 
     @check
@@ -291,10 +291,10 @@ class HostedChatConformance(ChatProviderConformance):
     @check
     async def test_a_service_that_is_away_is_unreachable(self, tmp_path: Path) -> None:
         """Use `context.transport`, which has deadlines, and let its Unreachable pass."""
-        async with self.asking(tmp_path, Fault(end="silence"), patience=HASTY) as (provider, server):
+        async with self.asking(tmp_path, Fault(end="silence"), patience=SHORT) as (provider, server):
             await error_of(reply_of(provider, question(self.model)), Unreachable)
         settings = self.settings(server.url, self.key)
-        async with make_context(tmp_path, settings) as context, self.provider(context) as provider:
+        async with make_provider_context(tmp_path, settings) as context, self.provider(context) as provider:
             await error_of(reply_of(provider, question(self.model)), Unreachable)
 
     @check

@@ -1,4 +1,4 @@
-"""A `PluginContext` as a plugin is given it, for a test: in a folder of the test's, with a transport that does not wait."""
+"""Contexts for tests, with a manual clock and an HTTP client that does not pause between attempts."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from plugins.api.context import NoSettings, PluginContext
+from plugins.api.context import NoSettings, PluginContext, ProviderAccount, ProviderContext
+from plugins.api.models import ModelList
+from plugins.api.services import PluginServices
 from plugins.host.hooks import Hooks
 from plugins.http.client import Timeouts, Transport
+from plugins.testing.in_memory_services import in_memory_services
 
-PATIENT = Timeouts(connect=5.0, first=5.0, between=5.0, whole=20.0, attempts=2)
-"""How long a server is waited for that answers; the pauses between two attempts are not made."""
+NORMAL = Timeouts(connect=5.0, first=5.0, between=5.0, whole=20.0, attempts=2)
+"""Timeouts for servers that respond."""
 
-HASTY = Timeouts(connect=2.0, first=0.2, between=0.2, whole=2.0, attempts=2)
-"""The same for one that does not answer."""
+SHORT = Timeouts(connect=2.0, first=0.2, between=0.2, whole=2.0, attempts=2)
+"""Timeouts for servers that do not respond."""
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 
@@ -57,24 +60,71 @@ async def make_context(
     settings: Any = None,
     *,
     environment: Mapping[str, str] | None = None,
-    patience: Timeouts = PATIENT,
-    **more: Any,
+    timeouts: Timeouts = NORMAL,
+    services: PluginServices | None = None,
 ) -> AsyncIterator[PluginContext]:
-    """The house while the block runs, below `folder`. `settings` None is those of a plugin that has none; `more` are further
-    fields of `PluginContext`."""
+    """Provide the context of a tool, channel or `gateway_started` hook in a `with` block.
 
-    async def no_pause(_: float) -> None:
-        await asyncio.sleep(0)
-
-    workspace = folder / "workspace"
-    workspace.mkdir(parents=True, exist_ok=True)
-    async with Transport(sleep=no_pause, chance=lambda: 1.0, patience=patience) as transport:
+    Args:
+        folder: A folder for the test. The workspace is `workspace` in it.
+        settings: The plugin's settings; None if it has none.
+        environment: The environment variables; empty by default.
+        timeouts: The timeouts of the HTTP client. It does not pause between attempts.
+        services: The services; by default an empty memory, and facts, a log, a model and embeddings in memory.
+    """
+    async with _transport(timeouts) as transport:
         yield PluginContext(
             settings=NoSettings() if settings is None else settings,
             folder=folder / "plugin",
-            workspace=workspace,
+            workspace=_workspace(folder),
             clock=ManualClock(),
             transport=transport,
             environment=environment or {},
-            **more,
+            services=services or in_memory_services(),
         )
+
+
+@asynccontextmanager
+async def make_provider_context(
+    folder: Path,
+    settings: Any,
+    *,
+    environment: Mapping[str, str] | None = None,
+    timeouts: Timeouts = NORMAL,
+    reported_models: ModelList | None = None,
+    account: ProviderAccount | None = None,
+) -> AsyncIterator[ProviderContext]:
+    """Provide the context of a chat or embedding provider in a `with` block.
+
+    Args:
+        folder: A folder for the test. The workspace is `workspace` in it.
+        settings: The provider's settings: its own `Settings`, or `EmbeddingKeys` for an embedding provider.
+        environment: The environment variables; empty by default.
+        timeouts: The timeouts of the HTTP client. It does not pause between attempts.
+        reported_models: The model list that the server reported earlier.
+        account: For embedding providers, the account of the chat provider with the same name.
+    """
+    async with _transport(timeouts) as transport:
+        yield ProviderContext(
+            settings=settings,
+            folder=folder / "plugin",
+            workspace=_workspace(folder),
+            clock=ManualClock(),
+            transport=transport,
+            environment=environment or {},
+            reported_models=reported_models,
+            account=account or ProviderAccount(),
+        )
+
+
+def _transport(timeouts: Timeouts) -> Transport:
+    async def no_pause(_: float) -> None:
+        await asyncio.sleep(0)
+
+    return Transport(sleep=no_pause, chance=lambda: 1.0, patience=timeouts)
+
+
+def _workspace(folder: Path) -> Path:
+    workspace = folder / "workspace"
+    workspace.mkdir(parents=True, exist_ok=True)
+    return workspace

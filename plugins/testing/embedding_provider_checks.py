@@ -35,7 +35,7 @@ from plugins.support.errors import (
 )
 from plugins.support.secrets import Secret
 from plugins.testing.checks import check, check_sentence, error_of
-from plugins.testing.contexts import HASTY, PATIENT, make_context
+from plugins.testing.contexts import NORMAL, SHORT, make_provider_context
 from plugins.testing.servers.embedding_server import EmbeddingBehavior, EmbeddingServer
 from plugins.testing.servers.faulty_server import Fault
 
@@ -82,7 +82,7 @@ class EmbeddingProviderConformance:
     async def opened(self, folder: Path) -> AsyncIterator[EmbeddingProvider]:
         """The provider, ready to be asked."""
         settings = EmbeddingKeys(provider=self.provider.name)
-        async with make_context(folder, settings) as context, self.provider(context) as provider:
+        async with make_provider_context(folder, settings) as context, self.provider(context) as provider:
             yield provider
 
     @check
@@ -185,12 +185,12 @@ class HostedEmbeddingConformance(EmbeddingProviderConformance):
 
     @asynccontextmanager
     async def asking(
-        self, folder: Path, *answers: Any, patience: Timeouts = PATIENT, **more: Any
+        self, folder: Path, *answers: Any, patience: Timeouts = NORMAL, **more: Any
     ) -> AsyncIterator[tuple[EmbeddingProvider, EmbeddingServer]]:
         """The provider and the fake, which gives these answers; `more` are further settings."""
         async with (
             self.server(*answers).serving() as server,
-            make_context(folder, self.settings(server.url, **more), patience=patience) as context,
+            make_provider_context(folder, self.settings(server.url, **more), timeouts=patience) as context,
             self.provider(context) as provider,
         ):
             yield provider, server
@@ -207,7 +207,7 @@ class HostedEmbeddingConformance(EmbeddingProviderConformance):
     async def test_without_a_key_it_says_what_is_missing(self, tmp_path: Path) -> None:
         """Without a key and an address `model()` is None, and `why()` names the variable or the setting that is missing."""
         settings = EmbeddingKeys(provider="none")
-        async with make_context(tmp_path, settings) as context, self.provider(context) as provider:
+        async with make_provider_context(tmp_path, settings) as context, self.provider(context) as provider:
             assert provider.model() is None, f"model() is {provider.model()!r} where nothing is set."
             check_sentence(provider.explain_default())
             wanted = self.variable or "api_key"
@@ -218,7 +218,7 @@ class HostedEmbeddingConformance(EmbeddingProviderConformance):
         """Read the variable from `context.environment`, never from `os.environ`."""
         environment = {self.variable: self.server.KEY} if self.variable else {}
         async with (
-            make_context(tmp_path, EmbeddingKeys(), environment=environment) as context,
+            make_provider_context(tmp_path, EmbeddingKeys(), environment=environment) as context,
             self.provider(context) as provider,
         ):
             assert (provider.model() is not None) == bool(self.variable), f"{self.variable} makes no difference."
@@ -324,15 +324,15 @@ class HostedEmbeddingConformance(EmbeddingProviderConformance):
         """A connection that closes early raises StreamCut, or what is left of the answer is a BadAnswer. Do not mend half of
         an answer."""
         for end in ("cut", "reset", "hang"):
-            async with self.asking(tmp_path, Fault(end=end, pieces=2), patience=HASTY) as (provider, _):
+            async with self.asking(tmp_path, Fault(end=end, pieces=2), patience=SHORT) as (provider, _):
                 await error_of(provider.embed(TEXTS, "note"), StreamCut, BadAnswer)
 
     @check
     async def test_a_service_that_is_away_is_unreachable(self, tmp_path: Path) -> None:
         """Use `context.transport`, which has deadlines, and let its Unreachable pass."""
-        async with self.asking(tmp_path, Fault(end="silence"), patience=HASTY) as (provider, server):
+        async with self.asking(tmp_path, Fault(end="silence"), patience=SHORT) as (provider, server):
             await error_of(provider.embed(TEXTS[:1], "query"), Unreachable)
-        async with make_context(tmp_path, self.settings(server.url)) as context, self.provider(context) as provider:
+        async with make_provider_context(tmp_path, self.settings(server.url)) as context, self.provider(context) as provider:
             await error_of(provider.embed(TEXTS[:1], "query"), Unreachable)
 
     @check

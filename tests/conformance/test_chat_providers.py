@@ -26,7 +26,7 @@ from plugins.support.errors import (
     Unreachable,
 )
 from plugins.support.secrets import Secret
-from plugins.testing.contexts import PATIENT
+from plugins.testing.contexts import NORMAL
 from plugins.testing.servers.faulty_server import Fault, RawResponse
 from tests.conformance.biting import bites, checks_of
 from tests.plugins import vendors
@@ -42,9 +42,9 @@ class TestScripted(ChatProviderConformance):
 class Hurried(HostedChatConformance):
     """The built-ins have deadlines of their own, in their settings: here they are the kit's."""
 
-    patience = PATIENT
+    patience = NORMAL
 
-    def asking(self, folder: Path, *answers: Any, patience: Timeouts = PATIENT, key: str = "") -> Any:
+    def asking(self, folder: Path, *answers: Any, patience: Timeouts = NORMAL, key: str = "") -> Any:
         self.patience = patience
         return super().asking(folder, *answers, patience=patience, key=key)
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Self
 
 import pytest
 
-from exuvia import EmbeddingProviderConformance, EmbeddingServer, HostedEmbeddingConformance, PluginContext, Purpose
+from exuvia import EmbeddingProviderConformance, EmbeddingServer, HostedEmbeddingConformance, ProviderContext, Purpose
 from plugins.providers.gemini.embeddings import GeminiEmbeddings
 from plugins.providers.hosted.accounts import Account, account_of
 from plugins.providers.local.embeddings import LocalEmbeddings
@@ -69,7 +69,7 @@ class Sound(OpenAIEmbeddings):
     name: ClassVar[str] = "sound"
     USUAL: ClassVar[str] = "test-model"
 
-    def account(self, context: PluginContext) -> Account:
+    def account(self, context: ProviderContext) -> Account:
         return account_of(context, self.name, usual="https://sound.example/v1", variable="SOUND_API_KEY")
 
     def body(self, model: str, texts: Sequence[str], purpose: Purpose, dimensions: int | None) -> dict[str, Any]:

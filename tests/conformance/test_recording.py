@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 
 TESTS = '''
 import os
-from exuvia import EmbeddingKeys, Secret, check, make_context
+from exuvia import EmbeddingKeys, Secret, check, make_provider_context
 from plugins.providers.openai.embeddings import OpenAIEmbeddings
 
 @check
@@ -28,7 +28,7 @@ async def test_the_service_itself(recorded, tmp_path):
     key = os.environ.get("SERVICE_KEY", "replayed")
     async with recorded(os.environ.get("SERVICE", ""), key) as url:
         settings = EmbeddingKeys(provider="openai", base_url=f"{url}/v1", api_key=Secret(key), model="test-model")
-        async with make_context(tmp_path, settings) as house, OpenAIEmbeddings(house) as provider:
+        async with make_provider_context(tmp_path, settings) as house, OpenAIEmbeddings(house) as provider:
             vectors = await provider.embed(["a crab", os.environ.get("ALSO", "a shell")], "note")
             assert [len(vector) for vector in vectors] == [8, 8]
 '''

@@ -13,13 +13,13 @@ from gateway.config.keys import Config, check_embedding, load_config
 from gateway.doctor.config_check import check
 from gateway.models.providers import open_embeddings
 from gateway.support.errors import ConfigRefused
-from plugins.api.context import PluginContext
+from plugins.api.context import ProviderContext
 from plugins.api.memory_settings import EmbeddingKeys
 from plugins.host.loading import load_plugins
 from plugins.providers.local.installable_models import InstallableModel
 from plugins.support.secrets import Secret
 from tests.gateway.gateways import gateway
-from tests.plugins.workspaces import context as plain_house
+from tests.plugins.workspaces import provider_context
 from tests.servers.embedding_vendors import OpenAIEmbeddingServer
 from tests.shelf import Shelf
 
@@ -165,8 +165,8 @@ class Embeddings(msgspec.Struct):
 async def chosen_by(config: Config, folder: Path, **environment: str) -> Embeddings:
     """Open the embedding providers of a configuration, as the gateway does."""
 
-    def context(name: str, settings: Any) -> PluginContext:
-        return msgspec.structs.replace(plain_house(folder), settings=settings, environment=environment)
+    def context(name: str, settings: Any) -> ProviderContext:
+        return msgspec.structs.replace(provider_context(folder), settings=settings, environment=environment)
 
     keys = config.memory.embedding
     async with open_embeddings(load_plugins(()).embedding_providers(), context) as providers:
@@ -276,8 +276,8 @@ def test_nobody_is_told_of_an_account_that_is_not_theirs() -> None:
 
 
 async def test_a_key_of_a_chat_provider_is_the_embedding_providers_too_and_a_change_opens_it_anew(tmp_path: Path) -> None:
-    def context(name: str, settings: Any) -> PluginContext:
-        return msgspec.structs.replace(plain_house(tmp_path), settings=settings, environment={})
+    def context(name: str, settings: Any) -> ProviderContext:
+        return msgspec.structs.replace(provider_context(tmp_path), settings=settings, environment={})
 
     config = load_config(None, environment={}, overrides={"providers": {"gemini": {"api_key": "k" * 20}}})
     async with open_embeddings(load_plugins(()).embedding_providers(), context) as providers:

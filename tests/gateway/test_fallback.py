@@ -16,7 +16,7 @@ from gateway.conversations.facts.fact_requests import FactRequests
 from gateway.models.breaker import OPENS_AFTER
 from gateway.models.fallback import FallbackChain
 from gateway.models.registry import LONGEST_PAUSE, REMEMBERED, ChosenModel, Cooldowns, ModelRegistry
-from gateway.plugin_runtime.services import PluginServices
+from gateway.plugin_runtime.services import PluginServiceFactory
 from gateway.support.clock import SystemClock
 from gateway.support.errors import SENTENCE_LIMIT
 from plugins.api.chat import ChatProvider, ChatRequest, Delta, Reply
@@ -135,7 +135,7 @@ async def about_facts(models: ModelRegistry, _: Path) -> ModelAnswer:
 
 async def for_a_plugin(models: ModelRegistry, folder: Path) -> ModelAnswer:
     async with Committer() as committer:
-        means = PluginServices(
+        means = PluginServiceFactory(
             choose=models.choose,
             embedding=lambda: None,
             models_in_use=contextlib.nullcontext,

@@ -14,7 +14,7 @@ from gateway.models import providers as open_providers
 from gateway.models.providers import OpenProviders, open_chats
 from gateway.support.clock import SystemClock
 from plugins.api.chat import ChatProvider
-from plugins.api.context import PluginContext
+from plugins.api.context import ProviderContext
 from plugins.http.client import Transport
 from tests.gateway.stage import Model
 from tests.waiting import deadline
@@ -34,7 +34,7 @@ class Notes(Model):
     Settings: ClassVar[type] = Keys
     said: ClassVar[list[str]] = []
 
-    def __init__(self, context: PluginContext) -> None:
+    def __init__(self, context: ProviderContext) -> None:
         super().__init__()
         self.key = context.settings.key
         self.broken = context.settings.broken
@@ -63,9 +63,9 @@ def config(**tables: Any) -> Config:
     return load_config(None, environment={}, overrides={"providers": tables})
 
 
-def context(name: str, settings: Any) -> PluginContext:
+def context(name: str, settings: Any) -> ProviderContext:
     here = Path("unused")
-    return PluginContext(
+    return ProviderContext(
         settings=settings, folder=here, workspace=here, clock=SystemClock(), transport=Transport(), environment={}
     )
 
@@ -139,7 +139,7 @@ class Stubborn(Notes):
 
     name: ClassVar[str] = "stubborn"
 
-    def __init__(self, context: PluginContext) -> None:
+    def __init__(self, context: ProviderContext) -> None:
         super().__init__(context)
         if self.key == "exits when made":
             raise SystemExit("a library is missing")

@@ -31,18 +31,18 @@ class Scribe:
     repeatable = False
 
     def __init__(self, context):
-        self.context = context
+        self.services = context.services
 
     async def run(self, arguments, call):
-        answered = await self.context.ask(system="Be brief.", text="What is a crab?", limit=50)
+        answered = await self.services.ask(system="Be brief.", text="What is a crab?", limit=50)
         vectors = []
         for count in (257, 1):
             try:
-                vectors.append(len(await self.context.embed(["a crab"] * count, "note")))
+                vectors.append(len(await self.services.embed(["a crab"] * count, "note")))
             except ProviderError as error:
                 vectors.append(str(error))
-        seq = await self.context.log.append({"said": answered.text, "vectors": vectors})
-        return ToolOutput(text=f"{seq} {[each.entry for each in await self.context.log.entries()]}")
+        seq = await self.services.log.append({"said": answered.text, "vectors": vectors})
+        return ToolOutput(text=f"{seq} {[each.entry for each in await self.services.log.entries()]}")
 
 @hookimpl
 def register_tools():

@@ -11,7 +11,7 @@ from typing import ClassVar, Self, TypeAlias
 
 import msgspec
 
-from exuvia import ContextOverflow, PluginContext, Purpose, Unreachable
+from exuvia import ContextOverflow, ProviderContext, Purpose, Unreachable
 from plugins.api.memory.scope import EVERYTHING
 from plugins.api.memory.source import Source
 from plugins.api.memory_settings import EmbeddingKeys, MemoryKeys, SearchKeys
@@ -32,7 +32,7 @@ class Counted:
 
     name: ClassVar[str] = "counted"
 
-    def __init__(self, context: PluginContext | None = None) -> None:
+    def __init__(self, context: ProviderContext | None = None) -> None:
         self.texts: list[str] = []
         self.fails = False
         self.letters = 1

@@ -18,14 +18,14 @@ from gateway.conversations.notes.workspace_memory import open_memory
 from gateway.models.providers import open_embeddings
 from gateway.support.clock import SystemClock
 from gateway.support.home import Home
-from plugins.api.context import PluginContext
+from plugins.api.context import ProviderContext
 from plugins.api.memory.scope import EVERYTHING
 from plugins.host.loading import load_plugins
 from plugins.http.client import Transport
 from plugins.memory.memory import Memory
 from plugins.support.errors import BadAnswer
 from plugins.testing.servers.embedding_server import EmbeddingBehavior, EmbeddingServer, vector_of
-from tests.plugins.workspaces import context as plain_house
+from tests.plugins.workspaces import provider_context
 from tests.servers.embedding_vendors import MistralEmbeddingServer, OllamaEmbeddingServer, OpenAIEmbeddingServer
 
 
@@ -74,9 +74,9 @@ async def running(folder: Path, *notes: str, **embedding: Any) -> AsyncIterator[
     settings = Settings(config(**embedding))
     async with Transport() as transport:
 
-        def context(name: str, known: Any) -> PluginContext:
+        def context(name: str, known: Any) -> ProviderContext:
             return msgspec.structs.replace(
-                plain_house(folder), settings=known, environment={}, transport=transport, clock=SystemClock()
+                provider_context(folder), settings=known, environment={}, transport=transport, clock=SystemClock()
             )
 
         hooks, clock = load_plugins(()), SystemClock()

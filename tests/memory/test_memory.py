@@ -21,6 +21,7 @@ from plugins.memory.memory import Memory
 from plugins.memory.memory_tools import MemoryGet, MemorySearch
 from plugins.memory.sources.markdown_files import LARGEST, stamp_of
 from plugins.memory.sources.notes import Notes
+from plugins.testing.in_memory_services import in_memory_services
 from sessions.catalog.sqlite import connect_readonly, in_memory, load_vectors
 from tests.memory.places import TODAY, Place, citations
 from tests.plugins.workspaces import call, context
@@ -197,7 +198,7 @@ def test_vectors_of_two_models_stand_side_by_side_and_never_meet(place: Place) -
 async def test_the_model_finds_a_note_and_reads_around_it(place: Place) -> None:
     place.put("memory/2026-11-20.md", "# Ana\n\nLikes tea.\nLikes rain.\n")
     async with place.memory() as memory:
-        rules = msgspec.structs.replace(context(place.workspace), memory=memory)
+        rules = msgspec.structs.replace(context(place.workspace), services=in_memory_services(memory=memory))
         answer = msgspec.json.decode((await MemorySearch(rules).run({"query": "tea"}, call())).text)
         assert [(each["citation"], each["headings"]) for each in answer["results"]] == [
             ("memory/2026-11-20.md#L3-L4", ["Ana"])
@@ -209,7 +210,7 @@ async def test_the_model_finds_a_note_and_reads_around_it(place: Place) -> None:
 
 async def test_a_missing_note_is_empty_and_an_invalid_path_is_enoent(place: Place) -> None:
     async with place.memory() as memory:
-        get = MemoryGet(msgspec.structs.replace(context(place.workspace), memory=memory))
+        get = MemoryGet(msgspec.structs.replace(context(place.workspace), services=in_memory_services(memory=memory)))
         missing = await get.run({"path": "memory/2026-01-01.md"}, call())
         assert msgspec.json.decode(missing.text) == {"text": "", "path": "memory/2026-01-01.md"}
         for path in ("../secret.md", "/etc/passwd", "memory/../../x.md", "AGENTS.md", "memory/x.txt", "memory/a\0.md"):

@@ -18,6 +18,7 @@ from plugins.memory.memory import Memory
 from plugins.memory.memory_tools import MemoryGet, MemorySearch
 from plugins.memory.sources.notes import Notes
 from plugins.testing.contexts import NOON
+from plugins.testing.in_memory_services import in_memory_services
 from tests.plugins.workspaces import call, context
 
 SAID = "sessions/20261101-120000-aaaaaa.jsonl"
@@ -53,7 +54,7 @@ async def rules(tmp_path: Path) -> AsyncIterator[PluginContext]:
     keys = MemoryKeys(embedding=EmbeddingKeys(provider="none"))
     sources: list[Any] = [Notes(tmp_path), Sessions()]
     async with Memory(tmp_path / "m.sqlite", sources, keys=lambda: keys, providers={}, today=NOON.date) as memory:
-        yield msgspec.structs.replace(context(tmp_path), memory=memory)
+        yield msgspec.structs.replace(context(tmp_path), services=in_memory_services(memory=memory))
 
 
 async def found(rules: PluginContext, *, group: bool = False, **arguments: object) -> set[str]:

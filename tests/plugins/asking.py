@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from plugins.api.chat import ChatProvider, ChatRequest, Delta, Reply
-from plugins.api.context import PluginContext
+from plugins.api.context import ProviderContext
 from plugins.http.client import Limits, Timeouts, Transport
 from plugins.testing.contexts import ManualClock
 from sessions.events.messages import Message, ToolDefinition, UserMessage
@@ -64,7 +64,7 @@ async def opened(
         slept.append(seconds)
 
     async with Transport(sleep=sleep, chance=lambda: 1.0, patience=patience, limits=limits) as transport:
-        context = PluginContext(
+        context = ProviderContext(
             settings=kind.Settings(**settings),
             folder=Path("unused"),
             workspace=Path("unused"),

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from plugins.api.context import PluginContext, ProviderAccount
+from plugins.api.context import ProviderAccount, ProviderContext
 from plugins.api.memory_settings import EmbeddingKeys
 from plugins.api.services import Purpose
 from plugins.http.client import Limits, Timeouts, Transport
@@ -83,14 +83,14 @@ class Vendor(NamedTuple):
         settings = {"provider": self.name, "base_url": url, "api_key": Secret(self.server.KEY), **settings}
         async with Transport(sleep=sleep, chance=lambda: 1.0, patience=patience, limits=limits) as transport:
             clock = ManualClock()
-            context = PluginContext(
+            context = ProviderContext(
                 settings=EmbeddingKeys(**settings),
                 folder=Path("unused"),
                 workspace=Path("unused"),
                 clock=clock,
                 transport=transport,
                 environment=environment or {},
-                account=account,
+                account=account or ProviderAccount(),
             )
             async with self.kind(context) as provider:
                 yield Embedded(provider, slept, clock)

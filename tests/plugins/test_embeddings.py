@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plugins.api.context import PluginContext, ProviderAccount
+from plugins.api.context import ProviderAccount, ProviderContext
 from plugins.api.memory_settings import EmbeddingKeys, MemoryKeys
 from plugins.host.loading import load_plugins
 from plugins.memory.memory import Memory
@@ -38,9 +38,9 @@ VARIABLES = {
 ALL_KEYS = {variable: f"key-of-{name}" for name, variable in VARIABLES.items()}
 
 
-def context(settings: EmbeddingKeys, environment: dict[str, str], account: ProviderAccount | None = None) -> PluginContext:
-    return PluginContext(
-        account=account,
+def context(settings: EmbeddingKeys, environment: dict[str, str], account: ProviderAccount | None = None) -> ProviderContext:
+    return ProviderContext(
+        account=account or ProviderAccount(),
         settings=settings,
         folder=Path("unused"),
         workspace=Path("unused"),

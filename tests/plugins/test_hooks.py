@@ -21,6 +21,7 @@ from exuvia import (
     ModelLimits,
     NoSettings,
     PluginContext,
+    ProviderContext,
     Reply,
     ToolContext,
     ToolDefinition,
@@ -37,7 +38,7 @@ class Parrot:
     name: ClassVar[str] = "parrot"
     Settings: ClassVar[type] = NoSettings
 
-    def __init__(self, context: PluginContext) -> None: ...
+    def __init__(self, context: ProviderContext) -> None: ...
 
     async def __aenter__(self) -> Parrot:
         return self

@@ -19,7 +19,7 @@ import msgspec
 import pytest
 
 from plugins.api.chat import ChatProvider, ChatRequest, Delta, Reply, RequestOptions, ResponseFormat
-from plugins.api.context import PluginContext
+from plugins.api.context import ProviderContext
 from plugins.providers.local import bundled_model as local_model
 from plugins.providers.local import process as local_process
 from plugins.providers.local import stream as local_answer
@@ -56,9 +56,9 @@ FORM = ResponseFormat(
 STORY = "Tell me a very long story about a crab."
 
 
-def plugin_context(**settings: Any) -> PluginContext:
+def plugin_context(**settings: Any) -> ProviderContext:
     nothing = cast(Any, None)
-    return PluginContext(
+    return ProviderContext(
         settings=LocalSettings(**settings),
         folder=nothing,
         workspace=nothing,

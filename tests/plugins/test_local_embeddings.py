@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 
-from plugins.api.context import PluginContext
+from plugins.api.context import ProviderContext
 from plugins.api.memory_settings import EmbeddingKeys
 from plugins.api.services import Purpose
 from plugins.providers.local import embeddings as local
@@ -34,8 +34,8 @@ needs_llama = pytest.mark.skipif(
 )
 
 
-def context(**settings: Any) -> PluginContext:
-    return PluginContext(
+def context(**settings: Any) -> ProviderContext:
+    return ProviderContext(
         settings=EmbeddingKeys(**settings),
         folder=Path("unused"),
         workspace=Path("unused"),

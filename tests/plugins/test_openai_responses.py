@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from plugins.api.context import PluginContext
+from plugins.api.context import ProviderContext
 from plugins.http.client import Transport
 from plugins.providers.hosted.encoding_cache import EncodingCache
 from plugins.providers.openai.chat import OpenAI, OpenAISettings
@@ -216,7 +216,7 @@ async def test_openai_itself_is_asked_over_responses_and_every_other_server_over
     base: str, api: Any, path: str
 ) -> None:
     async with Noting() as transport:
-        context = PluginContext(
+        context = ProviderContext(
             settings=OpenAISettings(base_url=base or None, api_key=(Secret(FIRST),), api=api),
             folder=Path("unused"),
             workspace=Path("unused"),

@@ -21,7 +21,7 @@ from exuvia import (
     Delta,
     Message,
     NoSuchModel,
-    PluginContext,
+    ProviderContext,
     ProviderError,
     RateLimited,
     Reply,
@@ -44,7 +44,7 @@ def opened(tmp_path: Path, *lines: object, delay_ms: float = 0) -> Scripted:
     if lines:
         script = tmp_path / "story.jsonl"
         script.write_text("\n\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines) + "\n")
-    context = PluginContext(
+    context = ProviderContext(
         settings=ScriptedSettings(script=str(script) if script else None, delay_ms=delay_ms),
         folder=tmp_path,
         workspace=tmp_path,

@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 from click.testing import CliRunner
 
-from exuvia import EmbeddingKeys, make_context
+from exuvia import EmbeddingKeys, make_provider_context
 from gateway.cli.main import KINDS, cli
 from plugins.templates.packages import KINDS as TEMPLATES
 from plugins.templates.packages import NotWritten, write_package
@@ -70,7 +70,10 @@ async def test_the_key_of_a_new_embedding_provider_goes_to_its_own_address_alone
     told = {}
     for address in (None, "http://127.0.0.1:1/v1"):
         keys = EmbeddingKeys(provider="acme_keys", base_url=address)
-        async with make_context(tmp_path, keys, environment=environment) as context, module.AcmeKeys(context) as provider:
+        async with (
+            make_provider_context(tmp_path, keys, environment=environment) as context,
+            module.AcmeKeys(context) as provider,
+        ):
             told[address] = (provider.model(), provider.explain_default())
     assert told == {
         None: ("small", "ACME_KEYS_API_KEY or memory.embedding.api_key is set"),

@@ -18,6 +18,7 @@ from exuvia import NoSettings, PluginContext, Tool, ToolContext, ToolFailed
 from plugins.support import safe_open
 from plugins.support.safe_open import Opener, OutsideFolder, open_at_once, open_beneath, open_step_by_step
 from plugins.testing.contexts import ManualClock
+from plugins.testing.in_memory_services import in_memory_services
 from plugins.tools import read as workspace_files
 from plugins.tools.read import Read
 
@@ -54,6 +55,7 @@ def read_tool(workspace: Path) -> Read:
         clock=ManualClock(),
         transport=cast(Any, None),
         environment=os.environ,
+        services=in_memory_services(),
     )
     return Read(context)
 

@@ -8,8 +8,9 @@ from typing import Any, cast
 
 import pytest
 
-from exuvia import NoSettings, PluginContext, Tool, ToolContext, ToolFailed
+from exuvia import NoSettings, PluginContext, ProviderContext, Tool, ToolContext, ToolFailed
 from plugins.testing.contexts import ManualClock
+from plugins.testing.in_memory_services import in_memory_services
 from plugins.tools.edit import Edit
 from plugins.tools.read import Read
 from plugins.tools.write import Write
@@ -25,7 +26,19 @@ def context(workspace: Path) -> PluginContext:
         clock=ManualClock(),
         transport=cast(Any, None),
         environment=os.environ,
+        services=in_memory_services(),
         protected=lambda: ("AGENTS.md", "memory/sealed.md"),
+    )
+
+
+def provider_context(workspace: Path) -> ProviderContext:
+    return ProviderContext(
+        settings=NoSettings(),
+        folder=workspace,
+        workspace=workspace,
+        clock=ManualClock(),
+        transport=cast(Any, None),
+        environment=os.environ,
     )
 
 

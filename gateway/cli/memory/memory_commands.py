@@ -20,7 +20,7 @@ from gateway.support.clock import SystemClock
 from gateway.support.errors import GatewayError
 from gateway.support.home import Home
 from gateway.support.printable import escaped, printable
-from plugins.api.context import PluginContext
+from plugins.api.context import ProviderContext
 from plugins.api.memory.scope import EVERYTHING
 from plugins.http.client import Transport
 from plugins.memory.index.indexer import IndexState
@@ -167,8 +167,8 @@ async def opened_memory(home: Home, config: Config, environment: Mapping[str, st
     check_backend(config, hooks.memory_backends)
     async with Transport() as transport:
 
-        def context(name: str, settings: Any) -> PluginContext:
-            return PluginContext(
+        def context(name: str, settings: Any) -> ProviderContext:
+            return ProviderContext(
                 settings=settings,
                 folder=home.plugins / name,
                 workspace=home.workspace(config.agent.workspace),

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 import msgspec
 
 from plugins.api.chat import ChatRequest, Delta, Reply
-from plugins.api.context import PluginContext
+from plugins.api.context import ProviderContext
 from plugins.api.models import ModelLimits, ModelList, ReportedLimits
 from plugins.http.sse import ServerSentEvent
 from plugins.providers.anthropic.errors import meaning, refuses_thoughts, worth_another_attempt
@@ -52,7 +52,7 @@ class Anthropic:
     name: ClassVar[str] = "anthropic"
     Settings: ClassVar[type] = AnthropicSettings
 
-    def __init__(self, context: PluginContext) -> None:
+    def __init__(self, context: ProviderContext) -> None:
         settings: AnthropicSettings = context.settings
         self._settings = settings
         self._transport = context.transport

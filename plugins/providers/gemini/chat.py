@@ -11,7 +11,7 @@ from urllib.parse import quote
 import msgspec
 
 from plugins.api.chat import ChatRequest, Delta, Reply
-from plugins.api.context import PluginContext
+from plugins.api.context import ProviderContext
 from plugins.api.models import ModelLimits, ModelList, ReportedLimits
 from plugins.providers.gemini.errors import meaning, worth_another_attempt
 from plugins.providers.gemini.request import Encoder
@@ -46,7 +46,7 @@ class Gemini:
     name: ClassVar[str] = "gemini"
     Settings: ClassVar[type] = GeminiSettings
 
-    def __init__(self, context: PluginContext) -> None:
+    def __init__(self, context: ProviderContext) -> None:
         settings: GeminiSettings = context.settings
         self._settings = settings
         self._transport = context.transport

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from plugins.api.context import PluginContext
+from plugins.api.context import ProviderContext
 from plugins.api.services import Purpose
 from plugins.providers.gemini import errors as gemini_errors
 from plugins.providers.hosted import embedding_errors
@@ -45,7 +45,7 @@ class GeminiEmbeddings(HostedEmbeddings):
     MOST: ClassVar[int] = 100
     Answer: ClassVar[type[msgspec.Struct]] = Contents
 
-    def __init__(self, context: PluginContext) -> None:
+    def __init__(self, context: ProviderContext) -> None:
         super().__init__(context)
         # Its second generation is told the purpose in words, which the table has, and knows no such field.
         self._tells_purpose = not self._known.query
@@ -54,7 +54,7 @@ class GeminiEmbeddings(HostedEmbeddings):
         """Fewer than it reads, to be sure."""
         return int(self._known.tokens * SURE)
 
-    def account(self, context: PluginContext) -> Account:
+    def account(self, context: ProviderContext) -> Account:
         """Google's own."""
         return account_of(context, self.name, usual=OFFICIAL, variable=VARIABLES["gemini"])
 

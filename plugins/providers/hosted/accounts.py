@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from plugins.api.context import PluginContext, ProviderAccount
+from plugins.api.context import ProviderContext
 from plugins.api.memory_settings import EmbeddingKeys
 from plugins.providers.hosted.keys import check_copied
 from plugins.support.errors import CredentialsRefused
@@ -50,7 +50,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def account_of(
-    context: PluginContext,
+    context: ProviderContext,
     name: str,
     *,
     usual: str,
@@ -62,7 +62,7 @@ def account_of(
     key the environment has as `variable`. A key is shown at its own address alone. `official` is where nobody is answered
     without one, by default the usual address."""
     settings: EmbeddingKeys = context.settings
-    chat, home = context.account or ProviderAccount(), spelled(usual)
+    chat, home = context.account, spelled(usual)
     theirs = spelled(chat.base_url or usual)
     base = spelled(settings.base_url) if settings.base_url else theirs
     more = settings.headers or (chat.headers if base == theirs else {})

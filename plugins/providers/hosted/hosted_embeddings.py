@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Self
 
 import msgspec
 
-from plugins.api.context import PluginContext
+from plugins.api.context import ProviderContext
 from plugins.api.memory_settings import EmbeddingKeys
 from plugins.api.services import Purpose
 from plugins.http.client import Timeouts
@@ -83,7 +83,7 @@ class HostedEmbeddings(ABC):
     """Seconds that a question waits for its vector at most: words answer it, too."""
     Answer: ClassVar[type[msgspec.Struct]]
 
-    def __init__(self, context: PluginContext) -> None:
+    def __init__(self, context: ProviderContext) -> None:
         settings: EmbeddingKeys = context.settings
         self._settings = settings
         self._transport = context.transport
@@ -114,7 +114,7 @@ class HostedEmbeddings(ABC):
     # --- what each vendor says ----------------------------------------------------------------------------------------
 
     @abstractmethod
-    def account(self, context: PluginContext) -> Account:
+    def account(self, context: ProviderContext) -> Account:
         """Where it asks, and with whose key."""
 
     @abstractmethod

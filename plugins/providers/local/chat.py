@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Self
 import msgspec
 
 from plugins.api.chat import ChatRequest, Delta, Reply
-from plugins.api.context import PluginContext
+from plugins.api.context import ProviderContext
 from plugins.api.models import LimitSource, ModelLimits
 from plugins.providers.local import bundled_model as local_model
 from plugins.support.errors import BadRequest, NoSuchModel, SettingsRefused, Unreachable
@@ -45,7 +45,7 @@ class LocalProvider:
     name: ClassVar[str] = "local"
     Settings: ClassVar[type] = LocalSettings
 
-    def __init__(self, context: PluginContext) -> None:
+    def __init__(self, context: ProviderContext) -> None:
         settings: LocalSettings = context.settings
         self._settings = settings
         self._environment = context.environment

@@ -15,7 +15,7 @@ from typing import ClassVar, Protocol, Self
 
 import structlog
 
-from plugins.api.context import PluginContext
+from plugins.api.context import ProviderContext
 from plugins.api.memory_settings import LOCAL, EmbeddingKeys
 from plugins.api.services import Purpose
 from plugins.providers.local.installable_models import BUNDLED, INSTALLABLE, InstallableModel
@@ -59,7 +59,7 @@ class LocalEmbeddings:
 
     name: ClassVar[str] = "local"
 
-    def __init__(self, context: PluginContext) -> None:
+    def __init__(self, context: ProviderContext) -> None:
         self._engine, self._missing = _engine(context)
         self._running = 0
         self._questions = 0
@@ -140,7 +140,7 @@ def installed_weights(model: InstallableModel = BUNDLED) -> Path | None:
     return model.weights()
 
 
-def _engine(context: PluginContext) -> tuple[Engine, str]:
+def _engine(context: ProviderContext) -> tuple[Engine, str]:
     """What runs the model that the settings name, and "". Where no provider is named and the configured file cannot be used,
     what runs the bundled model, and why: which of them it is does not change while it is open, or vectors of one would be
     taken for the other's. Raises SettingsRefused."""

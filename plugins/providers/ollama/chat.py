@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from plugins.api.chat import ChatRequest, Delta, Reply
-from plugins.api.context import PluginContext
+from plugins.api.context import ProviderContext
 from plugins.api.models import ModelLimits, ModelList, ReportedLimits
 from plugins.http.client import Transport
 from plugins.providers.hosted.images import open_sight
@@ -90,7 +90,7 @@ class Ollama:
     name: ClassVar[str] = "ollama"
     Settings: ClassVar[type] = OllamaSettings
 
-    def __init__(self, context: PluginContext) -> None:
+    def __init__(self, context: ProviderContext) -> None:
         settings: OllamaSettings = context.settings
         environment = context.environment
         self._settings = settings

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from plugins.api.context import PluginContext
+from plugins.api.context import ProviderContext
 from plugins.api.services import Purpose
 from plugins.providers.hosted import embedding_errors
 from plugins.providers.hosted.accounts import Account, account_of
@@ -40,7 +40,7 @@ class OllamaEmbeddings(HostedEmbeddings):
     PATIENT: ClassVar[float] = 20.0  # it may have to load the model
     Answer: ClassVar[type[msgspec.Struct]] = Embeddings
 
-    def account(self, context: PluginContext) -> Account:
+    def account(self, context: ProviderContext) -> Account:
         """The server that OLLAMA_HOST names, else this machine's. Only the vendor's cloud asks for a key."""
         return account_of(
             context,

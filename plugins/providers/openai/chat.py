@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from plugins.api.chat import ChatRequest, Delta, Reply
-from plugins.api.context import PluginContext
+from plugins.api.context import ProviderContext
 from plugins.api.models import ModelLimits, ModelList
 from plugins.providers.hosted.images import open_sight, openai_sight
 from plugins.providers.hosted.keys import ApiKeys
@@ -61,7 +61,7 @@ class OpenAI:
     name: ClassVar[str] = "openai"
     Settings: ClassVar[type] = OpenAISettings
 
-    def __init__(self, context: PluginContext) -> None:
+    def __init__(self, context: ProviderContext) -> None:
         settings: OpenAISettings = context.settings
         environment = context.environment
         self._settings = settings

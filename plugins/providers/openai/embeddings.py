@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from plugins.api.context import PluginContext
+from plugins.api.context import ProviderContext
 from plugins.api.services import Purpose
 from plugins.providers.hosted.accounts import VARIABLES, Account, account_of
 from plugins.providers.hosted.hosted_embeddings import HostedEmbeddings
@@ -37,7 +37,7 @@ class OpenAIEmbeddings(HostedEmbeddings):
     MOST: ClassVar[int] = 2048
     Answer: ClassVar[type[msgspec.Struct]] = Entries
 
-    def account(self, context: PluginContext) -> Account:
+    def account(self, context: ProviderContext) -> Account:
         """As its official clients find it."""
         usual = context.environment.get("OPENAI_BASE_URL") or OFFICIAL
         return account_of(context, self.name, usual=usual, variable=VARIABLES["openai"], official=OFFICIAL)
