@@ -1,23 +1,25 @@
-"""The test kit: tests that everybody who provides a thing can inherit, so that his does what the house relies on.
+"""The test kit: pytest classes that plugin authors inherit, and what their tests need. The built-in plugins use it too.
 
-Plain pytest runs them; the house's own plugins run them too. Each check's docstring says how to mend what it finds.
+Classes to inherit; the docstring of each check explains how to fix a failure:
 
-What a test module inherits:
+    chat_provider_checks       a chat provider, in this process or behind a service
+    embedding_provider_checks  an embedding provider, in this process or behind a service
+    tool_checks                a `Tool`
+    command_checks             a `Command`
+    channel_checks             a `Channel`
+    memory_backend_checks      a `MemoryBackend`
+    pruning_checks             a plugin with `propose_prunes`
+    compaction_checks          a plugin with `plan_compaction`
+    summarization_checks       a `Summarizer` or `MemoryFlush`
 
-    chat_provider_checks, embedding_provider_checks   a provider, in this process or behind a service
-    tool_checks, command_checks, channel_checks       a `Tool`, a `Command`, a `Channel`
-    memory_backend_checks                             a `MemoryBackend`
-    pruning_checks, compaction_checks                 a plugin with `propose_prunes` or `plan_compaction`
-    summarization_checks                              a `Summarizer`, a `MemoryFlush`
+For use in tests:
 
-What a test is given:
-
-    contexts              the context that a plugin is opened with, and a clock that a test sets
-    static_conversation   a conversation in which a command is typed
-    recording             the real responses of a service, recorded once and replayed
-    servers/              fake servers that answer, and that fail in the ways in which servers fail
-
-    checks                `check`, which makes a test of the kit, and assertions about errors and the event loop
+    checks                The decorator `check`, and assertions about errors and the event loop.
+    contexts              Plugin and provider contexts, and a manual clock.
+    in_memory_services    `PluginServices` in memory.
+    recording             Recording and replaying the responses of a real service.
+    servers/              Fake servers that can simulate failures.
+    static_conversation   A conversation for testing commands.
 """
 
 import sys
@@ -34,8 +36,8 @@ MODULES = (
     "summarization_checks",
     "tool_checks",
 )
-"""The modules whose checks speak for themselves."""
+"""The modules with checks."""
 
 if (pytest := sys.modules.get("pytest")) is not None:
-    # Authors see the values of a failed check, as in a test of their own.
+    # pytest shows the values in failed assertions of these modules, as in a test module.
     pytest.register_assert_rewrite(*(f"{__name__}.{module}" for module in MODULES))

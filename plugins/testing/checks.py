@@ -92,7 +92,7 @@ def check(story: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
 
     @functools.wraps(story)
     def told(*arguments: P.args, **named: P.kwargs) -> None:
-        with _mended_so(story.__doc__):
+        with _with_hint(story.__doc__):
             asyncio.run(_bounded(story(*arguments, **named)))
 
     return told
@@ -103,18 +103,18 @@ def plain_check(story: Callable[P, None]) -> Callable[P, None]:
 
     @functools.wraps(story)
     def told(*arguments: P.args, **named: P.kwargs) -> None:
-        with _mended_so(story.__doc__):
+        with _with_hint(story.__doc__):
             story(*arguments, **named)
 
     return told
 
 
 @contextlib.contextmanager
-def _mended_so(docstring: str | None) -> Iterator[None]:
+def _with_hint(docstring: str | None) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        error.add_note(f"\nHow to mend it:\n{inspect.cleandoc(docstring or '')}")
+        error.add_note(f"\nHow to fix it:\n{inspect.cleandoc(docstring or '')}")
         raise
 
 

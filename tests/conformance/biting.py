@@ -19,7 +19,7 @@ def bites(kit: type, check: str, sound: Mapping[str, Any], broken: Mapping[str, 
     assert _failure(type("Sound", (kit,), dict(sound))(), check, folder / "sound") == ""
     told = _failure(type("Broken", (kit,), dict(broken))(), check, folder / "broken")
     assert told, f"{check} finds nothing wrong with {broken}"
-    assert told.endswith(f"How to mend it:\n{inspect.cleandoc(str(getattr(kit, check).__doc__))}")
+    assert told.endswith(f"How to fix it:\n{inspect.cleandoc(str(getattr(kit, check).__doc__))}")
 
 
 def _failure(case: Any, name: str, folder: Path) -> str:

@@ -36,7 +36,8 @@ from tests.waiting import deadline
 
 ROOT = DOCS.parent
 PAGE = (DOCS / "plugins.md").read_text(encoding="utf-8")
-TUTORIAL = PAGE.partition("## Tutorial")[2].partition("## How a plugin is put together")[0]
+FIRST = PAGE.partition("## Your first plugin")[2].partition("## Concepts")[0]
+TUTORIAL = PAGE.partition("## Tutorial")[2].partition("## Isolation and failures")[0]
 
 
 def blocks(text: str, language: str) -> list[str]:
@@ -126,6 +127,17 @@ def _name_of(node: ast.stmt) -> str | None:
     return getattr(node, "name", None)
 
 
+def test_the_first_plugin_can_be_followed_step_by_step(tmp_path: Path) -> None:
+    author = Author(tmp_path)
+    make, _ = blocks(FIRST, "sh")
+    tool, tests = blocks(FIRST, "python")
+    for line in make.splitlines():
+        author.type(line)
+    (author.here / "exuvia_dice.py").write_text(tool)
+    (author.here / "tests" / "test_dice.py").write_text(tests)
+    assert "passed" in author.type("pytest")
+
+
 async def test_the_tutorial_can_be_followed_step_by_step(tmp_path: Path) -> None:
     author = Author(tmp_path)
     make, see, serve, chat, ship = blocks(TUTORIAL, "sh")
@@ -137,7 +149,7 @@ async def test_the_tutorial_can_be_followed_step_by_step(tmp_path: Path) -> None
     author.put("tests/test_stella.py", service)
     tests = author.here / "tests" / "test_stella.py"
     tests.write_text(tests.read_text().replace("from typing", "import json\nfrom typing", 1))
-    assert "How to mend it:" in author.type("pytest", fails=True)
+    assert "How to fix it:" in author.type("pytest", fails=True)
 
     author.put("exuvia_stella.py", changed)
     author.rewrite("exuvia_stella.py", request.partition("\n")[2])
