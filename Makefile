@@ -1,6 +1,6 @@
 # Everything is installed into .venv, once; a second `make run` starts at once.
 #
-#   make run      install, say what to type next, start the gateway (ARGS="--port 7200")
+#   make run      install, start the gateway, print the link of the console (ARGS="--port 7200")
 #   make test     install, run the tests, on all cores (ARGS="tests/sessions -k torn"; ARGS="-n 0" on one)
 #   make test-backends   install Chroma and qmd too (a gigabyte), run the tests of the memory's backends
 #   make mutants  break the guards of the promises one at a time, and see that a test fails (ARGS="--jobs 4 a-word-of-some")
@@ -31,7 +31,6 @@ help:
 	@sed -n 's/^#   //p' Makefile
 
 run: $(VENV)/installed model
-	@$(BIN)/python -m gateway.cli.next_steps $(ARGS)
 	@exec $(BIN)/exuvia run $(ARGS)
 
 test: $(VENV)/installed-for-tests model multilingual

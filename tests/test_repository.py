@@ -17,9 +17,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gateway.cli.next_steps import next_steps
 from gateway.config.keys import load_config, provider_settings
-from gateway.support.home import Home
 from tests.docs.configured import EXAMPLE, KEY, example_keys, forms, tables_in
 from tests.docs.generated import DOCS, SECTIONS, renewed
 
@@ -199,34 +197,18 @@ def test_the_ci_script_runs_check_and_test_and_can_be_started() -> None:
     assert called == ["check", "test-backends", "test"]
 
 
-def test_the_next_steps_are_programs_that_exist(tmp_path: Path) -> None:
-    home = Home(tmp_path / "my home")
-    for environment in ({}, {"EXUVIA_TOKEN": "x"}):
-        config = load_config(None, environment=environment, overrides={"gateway": {"host": "::", "port": 7200}})
-        text = next_steps(home, config, options=["--home=my home"])
-        assert "chat '--home=my home'" in text
-        program = re.search(r"<<'END'\n(.*?)\nEND\n", text, re.DOTALL)
-        assert program is not None
-        assert "ws://[::1]:7200/ws" in program[1]
-        compile(program[1], "steps", "exec")
-
-
-def test_the_next_steps_follow_what_the_gateway_is_started_with(tmp_path: Path) -> None:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("EXUVIA_")}
-    command = [sys.executable, "-m", "gateway.cli.next_steps"]
-    plain = subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True, text=True).stdout
-    assert re.search(r"exuvia chat$", plain, re.MULTILINE)
-    other = subprocess.run(
-        [*command, "--home", str(tmp_path), "--port", "7200"],
-        cwd=ROOT, env=environment, check=True, capture_output=True, text=True,
-    ).stdout  # fmt: skip
-    assert f"exuvia chat --home={tmp_path} --url=ws://127.0.0.1:7200/ws\n" in other
-    (tmp_path / "config.toml").write_text("[gateway]\nport = 7300\nhost = '0.0.0.0'\n")
-    named = subprocess.run(
-        command, cwd=ROOT, env=environment | {"EXUVIA_HOME": str(tmp_path)}, check=True, capture_output=True, text=True
-    ).stdout
-    assert f"exuvia chat --home={tmp_path}\n" in named
-    assert "http.ws_connect('ws://127.0.0.1:7300/ws'" in named
+def test_make_run_prints_nothing_of_its_own_before_the_gateway_starts(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    program = tmp_path / "bin" / "exuvia"
+    program.write_text('#!/bin/sh\necho "exuvia $*"\n')
+    program.chmod(0o755)
+    for name in ("made", "installed", "installed-model"):
+        (tmp_path / name).touch()
+    done = subprocess.run(
+        ["make", "-s", f"VENV={tmp_path}", "run", "ARGS=--port 7200"],
+        cwd=ROOT, check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    assert (done.stdout, done.stderr) == ("exuvia run --port 7200\n", "")
 
 
 def test_every_module_says_what_it_is() -> None:

@@ -1,13 +1,12 @@
 """The command line.
 
-config/     `exuvia config`.
-doctor      `exuvia doctor`
-main        The command line
-memory/     `exuvia memory`.
-models      `exuvia models list|refresh`
-next_steps  What to type next
-options     What the commands of the command line share
-plugins     `exuvia plugins list|check|new`.
-sessions/   `exuvia sessions`.
-status      `exuvia status`
+config/    `exuvia config`
+doctor     `exuvia doctor`
+main       The entry point and its commands
+memory/    `exuvia memory`
+models     `exuvia models list|refresh`
+options    Options and exit codes shared by the commands
+plugins    `exuvia plugins list|check|new`
+sessions/  `exuvia sessions` and `exuvia context`
+status     `exuvia status`
 """

@@ -1,7 +1,7 @@
-"""`exuvia doctor`: looks at everything that may be wrong around a gateway, and says of each finding what mends it.
+"""`exuvia doctor`: check the gateway's surroundings, and say how to fix each problem.
 
-It reads and asks, and changes nothing: a gateway that runs on the home goes on undisturbed. What depends on the environment,
-as keys and models, that gateway is asked for.
+Nothing is changed, and a running gateway is not disturbed. Checks that depend on the environment, such as keys and models,
+are run by that gateway.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from gateway.support import instance_address, logs
 from gateway.support.errors import ConfigRefused, sentence_of
 from gateway.support.home import Home
 from gateway.support.printable import one_line
+from gateway.support.session_status import count_of
 from gateway.terminal.client import discovery
 from gateway.terminal.client.discovery import TokenMissing
 from gateway.terminal.client.gateway_request import RequestFailed, address_of, requested
@@ -27,7 +28,7 @@ from gateway.terminal.client.gateway_request import RequestFailed, address_of, r
 Check: TypeAlias = Callable[[DoctorContext], Iterable[Finding]]
 
 GATEWAY = "gateway"
-"""The check of the gateway that runs, which is made before the others."""
+"""The check of the running gateway, which comes first."""
 
 CHECKS: Mapping[str, Check] = {
     "configuration": home_checks.configuration,
@@ -51,14 +52,13 @@ CHECKS: Mapping[str, Check] = {
     "models": model_checks.models,
     "embedding": memory_checks.embedding,
 }
-"""All that is looked at, by name, in the order in which it is told. What a gateway that runs reports about itself takes the
-place of the check of that name."""
+"""All checks by name, in the order of the report. The findings of a running gateway replace those of the same name."""
 
 OTHERS = "keys, models and plugins were looked at as this terminal's environment has them"
 
 
 def ask_running(patient: DoctorContext) -> Report | Finding:
-    """Have the gateway that runs on the home examine itself; return why it could not, as a note, if that is so."""
+    """Ask the running gateway to examine itself; return a note with the reason if that is not possible."""
     home = patient.home
     if instance_address.found(home.address) is None and patient.process() is None:
         return Finding(
@@ -80,14 +80,14 @@ def ask_running(patient: DoctorContext) -> Report | Finding:
 
 
 class CheckResult(msgspec.Struct, frozen=True):
-    """One check and what it found."""
+    """A check and its findings."""
 
     check: str
     findings: tuple[Finding, ...]
 
 
 def doctor(home: Home, config: Path, environment: Mapping[str, str], out: TextIO, *, offline: bool, as_json: bool) -> int:
-    """Run all checks and print what they find. Returns 0 if nothing is wrong, else 1."""
+    """Run all checks and print their findings. Return 0 if there is no problem, else 1."""
     logs.configure("error", "auto")
     patient = DoctorContext(home=home, checked=check(config, environment), environment=environment, offline=offline)
     report = ask_running(patient)
@@ -102,14 +102,14 @@ def doctor(home: Home, config: Path, environment: Mapping[str, str], out: TextIO
     if as_json:
         print_json(found, out)
     else:
-        count = "Nothing is" if not wrong else "1 thing is" if wrong == 1 else f"{wrong} things are"
-        whose = "" if isinstance(report, Report) else ", as far as this terminal's environment tells"
-        out.write(f"{count} wrong{whose}.\n")
+        passed = count_of(sum(not each.findings for each in found), "check")
+        scope = "" if isinstance(report, Report) else ", in this terminal's environment"
+        out.write(f"{passed} passed, {count_of(wrong, 'problem')} found{scope}.\n")
     return WRONG if wrong else WELL
 
 
 def _reported(report: Report | Finding, config: Path) -> Mapping[str, tuple[Finding, ...]]:
-    """The findings that the running gateway has made, or that there is none that could be asked."""
+    """Return the findings of the running gateway, or the note that none could be asked."""
     if isinstance(report, Finding):
         return {GATEWAY: (report,)}
     if report.config is None or Path(report.config) == config.absolute():
@@ -123,7 +123,7 @@ def _reported(report: Report | Finding, config: Path) -> Mapping[str, tuple[Find
 
 
 def examined(look: Check, patient: DoctorContext) -> tuple[Finding, ...]:
-    """What one check finds; that it fails is a finding too, and keeps no other from being made."""
+    """Run a check; an exception becomes a finding, so that the other checks still run."""
     try:
         return tuple(look(patient))
     except Exception as error:
@@ -131,8 +131,6 @@ def examined(look: Check, patient: DoctorContext) -> tuple[Finding, ...]:
 
 
 def _lines(each: CheckResult) -> str:
-    if not each.findings:
-        return f"well   {each.check}\n"
     return "".join(
         f"{finding.level:<6} {each.check}: {one_line(finding.what, 500)}\n       → {one_line(finding.mend, 500)}\n"
         for finding in each.findings

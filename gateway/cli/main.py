@@ -1,6 +1,6 @@
-"""The command line: `exuvia run`, `chat` and `sessions …`.
+"""The entry point of the command line.
 
-Each command imports what it needs when it runs, so that `exuvia --help` costs click alone.
+Each command imports its modules when it runs, so that `exuvia --help` imports click alone.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 _Command = Callable[..., Any]
 
 KINDS = ("provider", "embedding", "tool", "command", "policy")
-"""What `new` writes: those of `plugins.templates.packages`, which is not imported for quick help."""
+"""The kinds of `plugins new`, as in `plugins.templates.packages`, which is not imported here to keep `--help` fast."""
 
 
 @click.group()
 def plugins() -> None:
-    """Look at the plugins that are installed, try one, begin one."""
+    """List, check and create plugins."""
 
 
 @plugins.command("list")
@@ -39,8 +39,10 @@ def plugins() -> None:
 @config_option
 @json_option
 def list_plugins(home: Path | None, file: Path | None, *, as_json: bool) -> None:
-    """Print which plugins are installed, which of them are allowed, and what those provide. One that is not allowed is not
-    imported. Exit code 1 if one that is allowed cannot be used."""
+    """List the installed plugins, whether they are allowed, and what they provide.
+
+    Plugins that are not allowed are not imported. Exit code 1 if an allowed one cannot be used.
+    """
     from gateway.cli import plugins as commands  # noqa: PLC0415 - for quick help
 
     end(lambda: commands.list_plugins(file or home_at(home).config, os.environ, sys.stdout, as_json=as_json))
@@ -52,8 +54,10 @@ def list_plugins(home: Path | None, file: Path | None, *, as_json: bool) -> None
 @config_option
 @json_option
 def check_plugin(name: str, home: Path | None, file: Path | None, *, as_json: bool) -> None:
-    """Import the plugin NAME, installed or a folder, allowed or not, as the gateway would, and say what it provides, what it
-    may be told in [plugins.NAME], and what is wrong with it. Exit code 1 if something is."""
+    """Import the plugin NAME (installed or a folder, allowed or not) as the gateway would, and report on it.
+
+    The report has what it provides, its settings in [plugins.NAME], and its problems. Exit code 1 if there is one.
+    """
     from gateway.cli import plugins as commands  # noqa: PLC0415 - for quick help
 
     end(lambda: commands.check_plugin(name, file or home_at(home).config, os.environ, sys.stdout, as_json=as_json))
@@ -62,10 +66,12 @@ def check_plugin(name: str, home: Path | None, file: Path | None, *, as_json: bo
 @plugins.command("new")
 @click.argument("kind", type=click.Choice(KINDS))
 @click.argument("name")
-@click.option("--into", type=click.Path(path_type=Path, file_okay=False), help="The folder to make [exuvia-NAME].")
+@click.option("--into", type=click.Path(path_type=Path, file_okay=False), help="The folder to create [exuvia-NAME].")
 def new_plugin(kind: str, name: str, into: Path | None) -> None:
-    """Write a package that provides NAME, a chat provider, an embedding provider, a tool, a command or a policy: complete,
-    with tests that pass, for you to change."""
+    """Create a complete package with passing tests.
+
+    It provides NAME: a chat provider, an embedding provider, a tool, a command or a policy.
+    """
     from gateway.cli import plugins as commands  # noqa: PLC0415 - for quick help
 
     end(lambda: commands.new_plugin(kind, name, into, sys.stdout))
@@ -84,12 +90,14 @@ cli.add_command(plugins)
 
 
 def _import_without(extra: str, module: str) -> None:
-    """Import a module as where the library that it would take in addition is not installed. structlog takes rich, which
-    draws tracebacks that `logs` writes itself: a tenth of the start."""
+    """Import a module as if an optional library were not installed.
+
+    structlog would import rich to draw tracebacks that `logs` formats itself, which takes a tenth of the start.
+    """
     if extra in sys.modules or module in sys.modules:
         return
     known: dict[str, Any] = sys.modules
-    known[extra] = None  # Python's way to say that there is none
+    known[extra] = None  # an import of it fails
     try:
         importlib.import_module(module)
     finally:
@@ -106,13 +114,13 @@ def _import_without(extra: str, module: str) -> None:
     "plugin_folders",
     multiple=True,
     type=click.Path(path_type=Path, file_okay=False, exists=True),
-    help="Load the plugin in this folder too, again each time it is saved.",
+    help="Load the plugin in this folder, and reload it each time it is saved.",
 )
 def run(
     home: Path | None, config: Path | None, host: str | None, port: int | None, plugin_folders: tuple[Path, ...]
 ) -> None:
-    """Run the gateway in the foreground until it is told to stop."""
-    gc.disable()  # a quarter of the start: what is imported is no garbage. The daemon enables it when it is ready
+    """Run the gateway in the foreground."""
+    gc.disable()  # saves a quarter of the start; the daemon enables it when it is ready
     _import_without("rich", "structlog")
     from gateway.wiring import daemon  # noqa: PLC0415 - the whole gateway, which no other command needs
 
@@ -128,14 +136,14 @@ def run(
 @click.option("--session", default="main", show_default=True, help="The name of the conversation.")
 @click.option("--once", is_flag=True, help="Send all of the standard input as one message and print only the answer.")
 def chat(home: Path | None, url: str | None, token: str | None, session: str, once: bool) -> None:
-    """Talk to the gateway: on a terminal, or in a pipe (`echo hi | exuvia chat --once`)."""
+    """Chat with the gateway: on a terminal, or in a pipe (`echo hi | exuvia chat --once`)."""
     from gateway.terminal import chat_client as terminal  # noqa: PLC0415 - a websocket client, which no other command needs
     from gateway.terminal.client import discovery  # noqa: PLC0415
 
     def talk() -> int:
-        door = discovery.find(home_at(home), os.environ, url=url, token=token)
+        endpoint = discovery.find(home_at(home), os.environ, url=url, token=token)
         options = terminal.ChatOptions(
-            url=door.url, token=door.token, token_file=door.token_file, session=session, once=once
+            url=endpoint.url, token=endpoint.token, token_file=endpoint.token_file, session=session, once=once
         )
         return terminal.chat(options)
 
@@ -148,7 +156,7 @@ def chat(home: Path | None, url: str | None, token: str | None, session: str, on
 @click.option("--token", help="The gateway's token [$EXUVIA_TOKEN, or the file HOME/token].")
 @json_option
 def status(home: Path | None, url: str | None, token: str | None, as_json: bool) -> None:
-    """Say whether the gateway runs, and how it is. Exit code 1 if it does not, or something is wrong."""
+    """Show whether the gateway runs, and its state. Exit code 1 if it does not run, or has a problem."""
     from gateway.cli import status as status_command  # noqa: PLC0415 - for quick help
 
     end(lambda: status_command.status(home_at(home), os.environ, sys.stdout, url=url, token=token, as_json=as_json))
@@ -156,14 +164,14 @@ def status(home: Path | None, url: str | None, token: str | None, as_json: bool)
 
 @cli.group()
 def sessions() -> None:
-    """Look at the stored sessions, whether the gateway runs or not; only `fork` and `forget` need it stopped."""
+    """Inspect the stored sessions, with or without a running gateway; only `fork` and `forget` need it stopped."""
 
 
 @sessions.command("list")
 @home_option
 @json_option
 def list_sessions(home: Path | None, as_json: bool) -> None:
-    """List all sessions, the one that was used last at the end."""
+    """List all sessions, the most recent last."""
     from gateway.cli.sessions import session_commands  # noqa: PLC0415 - for quick help
 
     end(lambda: session_commands.list_sessions(journals_folder(home), sys.stdout, as_json=as_json))
@@ -174,9 +182,9 @@ def list_sessions(home: Path | None, as_json: bool) -> None:
 @home_option
 @person_option
 @json_option
-@click.option("--limit", type=click.IntRange(min=1), help="Only the last entries.")
+@click.option("--limit", type=click.IntRange(min=1), help="Print only the last entries.")
 def show_session(session: str, home: Path | None, person: str | None, as_json: bool, limit: int | None) -> None:
-    """Print the transcript of SESSION, an id or a name such as `main`; a name is the owner's, unless --person says whose."""
+    """Print the transcript of SESSION, an id or a name such as `main`. A name is the owner's unless --person is given."""
     from gateway.cli.sessions import session_commands  # noqa: PLC0415 - for quick help
 
     end(lambda: session_commands.show_session(*_session(home, session, person), sys.stdout, as_json=as_json, limit=limit))
@@ -188,7 +196,7 @@ def show_session(session: str, home: Path | None, person: str | None, as_json: b
 @person_option
 @click.option("--format", "form", type=click.Choice(["jsonl", "markdown"]), default="jsonl", show_default=True)
 def export_session(session: str, home: Path | None, person: str | None, form: str) -> None:
-    """Write SESSION to the standard output: its journal's own bytes, or Markdown."""
+    """Write SESSION to standard output: its journal as stored, or Markdown."""
     from gateway.cli.sessions import session_commands  # noqa: PLC0415 - for quick help
 
     markdown = form == "markdown"
@@ -200,7 +208,7 @@ def export_session(session: str, home: Path | None, person: str | None, form: st
 @home_option
 @json_option
 def verify_sessions(session: str | None, home: Path | None, as_json: bool) -> None:
-    """Check every line's number and sum, and the attachments, of SESSION or of all. Exit code 1 if something is wrong."""
+    """Verify the sequence, checksums and attachments of SESSION or of all. Exit code 1 if there is damage."""
     from gateway.cli.sessions import session_commands  # noqa: PLC0415 - for quick help
 
     end(lambda: session_commands.verify_sessions(journals_folder(home), session, sys.stdout, as_json=as_json))
@@ -211,8 +219,7 @@ def verify_sessions(session: str | None, home: Path | None, as_json: bool) -> No
 @home_option
 @json_option
 def forget_sessions(names: tuple[str, ...], home: Path | None, as_json: bool) -> None:
-    """Let go of what is missing of each SESSION, an id that `verify` names: a journal that is gone, or its lost end. The
-    gateway must be stopped."""
+    """Accept the loss of a journal, or of its end, for each SESSION that `verify` reports. The gateway must be stopped."""
     from gateway.cli.sessions import session_commands  # noqa: PLC0415 - for quick help
 
     end(lambda: session_commands.forget_sessions(journals_folder(home), names, sys.stdout, as_json=as_json))
@@ -224,7 +231,7 @@ def forget_sessions(names: tuple[str, ...], home: Path | None, as_json: bool) ->
 @person_option
 @json_option
 def list_compactions(session: str, home: Path | None, person: str | None, as_json: bool) -> None:
-    """List what was compacted of SESSION: when, why, by whom, what was kept and lost, and whether it is in force."""
+    """List the compactions of SESSION: when, why, by which model, what was kept and lost, and whether each is in force."""
     from gateway.cli.sessions import compactions  # noqa: PLC0415 - for quick help
 
     end(lambda: compactions.list_compactions(*_session(home, session, person), sys.stdout, as_json=as_json))
@@ -234,10 +241,10 @@ def list_compactions(session: str, home: Path | None, person: str | None, as_jso
 @click.argument("session")
 @home_option
 @json_option
-@click.option("--at", type=click.IntRange(min=1), metavar="SEQ", help="Behind which event [the last between turns].")
-@click.option("--key", help="The name of the new conversation [SESSION's name and -fork].")
+@click.option("--at", type=click.IntRange(min=1), metavar="SEQ", help="The last event to keep [the end of the last turn].")
+@click.option("--key", help="The name of the new conversation [SESSION-fork].")
 def fork_session(session: str, home: Path | None, as_json: bool, at: int | None, key: str | None) -> None:
-    """Begin a session that goes on from a past moment of SESSION, which stays as it is. The gateway must be stopped."""
+    """Start a new session from an earlier event of SESSION, which is not changed. The gateway must be stopped."""
     from gateway.cli.sessions import fork  # noqa: PLC0415 - for quick help
 
     end(lambda: fork.fork_session(journals_folder(home), session, sys.stdout, at=at, key=key, as_json=as_json))
@@ -247,10 +254,10 @@ def fork_session(session: str, home: Path | None, as_json: bool, at: int | None,
 @click.argument("session")
 @home_option
 @json_option
-@click.option("--turn", type=click.IntRange(min=1), help="Which turn [the last].")
-@click.option("--call", type=click.IntRange(min=1), help="Which of the turn's calls of a model alone.")
+@click.option("--turn", type=click.IntRange(min=1), help="The number of the turn [the last].")
+@click.option("--call", type=click.IntRange(min=1), help="Only this model call of the turn.")
 def context(session: str, home: Path | None, as_json: bool, turn: int | None, call: int | None) -> None:
-    """Rebuild what the model was shown in a turn of SESSION, and check that it is what was sent. Exit code 1 if not."""
+    """Rebuild the requests of a turn of SESSION and compare them with what was sent. Exit code 1 if they differ."""
     from gateway.cli.sessions import context as context_command  # noqa: PLC0415 - for quick help
 
     def show() -> int:
@@ -268,9 +275,11 @@ def config() -> None:
 
 @config.command("init")
 @home_option
-@click.option("--config", "file", type=click.Path(path_type=Path, dir_okay=False), help="Where to [HOME/config.toml].")
-@click.option("--set", "wishes", multiple=True, metavar="KEY=VALUE", help="Set a key, as in sessions.queue_limit=5.")
-@click.option("--force", is_flag=True, help="Write over the one that is there.")
+@click.option(
+    "--config", "file", type=click.Path(path_type=Path, dir_okay=False), help="The file to write [HOME/config.toml]."
+)
+@click.option("--set", "wishes", multiple=True, metavar="KEY=VALUE", help="Set a key, for example sessions.queue_limit=5.")
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
 def init_config(home: Path | None, file: Path | None, wishes: tuple[str, ...], force: bool) -> None:
     """Write a configuration with every key, its default and its explanation."""
     from gateway.cli.config import config_commands  # noqa: PLC0415 - for quick help
@@ -289,7 +298,7 @@ def init_config(home: Path | None, file: Path | None, wishes: tuple[str, ...], f
 @home_option
 @json_option
 def check_config(file: Path | None, home: Path | None, as_json: bool) -> None:
-    """Name every fault of FILE [HOME/config.toml] and of the environment. Exit code 1 if there is one."""
+    """Report every fault of FILE [HOME/config.toml] and of the environment. Exit code 1 if there is one."""
     from gateway.cli.config import config_commands  # noqa: PLC0415 - for quick help
 
     end(lambda: config_commands.check_config(file or home_at(home).config, os.environ, sys.stdout, as_json=as_json))
@@ -299,9 +308,9 @@ def check_config(file: Path | None, home: Path | None, as_json: bool) -> None:
 @home_option
 @click.option("--config", "file", type=click.Path(path_type=Path, dir_okay=False), help="The file [HOME/config.toml].")
 @json_option
-@click.option("--sources", is_flag=True, help="Say where each value comes from.")
+@click.option("--sources", is_flag=True, help="Show the source of each value.")
 def show_config(home: Path | None, file: Path | None, as_json: bool, sources: bool) -> None:
-    """Print every value that is in force, secrets as what refers to them."""
+    """Print every value in force, secrets as references."""
     from gateway.cli.config import config_commands  # noqa: PLC0415 - for quick help
 
     path = file or home_at(home).config
@@ -310,28 +319,28 @@ def show_config(home: Path | None, file: Path | None, as_json: bool, sources: bo
 
 @cli.group()
 def token() -> None:
-    """Change what clients must show."""
+    """Manage the gateway's token."""
 
 
 @token.command("rotate")
 @home_option
 @click.option("--config", "file", type=click.Path(path_type=Path, dir_okay=False), help="The file [HOME/config.toml].")
 def rotate(home: Path | None, file: Path | None) -> None:
-    """Make a new token. A running gateway takes it at once, and closes the connections that the old one opened."""
+    """Create a new token. A running gateway applies it at once and closes the connections of the old one."""
     from gateway.auth.token import rotate_token  # noqa: PLC0415
     from gateway.config.sources import merge_readable  # noqa: PLC0415 - for quick help
 
     def make() -> int:
         place = home_at(home)
         if not place.root.is_dir():
-            raise click.ClickException(f"There is no home at {place.root}; `exuvia run` makes one.")
+            raise click.ClickException(f"There is no home at {place.root}; `exuvia run` creates one.")
         sources, fault = merge_readable(file or place.config, os.environ)
         if fault is not None and not place.token.exists():
-            raise fault  # then the token stands in what cannot be read
+            raise fault  # the token may be in the unreadable file
         rotate_token(place, sources, os.environ)
-        click.echo(f"{place.token} holds a new token; the old one is valid no more.")
+        click.echo(f"{place.token} holds a new token; the old one is no longer valid.")
         if fault is not None:
-            click.echo(f"exuvia: {fault} Should gateway.token be set there, that one counts as before.", err=True)
+            click.echo(f"exuvia: {fault} If gateway.token is set there, that one still applies.", err=True)
         return 0
 
     end(make)
@@ -340,10 +349,10 @@ def rotate(home: Path | None, file: Path | None) -> None:
 @cli.command()
 @home_option
 @click.option("--config", "file", type=click.Path(path_type=Path, dir_okay=False), help="The file [HOME/config.toml].")
-@click.option("--offline", is_flag=True, help="Ask no vendor.")
+@click.option("--offline", is_flag=True, help="Make no request to a vendor.")
 @json_option
 def doctor(home: Path | None, file: Path | None, offline: bool, as_json: bool) -> None:
-    """Look for what is wrong around the gateway, and say what mends it. Exit code 1 if something is."""
+    """Find problems around the gateway, and say how to fix them. Exit code 1 if there is one."""
     from gateway.cli.doctor import doctor as look  # noqa: PLC0415 - for quick help
 
     place = home_at(home)
@@ -354,11 +363,13 @@ def doctor(home: Path | None, file: Path | None, offline: bool, as_json: bool) -
 @click.argument("action", type=click.Choice(["list", "refresh"]), default="list")
 @home_option
 @click.option("--config", "file", type=click.Path(path_type=Path, dir_okay=False), help="The file [HOME/config.toml].")
-@click.option("--offline", is_flag=True, help="Ask no vendor.")
+@click.option("--offline", is_flag=True, help="Make no request to a vendor.")
 @json_option
 def models(action: str, home: Path | None, file: Path | None, offline: bool, as_json: bool) -> None:
-    """Print which models there are and how much each takes in; or ask the vendors for that, and keep it in HOME/models.json.
-    Exit code 1 if one could not be asked."""
+    """List the models with their windows and limits; or ask the vendors for them and cache the answer in HOME/models.json.
+
+    Exit code 1 if a vendor could not be asked.
+    """
     from gateway.cli import models as models_command  # noqa: PLC0415 - for quick help
 
     def act() -> int:
@@ -367,7 +378,7 @@ def models(action: str, home: Path | None, file: Path | None, offline: bool, as_
         if action == "list":
             return models_command.list_models(place, config_file, os.environ, sys.stdout, offline=offline, as_json=as_json)
         if offline:
-            raise click.ClickException("To refresh is to ask the vendors; leave --offline out.")
+            raise click.ClickException("`refresh` asks the vendors; leave out --offline.")
         return models_command.refresh_models(place, config_file, os.environ, sys.stdout, as_json=as_json)
 
     end(act)
@@ -375,11 +386,11 @@ def models(action: str, home: Path | None, file: Path | None, offline: bool, as_
 
 @cli.group()
 def service() -> None:
-    """Let systemd run the gateway."""
+    """Run the gateway under systemd."""
 
 
 scope_option = click.option(
-    "--user/--system", "for_user", default=True, show_default=True, help="A service of yours, or of the system."
+    "--user/--system", "for_user", default=True, show_default=True, help="A service of this user, or of the system."
 )
 
 
@@ -388,7 +399,7 @@ scope_option = click.option(
 @home_option
 @click.option("--print", "only_print", is_flag=True, help="Print the unit and write nothing.")
 def install_service(for_user: bool, home: Path | None, only_print: bool) -> None:
-    """Write the unit that runs this installation, and say how to start it."""
+    """Write the systemd unit of this installation, and print how to start it."""
     from gateway.support import service_unit as units  # noqa: PLC0415 - for quick help
 
     scope: units.Scope = "user" if for_user else "system"
@@ -398,22 +409,22 @@ def install_service(for_user: bool, home: Path | None, only_print: bool) -> None
 @service.command("uninstall")
 @scope_option
 def uninstall_service(for_user: bool) -> None:
-    """Remove the unit; the home and everything in it stay."""
+    """Remove the unit; the home is kept."""
     from gateway.support import service_unit as units  # noqa: PLC0415 - for quick help
 
     end(lambda: units.uninstall("user" if for_user else "system", os.environ, sys.stdout))
 
 
 def main() -> None:
-    """Run the command line and end the process with its exit code."""
+    """Run the command line and exit with its exit code."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # A terminal that cannot show a character shows another one; that is no reason to fail.
+        # A character that the terminal cannot show is replaced.
         sys.stdout.reconfigure(errors="replace")
     cli(prog_name="exuvia")
 
 
 def _plugin_in(folder: Path) -> PluginFolder:
-    """The plugin that a folder holds."""
+    """Return the plugin in a folder."""
     from plugins.host.plugin_folder import NoPlugin, PluginFolder  # noqa: PLC0415 - for quick help
 
     try:
@@ -423,7 +434,7 @@ def _plugin_in(folder: Path) -> PluginFolder:
 
 
 def _session(home: Path | None, name: str, person: str | None) -> tuple[Path, str]:
-    """The folder of the journals, and the id of the session there that is named."""
+    """Return the folder of the journals and the id of the named session."""
     from gateway.journals.session_files import find_journal  # noqa: PLC0415 - for quick help
 
     folder = journals_folder(home)

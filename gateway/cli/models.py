@@ -1,5 +1,7 @@
-"""`exuvia models list|refresh`: which models there are, how much each takes in and says, and where that is known from. Each
-function prints and returns an exit code: 0 well, 1 a vendor could not be asked."""
+"""`exuvia models list|refresh`: the available models with their windows and output limits, and the source of each value.
+
+Each function prints and returns an exit code: 0 success, 1 a vendor could not be asked.
+"""
 
 from __future__ import annotations
 
@@ -21,16 +23,19 @@ from gateway.support.clock import SystemClock
 from gateway.support.errors import ConfigRefused, ModelUnknown, StartRefused, sentence_of
 from gateway.support.home import Home
 from gateway.support.printable import one_line
+from gateway.support.session_status import count_of
 from plugins.api.chat import ChatProvider, ListsModels
 from plugins.api.models import LimitSource, ModelList
 
 ASK_SECONDS = 120.0
-"""So long one vendor may take for everything; each of its answers has a deadline of its own."""
+"""The time limit for one vendor in seconds; each of its responses has its own limit."""
 
 
 class ModelRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A model, as `provider:model`; its window and output limit in tokens, None where they are not known, and where each is
-    from. `answers` says that it is the one that a session gets."""
+    """A model, as `provider:model`, with its window and output limit in tokens, None if unknown, and their sources.
+
+    `answers` marks the model that sessions use.
+    """
 
     model: str
     window: int | None
@@ -41,8 +46,10 @@ class ModelRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelTable(msgspec.Struct, frozen=True, kw_only=True):
-    """What a provider offers. `told_at` is when its server told what a start knows of it, None where it never did; `note` is
-    what is to be said of that, as a sentence."""
+    """The models of a provider.
+
+    `told_at` is the time of the cached list, None if there is none; `note` is a sentence about the list.
+    """
 
     provider: str
     models: tuple[ModelRow, ...]
@@ -51,7 +58,7 @@ class ModelTable(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RefreshedProvider(msgspec.Struct, frozen=True, kw_only=True):
-    """How it went with one provider: how many `models` it has, of how many its server `told` something, or why not."""
+    """The result for one provider: its number of `models`, how many have limits (`told`), or the error."""
 
     provider: str
     models: int = 0
@@ -61,23 +68,32 @@ class RefreshedProvider(msgspec.Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         if self.error is not None:
             return f"{self.provider} could not be asked: {self.error}"
-        told = f"the limits of {self.told}" if self.told else "no limits, which are from the table or unknown"
-        return f"{self.provider} has {self.models} {'model' if self.models == 1 else 'models'} and tells {told}."
+        told = f"the limits of {self.told}" if self.told else "no limits"
+        return f"{self.provider} has {self.models} {'model' if self.models == 1 else 'models'} and reports {told}."
 
 
 def list_models(
     home: Home, config: Path, environment: Mapping[str, str], out: TextIO, *, offline: bool, as_json: bool
 ) -> int:
-    """Print what each provider offers that is set up, by its own list unless `offline`, and the limits that a start would go
-    by. ConfigRefused if it would refuse to."""
+    """Print the models of each configured provider with their limits, without asking vendors if `offline`.
+
+    Raises:
+        ConfigRefused: The configuration is invalid.
+    """
     return asyncio.run(_list(home, config, environment, out, offline=offline, as_json=as_json))
 
 
 def refresh_models(home: Home, config: Path, environment: Mapping[str, str], out: TextIO, *, as_json: bool) -> int:
-    """Ask the vendors, and keep what they tell in the home. What one told before stays where it cannot be asked. Raises
-    ConfigRefused, StartRefused without a home, ModelUnknown where nobody can be asked, OSError."""
+    """Ask the vendors for their models and cache the result in the home; keep the old list of one that fails.
+
+    Raises:
+        ConfigRefused: The configuration is invalid.
+        StartRefused: There is no home.
+        ModelUnknown: No provider can be asked.
+        OSError: The cache cannot be written.
+    """
     if not home.root.is_dir():
-        raise StartRefused(f"There is no home at {home.root}; `exuvia run` makes one.")
+        raise StartRefused(f"There is no home at {home.root}; `exuvia run` creates one.")
     return asyncio.run(_refresh(home, config, environment, out, as_json=as_json))
 
 
@@ -108,7 +124,7 @@ async def _refresh(home: Home, config: Path, environment: Mapping[str, str], out
         lists = await _lists(used)
         troubles = providers.problems()
     if not lists:
-        raise ModelUnknown("No provider that is set up can be asked which models it has.")
+        raise ModelUnknown("No configured provider can list its models.")
     known, asked = _merged(told, lists)
     if any(each.error is None for each in asked):
         write_model_lists(home.models, known)
@@ -117,7 +133,7 @@ async def _refresh(home: Home, config: Path, environment: Mapping[str, str], out
     else:
         out.writelines(f"{one_line(line, 500)}\n" for line in (*map(str, asked), *troubles))
         if any(each.error is None for each in asked):
-            out.write(f"{home.models} is written; a gateway goes by it from its next start on.\n")
+            out.write(f"{home.models} was written; a gateway uses it from its next start.\n")
     return WRONG if troubles or any(each.error is not None for each in asked) else WELL
 
 
@@ -132,7 +148,7 @@ def _usable(config: Path, environment: Mapping[str, str]) -> tuple[CheckedConfig
 def _merged(
     told: CachedModelLists, lists: Mapping[str, ModelList | str]
 ) -> tuple[CachedModelLists, list[RefreshedProvider]]:
-    """What is known after some were asked, and how it went with each."""
+    """Return the updated cache and the result for each provider."""
     at = SystemClock().now().isoformat(timespec="seconds").replace("+00:00", "Z")
     known, asked = dict(told), []
     for name, answer in lists.items():
@@ -147,7 +163,7 @@ def _merged(
 
 
 async def _set_up(providers: Mapping[str, ChatProvider], models: ModelRegistry, *, look: bool) -> dict[str, ChatProvider]:
-    """The providers that are set up, or whose model answers or steps in."""
+    """Return the providers that are configured, or whose model is in use."""
     if look:
         await models.discover_models()
     used = {name.partition(":")[0] for name in models.used()}
@@ -155,7 +171,7 @@ async def _set_up(providers: Mapping[str, ChatProvider], models: ModelRegistry, 
 
 
 async def _lists(providers: Mapping[str, ChatProvider]) -> dict[str, ModelList | str]:
-    """The list of each that can be asked, or why there is none; one that fails keeps no other from being asked."""
+    """Return the list of each provider that has one, or the reason for its failure."""
     asked = {name: provider for name, provider in providers.items() if isinstance(provider, ListsModels)}
     return dict(zip(asked, await asyncio.gather(*map(_listed, asked.values())), strict=True))
 
@@ -165,16 +181,16 @@ async def _listed(provider: ListsModels) -> ModelList | str:
         async with asyncio.timeout(ASK_SECONDS):
             found = await provider.models()
     except TimeoutError:
-        return f"It was not done after {ASK_SECONDS:g} s."
-    except Exception as error:  # it may be a stranger's
+        return f"No response within {ASK_SECONDS:g} s."
+    except Exception as error:  # it may be a third-party plugin's
         return sentence_of(error)
-    return found if isinstance(found, ModelList) else "What it gives is no list of models."
+    return found if isinstance(found, ModelList) else "The provider did not return a list of models."
 
 
 def _offered(
     provider: ChatProvider, models: ModelRegistry, answer: ModelList | str | None, told: CachedModelList | None
 ) -> ModelTable:
-    """The models of a provider by its list, else by what it told before, those that are used among them."""
+    """Return the models of a provider from its list, else from the cache, including those in use."""
     known = answer if isinstance(answer, ModelList) else told
     name, current = provider.name, models.configured() or ""
     used = [each.partition(":")[2] for each in models.used() if each.partition(":")[0] == name]
@@ -197,10 +213,10 @@ def _offered(
 
 
 def _note(provider: ChatProvider, answer: ModelList | str | None, told: CachedModelList | None) -> str:
-    """What is to be said of how a provider's list was come by."""
+    """Describe where a provider's list is from."""
     if not isinstance(provider, ListsModels):
         return ""
-    before = "it never told of its models" if told is None else f"the list is what it told on {told.at}"
+    before = "it has never been asked for its models" if told is None else f"the list is the one of {told.at}"
     if answer is None:
         return f"{provider.name} was not asked: {before}."
     if isinstance(answer, str):
@@ -208,7 +224,7 @@ def _note(provider: ChatProvider, answer: ModelList | str | None, told: CachedMo
     fresh = cacheable(answer, "")
     known = {} if told is None or told.address != fresh.address else told.models
     news = sum(known.get(name) != limits for name, limits in fresh.models.items())
-    return f"{provider.name} tells of {news} what a start does not know: `exuvia models refresh` keeps it." if news else ""
+    return f"{provider.name} reports {count_of(news, 'new limit')}: `exuvia models refresh` stores them." if news else ""
 
 
 def _table(offered: Iterable[ModelTable]) -> Iterator[str]:
@@ -217,7 +233,7 @@ def _table(offered: Iterable[ModelTable]) -> Iterator[str]:
         window, output = _cells(each.window, each.window_from), _cells(each.output, each.output_from)
         rows.append((one_line(each.model, 100), *window, *output, "answers" * each.answers))
     if len(rows) == 1:
-        yield "No provider is set up by the configuration or by this terminal's environment."
+        yield "No provider is configured, neither in the file nor in this terminal's environment."
         return
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
@@ -236,4 +252,4 @@ def _cells(tokens: int | None, source: LimitSource | None) -> tuple[str, str]:
 def _notes(offered: Iterable[ModelTable], told: CachedModelLists) -> Iterator[str]:
     yield from filter(None, (each.note for each in offered))
     if not told:
-        yield "No vendor was ever asked for its limits: `exuvia models refresh` does."
+        yield "The vendors have not been asked for limits yet; `exuvia models refresh` does that."

@@ -1,4 +1,4 @@
-"""What the commands of the command line share: their options, the home they mean, and how they end."""
+"""Options and exit codes shared by the commands."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 home_option = click.option(
     "--home", type=click.Path(path_type=Path, file_okay=False), help="The gateway's folder [$EXUVIA_HOME or ~/.exuvia]."
 )
-person_option = click.option("--person", metavar="NAME", help="Whose SESSION, if it is a name [the owner's].")
+person_option = click.option("--person", metavar="NAME", help="The person whose SESSION it is [the owner].")
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 config_option = click.option(
     "--config", "file", type=click.Path(path_type=Path, dir_okay=False), help="The configuration [HOME/config.toml]."
@@ -24,27 +24,27 @@ config_option = click.option(
 
 
 def home_at(path: Path | None) -> Home:
-    """The home that is named, else the environment's, else the usual one."""
+    """Return the given home, else the environment's, else the default."""
     from gateway.support.home import Home  # noqa: PLC0415 - for quick help
 
     return Home.resolve(path, os.environ)
 
 
 def made_home(path: Path | None) -> Home:
-    """A home that exists."""
+    """Return a home that exists."""
     home = home_at(path)
     if not home.root.is_dir():
-        raise click.ClickException(f"There is no home at {home.root}; `exuvia run` makes one.")
+        raise click.ClickException(f"There is no home at {home.root}; `exuvia run` creates one.")
     return home
 
 
 def journals_folder(path: Path | None) -> Path:
-    """The folder of the journals, of a home that exists."""
+    """Return the folder of the journals in a home that exists."""
     return made_home(path).sessions
 
 
 def end(command: Callable[[], int]) -> None:
-    """Run a command and end with its exit code; what it could not do is one sentence, never a traceback."""
+    """Run a command and exit with its code; an expected error is printed as one sentence, without a traceback."""
     from gateway.support.errors import GatewayError, sentence_of  # noqa: PLC0415 - for quick help
     from sessions.events.errors import JournalDamaged, SessionsError  # noqa: PLC0415
 
@@ -52,7 +52,7 @@ def end(command: Callable[[], int]) -> None:
         code = command()
         sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever read our output has enough of it; nothing may be flushed there at the end either.
+        # The reader of our output closed it; nothing may be flushed there at exit either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 1
     except click.ClickException as error:

@@ -1,4 +1,4 @@
-"""`exuvia plugins list|check|new`. Each function prints and returns an exit code: 0 well, 1 something wrong was found."""
+"""`exuvia plugins list|check|new`. Each function prints and returns an exit code: 0 success, 1 a problem was found."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WORDS = {
     "register_flushes": "flush",
     "register_memory_backends": "memory backend",
 }
-"""What is offered through each registration hook."""
+"""The noun for what each registration hook provides."""
 
 
 HOOKS = {
@@ -39,12 +39,14 @@ HOOKS = {
     "tool": "register_tools",
     "command": "register_commands",
 }
-"""Through which of them a new package offers what it provides."""
+"""The registration hook of each kind of new package."""
 
 
 class ListedPlugin(msgspec.Struct, frozen=True, kw_only=True):
-    """A plugin as it is listed. `state` is `built in`, `loaded`, `refused` or `not allowed`; `provides` are names by what
-    the things are."""
+    """A row of the list.
+
+    `state` is `built in`, `loaded`, `refused` or `not allowed`; `provides` maps a kind to names.
+    """
 
     name: str
     package: str
@@ -54,7 +56,7 @@ class ListedPlugin(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def list_plugins(file: Path, environment: Mapping[str, str], out: TextIO, *, as_json: bool) -> int:
-    """Print every plugin that is there or is wanted. Nothing of one that is not allowed is imported."""
+    """Print every plugin that is installed or listed in the configuration, without importing those not allowed."""
     config = load_config(file, environment=environment, overrides={})
     hooks = allowed_plugins(config)
     listed = _listed(config, hooks)
@@ -66,7 +68,7 @@ def list_plugins(file: Path, environment: Mapping[str, str], out: TextIO, *, as_
 
 
 def check_plugin(name: str, file: Path, environment: Mapping[str, str], out: TextIO, *, as_json: bool) -> int:
-    """Load one plugin beside the built-ins, installed or from a folder, and print what is to be said of it."""
+    """Load one plugin, installed or from a folder, next to the built-in ones, and print a report."""
     config = load_config(file, environment=environment, overrides={})
     hooks = load_plugins(())
     name = _load(hooks, name, config)
@@ -82,16 +84,16 @@ def check_plugin(name: str, file: Path, environment: Mapping[str, str], out: Tex
     else:
         out.writelines(f"{one_line(line, 600)}\n" for line in _report(checked))
         if _state(config, hooks, name) == "loaded" and name not in config.plugins.allow:
-            out.write("It is not allowed yet: plugins.allow does not list it.\n")
+            out.write("It is not allowed yet: add it to plugins.allow.\n")
     return WRONG if hooks.refused else WELL
 
 
 def new_plugin(kind: str, name: str, into: Path | None, out: TextIO) -> int:
-    """Write a package, and say what to do with it. The name must be none of what is built in."""
+    """Create a package and print the next steps. The name must not be that of a built-in plugin."""
     hooks = load_plugins(())
     ours = {known for plugin in hooks.plugins for known in hooks.provided(plugin).get(HOOKS.get(kind, ""), ())}
     if name in ours or name in hooks.plugins:
-        raise click.ClickException(f"{name!r} is built in; what is new needs another name.")
+        raise click.ClickException(f"{name!r} is built in; choose another name.")
     folder = into or Path(f"exuvia-{name.replace('_', '-')}")
     try:
         files = write_package(kind, name, folder)
@@ -103,7 +105,7 @@ def new_plugin(kind: str, name: str, into: Path | None, out: TextIO) -> int:
 
 
 def _load(hooks: Hooks, name: str, config: Config) -> str:
-    """Load the plugin that is meant by a name or a folder; returns what it is called."""
+    """Load a plugin by its name or folder; return its name."""
     if (Path(name) / "pyproject.toml").is_file():
         try:
             folder = PluginFolder(Path(name))
@@ -114,7 +116,7 @@ def _load(hooks: Hooks, name: str, config: Config) -> str:
     offers = [entry for entry in _installed() if entry.name == name]
     if not offers:
         raise click.ClickException(
-            f"No installed package offers a plugin {name!r}, and no folder of that name has a pyproject.toml."
+            f"No installed package provides a plugin {name!r}, and no folder of that name has a pyproject.toml."
         )
     for entry in offers:
         load_one(hooks, name, entry.value, entry.load, plugin_tables(config))
@@ -144,7 +146,7 @@ def _listed(config: Config, hooks: Hooks) -> list[ListedPlugin]:
 
 
 def _package(entry: EntryPoint) -> str:
-    """The name and the version of the package that an entry point is of."""
+    """Return the name and version of an entry point's package."""
     try:
         return attempt(lambda: f"{entry.dist.name} {entry.dist.version}" if entry.dist else "")
     except PluginCallFailed:
@@ -162,7 +164,7 @@ def _provided(hooks: Hooks, name: str) -> dict[str, list[str]]:
 
 
 def _keys(hooks: Hooks, name: str) -> dict[str, Any]:
-    """The keys of a plugin's table with their defaults, as TOML and JSON have them."""
+    """Return the keys of a plugin's table with their defaults as plain values."""
     if name not in hooks.plugins:
         return {}
     form = type(hooks.settings(name))
@@ -187,6 +189,6 @@ def _count(word: str, names: list[str]) -> str:
 def _report(checked: Mapping[str, Any]) -> list[str]:
     provides = [f"It provides the {_count(word, names)}." for word, names in checked["provides"].items()]
     hooks = [f"It implements {', '.join(checked['hooks'])}."] if checked["hooks"] else []
-    settings = [f"It may be told {key} (by default {value!r})." for key, value in checked["settings"].items()]
+    settings = [f"Setting: {key} (default {value!r})." for key, value in checked["settings"].items()]
     faults = list(checked["faults"]) or [f"The plugin {checked['name']!r} can be used."]
     return [*provides, *hooks, *settings, *faults]

@@ -1,4 +1,4 @@
-"""`exuvia status`: asks the gateway that runs how it is. It starts nothing and takes no lock."""
+"""`exuvia status`: the state of the running gateway. It starts nothing and takes no lock."""
 
 from __future__ import annotations
 
@@ -20,18 +20,23 @@ from gateway.terminal.client import discovery
 from gateway.terminal.client.gateway_request import RequestFailed, address_of, requested
 
 PATIENCE = 5.0
-"""Seconds to wait for an answer."""
+"""Seconds to wait for a response."""
 
 
 class NotRunning(GatewayError):
-    """No gateway answers; the sentence says what to do."""
+    """No gateway responds; the message says what to do."""
 
 
 def status(
     home: Home, environment: Mapping[str, str], out: TextIO, *, url: str | None, token: str | None, as_json: bool
 ) -> int:
-    """Print how the gateway of a home is, or that at `url`. Returns 0 if all is well, 1 if something is not or none answers.
-    Raises NotAsked where something else answers, ConfigRefused, TokenMissing."""
+    """Print the state of the gateway of a home, or at `url`. Return 0 if all is well, 1 if there is a problem or none runs.
+
+    Raises:
+        RequestFailed: Something else responds at the address.
+        ConfigRefused: The configuration is invalid.
+        TokenMissing: There is no token to send.
+    """
     try:
         address, overview = _find_and_ask(home, environment, url, token)
     except NotRunning as error:
@@ -49,15 +54,15 @@ def status(
 
 def _find_and_ask(home: Home, environment: Mapping[str, str], url: str | None, token: str | None) -> tuple[str, Overview]:
     try:
-        door = discovery.find(home, environment, url=url, token=token)
+        endpoint = discovery.find(home, environment, url=url, token=token)
     except discovery.TokenMissing:
         if url is not None or home.lock.exists():
             raise
         raise NotRunning(f"No gateway has ever run on {home.root}; `exuvia run` starts one.") from None
-    address = address_of(door.url)
+    address = address_of(endpoint.url)
     ended = instance_address.left(home.address) if url is None else None
     try:
-        return address, _ask(address, door.token)
+        return address, _ask(address, endpoint.token)
     except RequestFailed as error:
         if ended is None or address_of(discovery.websocket_at(ended.host, ended.port)) == address:
             raise
@@ -71,26 +76,26 @@ def _ask(address: str, token: str) -> Overview:
     try:
         return msgspec.json.decode(body, type=Overview)
     except (msgspec.MsgspecError, UnicodeError) as error:
-        raise RequestFailed(f"What answers at {address} is not a gateway of this version.") from error
+        raise RequestFailed(f"The server at {address} is not a gateway of this version.") from error
 
 
 def _ended(home: Home, last: InstanceAddress) -> str:
     where = address_of(discovery.websocket_at(last.host, last.port))
     return (
-        f"No gateway runs on {home.root}: the last one listened at {where} and ended without a goodbye, as one does that is"
-        " killed. `exuvia run` starts one, with the same options if it had any; nothing that was acknowledged is lost."
+        f"No gateway runs on {home.root}: the last one listened at {where} and was killed. `exuvia run` starts one; pass"
+        " the same options if it had any. Nothing that was acknowledged is lost."
     )
 
 
 def _absence(home: Home, address: str, ended: InstanceAddress | None, error: OSError) -> str:
     if isinstance(error, TimeoutError):
-        return f"The gateway at {address} does not answer within {PATIENCE:.0f} seconds: it hangs, or is out of reach."
+        return f"The gateway at {address} did not respond within {PATIENCE:.0f} seconds: it hangs, or is unreachable."
     if not isinstance(error, ConnectionRefusedError):
         return f"No gateway can be reached at {address}: {error.strerror or sentence_of(error)}."
     if (process := _last_owner(home.lock)) is not None:
         return (
-            f"No gateway answers at {address}, but process {process}, which used {home.root} last, still runs. If it was"
-            " started with another --port, `exuvia status --url` asks there."
+            f"No gateway responds at {address}, but process {process}, which used {home.root} last, is running. If it was"
+            " started with another --port, use `exuvia status --url`."
         )
     if ended is not None:
         return _ended(home, ended)
@@ -98,7 +103,7 @@ def _absence(home: Home, address: str, ended: InstanceAddress | None, error: OSE
 
 
 def _last_owner(lock: Path) -> int | None:
-    """The living process that wrote its number into a home's lock; None if there is none."""
+    """Return the process id in a home's lock if that process is alive, else None."""
     try:
         process = int(lock.read_text(encoding="ascii"))
         os.kill(process, 0)

@@ -1,11 +1,11 @@
 """The configuration: its keys, sources, validation and reloading.
 
-allowed_plugins    The plugins that a configuration allows, loaded, each with what its own table says to it.
-keys               The configuration
+allowed_plugins    Loading the plugins that the configuration allows
+keys               Every key, its type and default
 reloading          Hot reload
-rendering          A configuration as it can be shown
-secret_references  Where a secret really is
+rendering          The configuration as TOML and JSON, without secrets
+secret_references  References to secrets (`env:`, `file:`, `credential:`)
 settings           The configuration in force
-sources            Where configuration comes from, merged into one tree
-validation         Fitting what was given to the form that a Struct has
+sources            The file, the environment and the command line, merged
+validation         Validation of values against the schema
 """

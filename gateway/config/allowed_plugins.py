@@ -1,4 +1,4 @@
-"""The plugins that a configuration allows, loaded, each with what its own table says to it."""
+"""Loading the plugins that the configuration allows, each with the settings of its own table."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ log = structlog.get_logger("exuvia.config")
 
 
 def allowed_plugins(config: Config, folders: Sequence[PluginFolder] = (), *, but: str = "") -> Hooks:
-    """The built-ins, what is in these folders, and what `plugins.allow` names besides, `but` one. One whose table does not
-    fit its own form is refused, with the path of the key; the others are there."""
+    """Load the built-in plugins, those in `folders`, and those listed in `plugins.allow`, except `but`.
+
+    A plugin whose table is invalid is refused with the path of the key; the others are loaded.
+    """
     fit = plugin_tables(config)
     ours = {but, *(folder.name for folder in folders)}
     hooks = load_plugins([name for name in config.plugins.allow if name not in ours], fit)
@@ -30,7 +32,7 @@ def allowed_plugins(config: Config, folders: Sequence[PluginFolder] = (), *, but
 
 
 def plugin_tables(config: Config) -> Fit:
-    """What gives a plugin the settings of its table `[plugins.NAME]`, secrets resolved; a warning about them is logged."""
+    """Return a function that validates a plugin's table `[plugins.NAME]`, with secrets resolved and warnings logged."""
 
     def fit(name: str, form: type[Any]) -> Any:
         fitting = Validator(config.sources, config.references)
@@ -46,7 +48,7 @@ def plugin_tables(config: Config) -> Fit:
 
 
 def unread_tables(config: Config, hooks: Hooks) -> list[str]:
-    """A sentence about each table `[plugins.NAME]` that nobody reads, since no plugin of that name is loaded or refused."""
+    """Return a sentence for each table `[plugins.NAME]` whose plugin is neither loaded nor refused."""
     known = {*hooks.plugins, *config.plugins.allow}
     return [
         f"{config.sources.place(f'plugins.{name}')}: plugins.{name} is read by nobody; plugins.allow does not name {name!r}."

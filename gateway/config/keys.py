@@ -1,7 +1,7 @@
-"""The configuration: every key that exists, its type and its default, and how it is loaded.
+"""The configuration: every key, its type and its default, and how it is loaded.
 
-Sources in order, later ones winning key by key: the defaults here, the file, `EXUVIA__SECTION__KEY`, the named variables
-(`EXUVIA_HOST` and so on), the command line. `config.example.toml` shows every key.
+Sources in order of precedence, lowest first: the defaults here, the file, `EXUVIA__SECTION__KEY`, the named variables
+(`EXUVIA_HOST` and so on), the command line. `config.example.toml` lists every key.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ log = structlog.get_logger("exuvia.config")
 
 
 class GatewayKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[gateway]`: where it listens, and who may come in. No token: the one in `HOME/token`."""
+    """`[gateway]`: the address to listen on, and access. Without a token the one in `HOME/token` is used."""
 
     host: HostName = "127.0.0.1"
     port: Annotated[int, msgspec.Meta(ge=0, le=65535)] = 7117
@@ -48,9 +48,13 @@ class GatewayKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class AgentKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[agent]`: which model answers, and how. `fallback_models` answer in its place, in order. `context_window` is in
-    tokens; None is what the provider knows of its model; `context_windows` has those of others by the beginning of
-    `provider:model`. `instructions` None are the shipped ones, `timezone` None is the system's."""
+    """`[agent]`: the model, its fallbacks and its instructions.
+
+    `fallback_models` are tried in order. `context_window` is in tokens, None for the provider's value;
+    `context_windows` sets
+    those of other models by a prefix of `provider:model`. `instructions` None means the shipped text, `timezone` None the
+    system's.
+    """
 
     model: _Text = "auto"
     fallback_models: tuple[_Text, ...] = ()
@@ -68,8 +72,7 @@ class AgentKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class SessionsKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[sessions]`: what becomes of messages that arrive during a turn, how many may wait, and what becomes of a turn that
-    a crash cut off."""
+    """`[sessions]`: messages that arrive during a turn, the limits of queues, and turns interrupted by a crash."""
 
     queue: Literal["followup", "collect", "steer", "interrupt"] = "followup"
     queue_limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 20
@@ -78,14 +81,18 @@ class SessionsKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class PruningKeys(PruningRules, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[pruning]`: what the model is shown of old tool results."""
+    """`[pruning]`: how old tool results are shortened in requests."""
 
     ttl: Seconds = Seconds(300)
 
 
 class FlushKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[compaction.memory_flush]`: what must last is written into the day's note before it leaves. `force_bytes` is by how
-    much the journal grows until it is done all the same; 0 is never. The prompts None are the shipped ones."""
+    """`[compaction.memory_flush]`: notes written to the day's file before a compaction.
+
+    `force_bytes` is the growth of the journal in bytes after which a flush runs anyway; 0 is never. Prompts that are
+    None mean
+    the shipped ones.
+    """
 
     enabled: bool = True
     by: _Text = "memory_flush"
@@ -96,8 +103,12 @@ class FlushKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class CompactionKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[compaction]`: when the beginning of a conversation is summarised, and how. `threshold_tokens`, `ratio` and
-    `messages` are off at 0; `model` None is the session's own. `provider_side`: a service that can do it compacts first."""
+    """`[compaction]`: when and how the beginning of a conversation is summarised.
+
+    `threshold_tokens`, `ratio` and `messages` are off at 0; `model` None means the session's own. With
+    `provider_side` a service
+    that supports it compacts first.
+    """
 
     enabled: bool = True
     provider_side: bool = False
@@ -115,10 +126,11 @@ class CompactionKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class PluginsKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[plugins]`: the installed plugins that may be loaded, by the names of their entry points. After `hold_limit` of
-    holding everything up one has the gateway ended; 0 is never. `senders` says by `channel:sender` which person speaks on
-    the channels of plugins, `*` standing for anybody there. `tables` holds `[plugins.NAME]`, to which the plugin gives its
-    form."""
+    """`[plugins]`: the installed plugins that may be loaded, by the names of their entry points.
+
+    A plugin that blocks the event loop for `hold_limit` ends the gateway; 0 is never. `senders` maps `channel:sender` to the
+    person who speaks there, `*` matches any sender. `tables` holds `[plugins.NAME]`, whose schema is the plugin's.
+    """
 
     allow: tuple[_Text, ...] = ()
     hold_limit: Seconds = Seconds(60)
@@ -127,22 +139,26 @@ class PluginsKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class PersonKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[people.NAME]`: somebody beside the owner; `name` is how they are shown, None as the table is called. For `owner`,
-    whose token is the gateway's, only the name."""
+    """`[people.NAME]`: a person besides the owner.
+
+    `name` is the displayed name, None for the name of the table. The table `owner` may set a name only: the owner's
+    token is the
+    gateway's.
+    """
 
     token: Secret | None = None
     name: _Text | None = None
 
 
 class LogKeys(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[log]`: how much, and in which form; `auto` is text on a terminal and JSON elsewhere."""
+    """`[log]`: level and format; `auto` is text on a terminal and JSON elsewhere."""
 
     level: logs.Level = "info"
     format: logs.Format = "auto"
 
 
 class Sections(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Everything that may be configured. Each provider gives its own table in `providers` its form."""
+    """All sections. Each provider defines the schema of its own table in `providers`."""
 
     gateway: GatewayKeys = GatewayKeys()
     agent: AgentKeys = AgentKeys()
@@ -168,14 +184,17 @@ class Config(Sections, frozen=True, kw_only=True):
 
 
 def load_config(path: Path | None, *, environment: Mapping[str, str], overrides: Mapping[str, Any]) -> Config:
-    """Read the file (a missing one means the defaults), then the environment, then what the command line gave, as a tree
-    of sections. ConfigRefused names the source, and the key or the line and column, in one sentence."""
+    """Load and validate the file (defaults if missing), the environment, and the command line's `overrides`.
+
+    Raises:
+        ConfigRefused: A source is invalid; the message names it, and the key or the line and column.
+    """
     hide_keys_of(environment)
     return fit_config(merge(path, environment, overrides), References(environment, path.parent if path else Path()))
 
 
 def fit_config(sources: Sources, references: References) -> Config:
-    """What the sources gave, as a configuration; ConfigRefused at the first key that does not fit."""
+    """Validate the merged sources; ConfigRefused at the first invalid key."""
     people = sources.tree.get("people")
     for name, table in (people if isinstance(people, dict) else {}).items():
         # Fitted with the rest below; msgspec would not say there whose table a fault is in.
@@ -188,7 +207,7 @@ def fit_config(sources: Sources, references: References) -> Config:
 
 
 def _unknown_language(code: str, sources: Sources) -> list[str]:
-    """A warning about a language that there is not."""
+    """Return a warning if the language does not exist."""
     if language.known(code):
         return []
     key = "agent.language"
@@ -197,7 +216,7 @@ def _unknown_language(code: str, sources: Sources) -> list[str]:
 
 
 def _with_plugin_tables(tree: dict[str, Any]) -> dict[str, Any]:
-    """The tree with the tables of `[plugins]`, whose names no form can list, gathered in one place of it."""
+    """Return the tree with the tables of `[plugins]`, whose names are not in the schema, moved to one key."""
     plugins = tree.get("plugins")
     if not isinstance(plugins, dict):
         return tree
@@ -207,8 +226,11 @@ def _with_plugin_tables(tree: dict[str, Any]) -> dict[str, Any]:
 
 
 def provider_settings(config: Config, name: str, form: type[T]) -> T:
-    """The table `[providers.<name>]` as the provider's own Struct, secrets resolved; ConfigRefused names the key. What
-    should not stay as it is goes to the log, which is there by then."""
+    """Return the table `[providers.<name>]` as the provider's own Struct, secrets resolved; warnings are logged.
+
+    Raises:
+        ConfigRefused: A value is invalid; the message names its key.
+    """
     settings, warnings = fit_provider(config, name, form)
     for warning in warnings:
         log.warning("configuration", warning=warning)
@@ -216,14 +238,13 @@ def provider_settings(config: Config, name: str, form: type[T]) -> T:
 
 
 def fit_provider(config: Config, name: str, form: type[T]) -> tuple[T, list[str]]:
-    """A provider's settings as in `provider_settings`, and the warnings about them."""
+    """Return a provider's settings as `provider_settings` does, with the warnings about them."""
     fitting = Validator(config.sources, config.references)
     return fitting.fit(config.providers.get(name, {}), form, f"providers.{name}"), fitting.warnings
 
 
 def check_providers(config: Config, kinds: Mapping[str, type[ChatProvider]]) -> None:
-    """ConfigRefused if a provider's table does not fit it, or there is one for a provider that does not exist, whose
-    settings nobody would read."""
+    """Raise ConfigRefused if a provider's table is invalid, or its provider does not exist."""
     known = sorted(kinds)
     for name in config.providers:
         if name not in known:
@@ -237,7 +258,7 @@ def check_providers(config: Config, kinds: Mapping[str, type[ChatProvider]]) -> 
 
 
 def check_condensers(config: Config, summarizers: Collection[str], flushes: Collection[str]) -> None:
-    """ConfigRefused if `[compaction]` names a summarizer or a flush that no plugin provides."""
+    """Raise ConfigRefused if `[compaction]` names a summarizer or flush that no plugin provides."""
     compaction = config.compaction
     for key, name, known in (
         ("compaction.summarizer", compaction.summarizer, summarizers),
@@ -248,14 +269,14 @@ def check_condensers(config: Config, summarizers: Collection[str], flushes: Coll
 
 
 def check_backend(config: Config, known: Callable[[], Collection[str]]) -> None:
-    """ConfigRefused if `memory.backend` names one that no plugin provides."""
+    """Raise ConfigRefused if `memory.backend` names one that no plugin provides."""
     name, key = config.memory.backend, "memory.backend"
     if name not in (AUTO, SQLITE) and name not in known():
         raise _nobody(config, key, name, (AUTO, SQLITE, *known()))
 
 
 def check_embedding(config: Config, known: Collection[str]) -> None:
-    """ConfigRefused if `[memory.embedding]` names a provider that no plugin provides, or nothing is left to search by."""
+    """Raise ConfigRefused if `[memory.embedding]` names an unknown provider, or no way to search is left."""
     name, key = config.memory.embedding.provider, "memory.embedding.provider"
     if name not in (AUTO, NONE, *known):
         raise _nobody(config, key, name, (AUTO, *known, NONE))
@@ -269,8 +290,12 @@ def check_embedding(config: Config, known: Collection[str]) -> None:
 
 
 def _may_make_vectors(config: Config, known: Collection[str]) -> bool:
-    """Return False if surely nobody can make vectors. Where CoPaw's variable switches the words off, vectors must have been
-    configured, as there: the bundled model counts only if it is named."""
+    """Return False if vectors are certainly unavailable.
+
+    Where CoPaw's variable disables keyword search, vectors must be configured explicitly, as in CoPaw: the bundled
+    model counts
+    only if it is named.
+    """
     from plugins.providers.hosted.accounts import VARIABLES  # noqa: PLC0415 - only where the words are off
     from plugins.providers.local.installable_models import BUNDLED  # noqa: PLC0415 - as above
 
@@ -293,7 +318,7 @@ def _nobody(config: Config, key: str, name: str, known: Collection[str]) -> Conf
 
 
 def _lying_there(config: Config, name: str) -> str:
-    """That a plugin of that name is installed and not allowed, as the end of a sentence; nothing of it is imported."""
+    """Return a remark that a plugin of that name is installed and not allowed; nothing of it is imported."""
     from plugins.host.loading import installed_plugins  # noqa: PLC0415 - only where something is missing
     from plugins.support.untrusted import PluginCallFailed  # noqa: PLC0415 - as above
 

@@ -1,8 +1,8 @@
-"""Hot reload: a saved configuration takes effect from the next turn on, and one that cannot be used changes nothing.
+"""Hot reload: a saved configuration takes effect from the next turn on; an invalid one changes nothing.
 
-The system reports that something happened in a folder; whether it was ours to know is then seen from the files themselves,
-so that every way to save a file is understood: written in place, renamed over, a link that points elsewhere. A look every
-few seconds finds what no report came for, as on network file systems.
+The operating system reports changes in a folder; whether they concern the configuration is read from the files themselves,
+so that every way to save works: in place, by rename, or through a link. The files are also polled every few seconds, for
+network file systems that report nothing.
 """
 
 from __future__ import annotations
@@ -24,43 +24,50 @@ from gateway.support.errors import ConfigRefused, sentence_of
 from plugins.support.file_watcher import changes
 
 QUIET = 0.15
-"""Seconds that the files must stay as they are before they are read: an editor may still be writing."""
+"""Seconds without a change before the files are read: an editor may still be writing."""
 
 GONE = 3.0
-"""Seconds that the configuration must be missing until it counts as deleted: many programs save by taking the file away and
-putting another one there."""
+"""Seconds that the file must be missing before it counts as deleted: many programs save by delete and create."""
 
 BETWEEN_LOOKS = 2.0
-"""Seconds after which the files are looked at though nothing was reported, as before the watching began."""
+"""Seconds between polls of the files."""
 
 _Stamps: TypeAlias = Mapping[Path, tuple[int, int, int] | None]
-"""Of each file, what changes when it is written or replaced; None where there is none."""
+"""For each file, a value that changes when it is written or replaced; None if it does not exist."""
 
 log = structlog.get_logger("exuvia.config")
 
 
 class ConfigReloader:
-    """Keeps the settings equal to what the files say. `check` raises ConfigRefused about a configuration that fits its form
-    and still cannot be used; it runs in a thread."""
+    """Keeps the settings equal to the files.
+
+    `check` runs in a thread and raises ConfigRefused for a configuration that is well-formed and cannot be used.
+    """
 
     def __init__(self, settings: Settings, *, check: Callable[[Config], None]) -> None:
         self._settings = settings
         self._check = check
         self._usable = settings.current
-        """The newest configuration that could be used, whether it is in force yet or not."""
+        """The newest valid configuration, in force or not."""
         self._fault: str | None = None
-        """Why what the files say now cannot be used."""
+        """The reason why the current files cannot be used."""
         self._wanted: Config | None = None
-        """A configuration on its way into force."""
+        """A configuration that is about to be applied."""
         self._arrived = asyncio.Event()
         self._seen = stamps(self._files())
         if _text_of(settings.current) != settings.current.sources.text:
             self._seen = {}  # it was saved between being read and now
 
     async def run(self, admit: Callable[[Config], Awaitable[None]], take: Callable[[Config], Awaitable[set[str]]]) -> None:
-        """Until it is cancelled. `admit` has those speak who may by a configuration and the tokens as they are now; it waits
-        for nothing else. `take` puts the rest into force, offering it to the settings, and returns what changed by it; it
-        may take its time. Both raise ConfigRefused where they cannot."""
+        """Watch the files and apply changes until cancelled.
+
+        Args:
+            admit: Applies the people and tokens of a configuration at once; it must not block or wait.
+            take: Applies the other keys, offers the configuration to the settings, and returns the keys that changed.
+                It may take long.
+
+        Both raise ConfigRefused if the configuration cannot be applied.
+        """
         async with asyncio.TaskGroup() as tasks, contextlib.aclosing(self._news()) as news:
             tasks.create_task(self._keep_taking(take))
             async for _ in news:
@@ -76,12 +83,12 @@ class ConfigReloader:
         return [*([] if sources.path is None else [sources.path]), *sorted(references.files)]
 
     def _folders(self) -> set[Path]:
-        """The folders in which the files' names stand, and those that links lead to."""
+        """Return the folders of the files and of the targets of links."""
         places = {place for path in self._files() for place in (path.parent, _behind_links(path).parent)}
         return {place for place in places if place.is_dir()}
 
     async def _news(self) -> AsyncGenerator[None, None]:
-        """Yields whenever something may have changed."""
+        """Yield whenever something may have changed."""
         told = False
         while True:
             try:
@@ -106,7 +113,7 @@ class ConfigReloader:
                 yield
 
     async def _look(self, admit: Callable[[Config], Awaitable[None]]) -> None:
-        """Read the files if they are not what was read last, or if that was no use."""
+        """Read the files if they changed since the last read, or if that read failed."""
         now = await asyncio.to_thread(stamps, self._files())
         if now == self._seen and (self._settings.fault is None or self._wanted is not None):
             return
@@ -131,8 +138,7 @@ class ConfigReloader:
         self._arrived.set()
 
     async def _admit_again(self, admit: Callable[[Config], Awaitable[None]], fault: str) -> str:
-        """Have a token that was changed count at once, though the configuration has a fault; returns the fault, with what
-        the tokens add to it."""
+        """Apply a changed token although the configuration has a fault; return the fault, extended by the token's."""
         try:
             await admit(await asyncio.to_thread(_resolved_anew, self._usable))
         except ConfigRefused as error:
@@ -142,7 +148,7 @@ class ConfigReloader:
     # --- taking -------------------------------------------------------------------------------------------------------
 
     async def _keep_taking(self, take: Callable[[Config], Awaitable[set[str]]]) -> None:
-        """Put the newest usable configuration into force, one at a time: a provider may be slow to open."""
+        """Apply the newest valid configuration, one at a time: a provider may be slow to open."""
         while True:
             await self._arrived.wait()
             self._arrived.clear()
@@ -170,7 +176,7 @@ class ConfigReloader:
             log.warning("configuration_waits", reason=waiting_sentence(self._settings.waiting))
 
     def _read(self) -> Config:
-        """What the files say now, checked whole. Blocks."""
+        """Read and validate the files. Blocks."""
         sources, references = self._usable.sources, self._usable.references
         path = sources.path
         config = load_config(path, environment=references.environment, overrides=sources.overrides)
@@ -180,7 +186,7 @@ class ConfigReloader:
         return config
 
     def _is_missing(self, now: _Stamps) -> bool:
-        """Whether a configuration that counts now has no file any more."""
+        """Return True if the file of the configuration in force is missing."""
         sources = self._usable.sources
         return sources.path is not None and bool(sources.text) and now.get(sources.path) is None
 
@@ -190,15 +196,17 @@ class ConfigReloader:
         self._settings.fault = sentence
 
     async def _remember(self, config: Config) -> None:
-        """Watch the files of this configuration. One that changed after it was read keeps the stamp from before, and is read
-        again at the next look."""
+        """Watch the files of this configuration.
+
+        A file that changed after it was read keeps its earlier stamp, and is read again at the next poll.
+        """
         self._usable = config
         now = await asyncio.to_thread(stamps, self._files())
         self._seen = {path: self._seen.get(path, stamp) for path, stamp in now.items()}
 
 
 def stamps(files: Iterable[Path]) -> _Stamps:
-    """The present state of the files, links followed. Blocks for as long as the file system does."""
+    """Return the current state of the files, links followed. Blocks."""
     found: dict[Path, tuple[int, int, int] | None] = {}
     for path in files:
         try:
@@ -211,7 +219,7 @@ def stamps(files: Iterable[Path]) -> _Stamps:
 
 
 def _check_deleted(path: Path | None) -> None:
-    """ConfigRefused where a file that says nothing was not deleted by somebody who wants the defaults. Blocks."""
+    """Raise ConfigRefused if an empty file is not an intentional deletion. Blocks."""
     if path is None or path.exists():
         # What a truncating editor leaves for a moment, and a full disk for good.
         raise ConfigRefused(f"{path} is empty; to have the defaults, delete it.")
@@ -222,14 +230,14 @@ def _check_deleted(path: Path | None) -> None:
 
 
 def _resolved_anew(config: Config) -> Config:
-    """The same configuration, with what its references name now. Blocks; raises ConfigRefused."""
+    """Return the same configuration with its references resolved again. Blocks; raises ConfigRefused."""
     sources, references = config.sources, config.references
     merged = merge(sources.path, references.environment, sources.overrides, text=sources.text)
     return fit_config(merged, References(references.environment, references.folder))
 
 
 def _behind_links(path: Path) -> Path:
-    """Where a path leads; itself where that is in a circle."""
+    """Return the target of a path; the path itself if its links are circular."""
     try:
         return path.resolve()
     except (OSError, RuntimeError):
@@ -237,7 +245,7 @@ def _behind_links(path: Path) -> Path:
 
 
 def _text_of(config: Config) -> str:
-    """What stands in the configuration's file now, as far as it can be read."""
+    """Return the readable text of the configuration file."""
     path = config.sources.path
     try:
         return "" if path is None else read_file(path)

@@ -1,4 +1,4 @@
-"""A configuration as it can be shown: plain values, secrets as what refers to them, and where each value comes from."""
+"""The configuration as plain values: secrets as references, and the source of each value."""
 
 from __future__ import annotations
 
@@ -24,12 +24,14 @@ DEFAULT = "default"
 NONE: Mapping[str, Any] = {}
 
 _LINE = re.compile(r'(?:\[(?P<table>.+)\]|(?P<key>"(?:[^"\\]|\\.)*"|[A-Za-z0-9_-]+) = .*)')
-"""What the writer begins at the left margin: a table's header, or a key."""
+"""A line that the TOML writer starts at the left margin: a table header or a key."""
 
 
 def shown(config: Config, providers: Mapping[str, Any], plugins: Mapping[str, Any] = NONE) -> Tree:
-    """The values in force, `providers` and `plugins` with the settings of each as its own Struct. Keys without a value are
-    left out."""
+    """Return the values in force; keys without a value are left out.
+
+    `providers` and `plugins` are the settings of each, as its own Struct.
+    """
     sections = {name: getattr(config, name) for name in Sections.__struct_fields__}
     keys = {field: getattr(config.plugins, field) for field in PluginsKeys.__struct_fields__ if field != "tables"}
     sections |= {"providers": providers, "plugins": {**keys, **plugins}}
@@ -37,7 +39,7 @@ def shown(config: Config, providers: Mapping[str, Any], plugins: Mapping[str, An
 
 
 def sources_of(tree: Tree, sources: Sources, above: str = "") -> dict[str, str]:
-    """Of each key in a tree that `shown` made, by its path, who gave it: a file with the line, a variable, or `default`."""
+    """Return the source of each key of a tree made by `shown`: a file and line, a variable, or `default`."""
     found: dict[str, str] = {}
     for name, value in tree.items():
         key = f"{above}{name}"
@@ -49,7 +51,7 @@ def sources_of(tree: Tree, sources: Sources, above: str = "") -> dict[str, str]:
 
 
 def as_toml(tree: Tree, sources: Mapping[str, str] | None = None) -> str:
-    """The tree as TOML; with sources, each key's stands behind it as a comment."""
+    """Return the tree as TOML; with `sources`, each key's source follows as a comment."""
     text = tomli_w.dumps(tree)
     if sources is None:
         return text
@@ -65,7 +67,7 @@ def as_toml(tree: Tree, sources: Mapping[str, str] | None = None) -> str:
 
 
 def _plain(value: Any, sources: Sources, key: str) -> Any:
-    """A value as TOML and JSON have it."""
+    """Convert a value to the types of TOML and JSON."""
     if isinstance(value, msgspec.Struct):
         value = {field.encode_name: getattr(value, field.name) for field in msgspec.structs.fields(value)}
     if isinstance(value, Mapping):
@@ -82,7 +84,7 @@ def _plain(value: Any, sources: Sources, key: str) -> Any:
 
 
 def _references(sources: Sources, key: str) -> str | list[str]:
-    """What stands for a list of secrets, or for one that stands alone in its place."""
+    """Return the references for a list of secrets, or for a single secret in its place."""
     given = _given(sources, key)
     if not isinstance(given, list):
         return _reference(sources, key)
@@ -90,7 +92,7 @@ def _references(sources: Sources, key: str) -> str | list[str]:
 
 
 def _reference(sources: Sources, key: str) -> str:
-    """What stands for a secret: the reference that was written, the variable that held it, or nothing of it."""
+    """Return what is shown for a secret: its reference, the name of its variable, or a placeholder."""
     given = _given(sources, key)
     if isinstance(given, str) and is_reference(given):
         return str(given)
@@ -98,7 +100,7 @@ def _reference(sources: Sources, key: str) -> str:
 
 
 def _given(sources: Sources, key: str) -> Any:
-    """What a source gave for a key, as it was written; None if none did."""
+    """Return the value that a source gave for a key, as written; None if there is none."""
     tree: Any = sources.tree
     for name in key.split("."):
         if not isinstance(tree, dict) or name not in tree:

@@ -1,4 +1,4 @@
-"""Where a secret really is: `env:NAME`, `file:PATH`, `credential:NAME`, or the text itself."""
+"""References to secrets: `env:NAME`, `file:PATH`, `credential:NAME`, or the secret itself."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ from plugins.support.secrets import Secret, hide
 FORMS = "env:NAME, file:PATH or credential:NAME"
 
 _LONGEST = 64 * 1024
-"""Bytes of the largest file that is taken for a secret."""
+"""Bytes of the largest secret file."""
 
 
 class References(msgspec.Struct, frozen=True):
-    """What references are resolved against. Relative paths count from `folder`, the configuration's own. `files` grows:
-    those that references named so far, whether they could be read or not."""
+    """The context in which references are resolved.
+
+    Relative paths are relative to `folder`, that of the configuration. `files` collects the files that references named,
+    readable or not.
+    """
 
     environment: Mapping[str, str]
     folder: Path
@@ -29,8 +32,11 @@ class References(msgspec.Struct, frozen=True):
         return f"References({str(self.folder)!r})"  # the environment holds secrets
 
     def resolve(self, text: str) -> Secret:
-        """The secret that a reference names, or that the text is; hidden from here on. ConfigRefused if it
-        cannot be had, with a sentence part that never holds the secret."""
+        """Return the secret that a reference names, or the text itself; it is redacted from logs from then on.
+
+        Raises:
+            ConfigRefused: The secret is not available; the message never contains it.
+        """
         kind, colon, name = text.partition(":")
         if not colon or kind not in ("env", "file", "credential"):
             secret = Secret(text)
@@ -49,12 +55,12 @@ class References(msgspec.Struct, frozen=True):
 
 
 def is_reference(text: str) -> bool:
-    """Whether the text says where the secret is, rather than being it."""
+    """Return True if the text is a reference and not the secret itself."""
     return text.startswith(("env:", "file:", "credential:"))
 
 
 def read_credential(name: str, environment: Mapping[str, str]) -> str:
-    """A credential that the service manager passes in `$CREDENTIALS_DIRECTORY`; ConfigRefused if there is none."""
+    """Return a credential that the service manager passes in `$CREDENTIALS_DIRECTORY`; ConfigRefused if there is none."""
     folder = environment.get("CREDENTIALS_DIRECTORY")
     if not folder:
         raise ConfigRefused(f"the credential {name} needs CREDENTIALS_DIRECTORY, which systemd sets")
@@ -64,7 +70,7 @@ def read_credential(name: str, environment: Mapping[str, str]) -> str:
 
 
 def read_secret_file(path: Path) -> str:
-    """A small file's text without surrounding white space; ConfigRefused if it is not that."""
+    """Return a small file's text, stripped; ConfigRefused if it cannot be read."""
     try:
         content = read_at_most(path, _LONGEST)
         text = None if content is None else content.decode()

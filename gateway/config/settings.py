@@ -1,4 +1,4 @@
-"""The configuration in force: one immutable value at a time, which whoever begins a turn asks for."""
+"""The configuration in force, as one immutable value that each turn reads when it begins."""
 
 from __future__ import annotations
 
@@ -19,23 +19,24 @@ AFTER_RESTART = (
     "plugins.hold_limit",
     "plugins.tables",
 )
-"""The keys that take effect only when the gateway starts: sockets, folders and modules are opened once. A whole section may
-stand here too."""
+"""Keys and whole sections that take effect only at start: sockets, folders and modules are opened once."""
 
 
 class Settings:
-    """Holds the configuration in force. What was read later is `offered`; keys that wait for a restart keep their old values
-    in `current`."""
+    """The configuration in force.
+
+    The newest configuration is `offered`; in `current`, keys that need a restart keep their old values.
+    """
 
     def __init__(self, config: Config) -> None:
         self.current = config
         self.fault: str | None = None
-        """Why what stands in the file now is not in force, as a sentence."""
+        """A sentence that says why the current file is not in force."""
         self.waiting: tuple[str, ...] = ()
-        """The keys whose new values wait for a restart."""
+        """The keys whose new values need a restart."""
 
     def offer(self, config: Config) -> set[str]:
-        """Put a configuration in force as far as that can be done while running; returns the keys that changed by it."""
+        """Apply a configuration as far as possible without a restart; return the keys that changed."""
         before = self.current
         self.waiting = tuple(key for key in AFTER_RESTART if _at(before, key) != _at(config, key))
         for key in self.waiting:
@@ -45,24 +46,24 @@ class Settings:
         return changes(before, config)
 
     def notes(self) -> list[str]:
-        """What an operator should know, as sentences for `/status`."""
+        """Return sentences for the operator, shown in `/status`."""
         notes = [] if self.fault is None else [f"The configuration before the last change is in force: {self.fault}"]
         return notes + ([waiting_sentence(self.waiting)] if self.waiting else [])
 
 
 def waiting_sentence(keys: tuple[str, ...]) -> str:
-    """That these keys wait for a restart."""
+    """Return the sentence that names the keys that need a restart."""
     return f"A restart will put into force what changed in {', '.join(keys)}."
 
 
 def changes(before: Sections, after: Sections) -> set[str]:
-    """The paths of the keys that have other values, or stand in one of the two only."""
+    """Return the paths of the keys that differ between two configurations."""
     old, new = (dict(leaves(sections)) for sections in (before, after))
     return {key for key in old.keys() | new.keys() if key not in old or key not in new or old[key] != new[key]}
 
 
 def leaves(sections: Sections) -> Iterator[tuple[str, Any]]:
-    """Every key of the sections with its value."""
+    """Yield every key of the sections with its value."""
     for name in Sections.__struct_fields__:
         yield from _leaves(getattr(sections, name), name)
 

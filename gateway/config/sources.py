@@ -1,4 +1,4 @@
-"""Where configuration comes from, merged into one tree: the file, then the environment, then the command line."""
+"""The sources of the configuration merged into one tree: the file, then the environment, then the command line."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ NAMED: dict[str, KeyPath] = {
     "EMBEDDING_MAX_CACHE_SIZE": ("memory", "embedding", "cache"),
     "EMBEDDING_CACHE_ENABLED": ("memory", "embedding", "cache"),
 }
-"""The environment variables that have names of their own."""
+"""Environment variables with names of their own."""
 
 _COPAW: dict[KeyPath, str] = {
     ("compaction", "threshold_tokens"): "100000",
@@ -58,8 +58,7 @@ _TOGETHER = (
     (tuple(name for name in NAMED if name.startswith("COPAW_")), _COPAW),
     (("EMBEDDING_API_KEY",), _EMBEDDING),
 )
-"""Variables that somebody brings along from another gateway: when one of the first is set, these keys have the defaults that
-they have there."""
+"""Variables known from another gateway: if one of the first is set, these keys get that gateway's defaults."""
 
 SHIPPED: dict[KeyPath, Any] = {
     ("compaction", "threshold_tokens"): 0,
@@ -67,28 +66,30 @@ SHIPPED: dict[KeyPath, Any] = {
     ("compaction", "keep_recent_tokens"): 20_000,
     ("memory", "embedding", "cache"): 50_000,
 }
-"""Values that the shipped `config.example.toml` has for such keys. In a file they are no wish of anybody's: `exuvia config
-init` writes them all."""
+"""Values of such keys in the shipped `config.example.toml`.
+
+In a file they do not count as set, since `exuvia config init` writes all of them.
+"""
 
 _SECRET = ("EXUVIA_TOKEN", "EMBEDDING_API_KEY")
-"""Variables that hold a secret itself, as others read it there; never a reference."""
+"""Variables that hold a secret itself, as in other programs; never a reference."""
 
 _SWITCH = dict.fromkeys(("true", "1", "yes", "on"), True) | dict.fromkeys(("false", "0", "no", "off"), False)
-"""The words by which a variable switches something on or off, in lower case."""
+"""The words that switch something on or off, in lower case."""
 
 _PREFIX = "EXUVIA__"
 
 _LONGEST = 1024 * 1024
-"""Bytes of the largest file that is taken for a configuration."""
+"""Bytes of the largest configuration file."""
 
 _LONGEST_VALUE = 200
-"""Lines that one value may go on for; beyond that its place is not told."""
+"""Lines of the longest value whose line is reported."""
 
 
 def line_of(text: str, keys: Sequence[str]) -> int | None:
-    """The line, from 1, on which the key begins in a document that parses; None where it cannot be told.
+    """Return the 1-based line on which the key begins in a valid document; None if it cannot be determined.
 
-    A document cut off behind a whole statement parses too, so the first such piece that holds the key ends with it.
+    A document cut after a whole statement is valid too, so the first such prefix that contains the key ends with it.
     """
     lines = text.split("\n")
     for first, line in enumerate(lines, start=1):
@@ -98,7 +99,7 @@ def line_of(text: str, keys: Sequence[str]) -> int | None:
 
 
 def _begins(lines: Sequence[str], first: int, keys: Sequence[str]) -> bool:
-    """Whether the statement that begins on the line `first` is the one that gives the key."""
+    """Return True if the statement that begins on the line `first` sets the key."""
     for last in range(first, min(first + _LONGEST_VALUE, len(lines) + 1)):
         try:
             tree = tomllib.loads("\n".join(lines[:last]))
@@ -119,19 +120,23 @@ def _holds(tree: Any, keys: Sequence[str]) -> bool:
 
 
 class RawConfig(str):
-    """A value from the environment: text, whose type is settled by the key that it is for."""
+    """A value from the environment: text whose type is determined by its key."""
 
     __slots__ = ()
 
 
 def switched(text: str) -> bool | None:
-    """Return what a variable's text switches to, in any case; None if it is no such word."""
+    """Return the boolean that a variable's text means, in any case; None if it is neither on nor off."""
     return _SWITCH.get(text.strip().lower())
 
 
 class Sources(msgspec.Struct, frozen=True):
-    """The merged tree, and who gave which key: a variable's name, `the command line`, or else `file`, which holds `text`.
-    `path` and `overrides` are what it was made of, to make it again."""
+    """The merged tree, and the source of each key.
+
+    `given_by` maps a key to a variable's name or `the command line`; other keys are from `file`, whose text is
+    `text`. `path` and
+    `overrides` are the inputs, to merge again.
+    """
 
     tree: dict[str, Any]
     given_by: dict[str, str]
@@ -144,7 +149,7 @@ class Sources(msgspec.Struct, frozen=True):
         return f"Sources({self.file!r})"  # the tree may hold secrets
 
     def origin(self, key: str) -> str:
-        """Who gave a key, something in it, or the nearest thing above it."""
+        """Return the source of a key, of something in it, or of the nearest table above it."""
         below = (origin for given, origin in self.given_by.items() if given.startswith(f"{key}."))
         if origin := next(below, None):
             return origin
@@ -155,7 +160,7 @@ class Sources(msgspec.Struct, frozen=True):
         return self.file
 
     def place(self, key: str) -> str:
-        """Who gave a key, with the line where that is the file and the line can be told."""
+        """Return the source of a key, with the line if it is the file and the line is known."""
         origin = self.origin(key)
         line = line_of(self.text, re.sub(r"\[[^][]*\]", "", key).split(".")) if origin == self.file else None
         return origin if line is None else f"{origin}, line {line}"
@@ -164,8 +169,14 @@ class Sources(msgspec.Struct, frozen=True):
 def merge(
     path: Path | None, environment: Mapping[str, str], overrides: Mapping[str, Any], *, text: str | None = None
 ) -> Sources:
-    """All that was given; later sources win key by key. `text` stands for what the file holds, as it was read before.
-    ConfigRefused if the file cannot be parsed."""
+    """Merge all sources; later ones win key by key.
+
+    Args:
+        text: The content of the file if it was read before.
+
+    Raises:
+        ConfigRefused: The file cannot be parsed.
+    """
     if text is None:
         text = "" if path is None else read_file(path)
     tree = {} if path is None else _parsed(path, text)
@@ -185,7 +196,7 @@ def merge(
 
 
 def misspelt(environment: Mapping[str, str]) -> Iterator[str]:
-    """A sentence about each variable whose name is nearly that of one that is read."""
+    """Return a sentence for each variable whose name is close to that of a known one."""
     ours = [*(name for name in NAMED if name.startswith("EXUVIA_")), "EXUVIA_HOME"]
     for name in environment:
         unknown = name.startswith("EXUVIA_") and not name.startswith(_PREFIX) and name not in ours
@@ -194,9 +205,11 @@ def misspelt(environment: Mapping[str, str]) -> Iterator[str]:
 
 
 def merge_readable(path: Path, environment: Mapping[str, str]) -> tuple[Sources, ConfigRefused | None]:
-    """What `merge` gives; or, where the file cannot be read or parsed, what the environment says without it, and the file's
-    fault. It is for those who need little of it, beside a gateway that runs on whatever is in the file. ConfigRefused if
-    the environment alone cannot be merged."""
+    """Return the result of `merge`, or the environment alone and the file's fault if the file cannot be parsed.
+
+    It serves programs that need few keys, next to a gateway that already runs. Raises ConfigRefused if the environment alone
+    cannot be merged.
+    """
     try:
         return merge(path, environment, {}), None
     except ConfigRefused as fault:
@@ -204,7 +217,7 @@ def merge_readable(path: Path, environment: Mapping[str, str]) -> tuple[Sources,
 
 
 def read_file(path: Path) -> str:
-    """Return the text of a configuration's file; empty where there is none. Raises ConfigRefused."""
+    """Return the text of a configuration file; empty if there is none. Raises ConfigRefused."""
     try:
         content = read_at_most(path, _LONGEST)
     except FileNotFoundError:
@@ -231,7 +244,7 @@ def _parsed(path: Path, text: str) -> dict[str, Any]:
 
 
 def _toml_sentence(path: Path, text: str, reason: str) -> str:
-    """The parser tells the place at the end of its sentence, except at the document's end."""
+    """Return the parser's message as a sentence with the place; at the end of the document it names none."""
     found = re.search(r" \(at line (\d+), column (\d+)\)$", reason)
     lines = text.split("\n")
     line, column = (found[1], found[2]) if found else (len(lines), len(lines[-1]) + 1)
@@ -239,8 +252,10 @@ def _toml_sentence(path: Path, text: str, reason: str) -> str:
 
 
 def _of_environment(environment: Mapping[str, str]) -> Iterator[tuple[str, KeyPath, Any]]:
-    """Each variable that is for us, the particular names last; a blank one says nothing, except about the token, where it
-    would hide that somebody meant to set one."""
+    """Yield the variables that set keys, special names last.
+
+    A blank variable is ignored, except for the token, where that would hide an intention to set one.
+    """
     for name in sorted(environment):
         if name.startswith(_PREFIX):
             keys = tuple(name[len(_PREFIX) :].lower().split("__"))
@@ -261,8 +276,12 @@ def _of_environment(environment: Mapping[str, str]) -> Iterator[tuple[str, KeyPa
 
 
 def _is_meant(name: str, tree: Mapping[str, Any], environment: Mapping[str, str]) -> bool:
-    """Whether a variable says something here. Those of an embedding service speak of one that is compatible with OpenAI:
-    where another is named, it gets neither their key nor their model; and without an account they name nothing."""
+    """Return True if a variable applies.
+
+    The `EMBEDDING_` variables describe an OpenAI-compatible service: with another provider neither key nor model
+    applies, and
+    without an account they select nothing.
+    """
     if not name.startswith("EMBEDDING_") or NAMED[name][-1] == "cache":
         return True
     embedding = _at(tree, ("memory", "embedding"))
@@ -273,8 +292,10 @@ def _is_meant(name: str, tree: Mapping[str, Any], environment: Mapping[str, str]
 
 
 def _is_wished(sources: Sources, keys: KeyPath) -> bool:
-    """Return True if somebody set a key to a value of their own, or set what stands above it to something that is no table,
-    which is reported when it is fitted."""
+    """Return True if the user set a key to a value of their own, or a parent of it to something that is no table.
+
+    The latter is reported by the validation.
+    """
     above = _at(sources.tree, keys[:-1])
     if not isinstance(above, dict):
         return above is not None

@@ -1,4 +1,4 @@
-"""Fitting what was given to the form that a Struct has: types, secrets, durations; what does not fit is one sentence."""
+"""Validation against the schema of a Struct: types, secrets and durations; each fault is one sentence."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from plugins.support.suggestions import did_you_mean
 T = TypeVar("T")
 
 SEVERAL = 3
-"""Keys of other sections that are named at most where one does not exist."""
+"""Keys of other sections that are suggested at most for an unknown key."""
 
 _LONGEST_DURATION = 3650 * 86400.0
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -39,11 +39,11 @@ _WORDS = {
 
 
 class Seconds(float):
-    """A duration: a number of seconds, written `90s`, `5m`, `1h` or `2d`."""
+    """A duration in seconds, written `90s`, `5m`, `1h` or `2d`."""
 
     @classmethod
     def parse(cls, text: str) -> Seconds:
-        """The duration that the text says; ValueError with a sentence part otherwise."""
+        """Return the duration; raise ValueError with part of a sentence if the text is none."""
         found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,3})?)([smhd])", text)
         seconds = float(found[1]) * _UNITS[found[2]] if found else math.inf
         if seconds > _LONGEST_DURATION:
@@ -51,20 +51,20 @@ class Seconds(float):
         return cls(seconds)
 
     def written(self) -> str:
-        """The text that `parse` takes, in the largest unit that needs no fraction."""
+        """Return the text that `parse` accepts, in the largest unit without a fraction."""
         whole = (unit for unit in "dhms" if self % _UNITS[unit] == 0)
         unit = next(whole, "s")
         return f"{self / _UNITS[unit]:.3f}".rstrip("0").rstrip(".") + unit
 
 
 class Timezone(str):
-    """The name of a time zone that this machine knows, such as `Europe/Berlin`."""
+    """The name of a time zone known on this machine, such as `Europe/Berlin`."""
 
     __slots__ = ()
 
     @classmethod
     def parse(cls, text: str) -> Timezone:
-        """The name that the text is; ValueError with a sentence part otherwise."""
+        """Return the time zone; raise ValueError with part of a sentence if it is unknown."""
         from zoneinfo import ZoneInfo, ZoneInfoNotFoundError  # noqa: PLC0415 - most configurations name none
 
         try:
@@ -75,7 +75,7 @@ class Timezone(str):
 
 
 class Validator:
-    """One pass over what was given. `warnings` grows: sentences about what is accepted, and should not stay so."""
+    """One validation run; `warnings` collects sentences about values that are accepted and discouraged."""
 
     def __init__(self, sources: Sources, references: References) -> None:
         self._sources = sources
@@ -83,7 +83,11 @@ class Validator:
         self.warnings: list[str] = []
 
     def fit(self, value: Any, form: type[T], key: str = "") -> T:
-        """The value as a `form`, a Struct; `key` is where it stands. ConfigRefused names the key that does not fit."""
+        """Convert a value to a Struct of the type `form`; `key` is its path.
+
+        Raises:
+            ConfigRefused: A value is invalid; the message names its key.
+        """
         try:
             return msgspec.convert(self._settled(value, form, key), form, dec_hook=_decode)
         except msgspec.ValidationError as error:
@@ -94,7 +98,7 @@ class Validator:
         return ConfigRefused(one_line(sentence if sentence.endswith("?") else f"{sentence}.", 500), key=key)
 
     def _settled(self, value: Any, form: Any, key: str) -> Any:
-        """The value with its variables typed and its secrets resolved, wherever the form says which they are."""
+        """Return the value with environment texts typed and secrets resolved, as the schema requires."""
         forms = _alternatives(form)
         if any(_is_secrets(kind) for kind in forms) and not isinstance(value, dict):
             return self._secrets(value, key)
@@ -115,7 +119,7 @@ class Validator:
         return value
 
     def _secrets(self, value: Any, key: str) -> list[Any]:
-        """A list of secrets; one alone may stand there as it is."""
+        """Resolve a list of secrets; a single one is accepted too."""
         if isinstance(value, RawConfig) and isinstance(several := _typed(value, {list}), list):
             value = [RawConfig(inner) if isinstance(inner, str) else inner for inner in several]
         if not isinstance(value, list):
@@ -123,7 +127,7 @@ class Validator:
         return [self._settled(inner, Secret, f"{key}[{place}]") for place, inner in enumerate(value)]
 
     def _secret(self, value: str, key: str) -> Secret:
-        """A secret; one that stands in the file itself is warned about."""
+        """Resolve a secret; warn about one written in the file itself."""
         text = _typed(value, {str}) if isinstance(value, RawConfig) else value
         try:
             secret = self._references.resolve(text)
@@ -135,7 +139,7 @@ class Validator:
 
 
 def _decode(form: type, value: Any) -> Any:
-    """msgspec's question about types that are not its own."""
+    """Decode a type that msgspec does not know."""
     if form is Timezone:
         if isinstance(value, str):
             return Timezone.parse(value)
@@ -150,8 +154,10 @@ def _decode(form: type, value: Any) -> Any:
 
 
 def _typed(value: RawConfig, forms: set[Any]) -> Any:
-    """A variable's text as TOML, where it is TOML of a type that the key may have; else the text as it is. What is either
-    true or false may be written as environments have it."""
+    """Parse a variable's text as TOML if that gives a type allowed for the key; else return it as text.
+
+    Booleans may be written as is usual in environments.
+    """
     if bool in forms and (on := switched(value)) is not None:
         return on
     try:
@@ -166,7 +172,7 @@ def _typed(value: RawConfig, forms: set[Any]) -> Any:
 
 
 def typed_as(text: str, form: type, names: Sequence[str]) -> Any:
-    """A text as the value that it is for the key with these names in a Struct, as a variable's would be taken."""
+    """Parse a text as the value of the key with these names in a Struct, as for a variable."""
     inner: Any = form
     for name in names:
         inner = _form_below(_alternatives(inner), name)
@@ -174,12 +180,11 @@ def typed_as(text: str, form: type, names: Sequence[str]) -> Any:
 
 
 def _is_secrets(form: Any) -> bool:
-    """Whether a form is that of a list of secrets."""
     return get_origin(form) is tuple and Secret in get_args(form)
 
 
 def _alternatives(form: Any) -> set[Any]:
-    """The types that a form allows, without their constraints."""
+    """Return the types that a type annotation allows, without constraints."""
     if get_origin(form) is Annotated:
         return _alternatives(get_args(form)[0])
     if get_origin(form) in (Union, UnionType):
@@ -188,7 +193,7 @@ def _alternatives(form: Any) -> set[Any]:
 
 
 def _texts(value: Any, form: Any) -> Iterator[tuple[str, str, Any]]:
-    """The texts of a value, each with its place in a list and its form."""
+    """Yield the texts of a value, each with its index in a list and its type."""
     if isinstance(value, str):
         yield "", value, form
     elif isinstance(value, list):
@@ -198,7 +203,7 @@ def _texts(value: Any, form: Any) -> Iterator[tuple[str, str, Any]]:
 
 
 def _faults(form: Any) -> Iterator[Callable[[str], str]]:
-    """The checks that a form of texts has, as in `plugins.support.addresses`."""
+    """Yield the validators attached to a text type, as in `plugins.support.addresses`."""
     if get_origin(form) is Annotated:
         inner, *metas = get_args(form)
         yield from (meta.extra[FAULT] for meta in metas if isinstance(meta, msgspec.Meta) and meta.extra)
@@ -208,7 +213,7 @@ def _faults(form: Any) -> Iterator[Callable[[str], str]]:
 
 
 def _form_below(forms: set[Any], name: str) -> Any:
-    """The form of a table's entry."""
+    """Return the type of a table's entry."""
     for form in forms:
         if isinstance(form, type) and issubclass(form, msgspec.Struct):
             return next((field.type for field in msgspec.structs.fields(form) if field.encode_name == name), Any)
@@ -218,7 +223,7 @@ def _form_below(forms: set[Any], name: str) -> Any:
 
 
 def _explain(error: str, form: Any, key: str) -> tuple[str, str]:
-    """The key that an error of msgspec is about, and what is wrong with it, as the end of a sentence."""
+    """Return the key that a msgspec error is about, and the end of a sentence that describes the error."""
     root = form if not key else None
     reason, _, place = error.partition(" - at `$")
     names = re.findall(r"\.([^.`]+)", place.replace("[...]", ""))
@@ -257,14 +262,13 @@ def _guess(name: str, form: Any, key: str) -> str:
 
 
 def _elsewhere(name: str, root: Any) -> str:
-    """The keys of the whole configuration that are called so in another section, as the end of a sentence; none if there are
-    many."""
+    """Return a suggestion of keys with that name in other sections; empty if there are many."""
     found = [key for key in _keys(root) if key.endswith(f".{name}") or key.replace(".", "_") == name]
     return f"; did you mean {' or '.join(found)}?" if 0 < len(found) <= SEVERAL else ""
 
 
 def _keys(form: Any, above: str = "") -> Iterator[str]:
-    """All keys of a form of tables, each with what stands above it."""
+    """Yield all keys of nested tables with their paths."""
     for field in msgspec.structs.fields(form) if hasattr(form, "__struct_fields__") else ():
         yield (key := _join(above, field.encode_name))
         yield from _keys(field.type, key)

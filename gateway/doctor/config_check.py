@@ -1,4 +1,4 @@
-"""Checking a configuration whole: every fault that it has, and not only the first."""
+"""Validation of a whole configuration: all faults, not only the first."""
 
 from __future__ import annotations
 
@@ -34,13 +34,15 @@ from plugins.support.secrets import Secret
 T = TypeVar("T")
 
 VARIABLES = {"OPENAI_BASE_URL": web_fault, "OLLAMA_HOST": server_fault}
-"""The variables that are no keys of the configuration and name a server, each with its check."""
+"""Environment variables outside the configuration that name a server, with their validators."""
 
 
 class CheckedConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What a check found, as sentences. `config` is what there is without the faulty keys, None where the file is no TOML;
-    `kinds` are the providers that it may name, `settings` those of each that fit, `plugins` those of each other plugin that
-    has some."""
+    """The result of a check; faults and warnings are sentences.
+
+    `config` is the configuration without its invalid keys, None if the file is no TOML. `kinds` are the known providers,
+    `settings` the valid settings of each, `plugins` those of every other plugin that has some.
+    """
 
     faults: list[str]
     warnings: list[str]
@@ -56,8 +58,12 @@ def check(
     overrides: Mapping[str, Any] | None = None,
     loaded: Hooks | None = None,
 ) -> CheckedConfig:
-    """Read a configuration as a start would, and go on behind each fault. `overrides` are what the command line gives;
-    `loaded` are the plugins where they are loaded already, as in a gateway that runs."""
+    """Load a configuration as a start would, and continue after each fault.
+
+    Args:
+        overrides: Values from the command line.
+        loaded: The plugins if they are loaded already, as in a running gateway.
+    """
     faults: list[str] = []
     try:
         sources = merge(path, environment, overrides or {})
@@ -82,7 +88,7 @@ def check(
 
 
 def _without_faults(fit: Callable[[], T], tree: dict[str, Any], faults: list[str]) -> T | None:
-    """What fits once every key that does not is taken out of the tree; None if one cannot be."""
+    """Call `fit` until it succeeds, removing each invalid key from the tree; return None if one cannot be removed."""
     while True:
         try:
             return fit()
@@ -93,7 +99,7 @@ def _without_faults(fit: Callable[[], T], tree: dict[str, Any], faults: list[str
 
 
 def _taken_out(tree: dict[str, Any], key: str) -> bool:
-    """Take out the key, or what stands above it and is no table; False if there is neither."""
+    """Remove a key, or a parent that is no table; return False if neither exists."""
     *above, last = re.sub(r"\[[^][]*\]", "", key).split(".")
     for name in above:
         inner = tree.get(name)
@@ -113,7 +119,7 @@ def _fitted(config: Config, name: str, kind: type[ChatProvider], faults: list[st
 
 
 def _of_token(config: Config) -> list[str]:
-    """What keeps a start from taking the token. The file in the home is none of the configuration's."""
+    """Return the fault of the configured token. The token file in the home is checked elsewhere."""
     token, place = config.gateway.token, config.sources.place("gateway.token")
     if token is not None and (weakness := token_weakness(token.reveal().strip())):
         return [f"{place}: gateway.token {weakness}. {HOW_TO_GENERATE}."]
@@ -128,7 +134,7 @@ def _of_token(config: Config) -> list[str]:
 
 
 def _of_people(config: Config) -> list[str]:
-    """What keeps a start from letting the people in; of a person who cannot be let in, the first reason."""
+    """Return the faults of the people, one for each person."""
     faults: list[str] = []
     owner = config.gateway.token or Secret("")
     _without_faults(lambda: people_of(config, owner), {"people": config.people}, faults)
@@ -136,14 +142,14 @@ def _of_people(config: Config) -> list[str]:
 
 
 def _of_variables(environment: Mapping[str, str]) -> Iterator[str]:
-    """Which of the variables that providers read themselves name no address."""
+    """Yield the faults of variables that providers read themselves."""
     for name, fault in VARIABLES.items():
         if reason := fault(environment.get(name, "")):
             yield f"{name} {reason}."
 
 
 def _of_model(config: Config, kinds: Mapping[str, type[ChatProvider]]) -> Iterator[str]:
-    """Which of the models cannot be one by its name."""
+    """Yield the faults of model names."""
     agent, known = config.agent, ", ".join(sorted(kinds))
     wanted = [("agent.model", agent.model)] if agent.model != AUTO else []
     wanted += [("compaction.model", config.compaction.model)] if config.compaction.model else []

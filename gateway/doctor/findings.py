@@ -1,4 +1,4 @@
-"""What a doctor's checks look at, and what they find."""
+"""Findings of the doctor, and the context of a check."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ Level: TypeAlias = Literal["wrong", "note"]
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that is not as it should be: `wrong` keeps the gateway from working well, a `note` is worth knowing.
-    `mend` is what to do, as a sentence."""
+    """A problem (`wrong`) or a remark (`note`); `mend` is a sentence that says what to do."""
 
     level: Level = "wrong"
     what: str
@@ -26,7 +25,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of_failure(cls, error: Exception) -> Finding:
-        """The finding that a check itself failed."""
+        """Return the finding that a check itself failed."""
         return cls(
             what=f"This could not be looked at: {type(error).__name__}: {sentence_of(error)}",
             mend="Run `exuvia doctor` as the user that runs the gateway; else it is a fault of ours.",
@@ -34,19 +33,21 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 EXAMINE_SECONDS = 60.0
-"""How long a gateway that examines itself may take to ask its vendors."""
+"""The time limit in seconds for a gateway that examines itself."""
 
 
 class Report(msgspec.Struct, frozen=True):
-    """The findings of a gateway about itself, by the name of the check. `config` is the file that it reads, if any."""
+    """A gateway's findings about itself, by check. `config` is the file that it reads, if any."""
 
     config: str | None
     findings: dict[str, tuple[Finding, ...]]
 
 
 class DoctorContext(msgspec.Struct, frozen=True, kw_only=True):
-    """The gateway that is examined, running or not. Nothing of it is changed or locked by looking. `offline` forbids to ask
-    anyone outside this machine."""
+    """The home and configuration under examination, of a running gateway or not.
+
+    Checks change and lock nothing. With `offline` they make no request to another machine.
+    """
 
     home: Home
     checked: CheckedConfig
@@ -55,12 +56,14 @@ class DoctorContext(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def config(self) -> Config | None:
-        """The configuration without its faults; None where the file is no TOML."""
+        """The configuration without its faults; None if the file is no TOML."""
         return self.checked.config
 
     def process(self) -> int | None:
-        """The id of the gateway that runs on this home, None if none does. The lock is not touched: the kernel's own list
-        says whether it is held."""
+        """Return the process id of the gateway that runs on this home, None if there is none.
+
+        The lock is not touched: `/proc/locks` says whether it is held.
+        """
         try:
             process, inode = int(self.home.lock.read_text()), self.home.lock.stat().st_ino
             locks = Path("/proc/locks").read_text()

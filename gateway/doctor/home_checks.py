@@ -1,4 +1,4 @@
-"""What a doctor looks at in a home: who may read it, the token, the journals, the clock that they tell of."""
+"""Checks of the home: permissions, token, journals, index and clock."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from sessions.events.errors import JournalDamaged, SessionsError, StorageFailed
 from sessions.files.verify import verify_journal
 
 CLOCK_SECONDS = 300.0
-"""How far behind the newest event the clock may be: steps of a corrected clock are smaller."""
+"""How far the clock may be behind the newest event; corrections of a clock are smaller."""
 
 
 def configuration(patient: DoctorContext) -> Iterator[Finding]:
-    """What `exuvia config check` says."""
+    """Report the faults that `exuvia config check` reports."""
     yield from of_configuration(patient.checked)
 
 
 def of_configuration(checked: CheckedConfig) -> Iterator[Finding]:
-    """The faults and warnings of a configuration that was checked."""
+    """Yield the faults and warnings of a checked configuration."""
     for fault in checked.faults:
         yield Finding(
             what=fault, mend="Correct it; `exuvia config check` names every fault, and a gateway that runs follows."
@@ -46,13 +46,13 @@ def of_configuration(checked: CheckedConfig) -> Iterator[Finding]:
 
 
 def presence(patient: DoctorContext) -> Iterator[Finding]:
-    """Whether there is a home at all."""
+    """Report a missing home."""
     if not patient.home.root.is_dir():
         yield Finding(level="note", what=f"There is no home at {patient.home.root}.", mend="`exuvia run` makes one.")
 
 
 def permissions(patient: DoctorContext) -> Iterator[Finding]:
-    """Whether others may read what is private, and whether all of it is the gateway's own."""
+    """Report private files that others can read, and files of another user."""
     home = patient.home
     try:
         root = home.root.stat()
@@ -84,7 +84,7 @@ def permissions(patient: DoctorContext) -> Iterator[Finding]:
 
 
 def token(patient: DoctorContext) -> Iterator[Finding]:
-    """Whether the token in the home will do; one that is configured is the configuration's affair."""
+    """Report a weak token in the home; a configured token is checked with the configuration."""
     path = patient.home.token
     if not path.exists() or (patient.config is not None and patient.config.gateway.token is not None):
         return
@@ -99,7 +99,7 @@ def token(patient: DoctorContext) -> Iterator[Finding]:
 
 
 def damage(patient: DoctorContext) -> Iterator[Finding]:
-    """Every line of every journal, read and verified; a gateway that runs goes on writing meanwhile."""
+    """Verify every journal; a running gateway may append meanwhile."""
     unreadable = scan_folder(patient.home.sessions, {}).unreadable
     runs = patient.process() is not None
     try:
@@ -135,7 +135,7 @@ def damage(patient: DoctorContext) -> Iterator[Finding]:
 
 
 def quarantine(patient: DoctorContext) -> Iterator[Finding]:
-    """What starts have set aside."""
+    """Report files in the quarantine."""
     if entries := sorted(_inside(patient.home.quarantine)):
         yield Finding(
             level="note",
@@ -145,7 +145,7 @@ def quarantine(patient: DoctorContext) -> Iterator[Finding]:
 
 
 def facts(patient: DoctorContext) -> Iterator[Finding]:
-    """Whether the facts can be read."""
+    """Report facts that cannot be read."""
     try:
         read_facts(patient.home)
     except (SessionsError, InvalidLine) as error:
@@ -157,7 +157,7 @@ def facts(patient: DoctorContext) -> Iterator[Finding]:
 
 
 def memory_index(patient: DoctorContext) -> Iterator[Finding]:
-    """Whether the index in SQLite knows the notes as they are. There is none before the first search."""
+    """Report an index in SQLite that is out of date. There is none before the first search."""
     index = patient.home.memory
     if patient.config is None or patient.config.memory.resting != SQLITE or not index.exists() or lacks_full_text():
         return
@@ -180,7 +180,7 @@ def memory_index(patient: DoctorContext) -> Iterator[Finding]:
 
 
 def clock(patient: DoctorContext) -> Iterator[Finding]:
-    """Whether the clock has gone back behind what was recorded."""
+    """Report a clock that is behind the newest event."""
     newest = max((listing.at for listing in session_listings(patient.home.sessions) if listing.at), default=None)
     if newest is None:
         return
@@ -207,5 +207,5 @@ def _inside(folder: Path) -> list[Path]:
 
 
 def _named(paths: list[Path]) -> str:
-    """The first of the paths, and how many more there are."""
+    """Return the first of the paths, and the number of others."""
     return f"{paths[0]}" + (f" and {len(paths) - 1} more" if len(paths) > 1 else "")

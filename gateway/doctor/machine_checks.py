@@ -1,4 +1,4 @@
-"""What a doctor looks at on the machine: Python, limits, the file system under the home, the service's unit."""
+"""Checks of the machine: limits, disk, file system, SQLite and the service's unit."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from plugins.support.file_watcher import library
 FREE_BYTES = 512 * 1024 * 1024
 FREE_SHARE = 0.02
 FREE_FILES = 2000
-"""Less than one of the first two, or fewer files than the third, is nearly full: months of journals are a few hundred MB."""
+"""Thresholds for a nearly full disk: bytes, share of the disk, files. Months of journals are a few hundred MB."""
 
 DESCRIPTORS = 1024
-"""With less, a gateway takes fewer than some 400 connections at once (`gateway.support.descriptors`)."""
+"""With fewer descriptors, a gateway accepts fewer than about 400 connections (`gateway.support.descriptors`)."""
 
 NETWORK = frozenset(
     ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "fuse.s3fs", "afs", "ceph", "glusterfs", "davfs")
@@ -32,7 +32,7 @@ UNSYNCED = frozenset(("nobarrier", "barrier=0", "volatile", "fsync=volatile", "e
 
 
 def sqlite_extensions(_: DoctorContext) -> Iterator[Finding]:
-    """Whether a copy of SQLite is there that loads the extension for vectors."""
+    """Report an SQLite that cannot load the extension for vectors."""
     from sessions.catalog import sqlite  # noqa: PLC0415 - to see which copy the gateway takes here
 
     connection = sqlite.in_memory()
@@ -58,7 +58,7 @@ def sqlite_extensions(_: DoctorContext) -> Iterator[Finding]:
 
 
 def disk(patient: DoctorContext) -> Iterator[Finding]:
-    """Room for bytes and for files under the home."""
+    """Report a disk that is nearly full, in bytes or in files."""
     place = _existing(patient.home.root)
     room = os.statvfs(place)
     free, whole = room.f_bavail * room.f_frsize, room.f_blocks * room.f_frsize
@@ -70,7 +70,7 @@ def disk(patient: DoctorContext) -> Iterator[Finding]:
 
 
 def file_system(patient: DoctorContext) -> Iterator[Finding]:
-    """Whether what is synced under the home is on a disk, and on this machine."""
+    """Report a home that is not on a local disk."""
     try:
         mounts = Path("/proc/self/mountinfo").read_text()
     except OSError:
@@ -79,7 +79,7 @@ def file_system(patient: DoctorContext) -> Iterator[Finding]:
 
 
 def mount_findings(mountinfo: str, place: str) -> Iterator[Finding]:
-    """What is wrong with the mount that a place lies on; `mountinfo` is Linux's own list."""
+    """Yield the problems of the mount that contains a path; `mountinfo` is the text of `/proc/self/mountinfo`."""
     found: tuple[str, str, frozenset[str]] | None = None
     for line in mountinfo.splitlines():
         before, _, after = line.partition(" - ")
@@ -107,7 +107,7 @@ def mount_findings(mountinfo: str, place: str) -> Iterator[Finding]:
 
 
 def descriptors(patient: DoctorContext) -> Iterator[Finding]:
-    """How many files and connections the gateway may have open: the one that runs, or one that is started from here."""
+    """Report a low limit on descriptors, of the running gateway or of one started from here."""
     limit = _limit_of(patient, "Max open files")
     limit = reachable() if limit is None else limit
     if 0 <= limit < DESCRIPTORS:
@@ -118,7 +118,7 @@ def descriptors(patient: DoctorContext) -> Iterator[Finding]:
 
 
 def address_space_limit(patient: DoctorContext) -> Iterator[Finding]:
-    """Report a limit on the address space that is too low: of the gateway that runs, or of one started from here."""
+    """Report a low limit on the address space, of the running gateway or of one started from here."""
     limit = _limit_of(patient, "Max address space")
     if sentence := address_space.shortage(resource.getrlimit(resource.RLIMIT_AS)[0] if limit is None else limit):
         yield Finding(
@@ -129,7 +129,7 @@ def address_space_limit(patient: DoctorContext) -> Iterator[Finding]:
 
 
 def _limit_of(patient: DoctorContext, name: str) -> int | None:
-    """Return a limit of the gateway that runs, by Linux's name for it; None if none runs, or it does not say."""
+    """Return a limit of the running gateway by its name in `/proc/PID/limits`; None if it is unknown."""
     process = patient.process()
     if process is None:
         return None
@@ -142,7 +142,7 @@ def _limit_of(patient: DoctorContext, name: str) -> int | None:
 
 
 def watching(patient: DoctorContext) -> Iterator[Finding]:
-    """Whether the system tells of saved files. One watch is set for a moment."""
+    """Report an operating system that refuses to watch files. One watch is set for a moment."""
     at_once = threading.Event()
     at_once.set()
     place = _existing(patient.home.root)
@@ -158,7 +158,7 @@ def watching(patient: DoctorContext) -> Iterator[Finding]:
 
 
 def unit(patient: DoctorContext) -> Iterator[Finding]:
-    """Whether the services that were installed are what this version installs, and start a program that is there."""
+    """Report installed services that differ from this version's unit, or whose program is missing."""
     from gateway.support import service_unit  # noqa: PLC0415 - for quick help
 
     scopes: tuple[service_unit.Scope, ...] = ("user", "system")
@@ -178,7 +178,7 @@ def unit(patient: DoctorContext) -> Iterator[Finding]:
 
 
 def _existing(place: Path) -> Path:
-    """The place, or the nearest above it that exists."""
+    """Return the path, or its nearest existing parent."""
     while not place.exists():
         place = place.parent
     return place

@@ -1,4 +1,4 @@
-"""Whether the memory's index can rest where it is to, and whether whoever makes its vectors can, and does."""
+"""Checks of the memory backend and the embedding provider."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ from sessions.catalog.sqlite import lacks_full_text
 NO_FILE = "Put a model there, or take memory.embedding.local_model_path out; then restart the gateway."
 
 BRIEF = Timeouts(connect=5.0, first=20.0, between=10.0, whole=30.0, attempts=1)
-"""Whoever examines is waiting."""
+"""Short timeouts, since a person waits for the report."""
 
 
 def embedding(patient: DoctorContext) -> Iterator[Finding]:
-    """Whoever is chosen to make vectors. Unless it is offline, a question is embedded, which costs a few tokens."""
+    """Report problems of the embedding provider. Unless offline, a question is embedded, which costs a few tokens."""
     if patient.config is not None:
         yield from asyncio.run(_examined(patient, patient.config))
 
 
 def backend(patient: DoctorContext) -> Iterator[Finding]:
-    """Whether the index can rest where it is to."""
+    """Report a memory backend that cannot be used."""
     if patient.config is not None:
         yield from of_backend(patient.config, allowed_plugins(patient.config).memory_backends())
 
 
 def of_backend(config: Config, kinds: Mapping[str, type[MemoryBackend]]) -> Iterator[Finding]:
-    """Whether the backend that is meant can be used."""
+    """Yield the problem of the configured backend."""
     meant = config.memory.resting
     if meant == SQLITE:
         if why := lacks_full_text():
@@ -77,7 +77,7 @@ async def _examined(patient: DoctorContext, config: Config) -> list[Finding]:
 
 
 async def of_embedding(providers: Mapping[str, EmbeddingProvider], config: Config, *, offline: bool) -> list[Finding]:
-    """What is wrong with whoever of the open providers is to make vectors."""
+    """Return the problems of the chosen embedding provider."""
     keys = config.memory.embedding
     consequence = without_vectors(by_words=config.memory.search.keywords)
     until_then = f"until then {consequence[0].lower()}{consequence[1:]}"
@@ -94,7 +94,7 @@ async def of_embedding(providers: Mapping[str, EmbeddingProvider], config: Confi
 
 
 async def _asked(provider: EmbeddingProvider, until_then: str) -> list[Finding]:
-    """What comes of asking for a vector."""
+    """Return the problem of requesting a vector."""
     try:
         await provider.embed(["Does anybody answer?"], "query")
     except ProviderError as error:

@@ -1,4 +1,4 @@
-"""What a doctor asks about models: whether one can answer, whether its vendor takes the key and has it, and its window."""
+"""Checks of models: whether one can answer, whether the vendor accepts the key and has the model, and its window."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ from plugins.support.errors import CredentialsRefused, ProviderError
 
 
 def models(patient: DoctorContext) -> Iterator[Finding]:
-    """The model that answers, and every provider that is set up. Unless it is offline, each is asked for its list of models,
-    which costs nothing."""
+    """Report problems of the model and of every configured provider.
+
+    Unless offline, each provider is asked for its list of models, which is free.
+    """
     if patient.config is not None:
         yield from asyncio.run(_examined(patient, patient.config))
 
@@ -35,7 +37,7 @@ async def _examined(patient: DoctorContext, config: Config) -> list[Finding]:
 async def of_models(
     providers: Mapping[str, ChatProvider], models: ModelRegistry, config: Config, kinds: Iterable[str], *, offline: bool
 ) -> list[Finding]:
-    """What is wrong with the open providers, of those there should be, and with the models that are to answer."""
+    """Return the problems of the open providers, of missing ones, and of the chosen models."""
     findings = [
         Finding(what=f"The provider {name} cannot be opened.", mend="The log of a start says why.")
         for name in kinds
@@ -67,7 +69,7 @@ def _of_window(chosen: ChosenModel, config: Config) -> Iterator[Finding]:
 
 
 def _of_provider(provider: ChatProvider, used: Sequence[ChosenModel]) -> Mapping[str, Level]:
-    """The models that a provider is to be asked about, and how bad it is if it has them not; none if it cannot be asked."""
+    """Return the models to ask a provider about, with the level of a finding; empty if it has no list."""
     if not isinstance(provider, ListsModels):
         return {}
     default = provider.default_model()
@@ -76,7 +78,7 @@ def _of_provider(provider: ChatProvider, used: Sequence[ChosenModel]) -> Mapping
 
 
 async def _asked(provider: ChatProvider, models: Mapping[str, Level]) -> list[Finding]:
-    """What a provider's own list says of the models that it is to be asked for, and of the key."""
+    """Compare a provider's list with the models that are used; report a refused key."""
     assert isinstance(provider, ListsModels)
     try:
         names = list((await provider.models()).models)

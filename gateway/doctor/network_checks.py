@@ -1,4 +1,4 @@
-"""What a doctor looks at on the network of this machine: whether the gateway's address is free, or the gateway's own."""
+"""Checks of the gateway's address: free, or used by this gateway."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pathlib import Path
 from gateway.doctor.findings import DoctorContext, Finding
 
 PATIENCE = 2.0
-"""Seconds that whoever listens has to answer."""
+"""Seconds to wait for a response."""
 
 
 def port(patient: DoctorContext) -> Iterator[Finding]:
-    """Whether the configured address is there to be listened on, and free unless this home's gateway has it."""
+    """Report a configured address that cannot be used, unless this home's gateway has it."""
     if patient.config is None or patient.config.gateway.port == 0:
         return
     host, number = patient.config.gateway.host.strip("[]"), patient.config.gateway.port
@@ -35,7 +35,7 @@ def port(patient: DoctorContext) -> Iterator[Finding]:
 
 
 def _listening(host: str, number: int) -> Iterator[Finding]:
-    """Listen there for a moment, as a start would."""
+    """Listen on the address for a moment, as a start would."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as trial:
         trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -49,7 +49,7 @@ def _listening(host: str, number: int) -> Iterator[Finding]:
 
 
 def _answers(host: str, number: int) -> bool:
-    """Whether somebody takes connections there."""
+    """Return True if something accepts connections there."""
     try:
         with socket.create_connection((_reachable(host), number), timeout=PATIENCE):
             return True
@@ -58,7 +58,7 @@ def _answers(host: str, number: int) -> bool:
 
 
 def _is_exuvia(host: str, number: int) -> bool:
-    """Whether who listens there answers about its health as a gateway does."""
+    """Return True if a gateway's health check responds there."""
     connection = http.client.HTTPConnection(_reachable(host), number, timeout=PATIENCE)
     try:
         connection.request("GET", "/healthz")
@@ -75,7 +75,7 @@ def _reachable(host: str) -> str:
 
 
 def _listener(number: int) -> int | None:
-    """The process that listens on a port, where Linux lets this user know."""
+    """Return the process that listens on a port, if Linux shows it to this user."""
     inodes = set()
     for name in ("tcp", "tcp6"):
         try:

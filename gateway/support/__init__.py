@@ -1,16 +1,16 @@
-"""What every package of `gateway` may use.
+"""Modules that every package of `gateway` may use.
 
-address_space     Address space
-clock             The system's clock, as plugins and the gateway see it.
-descriptors       File descriptors
-errors            What can go wrong on this floor, as one small tree.
-home              The gateway's home
-instance_address  Where a home's gateway listens
-logs              Logs for operators
-printable         Text that a terminal may be given
-sentences         Sentences about events that people read in more than one place
-service_unit      `exuvia service`
-session_status    `/status`
-small_files       Small files that people write
-version           Which Exuvia this is.
+address_space     The limit on the address space, and running out of memory
+clock             The system's clock
+descriptors       The limit on file descriptors, and the connections that it allows
+errors            The gateway's exceptions
+home              The gateway's home directory
+instance_address  The address of the gateway that runs on a home
+logs              Structured logging
+printable         Text that is safe to write to a terminal
+sentences         One-line descriptions of events
+service_unit      The systemd unit
+session_status    The text of `/status`
+small_files       Bounded reads of small files
+version           The version of Exuvia
 """

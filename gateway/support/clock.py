@@ -1,4 +1,4 @@
-"""The system's clock, as plugins and the gateway see it."""
+"""The system's clock."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 
 
 class SystemClock:
-    """The time as the machine tells it."""
+    """The clock of this machine, for the gateway and for plugins."""
 
     def now(self) -> datetime:
-        """The time of day in UTC."""
+        """Return the current time in UTC."""
         return datetime.now(UTC)
 
     def monotonic(self) -> float:
-        """Seconds that only go forward."""
+        """Return seconds of a monotonic clock."""
         return time.monotonic()

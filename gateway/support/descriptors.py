@@ -1,9 +1,8 @@
-"""File descriptors: how many this process may have, and how many of them connections take.
+"""The limit on file descriptors, and the number of connections that it allows.
 
-Whoever takes the last descriptor takes it from everybody: no journal could be written, no file read. So connections are
-bounded, and the rest is kept for what the gateway does: its journals (`sessions.files.committer`), files that its threads
-read and
-write, SQLite, the log, connections to model servers.
+Without a free descriptor no journal can be written and no file read. The number of connections is therefore bounded, and
+the remaining descriptors are reserved for journals (`sessions.files.committer`), files, SQLite, the log, and connections to
+model servers.
 """
 
 from __future__ import annotations
@@ -12,20 +11,20 @@ import resource
 from contextlib import suppress
 
 MOST = 65_536
-"""The limit is raised to this at most: some systems allow a billion, and programs that we start may close each of them."""
+"""The highest limit that is set: some systems allow a billion, and a subprocess may try to close each descriptor."""
 
 KEPT = 256
-"""Descriptors that are kept for everything but connections, or half of them where there are less than twice as many."""
+"""Descriptors that are reserved for everything but connections, or half of the limit if that is less."""
 
 
 def reachable() -> int:
-    """The limit that a start raises its own to: as many as this user may have, up to MOST, and never less than now."""
+    """Return the limit that a start sets: the hard limit, at most MOST, and never below the current one."""
     now, most = (MOST if limit == resource.RLIM_INFINITY else limit for limit in resource.getrlimit(resource.RLIMIT_NOFILE))
     return max(now, min(MOST, most))
 
 
 def raise_limit() -> None:
-    """Let this process have as many descriptors as it may, since the usual limit is for programs that need few."""
+    """Raise this process's limit on file descriptors; the usual soft limit is meant for programs that need few."""
     now, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     if now != resource.RLIM_INFINITY and now < reachable():
         with suppress(ValueError, OSError):  # macOS has a further limit, which it does not say here
@@ -33,7 +32,7 @@ def raise_limit() -> None:
 
 
 def connections() -> int:
-    """How many connections may be open: each may need a file beside its socket, as an upload does."""
+    """Return how many connections may be open; each may need a file besides its socket, as an upload does."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if limit == resource.RLIM_INFINITY:
         limit = MOST
@@ -41,10 +40,10 @@ def connections() -> int:
 
 
 def unauthenticated() -> int:
-    """How many connections one address may have over which nobody has said yet who they are."""
+    """Return how many unauthenticated connections one address may have."""
     return max(16, connections() // 4)
 
 
 def websockets() -> int:
-    """How many of them may be websockets, which stay: the others are for health checks, files and pages."""
+    """Return how many connections may be websockets; the others are reserved for short HTTP requests."""
     return connections() * 3 // 4

@@ -1,12 +1,12 @@
-"""What can go wrong on this floor, as one small tree.
+"""The gateway's exceptions.
 
 GatewayError
-├── ConfigRefused    the configuration is wrong; the sentence names the key
-├── StartRefused     the gateway does not start like this; exit code 2
-├── ModelUnknown     no such model, or none at all; the sentence says how to get one
-├── Conflict         an id was used for another message, or a newer session has begun
-├── Busy             too much waits already; try again shortly
-└── DamagedSession   the session's journal does not verify; `/new` goes on
+├── ConfigRefused    the configuration is invalid; the message names the key
+├── StartRefused     the gateway cannot start; exit code 2
+├── ModelUnknown     the model does not exist, or none is configured; the message says how to get one
+├── Conflict         a message id was reused, or a newer session exists
+├── Busy             a queue is full; try again shortly
+└── DamagedSession   the session's journal failed verification; `/new` starts another session
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from __future__ import annotations
 from plugins.support.secrets import scrubbed
 
 SENTENCE_LIMIT = 500
-"""Characters of the longest sentence that is shown to a person."""
+"""Characters of the longest error message that is shown to a person."""
 
 
 class GatewayError(Exception):
-    """The root of this floor's errors; `str(error)` is one sentence that a person can act on."""
+    """The base class of the gateway's exceptions; `str(error)` is one sentence that says what to do."""
 
 
 class ConfigRefused(GatewayError):
-    """The configuration cannot be used as it is; `key` is the path of the key that is wrong, where it is one."""
+    """An invalid configuration; `key` is the dotted path of the invalid key, empty if there is none."""
 
     def __init__(self, sentence: str, *, key: str = "") -> None:
         super().__init__(sentence)
@@ -30,27 +30,27 @@ class ConfigRefused(GatewayError):
 
 
 class StartRefused(GatewayError):
-    """The gateway will not start under these circumstances."""
+    """A condition under which the gateway does not start."""
 
 
 class ModelUnknown(GatewayError):
-    """A model was named that no provider has, or none can answer."""
+    """A model that no provider has, or no usable model at all."""
 
 
 class Conflict(GatewayError):
-    """Something else already stands where this wants to be."""
+    """A request that contradicts the current state."""
 
 
 class Busy(GatewayError):
-    """A bound is reached; what was asked was not taken."""
+    """A full queue; the request was not accepted."""
 
 
 class DamagedSession(GatewayError):
-    """Nothing is written to a damaged journal."""
+    """A session with a damaged journal, to which nothing is written."""
 
 
 def sentence_of(error: BaseException) -> str:
-    """An error as one line for a person: its text without secrets and control characters, or its type's name."""
+    """Return an error as one line without secrets and control characters; the name of its type if it has no text."""
     try:
         told = scrubbed(str(error))
     except Exception:  # an error of a plugin that cannot even be shown

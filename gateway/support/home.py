@@ -1,4 +1,4 @@
-"""The gateway's home: where everything lies that it keeps, and how the folder is made."""
+"""The gateway's home directory: its layout, creation and permissions."""
 
 from __future__ import annotations
 
@@ -30,38 +30,38 @@ _OURS = frozenset(
     ]
 )
 _INDEX = "memory."
-"""How the memory's index is called, wherever it rests, and what lies beside it."""
+"""Prefix of the files of the memory index, for every backend."""
 
 
 class Home(msgspec.Struct, frozen=True):
-    """One home. The properties are places below `root`, which need not exist yet."""
+    """The paths below a home directory, which need not exist yet."""
 
     root: Path
 
     @classmethod
     def resolve(cls, given: Path | None, environment: Mapping[str, str]) -> Home:
-        """The home that the command line gives, else `$EXUVIA_HOME`, else `~/.exuvia`; absolute."""
+        """Return the home given on the command line, else `$EXUVIA_HOME`, else `~/.exuvia`; the path is absolute."""
         chosen = given or Path(environment.get("EXUVIA_HOME") or "~/.exuvia")
         return cls(Path(os.path.abspath(chosen.expanduser())))
 
     @property
     def config(self) -> Path:
-        """The configuration, which may be missing."""
+        """The configuration file, which is optional."""
         return self.root / "config.toml"
 
     @property
     def token(self) -> Path:
-        """The token that the gateway made for itself."""
+        """The token that the gateway generated."""
         return self.root / "token"
 
     @property
     def lock(self) -> Path:
-        """Held by the gateway that runs on this home."""
+        """The lock file of the running gateway."""
         return self.root / "lock"
 
     @property
     def address(self) -> Path:
-        """Where the gateway that runs on this home listens."""
+        """The address of the running gateway."""
         return self.root / "address"
 
     @property
@@ -71,12 +71,12 @@ class Home(msgspec.Struct, frozen=True):
 
     @property
     def quarantine(self) -> Path:
-        """What was set aside: torn tails and reports on damaged journals."""
+        """Torn tails and reports on damaged journals."""
         return self.root / "quarantine"
 
     @property
     def attachments(self) -> Path:
-        """Pictures and cut tool output, by content."""
+        """Uploads and truncated tool output, addressed by content."""
         return self.root / "attachments"
 
     @property
@@ -96,34 +96,37 @@ class Home(msgspec.Struct, frozen=True):
 
     @property
     def models(self) -> Path:
-        """What the vendors told of their models; derived."""
+        """The cached model lists of the providers; derived."""
         return self.root / "models.json"
 
     @property
     def plugins(self) -> Path:
-        """Above the folders that plugins keep for themselves."""
+        """The parent of the plugins' own folders."""
         return self.root / "plugins"
 
     @property
     def held_up(self) -> Path:
-        """Which plugin made the process end, for the next start to know."""
+        """The plugin that blocked the event loop of the previous process."""
         return self.root / "held_up.json"
 
     @property
     def signed_out(self) -> Path:
-        """Which cookies of browsers were signed out."""
+        """The browser cookies that were signed out."""
         return self.root / "signed_out.json"
 
     def workspace(self, named: str) -> Path:
-        """The assistant's folder as `agent.workspace` names it: below the home unless absolute (or `~`)."""
+        """Return the workspace named by `agent.workspace`: relative to the home unless absolute (or `~`)."""
         return self.root / Path(named).expanduser()
 
     def make(self, workspace: str = "workspace") -> None:
-        """Make the home, the workspace and the folder of the sessions (0700) where they are missing; StartRefused if that
-        cannot be.
+        """Create the home, the workspace and the sessions folder (mode 0700) if they are missing.
 
-        A home that was there is closed to others too, if nothing but ours is in it. It is refused where any user of the
-        machine may write, as in `/tmp`: they could put a journal of theirs in the place of ours.
+        An existing home is closed to other users if it holds nothing but the gateway's files. It is refused if every
+        user of the
+        machine may write to it, as to `/tmp`: others could replace a journal.
+
+        Raises:
+            StartRefused: The home or the workspace cannot be used.
         """
         try:
             make_folder(self.root)
@@ -135,7 +138,7 @@ class Home(msgspec.Struct, frozen=True):
             raise StartRefused(f"The home {self.root} cannot be used: {error.strerror or error}.") from error
 
     def _keep_apart(self, workspace: Path) -> None:
-        """The model's tools see the whole workspace: neither the token nor anybody's conversations may lie in it."""
+        """Refuse a workspace that contains the gateway's own files, since the model's tools can read all of it."""
         place, root = workspace.resolve(), self.root.resolve()
         ours = (self.sessions, self.quarantine, self.attachments, self.plugins)
         if root.is_relative_to(place) or any(place.is_relative_to(folder.resolve()) for folder in ours):

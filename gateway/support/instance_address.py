@@ -1,6 +1,6 @@
-"""Where a home's gateway listens: a note for programs on this machine, as `exuvia status` and `exuvia chat`.
+"""The address of the gateway that runs on a home, for local programs such as `exuvia status` and `exuvia chat`.
 
-It is derived, written at each start and removed at the end. One that a killed gateway left is not believed.
+The file is derived, written at each start and removed at the end. A file left by a process that was killed is ignored.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from gateway.support.errors import sentence_of
 from gateway.support.small_files import read_at_most
 
 LONGEST = 4096
-"""Bytes of a note; more is none of ours."""
+"""Bytes of the largest valid file."""
 
 log = structlog.get_logger("exuvia")
 
 
 class InstanceAddress(msgspec.Struct, frozen=True):
-    """`host` and `port` that are listened on, and the number of the process that does."""
+    """The `host` and `port` that a process listens on, and its process id."""
 
     host: str
     port: int
@@ -32,8 +32,10 @@ class InstanceAddress(msgspec.Struct, frozen=True):
 
 @contextlib.contextmanager
 def noted(path: Path, host: str, port: int) -> Iterator[None]:
-    """Leave a note that this process listens there, as long as the block runs. If it cannot be written the gateway serves
-    all the same, and programs ask where the configuration says."""
+    """Publish the address of this process while the block runs.
+
+    If the file cannot be written the gateway serves anyway, and local programs use the configured address.
+    """
     note = InstanceAddress(host, port, os.getpid())
     new = path.with_name(f"{path.name}.new")
     try:
@@ -50,13 +52,13 @@ def noted(path: Path, host: str, port: int) -> Iterator[None]:
 
 
 def found(path: Path) -> InstanceAddress | None:
-    """What the note says, if its process still lives; None otherwise."""
+    """Return the published address if its process is alive, else None."""
     note = _read(path)
     return note if note is not None and _lives(note.process) else None
 
 
 def left(path: Path) -> InstanceAddress | None:
-    """What the note says that a gateway left which did not come to its end, as when it was killed; None otherwise."""
+    """Return the address published by a process that did not exit cleanly, such as one that was killed, else None."""
     note = _read(path)
     return None if note is None or _lives(note.process) else note
 

@@ -1,7 +1,7 @@
-"""Logs for operators: readable on a terminal, JSON lines elsewhere, always on stderr, never with a secret in them.
+"""Structured logging: readable on a terminal, JSON lines elsewhere, always to stderr, and without secrets.
 
-What is logged may hold text of strangers. One entry stays one line (a traceback's lines are marked), escapes do not reach a
-terminal, and a value cannot pass for a field.
+Log values may contain untrusted text. Each entry stays on one line (continuation lines of a traceback are marked), escape
+sequences are neutralised, and a value cannot pass for a field.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _DEEPEST = 4
 _MOST = 64
 """Entries of one list or table."""
 _WHILE, _OURS_MOST, _OTHERS_MOST = 10.0, 5000, 200
-"""Seconds, and how many lines a logger of the house and one of anybody else may say in them."""
+"""The rate limit's window in seconds, and the lines allowed in it for the gateway's own loggers and for any other."""
 
 
 def configure(level: Level, form: Format, stream: IO[str] | None = None) -> None:
-    """Send everything that is logged, the standard library's and warnings too, to `stream` (stderr)."""
+    """Send all log records, including the standard library's and warnings, to `stream` (default stderr)."""
     stream = stream or sys.stderr
     text = form == "text" or (form == "auto" and stream.isatty())
     structlog.configure(
@@ -52,13 +52,15 @@ def configure(level: Level, form: Format, stream: IO[str] | None = None) -> None
 
 
 class LogRateLimit:
-    """Lets so many lines of one logger through in a while; what is more is counted and not written. Ours say much where much
-    happens; a stranger that says more than that is of no use to anybody."""
+    """A processor that limits the lines of each logger and counts those that it drops.
+
+    The gateway's own loggers have a higher limit than those of plugins and libraries.
+    """
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
         self._said: dict[str, tuple[float, int]] = {}
-        """Of each logger, when the present while began and how many lines it has said in it."""
+        """For each logger, the start of the current window and the lines logged in it."""
 
     def __call__(self, logger: WrappedLogger, _method: str, entry: EventDict) -> EventDict:
         name, now = logger.name, self._clock()
@@ -77,7 +79,7 @@ class LogRateLimit:
 
 
 class _Lines:
-    """Writes finished lines, each in one piece, so that those of threads do not mix."""
+    """A logger that writes whole lines, so that lines of several threads do not mix."""
 
     def __init__(self, stream: IO[str], name: str = "exuvia") -> None:
         self._stream = stream
@@ -95,7 +97,7 @@ class _Lines:
 
 
 class _FromStandardLibrary(logging.Handler):
-    """Takes what libraries log into the same stream, in the same form."""
+    """A handler that passes records of the standard library's logging to structlog."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -118,7 +120,7 @@ def _route_standard_library(level: int) -> None:
 
 
 def _harmless(logger: WrappedLogger, method: str, entry: EventDict) -> EventDict:
-    """Values that can be written without surprise: plain, bounded, without secrets."""
+    """Return a plain, bounded value without secrets."""
     shown = {str(key): _plain(value, _DEEPEST) for key, value in entry.items()}
     level, event = shown.pop("level"), str(shown.pop("event", ""))
     return {"level": level, "logger": logger.name, "event": event, **shown}
@@ -140,13 +142,13 @@ def _plain(value: Any, depth: int) -> Any:
 
 
 def without_secrets(text: str) -> str:
-    """The text, bounded, with every secret in it replaced."""
+    """Return the text, bounded, with secrets replaced."""
     text = HIDDEN if is_secret(text := str.__str__(text)) else scrubbed(text)
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]} … {text[-_LONGEST // 2 :]}"
 
 
 def _as_json(_logger: WrappedLogger, _method: str, entry: EventDict) -> str:
-    """ASCII only: every control character, separator and surrogate is an escape of JSON's own."""
+    """Return ASCII-only JSON: control characters, separators and surrogates are escaped."""
     at = datetime.now().astimezone().isoformat(timespec="milliseconds")
     return json.dumps({"at": at, **entry}, ensure_ascii=True).replace("\x7f", "\\u007f")
 
@@ -168,7 +170,7 @@ def _quoted(value: Any) -> str:
 
 
 def _escaped(text: str) -> str:
-    """The text with what a terminal would act on written as Python writes it."""
+    """Return the text with control characters written as Python escapes."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

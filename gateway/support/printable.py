@@ -1,5 +1,7 @@
-"""Text that a terminal may be given: without characters that move the cursor, change colours or the reading direction, or
-carry what nobody sees."""
+"""Text that is safe to write to a terminal.
+
+It has no characters that move the cursor, change colours or the reading direction, or are invisible.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +12,13 @@ import unicodedata
 _CONTROLS = [code for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"]
 _DIRECTIONS = [0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)]
 _INVISIBLE = [0x200B, *range(0x2060, 0x2066), *range(0x206A, 0x2070), 0xFEFF, *range(0xFFF9, 0xFFFC)]
-"""Format characters without a width, which make two names look alike. The joiner and the non-joiner (U+200C, U+200D) and the
-variation selectors stay: emoji, Persian and the scripts of India are written with them."""
+"""Zero-width format characters, which make different names look alike.
+
+The joiners (U+200C, U+200D) and the variation selectors are kept: emoji, Persian and Indic scripts need them.
+"""
 
 _TAGS = range(0xE0000, 0xE0080)
-"""A copy of ASCII that no terminal shows."""
+"""Tag characters: a copy of ASCII that no terminal shows."""
 
 _SURROGATES = range(0xD800, 0xE000)
 
@@ -30,26 +34,29 @@ _ESCAPES = {code: json.dumps(chr(code))[1:-1] for code in _TABLE if code >= 0x20
 
 
 def printable(text: str) -> str:
-    """Return the text without control characters (line feed and tab stay), marks of direction and invisible characters.
+    """Return the text without control characters (line feed and tab are kept), direction marks and invisible characters.
 
-    It works character by character, so pieces may be made printable one by one.
+    The function works character by character, so pieces of a stream can be passed one by one.
     """
     return text.translate(_TABLE)
 
 
 def escaped(document: str) -> str:
-    """Return a JSON document in which what `printable` leaves out is written as escapes, so that it stays the same."""
+    """Return a JSON document with the characters that `printable` removes written as escapes.
+
+    Its value is unchanged.
+    """
     return document.translate(_ESCAPES)
 
 
 def one_line(text: str, limit: int) -> str:
-    """The printable text on one line, at most `limit` characters of it."""
+    """Return the printable text on one line of at most `limit` characters."""
     line = " ".join(printable(text[: 4 * limit]).split())
     return line if len(line) <= limit else line[: limit - 1] + "…"
 
 
 def wrapped(text: str, columns: int) -> str:
-    """The printable text on lines of at most so many columns, broken at spaces; a word that is longer stays whole."""
+    """Return the printable text wrapped at spaces to at most `columns` columns; longer words stay whole."""
     return "\n".join(_wrapped(line, columns) for line in text.split("\n"))
 
 
@@ -64,5 +71,5 @@ def _wrapped(line: str, columns: int) -> str:
 
 
 def _cells(text: str) -> int:
-    """How many columns a text takes: two for each wide character, none for one that combines with another."""
+    """Return the columns that a text takes: two for each wide character, none for a combining one."""
     return sum(0 if unicodedata.combining(c) else 1 + (unicodedata.east_asian_width(c) in "WF") for c in text)

@@ -1,4 +1,4 @@
-"""Sentences about events that people read in more than one place: a tool call, and how a turn ended."""
+"""One-line descriptions of tool calls, recalled notes and the ends of turns, shared by the terminal and the API."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from gateway.support.printable import one_line
 from sessions.events.events import MemoryRecalled, RequestedCall, ToolReturned, TurnEnded
 
 CALL_CHARACTERS = 100
-"""The longest line that shows a tool call."""
+"""Characters of the longest line for a tool call."""
 
 
 def call_line(call: RequestedCall) -> str:
-    """A tool call on one line: its name and what it is given."""
+    """Return a tool call on one line: its name and arguments."""
     try:
         arguments = msgspec.json.decode(call.arguments or "{}")
     except (msgspec.MsgspecError, RecursionError):
@@ -27,20 +27,20 @@ def call_line(call: RequestedCall) -> str:
 
 
 def recalled_line(event: MemoryRecalled) -> str:
-    """What was recalled, in a line: `recalled memory/2026-11-20.md#L3-L5, MEMORY.md#L1-L2`."""
+    """Return the recalled notes on one line: `recalled memory/2026-11-20.md#L3-L5, MEMORY.md#L1-L2`."""
     places = (f"{hit.path}#L{hit.lines[0]}-L{hit.lines[1]}" for hit in event.hits)
     return one_line(f"· recalled {', '.join(places)}", 200)
 
 
 def result_line(event: ToolReturned) -> str:
-    """What came of a tool call on one line: how it begins, and how large it is."""
+    """Return a tool result on one line: its beginning and its size."""
     mark = "→" if event.outcome == "returned" else "✗"
     size = event.cut_from or len(event.output.encode())
     return one_line(f"{mark} {size:,} bytes: {event.output}", CALL_CHARACTERS)
 
 
 def ending_sentence(event: TurnEnded) -> str | None:
-    """What a person must be told of how a turn ended; None after an ordinary answer."""
+    """Return the sentence to show for the end of a turn; None after an ordinary answer."""
     if event.error is not None:
         return one_line(event.error.sentence, 500)
     match event.outcome:

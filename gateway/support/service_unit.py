@@ -1,7 +1,7 @@
-"""`exuvia service`: the unit that lets systemd run this installation, for the system or for one user.
+"""`exuvia service`: the systemd unit that runs this installation, for the system or for one user.
 
-The unit is the shipped one, which is for the system; a user's is the same without what only the system's manager can do.
-Nothing is started here: the commands for that are printed.
+The shipped unit is a system unit; a user's unit is the same without the directives that only the system's manager supports.
+Nothing is started here: the commands to do so are printed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gateway.support.errors import StartRefused
 Scope: TypeAlias = Literal["user", "system"]
 
 MARK = "# Exuvia as a service of "
-"""How every unit of ours begins."""
+"""The first line of every unit that Exuvia writes."""
 
 _TEMPLATE = Path(__file__).with_name("exuvia.service")
 
@@ -25,14 +25,14 @@ _SYSTEMS_ONLY = re.compile(
     r"(Wants|After|DynamicUser|State\w+|Environment|LoadCredential|CapabilityBoundingSet|AmbientCapabilities|Protect\w+"
     r"|ProcSubset|Private\w+|RemoveIPC)="
 )
-"""What a user's manager has no right to, or what concerns the system's folders."""
+"""Directives that a user's manager may not set, or that concern system folders."""
 
 _HIDDEN = ("/home", "/root", "/run/user", "/tmp", "/var/tmp")  # noqa: S108 - where an installation must not be
-"""Folders that the system's unit does not see."""
+"""Folders that are invisible to the system's unit."""
 
 
 def unit(scope: Scope, command: str) -> str:
-    """The unit's text; `command` is its ExecStart."""
+    """Return the text of the unit; `command` is its ExecStart."""
     lines: list[str] = []
     for line in _TEMPLATE.read_text(encoding="utf-8").splitlines():
         if scope == "user" and line.startswith(MARK):
@@ -50,8 +50,11 @@ def unit(scope: Scope, command: str) -> str:
 
 
 def start_command(python: Path, home: Path | None) -> str:
-    """The ExecStart of the installation with this interpreter, on `home` if one is given. StartRefused if it has no command
-    `exuvia`, as a checkout has none."""
+    """Return the ExecStart for the installation of this interpreter, with `--home` if `home` is given.
+
+    Raises:
+        StartRefused: The installation has no command `exuvia`, such as a checkout.
+    """
     script = python.with_name("exuvia")
     if not script.exists():
         raise StartRefused(f"There is no {script}; install Exuvia with pip, and use the `exuvia` that this makes.")
@@ -61,13 +64,13 @@ def start_command(python: Path, home: Path | None) -> str:
 
 
 def _quoted(word: str) -> str:
-    """A word of a command line as systemd reads it: % stands for something there."""
+    """Quote a word for a systemd command line, in which % is special."""
     word = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
     return f'"{word}"' if any(character in word for character in " \t'\"\\;") else word
 
 
 def place(scope: Scope, environment: Mapping[str, str]) -> Path:
-    """Where the unit belongs."""
+    """Return the path of the unit."""
     if scope == "system":
         return Path("/etc/systemd/system/exuvia.service")
     settings = environment.get("XDG_CONFIG_HOME") or "~/.config"
@@ -77,8 +80,12 @@ def place(scope: Scope, environment: Mapping[str, str]) -> Path:
 def install(
     scope: Scope, python: Path, home: Path | None, environment: Mapping[str, str], out: TextIO, *, only_print: bool
 ) -> int:
-    """Write the unit of the installation that has this interpreter, or only print it; returns the exit code. StartRefused
-    if it could not work, OSError if it cannot be written."""
+    """Write the unit of this interpreter's installation, or print it; return the exit code.
+
+    Raises:
+        StartRefused: The unit could not work.
+        OSError: The unit cannot be written.
+    """
     if scope == "system":
         _check_for_system(python, home)
     text = unit(scope, start_command(python, home and Path(os.path.abspath(home))))
@@ -97,7 +104,11 @@ def install(
 
 
 def uninstall(scope: Scope, environment: Mapping[str, str], out: TextIO) -> int:
-    """Take the unit away; the home stays. Returns the exit code; StartRefused if the file is not ours."""
+    """Remove the unit and return the exit code; the home is kept.
+
+    Raises:
+        StartRefused: The file was not written by Exuvia.
+    """
     path = place(scope, environment)
     if not path.exists():
         raise StartRefused(f"There is no {path}.")

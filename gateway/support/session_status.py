@@ -1,4 +1,4 @@
-"""`/status`: the state of one session in words. Pure: values in, Markdown out."""
+"""The text of `/status`: pure functions from values to Markdown."""
 
 from __future__ import annotations
 
@@ -11,11 +11,17 @@ from sessions.events.messages import Usage
 
 
 class SessionStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """What `/status` shows. `uptime` and `age` are seconds, `window` and `context` tokens, None where unknown.
-    `answers` is the `provider:model` that answers, None if none can. `last_error` is that of the newest turn,
-    `flush` the last one in words, `memory` what can be found and how, `facts` how many there are, `noted` the note that the
-    last summary goes into, empty for none, `notes_owed` how many sections the notes still lack and `notes_trouble` why,
-    `troubles` what is wrong with the gateway, `refused` what plugins may not do."""
+    """The values that `/status` shows.
+
+    `uptime` and `age` are in seconds, `window` and `context` in tokens, None if unknown. `answers` is the
+    `provider:model` that
+    answers, None if there is none. `last_error` is the newest turn's, `flush` describes the last memory flush,
+    `memory` what can
+    be searched and how, `facts` counts them, `noted` is the note that receives the last summary (or empty),
+    `notes_owed` counts
+    the sections still to be written to the notes and `notes_trouble` says why they are not, `troubles` are the gateway's
+    problems, `refused` what plugins are not allowed to do.
+    """
 
     version: str
     uptime: float
@@ -48,7 +54,7 @@ class SessionStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def describe(status: SessionStatus) -> str:
-    """The text of `/status`."""
+    """Return the text of `/status`."""
     is_well = not (status.troubles or status.refused or status.notes or status.last_error)
     lines = [
         f"**Exuvia {status.version}**, up {span(status.uptime)}{', all is well' if is_well else ''}",
@@ -74,7 +80,7 @@ def describe(status: SessionStatus) -> str:
 
 
 def context_used(context: int | None, window: int | None) -> str:
-    """Tokens used of the window, with their share; `unknown` where one is."""
+    """Return the tokens used of the window with their share, `unknown` where one is not known."""
     used = "unknown" if context is None else f"{context:,}"
     if window is None:
         return f"{used} tokens of a window that is unknown"
@@ -84,7 +90,7 @@ def context_used(context: int | None, window: int | None) -> str:
 
 
 def _owed(status: SessionStatus) -> list[str]:
-    """What the background task has still to write into the notes."""
+    """Describe what the background task still has to write to the notes."""
     if not status.notes_owed:
         done = "done" if status.noted else "none, since the last summary goes into no note"
         return [f"- Summary task: {done}"] if status.compactions else []
@@ -92,19 +98,19 @@ def _owed(status: SessionStatus) -> list[str]:
 
 
 def _unsized(status: SessionStatus) -> str:
-    """How a window that is unknown is made known."""
+    """Explain how to set an unknown window."""
     if status.window is not None or status.answers is None:
         return ""
     return f'; say it in config.toml, under [agent]: `context_windows = {{ "{status.answers}" = 128000 }}`'
 
 
 def count_of(number: int, noun: str) -> str:
-    """A number with its noun, as in `1 turn` and `1,200 turns`."""
+    """Return a number with its noun, such as `1 turn` and `1,200 turns`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def span(seconds: float) -> str:
-    """A duration as a person says it, in its two largest units."""
+    """Return a duration in its two largest units."""
     whole = max(0, int(seconds))
     parts: list[str] = []
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min"), (1, "s")):

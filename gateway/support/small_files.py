@@ -1,4 +1,4 @@
-"""Small files that people write: read whole, within a bound, and without waiting for anybody."""
+"""Bounded reads of small files that people write."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from pathlib import Path
 
 
 def read_at_most(path: Path, most: int) -> bytes | None:
-    """The file's bytes, or None if there are more than `most`. A pipe that nobody writes into is empty. Raises OSError."""
+    """Return the file's bytes, or None if there are more than `most`.
+
+    A pipe without a writer reads as empty. Raises OSError.
+    """
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
         os.set_blocking(file.fileno(), True)  # only the opening of a pipe would wait for ever; its writer may be slow
         content = file.read(most + 1)

@@ -1,3 +1,3 @@
-"""Which Exuvia this is."""
+"""The version of Exuvia."""
 
 VERSION = "0.1.0"

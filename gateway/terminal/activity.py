@@ -1,4 +1,4 @@
-"""What runs between a message and its answer, in a few words for the line above the prompt."""
+"""The current activity between a message and its answer, for the line above the prompt."""
 
 from __future__ import annotations
 
@@ -15,19 +15,22 @@ REASON_CHARACTERS = 60
 
 
 class Activity:
-    """Folds signals; `now` is in seconds of a clock that only goes forward."""
+    """The state of the connection and of the running turn, folded from signals.
+
+    `now` is in seconds of a monotonic clock.
+    """
 
     def __init__(self) -> None:
         self._connected = True
         self._doing = ""
         self._pause: Paused | None = None
         self._again = 0.0
-        """When a request that was refused is sent again."""
+        """The time at which a refused request is sent again."""
         self._since = 0.0
         self._calls: dict[int, tuple[RequestedCall, ...]] = {}
 
     def fold(self, signal: Signal, now: float) -> None:
-        """Take note of a signal."""
+        """Update the state with a signal."""
         match signal:
             case Connected():
                 self._connected, self._since = True, now
@@ -46,8 +49,13 @@ class Activity:
                 assert_never(signal)
 
     def sentence(self, now: float, *, running: int, waiting: int, unsent: int) -> str | None:
-        """What goes on, and for how many seconds; None while nothing does. So many turns are `running`, so many messages
-        that the gateway has are `waiting` for one, and so many are `unsent`: the gateway has not said that it has them."""
+        """Return a description of the activity with its duration, or None if idle.
+
+        Args:
+            running: The number of running turns.
+            waiting: The messages that the gateway has accepted and not yet started.
+            unsent: The messages that the gateway has not acknowledged.
+        """
         seconds = int(now - self._since)
         spent = f" · {seconds} s" if seconds else ""
         queue = (f" · {waiting} waiting" if waiting else "") + (f" · {unsent} to send" if unsent else "")

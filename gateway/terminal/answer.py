@@ -1,4 +1,4 @@
-"""An answer that is being written: which lines of it stand for good, and how the rest looks now."""
+"""Incremental rendering of a streamed answer: lines that are final, and a preview of the rest."""
 
 from __future__ import annotations
 
@@ -8,30 +8,33 @@ from gateway.terminal import markdown_rendering
 from gateway.terminal.blocks import LAID_OUT_CHARACTERS, READ_CHARACTERS, Block, split
 
 LIVE_CHARACTERS = 4_000
-"""Of a longer block the unfinished lines are not laid out."""
+"""Longer unfinished blocks are shown without layout."""
 
 
 class Answer:
-    """Grows by `add`. `settle` hands out, once, the lines that will not change any more; `unsettled` shows the others."""
+    """An answer that grows by `add`.
+
+    `settle` returns final lines, each once; `unsettled` renders the remainder.
+    """
 
     def __init__(self) -> None:
         self._rest = ""
-        """What was added and has not been handed out, but for lines of code."""
+        """Text that was added and not returned yet, except lines of code."""
         self._lines_of_code = 0
-        """How many of the block that `_rest` begins with were handed out."""
+        """Lines already returned of the code block that `_rest` begins with."""
         self._opened = False
-        """Whether the line above that code was."""
+        """True if the line above that code was returned."""
         self._any = False
-        """Whether a block was handed out, so that an empty line must separate the next."""
+        """True if a block was returned, so that an empty line must precede the next."""
         self._wanted = 0
-        """Characters that must be there before a long block is read again, so that it is not read for each piece."""
+        """Characters that must arrive before a long block is parsed again, which bounds the work per piece."""
 
     def add(self, text: str) -> None:
-        """More of it, printable."""
+        """Append printable text."""
         self._rest += text
 
     def settle(self, columns: int, *, whole: bool = False) -> str:
-        """The lines that are finished and were not handed out yet; with `whole`, nothing more will be added."""
+        """Return the lines that are final and were not returned before; with `whole`, the text is complete."""
         # Half a line may still become anything, and so decide what becomes of the block before it.
         end = len(self._rest) if whole else self._rest.rfind("\n") + 1
         blocks = split(self._rest[:end], code=self._opened) if whole or end >= self._wanted else []
@@ -54,7 +57,7 @@ class Answer:
         return lines
 
     def unsettled(self, columns: int) -> str:
-        """How the lines look that `settle` has left: as if nothing more came; as they were written if they are many."""
+        """Render the lines that `settle` has left as if the text were complete; unformatted if they are many."""
         if len(self._rest) > LIVE_CHARACTERS and not self._opened:
             return self._gap() + self._rest.strip("\n") + "\n"
         return copy(self).settle(columns, whole=True)
@@ -68,13 +71,13 @@ class Answer:
         return lines
 
     def _code(self, block: Block) -> str:
-        """The lines of code that are there already."""
+        """Return the complete lines of code."""
         lines, code = self._opening(block), self._coloured(block)
         self._lines_of_code += len(code)
         return lines + "".join(code)
 
     def _coloured(self, block: Block) -> list[str]:
-        """The lines of code that were not handed out yet."""
+        """Return the lines of code that were not returned yet."""
         assert block.fence is not None
         return markdown_rendering.code_lines(block.fence.code, block.fence.language)[self._lines_of_code :]
 

@@ -1,7 +1,7 @@
-"""Where Markdown that is still being written can be cut: the blocks that nothing which follows can change, and the last one.
+"""Splitting incomplete Markdown into top-level blocks, of which only the last can still change.
 
-CommonMark is read line by line (its appendix, "A parsing strategy"): once another block stands behind it at the top level, a
-block is closed for good. So all but the last are finished, whatever comes.
+CommonMark is parsed line by line (its appendix, "A parsing strategy"): once another block follows at the top level, a block
+is closed for good.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from markdown_it.token import Token
 from gateway.terminal.markdown_dialect import MarkdownDialect
 
 LAID_OUT_CHARACTERS = 16_000
-"""A longer block is shown as it was written: laying it out would take seconds."""
+"""Longer blocks are shown unformatted, since layout would take seconds."""
 
 READ_CHARACTERS = 48_000
-"""A longer text is taken for one block, unless it is known to begin with code."""
+"""Longer texts are one block, unless they are known to begin with code."""
 
 
 class Fence(msgspec.Struct, frozen=True, kw_only=True):
-    """A block of code: its language, as it was named, and the code so far."""
+    """A fenced code block: its language as written, and the code so far."""
 
     language: str
     code: str
 
 
 class Block(msgspec.Struct, frozen=True, kw_only=True):
-    """A top-level block, with the empty lines behind it. `fence` if it is fenced code."""
+    """A top-level block with the empty lines after it; `fence` is set for fenced code."""
 
     text: str
     fence: Fence | None = None
@@ -37,7 +37,7 @@ class Block(msgspec.Struct, frozen=True, kw_only=True):
 
 @cache
 def parser(*, inline: bool) -> MarkdownIt:
-    """A reader of our dialect of Markdown. With `inline` it reads what is inside the blocks, too."""
+    """Return a parser of our Markdown dialect; with `inline` it parses the inside of blocks, too."""
     markdown = MarkdownDialect()
     if not inline:
         markdown.core.ruler.disable(["inline", "text_join"])
@@ -45,8 +45,10 @@ def parser(*, inline: bool) -> MarkdownIt:
 
 
 def split(text: str, *, code: bool = False) -> list[Block]:
-    """The blocks of a printable text, which together are the text; the last one may be unfinished. `code` says that the
-    first is code."""
+    """Split a printable text into blocks, the last of which may be incomplete.
+
+    `code` says that the first block is code. The concatenated blocks equal the text.
+    """
     if len(text) > READ_CHARACTERS and not code:
         return [Block(text=text)]
     lines = text.splitlines(keepends=True)
@@ -59,7 +61,7 @@ def split(text: str, *, code: bool = False) -> list[Block]:
 
 
 def _fence(token: Token, lines: int) -> Fence | None:
-    """The code of a block that has so many lines with those around the code."""
+    """Return the code of a block of `lines` lines, fences included."""
     if token.type != "fence":
         return None
     # Where its end is missing, an empty line too many is read.

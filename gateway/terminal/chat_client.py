@@ -1,4 +1,4 @@
-"""`exuvia chat`: a person at a terminal, or the ends of a pipe, and the session that they talk to."""
+"""The entry point of `exuvia chat`, for a person at a terminal or for a pipe."""
 
 from __future__ import annotations
 
@@ -28,20 +28,22 @@ if TYPE_CHECKING:
     from gateway.terminal.prompt_ui import PromptUI
 
 TERMINAL_PATIENCE = 7 * 24 * 3600.0
-"""Seconds that a terminal waits for a lost gateway: until the person leaves."""
+"""Seconds for which a terminal tries to reconnect."""
 
 PIPE_PATIENCE = 60.0
-"""Seconds that a pipe waits for it."""
+"""Seconds for which a pipe tries to reconnect."""
 
 STANDARD_INPUT = 0
 
 ASSUMED_COLUMNS = 80
-"""Columns of a terminal that does not tell."""
+"""Columns of a terminal that does not report its size."""
 
 
 class Completions(Completer):
-    """Offers the `commands` of the gateway and our own, the `keys` of sessions after `/switch`, and paths after `/attach`.
-    What may change is asked each time."""
+    """Completion of commands, of session keys after `/switch`, and of paths after `/attach`.
+
+    `commands` and `keys` are called each time, since they can change.
+    """
 
     def __init__(self, *, commands: Callable[[], Sequence[CommandLine]], keys: Callable[[], Sequence[str]]) -> None:
         self._commands = commands
@@ -49,7 +51,7 @@ class Completions(Completer):
         self._paths = PathCompleter(expanduser=True)
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
-        """What may stand where the cursor is."""
+        """Yield the completions at the cursor."""
         before = document.text_before_cursor
         name, space, argument = before.partition(" ")
         if not before.startswith("/") or "\n" in before:
@@ -74,8 +76,11 @@ class Completions(Completer):
 
 
 class ChatOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What `exuvia chat` was asked: `once` sends all of the input as one message. `token_file` is where the token was read,
-    if it was read from a file that may change."""
+    """The options of `exuvia chat`.
+
+    `once` sends all of the input as one message. `token_file` is the file from which the token was read, if any; it
+    may change.
+    """
 
     url: str
     token: str
@@ -85,21 +90,24 @@ class ChatOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def chat(options: ChatOptions) -> int:
-    """Talk until the input ends or the person leaves. Returns the exit code: 0 well, 1 if an answer failed, 2 if there was
-    no connection or nothing to say, 130 if a pipe was interrupted."""
+    """Chat until the input ends or the person leaves.
+
+    Returns:
+        The exit code: 0 success, 1 an answer failed, 2 no connection or no input, 130 a pipe was interrupted.
+    """
     try:
         return asyncio.run(_Chat(options, websocket_url(options.url)).run())
     except ClientError as error:
         sys.stderr.write(f"exuvia: {error}\n")
         return 2
     except BrokenPipeError:
-        # Whoever read our output has enough of it; nothing may be flushed there at the end either.
+        # The reader of our output closed it; nothing may be flushed there at exit either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
 
 
 class _Chat:
-    """What lasts while a person goes from session to session."""
+    """The state that is kept when a person switches between sessions."""
 
     def __init__(self, options: ChatOptions, url: str) -> None:
         self._options = options
@@ -111,7 +119,7 @@ class _Chat:
         self._talk: Repl | None = None
 
     async def run(self) -> int:
-        """Talk to one session after another; returns the exit code."""
+        """Run one session after another; return the exit code."""
         desk = self._desk() if self._interactive and self._styled else None
         keys = desk or Keyboard(STANDARD_INPUT)
         patience = TERMINAL_PATIENCE if self._interactive else PIPE_PATIENCE
@@ -164,12 +172,12 @@ class _Chat:
 
 
 def _columns() -> int:
-    # The terminal's own, not those of COLUMNS, which shutil prefers: where that is exported it does not follow the window.
+    # Not COLUMNS, which shutil prefers: an exported value does not follow the window.
     try:
         columns = os.get_terminal_size(sys.stdout.fileno()).columns or ASSUMED_COLUMNS
     except OSError:  # the terminal went away
         columns = ASSUMED_COLUMNS
-    # The last column stays empty: what fills a line to its end is wrapped by some terminals and not by others.
+    # The last column stays empty: terminals differ in wrapping a line that fills it.
     return max(8, columns - 1)
 
 

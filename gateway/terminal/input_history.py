@@ -1,4 +1,4 @@
-"""What a person typed in earlier runs, for the up arrow: a file of its own, bounded, for nobody else's eyes."""
+"""The input history file: bounded, and readable by its owner only."""
 
 from __future__ import annotations
 
@@ -10,41 +10,44 @@ import msgspec
 from prompt_toolkit.history import History
 
 KEPT = 1000
-"""Entries that the file keeps, the newest."""
+"""The number of entries that the file keeps, newest first."""
 
 LARGEST = 512 * 1024
-"""Bytes of the file at which it is written anew, with the newest entries that fill at most half of them."""
+"""The size in bytes at which the file is rewritten with the newest entries, at most half of that size."""
 
 LONGEST = 10_000
-"""Characters of the longest entry that is kept: a pasted book is not typed again."""
+"""Characters of the longest entry that is stored."""
 
 
 def history_file(environment: Mapping[str, str]) -> Path:
-    """Where it is: the XDG state folder, `~/.local/state` if none is set."""
+    """Return the path: in the XDG state folder, `~/.local/state` by default."""
     state = environment.get("XDG_STATE_HOME", "")
     folder = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
     return folder / "exuvia" / "chat_history"
 
 
 class InputHistory(History):
-    """One JSON string a line. What begins with a space is not kept, nor anything where the file cannot be written."""
+    """An input history with one JSON string per line.
+
+    Entries that begin with a space are not stored; errors of the file are ignored.
+    """
 
     def __init__(self, file: Path) -> None:
         super().__init__()
         self._file = file
 
     def append_string(self, string: str) -> None:
-        """Keep an entry, unless it is the one before once more."""
+        """Store an entry unless it repeats the previous one."""
         if string.startswith(" ") or not string.strip() or string == next(iter(self.get_strings()[-1:]), None):
             return
         super().append_string(string)
 
     def load_history_strings(self) -> Iterable[str]:
-        """The entries of earlier runs, newest first."""
+        """Return the stored entries, newest first."""
         return reversed(self._read())
 
     def store_string(self, string: str) -> None:
-        """Write one more entry; a file that grew too large keeps the newest ones."""
+        """Append an entry; shorten a file that grew too large."""
         if len(string) > LONGEST:
             return
         try:
@@ -67,7 +70,7 @@ class InputHistory(History):
         return [entry for line in lines if (entry := _entry(line)) is not None]
 
     def _shorten(self) -> None:
-        """Write the newest entries into a new file, and let it take the old one's place."""
+        """Replace the file by one with the newest entries."""
         fresh = self._file.with_suffix(f".{os.getpid()}")
         with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_TRUNC | os.O_CREAT, 0o600), "wb") as file:
             file.write(b"".join(reversed(list(_newest(self._read())))))
@@ -75,7 +78,7 @@ class InputHistory(History):
 
 
 def _newest(entries: list[str]) -> Iterator[bytes]:
-    """The lines of the last entries, newest first."""
+    """Return the lines of the last entries, newest first."""
     room = LARGEST // 2
     for entry in reversed(entries):
         line = msgspec.json.encode(entry) + b"\n"

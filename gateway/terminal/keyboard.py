@@ -1,7 +1,7 @@
-"""What a person types or pipes in, as lines, read beside the event loop.
+"""Lines from standard input, read in a thread.
 
-A thread of its own reads the bare descriptor: it works for terminals, pipes and files alike, leaves the descriptor blocking
-(it may be shared with the output), and does not hold up the end of the program.
+The thread reads the bare descriptor: this works for terminals, pipes and files, leaves the descriptor blocking (the output
+may share it), and does not delay the end of the program.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ WAITING_LINES = 64
 
 
 class Keyboard:
-    """The lines of a descriptor. Make it inside the event loop; use `lines`, which may be left and taken up again, or
-    `everything`."""
+    """The lines of a descriptor; create it inside the event loop.
+
+    Use `lines`, which can be stopped and resumed, or `everything`.
+    """
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -28,12 +30,12 @@ class Keyboard:
         self._pieces: asyncio.Queue[bytes] = asyncio.Queue(WAITING_LINES)
         self._started = False
         self._lines: deque[bytes] = deque()
-        """Lines that were read and not taken yet."""
+        """Lines that were read and not consumed."""
         self._rest = b""
-        """The beginning of the next."""
+        """The beginning of the next line."""
 
     async def lines(self) -> AsyncIterator[str]:
-        """Each line without its end; a last one without an end, too."""
+        """Yield each line without its line break."""
         self._start()
         while True:
             while self._lines:
@@ -46,7 +48,7 @@ class Keyboard:
             yield _text(self._rest)
 
     async def everything(self) -> str:
-        """All there is, up to its end."""
+        """Return the rest of the input."""
         self._start()
         pieces = []
         while piece := await self._pieces.get():

@@ -1,4 +1,4 @@
-"""What this program does itself; everything else that begins with a slash is the gateway's."""
+"""The commands of this program; the gateway handles all others."""
 
 from __future__ import annotations
 
@@ -15,19 +15,18 @@ OWN_COMMANDS = (
 
 
 def own_help() -> str:
-    """What stands below the gateway's answer to `/help`, in Markdown."""
+    """Return the section that follows the gateway's answer to `/help`, in Markdown."""
     return "\n".join(["**In this terminal**", "", *(f"- {_line(command)}" for command in OWN_COMMANDS)])
 
 
 def own_help_of(name: str) -> str | None:
-    """What `/help NAME` answers, with or without the slash of the name; None if the gateway must answer it."""
+    """Return the help of one command, with or without its slash; None if it is not a command of this program."""
     wanted = name.strip().removeprefix("/").lower()
     return next((_line(command) for command in OWN_COMMANDS if command.name == wanted), None)
 
 
 def own_hint(line: str, of_gateway: Sequence[CommandLine]) -> str | None:
-    """What to say to a command that neither the gateway nor this program has, where one of this program may be meant; None
-    for anything else, which is the gateway's to answer."""
+    """Return a suggestion for an unknown command that resembles one of this program; None in all other cases."""
     typed, known = parse_command(line), {command.name for command in of_gateway}
     if typed is None or typed.name in known:
         return None

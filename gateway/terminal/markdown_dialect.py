@@ -1,8 +1,8 @@
-"""The Markdown that is rendered: CommonMark with tables and strikethrough, less what corrupts text that is no Markdown.
+r"""The Markdown parser: CommonMark with tables and strikethrough, less what corrupts text that is not Markdown.
 
-Models write formulas, identifiers, expressions and glob patterns into prose, and CommonMark drops characters from them: of
-`\\(a^2\\)` the backslashes, of `__post_init__` the underscores, of `x**2 + y**2` the stars. Here a formula is kept as it was
-written, and a mark that stands where prose has none is an ordinary character.
+Models write formulas, identifiers, expressions and glob patterns in prose, and CommonMark drops characters from them: the
+backslashes of `\(a^2\)`, the underscores of `__post_init__`, the stars of `x**2 + y**2`. Here a formula is kept as written,
+and a mark in a place where prose has none is an ordinary character.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from markdown_it.rules_inline import StateInline
 from markdown_it.rules_inline.state_inline import Delimiter
 
 _CLOSING = {"\\(": "\\)", "\\[": "\\]", "$$": "$$"}
-"""The marks around a formula."""
+"""The closing delimiter of each opening one of a formula."""
 
 _IN_DOLLARS = re.compile(r"\$(?=\S)(?:\\.|[^$\\\n`])*(?<=\S)\$(?!\d)")
-"""Single dollars, by pandoc's rule: no space within the marks, no digit behind them."""
+"""Single dollars, by pandoc's rule: no space inside the delimiters, no digit after them."""
 
 _BEGINS_BLOCK = re.compile(r"\$\$|\\\[|\\begin\{(?P<name>[A-Za-z]{1,30}\*?)\}")
 
@@ -27,20 +27,20 @@ _IDENTIFIER = re.compile(r"_{1,2}[A-Za-z0-9]++(?:_++[A-Za-z0-9]++)*+_{1,2}(?![A-
 """`__init__` and `_generate_next_value_`."""
 
 _EMPHASIS = re.compile(r"_[^_]*_|__[A-Z][a-z]*__")
-"""A word of prose."""
+"""An emphasised word of prose."""
 
 _LONGEST = 4000
-"""Characters of a formula within a paragraph. Without a bound, marks that are never closed would take too long."""
+"""Characters of a formula within a paragraph, to bound the search for a closing delimiter."""
 
 _ALWAYS = frozenset("*_`~<>$")
 _AT_LINE_START = frozenset("#>-+")
-"""Which characters a backslash may precede to say that they are no marks; it is dropped there, and kept before any other."""
+"""The characters that a backslash escapes; before any other character it is kept."""
 
 _SCHEMES = frozenset(("http", "https", "ftp", "mailto", "file"))
 
 
 class MarkdownDialect(MarkdownIt):
-    """The reader. HTML, pictures and link definitions stay as they were written."""
+    """The parser. HTML, images and link definitions are kept as written."""
 
     def __init__(self) -> None:
         super().__init__("commonmark", {"html": False})
@@ -52,7 +52,10 @@ class MarkdownDialect(MarkdownIt):
         self.inline.ruler.at("emphasis", _emphasis)
 
     def validateLink(self, url: str) -> bool:  # noqa: N802 - the library's name
-        """Return True for what looks like an address; `std::string` and the argument of `handlers[name](event)` do not."""
+        """Return True for text that looks like an address.
+
+        `std::string` and the argument of `handlers[name](event)` do not.
+        """
         try:
             scheme = urlsplit(url).scheme
         except ValueError:
@@ -61,8 +64,10 @@ class MarkdownDialect(MarkdownIt):
 
 
 def _formula_block(state: StateBlock, line: int, end: int, silent: bool) -> bool:
-    """A formula that begins a line and does not end on it: its lines are no list, heading or rule. It ends where it is
-    closed, or at an empty line, which no formula has; so what follows can never change what stands there."""
+    """Parse a formula that spans lines, whose lines are no lists, headings or rules.
+
+    It ends at its closing delimiter or at an empty line, so later text can never change it.
+    """
     if state.is_code_block(line):
         return False
     first = _line(state, line)
@@ -100,7 +105,7 @@ def _formula(state: StateInline, silent: bool) -> bool:
 
 
 def _escape(state: StateInline, silent: bool) -> bool:
-    """A backslash is dropped only before a character that would be a mark there: `\\,` and `C:\\\\` are not Markdown's."""
+    r"""Drop a backslash only before a character that it escapes: `\,` and `C:\\` are kept."""
     source, start = state.src, state.pos
     if source[start] != "\\":
         return False
@@ -120,7 +125,7 @@ def _escape(state: StateInline, silent: bool) -> bool:
 
 
 def _emphasis(state: StateInline, silent: bool) -> bool:
-    """CommonMark's marks of emphasis, where they can be some: see `_may_open` and `_may_close`."""
+    """Parse CommonMark's emphasis where `_may_open` and `_may_close` allow it."""
     marker, start = state.src[state.pos], state.pos
     if silent or marker not in "*_":
         return False
@@ -147,8 +152,10 @@ def _emphasis(state: StateInline, silent: bool) -> bool:
 
 
 def _may_open(before: str, after: str) -> bool:
-    """Return True if emphasis may begin between these: not in `x**2`, `/*.log`, `.*foo`, `COUNT(*)` or `**/*.py`. Scripts
-    without spaces have it anywhere."""
+    """Return True if emphasis may begin between these: not in `x**2`, `/*.log`, `.*foo`, `COUNT(*)` or `**/*.py`.
+
+    In scripts without spaces it may begin anywhere.
+    """
     if not after[:1].isascii():
         return True
     outside = not (before.isascii() and (before.isalnum() or before in "./\\)]}%&^"))

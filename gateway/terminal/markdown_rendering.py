@@ -1,7 +1,8 @@
-"""Markdown as lines for a terminal: text with the escape sequences of colours and weights, all of them our own.
+"""Markdown to terminal output: text with escape sequences for colours and weights, all generated here.
 
-Nothing is left out to make it fit: long words and cells are folded, a table that is too wide for it becomes a list, and a
-line of code is written whole, for the terminal to wrap, so that it is copied whole.
+Nothing is cut to fit: long words and cells are folded, a table that is too wide becomes a list, and a line of code is
+written
+whole for the terminal to wrap, so that it can be copied whole.
 """
 
 from __future__ import annotations
@@ -25,11 +26,13 @@ from gateway.support.printable import printable
 from gateway.terminal.blocks import LAID_OUT_CHARACTERS, Block, parser, split
 
 CELL_COLUMNS = 9
-"""A table whose columns would be narrower than this is shown as a list."""
+"""A table with narrower columns is shown as a list."""
 
 HIGHLIGHTED_CHARACTERS = 20_000
-"""Longer code is shown without colours, and so is code whose colours take longer than `HIGHLIGHTING_SECONDS`: thousands of
-lines with nothing but a space, for example, because lexers are made of patterns that are not linear."""
+"""Longer code is shown without colours, as is code whose highlighting takes longer than `HIGHLIGHTING_SECONDS`.
+
+Lexers are made of patterns that can take more than linear time, for example on thousands of lines with a single space.
+"""
 
 HIGHLIGHTING_SECONDS = 0.5
 
@@ -59,12 +62,12 @@ _GAUGE = re.compile(r"(?P<full>█+)|(?P<part>[▉▊▋▌▍▎▏▓▒]+)|(?
 
 
 def rendered(text: str, columns: int) -> str:
-    """A whole Markdown text, lines with ends, at most `columns` wide but for code."""
+    """Render a whole Markdown text; lines are at most `columns` wide except in code."""
     return "\n".join(rendered_block(block, columns) for block in split(printable(text)))
 
 
 def rendered_block(block: Block, columns: int) -> str:
-    """One block of printable text, lines with ends."""
+    """Render one block of printable text."""
     if block.fence is not None:
         return "".join([opening(block.fence.language), *code_lines(block.fence.code, block.fence.language), closing()])
     if len(block.text) > LAID_OUT_CHARACTERS:
@@ -73,7 +76,7 @@ def rendered_block(block: Block, columns: int) -> str:
 
 
 def code_lines(code: str, language: str) -> list[str]:
-    """Code line by line, each with its end, in the colours of its language."""
+    """Return highlighted code line by line."""
     if not code:
         return []
     code = code if code.endswith("\n") else code + "\n"
@@ -89,14 +92,14 @@ def code_lines(code: str, language: str) -> list[str]:
 
 
 class _Hurried(Lexer):  # type: ignore[misc]
-    """A lexer that gives up with a TimeoutError after `HIGHLIGHTING_SECONDS`."""
+    """A lexer that raises TimeoutError after `HIGHLIGHTING_SECONDS`."""
 
     def __init__(self, lexer: Lexer) -> None:
         super().__init__(ensurenl=True, tabsize=4)
         self._lexer = lexer
 
     def get_tokens(self, text: str, unfiltered: bool = False) -> Iterator[tuple[Any, str]]:
-        """The tokens of the lexer itself."""
+        """Yield the tokens of the wrapped lexer."""
         until = time.monotonic() + HIGHLIGHTING_SECONDS
         for token in self._lexer.get_tokens(text, unfiltered):
             if time.monotonic() > until:
@@ -105,22 +108,22 @@ class _Hurried(Lexer):  # type: ignore[misc]
 
 
 def opening(language: str) -> str:
-    """The line above code."""
+    """Return the line above code."""
     return dim(f"```{language}")
 
 
 def closing() -> str:
-    """The line below code."""
+    """Return the line below code."""
     return dim("```")
 
 
 def dim(text: str) -> str:
-    """Printable lines, less prominent."""
+    """Return printable lines in dim style."""
     return "".join(f"\x1b[2m{line}\x1b[0m\n" for line in text.split("\n"))
 
 
 def _write(content: RenderableType, columns: int | None = None) -> str:
-    """The content for so many columns; None: as wide as it is."""
+    """Render the content for a number of columns; None means its natural width."""
     out = StringIO()
     console = Console(
         file=out, width=columns or 80, force_terminal=True, color_system="standard", theme=_THEME, force_jupyter=False,
@@ -132,7 +135,7 @@ def _write(content: RenderableType, columns: int | None = None) -> str:
 
 
 def _harmless(tokens: Iterable[Token]) -> None:
-    """Reading decodes `&#x202e;` and `%1b`: what comes out must be made printable once more."""
+    """Make parsed text printable again, since parsing decodes `&#x202e;` and `%1b`."""
     for token in tokens:
         token.content = printable(token.content)
         if token.type == "softbreak":
@@ -153,7 +156,7 @@ class _Heading(markdown.Heading):
 
 
 class _Code(markdown.CodeBlock):
-    """Code inside a list or a quotation, which is folded with it."""
+    """Code inside a list or quotation, folded with it."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         code = str(self.text).rstrip()
@@ -200,7 +203,7 @@ def _as_list(heads: list[Text], rows: list[list[Text]]) -> Iterable[Text]:
 
 
 class _Markdown(markdown.Markdown):
-    """Rich's, with our parser, which drops nothing, and plainer elements, which can be copied."""
+    """Rich's Markdown with our parser, and plainer elements that can be copied."""
 
     elements: ClassVar = {
         **markdown.Markdown.elements,

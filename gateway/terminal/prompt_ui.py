@@ -1,7 +1,8 @@
-"""A terminal at which a person reads and writes at the same time.
+"""The interactive prompt below the scrollback: a person can type while an answer streams.
 
-Lines that are finished go up into the terminal's own scrollback and are never touched again. Below them, and drawn anew as
-it changes, stands only the unfinished block of an answer, what runs, and the line that is being typed.
+Finished lines are written to the terminal's scrollback and never changed. Below them, only the unfinished block of an
+answer,
+the activity and the input line are redrawn.
 """
 
 from __future__ import annotations
@@ -46,28 +47,31 @@ if TYPE_CHECKING:
     from gateway.terminal.answer import Answer
 
 TICK_SECONDS = 0.08
-"""Between two drawings of an answer that is being written."""
+"""Seconds between redraws of a streaming answer."""
 
 BUSY_SHARE = 4
-"""A drawing that took long is followed by a pause this many times as long, so that reading and typing come first."""
+"""After a slow redraw, pause for this many times its duration, so that input is handled first."""
 
 MENU_LINES = 8
 
 PROSE_COLUMNS = 120
-"""Lines of text are not made longer than this on a wider terminal."""
+"""Columns of the longest line of prose on a wider terminal."""
 
 INPUT_LINES = 10
-"""What is typed may take so many lines, and scrolls within them."""
+"""Lines of the input area; longer input scrolls."""
 
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 
 BEGIN_DRAWING, END_DRAWING = "\x1b[?2026h", "\x1b[?2026l"
-"""Terminals that know it show nothing half drawn; the others pass over it."""
+"""Synchronized output; terminals that do not support it ignore the sequences."""
 
 
 def key_bindings(buffer: Buffer, *, leave: Callable[[], None], interrupt: Callable[[], None]) -> KeyBindings:
-    """Enter sends; Alt-Enter and Ctrl-J begin a line; Ctrl-D leaves where nothing is typed; Ctrl-C interrupts; Ctrl-Z
-    stops the program."""
+    """Return the key bindings.
+
+    Enter sends; Alt-Enter and Ctrl-J insert a line break; Ctrl-D leaves if the input is empty; Ctrl-C interrupts;
+    Ctrl-Z suspends.
+    """
     keys = KeyBindings()
 
     @keys.add("enter")
@@ -95,17 +99,21 @@ def key_bindings(buffer: Buffer, *, leave: Callable[[], None], interrupt: Callab
 
 
 def keep_typed_ahead(keyboard: Input) -> None:
-    """Keep what was typed before the terminal was ours for the application that runs next on this keyboard, which is in raw
-    mode just now. The terminal had made a line feed of every Enter, and here that is the key which begins a line."""
+    """Keep input that was typed before the prompt appeared for the application that runs next.
+
+    The terminal turned Enter into a line feed at that time, which here inserts a line break; it is turned back.
+    """
     enter = KeyPress(Keys.ControlM, "\r")
     while typed := keyboard.read_keys():
         store_typeahead(keyboard, [enter if press.key is Keys.ControlJ else press for press in typed])
 
 
 class PromptUI:
-    """A `Renderer` that is also typed on. At each drawing, `activity` is asked what runs, and `along` what goes along with
-    the
-    next message; `interrupt` is called at Ctrl-C."""
+    """A `Renderer` with an input line.
+
+    At each redraw, `activity` returns the activity and `along` the attachments of the next message. `interrupt` is called on
+    Ctrl-C.
+    """
 
     def __init__(
         self,
@@ -129,11 +137,11 @@ class PromptUI:
         """Finished lines that are not written yet."""
         self._live = ""
         self._meanwhile: list[str] = []
-        """Lines that came while an answer is being written, which they would tear apart: they go up behind it."""
+        """Lines that arrived while an answer streams; they are written after it."""
         self._entered: deque[str] = deque()
-        """What was entered just now, as it is shown, and not heard of yet."""
+        """Entered messages, rendered, before `entered` is called for them."""
         self._held: dict[str, str] = {}
-        """What was entered and waits for its turn, as it is shown, by its name."""
+        """Entered messages that wait for their turn, rendered, by id."""
         self._changed = False
         self._buffer = Buffer(
             completer=completer,
@@ -152,7 +160,7 @@ class PromptUI:
         )
 
     async def lines(self) -> AsyncGenerator[str, None]:
-        """What the person enters, until Ctrl-D. While it is asked for, the terminal is ours."""
+        """Yield the entered messages until Ctrl-D. The terminal is in raw mode meanwhile."""
         with self._keyboard.raw_mode():
             keep_typed_ahead(self._keyboard)
             async with aclosing(self._entries()) as entries:
@@ -175,10 +183,10 @@ class PromptUI:
                 self._app.exit()
             await asyncio.gather(app, ticking, return_exceptions=True)
 
-    # --- paper --------------------------------------------------------------------------------------------------------
+    # --- renderer -----------------------------------------------------------------------------------------------------
 
     def stream(self, text: str) -> None:
-        """More of the answer; it is drawn at the next tick."""
+        """Append to the answer; it is drawn at the next tick."""
         if self._answer is None:
             from gateway.terminal.answer import Answer  # noqa: PLC0415 - rich, which the first prompt need not wait for
 
@@ -187,32 +195,32 @@ class PromptUI:
         self._changed = True
 
     def finish(self) -> None:
-        """Let the whole answer go up."""
+        """Write the whole answer to the scrollback."""
         if self._answer is not None:
             self._above += self._answer.settle(self._columns, whole=True)
             self._answer, self._live, self._changed = None, "", False
         self.flush()
 
     def line(self, text: str) -> None:
-        """Write it as it is, but for what a terminal must not be given."""
+        """Write printable text, wrapped."""
         self._put(wrapped(printable(text), self._columns).rstrip("\n") + "\n")
 
     def document(self, text: str) -> None:
-        """Write it with its headings, tables and colours."""
+        """Write rendered Markdown."""
         from gateway.terminal.markdown_rendering import rendered  # noqa: PLC0415 - rich, which the first prompt need not wait for
 
         self._put(rendered(text, self._columns))
 
     def dim(self, text: str) -> None:
-        """Write it dim."""
+        """Write dim text."""
         self._put("".join(f"\x1b[2m{line}\x1b[0m\n" for line in wrapped(text, self._columns).split("\n")))
 
     def prompt(self) -> None:
-        """The prompt is always there: only what runs may have changed."""
+        """Redraw; the prompt is always visible."""
         self._app.invalidate()
 
     def entered(self, held: str | None) -> None:
-        """Let it go up, unless it is to be held: then it stands below all that is written until it is taken."""
+        """Write an entered message to the scrollback, or keep it below the answer if it is held."""
         if held is None:
             self._put(self._entered.popleft())
         else:
@@ -220,12 +228,12 @@ class PromptUI:
             self._app.invalidate()
 
     def taken(self, name: str) -> None:
-        """Let it go up, unless it did so when the person left."""
+        """Write a held message to the scrollback."""
         if (lines := self._held.pop(name, None)) is not None:
             self._put(lines)
 
     def flush(self) -> None:
-        """Write the finished lines above what is drawn, and draw that anew below them."""
+        """Write finished lines above the live area, and redraw that."""
         if self._answer is None:
             self._above += "".join(self._meanwhile)
             self._meanwhile.clear()
@@ -264,7 +272,7 @@ class PromptUI:
         return ANSI("\n".join(lines[-room:]))
 
     def _below(self) -> list[str]:
-        """What will stand below the answer that is being written."""
+        """Return what is shown below the streaming answer."""
         return [*self._meanwhile, *self._held.values(), *self._entered]
 
     def _status(self) -> StyleAndTextTuples:
@@ -280,7 +288,7 @@ class PromptUI:
 
     @property
     def _columns(self) -> int:
-        # The last column stays empty: what fills a line to its end is wrapped by some terminals and not by others.
+        # The last column stays empty: terminals differ in wrapping a line that fills it.
         return max(8, min(self._output.get_size().columns - 1, PROSE_COLUMNS))
 
     async def _tick(self) -> None:
@@ -304,14 +312,14 @@ class PromptUI:
     # --- what is typed ------------------------------------------------------------------------------------------------
 
     def _accept(self, buffer: Buffer) -> bool:
-        """Take what was entered; False empties the line."""
+        """Accept the input; False clears the line."""
         if buffer.text.strip():
             self._entered.append(_echo(buffer.text))
             self._typed.put_nowait(buffer.text)
         return False
 
     def _interrupted(self) -> None:
-        """Ctrl-C empties the line first; what stood there can be had back with the up arrow."""
+        """Clear the input on the first Ctrl-C and keep it in the history; interrupt if it is empty."""
         if self._buffer.text:
             self._buffer.append_to_history()
             self._buffer.reset()
@@ -323,7 +331,7 @@ class PromptUI:
 
 
 def _echo(text: str) -> str:
-    """What was entered, as it stands in the scrollback."""
+    """Render an entered message for the scrollback."""
     first, *rest = printable(text).rstrip("\n").split("\n")
     lines = [f"\x1b[36;1m{PROMPT}\x1b[0m\x1b[1m{first}\x1b[0m", *(f"  \x1b[1m{line}\x1b[0m" for line in rest)]
     return "\n" + "\n".join(lines) + "\n"
@@ -337,8 +345,8 @@ def on_this_terminal(
     along: Callable[[], str],
     interrupt: Callable[[], None],
 ) -> PromptUI:
-    """A desk on the standard input and output of this process, which must be a terminal."""
-    # Asking where the cursor is would wait for terminals that do not answer, and nothing here needs to know it.
+    """Return a prompt on the standard input and output of this process, which must be a terminal."""
+    # A cursor position request would wait for terminals that do not respond; the position is not needed here.
     output = Vt100_Output.from_pty(sys.stdout, term=os.environ.get("TERM"))
     output.enable_cpr = False
     return PromptUI(

@@ -1,5 +1,4 @@
-"""Where the terminal client writes: `Renderer` is what a screen needs of it, and `PlainRenderer` any stream of
-characters."""
+"""The output interface of the terminal client, and its implementation for plain streams."""
 
 from __future__ import annotations
 
@@ -11,55 +10,56 @@ from gateway.support.printable import printable, wrapped
 PROMPT = "› "
 
 UNBOUNDED = 1_000_000
-"""Columns of what is no terminal."""
+"""Columns of a stream that is no terminal."""
 
 
 class Renderer(Protocol):
-    """Lines that stay, and at most one answer at a time that grows at the end of them."""
+    """Permanent lines, and at most one answer that grows at their end."""
 
     def stream(self, text: str) -> None:
-        """More of the answer that is being written."""
+        """Append to the streaming answer."""
 
     def finish(self) -> None:
-        """Nothing more comes of that answer; what comes next begins a line."""
+        """End the answer; the next output begins on a new line."""
 
     def line(self, text: str) -> None:
-        """A text on lines of its own."""
+        """Write a text on its own lines."""
 
     def document(self, text: str) -> None:
-        """A whole text in Markdown on lines of its own."""
+        """Write Markdown on its own lines."""
 
     def dim(self, text: str) -> None:
-        """A remark on a line of its own, less prominent. The text is printable already."""
+        """Write a dim remark on its own line; the text must be printable."""
 
     def prompt(self) -> None:
-        """Invite the person to write."""
+        """Show the prompt."""
 
     def entered(self, held: str | None) -> None:
-        """The person has written something, which ended the line. What is `held`, under a name, waits for `taken`, to stand
-        where it is answered."""
+        """Handle a message that was entered; a `held` id waits for `taken` and is shown where it is answered."""
 
     def taken(self, name: str) -> None:
-        """What was held under this name is answered from here on, or will never be."""
+        """Show a held message: it is answered from here on, or never will be."""
 
     def flush(self) -> None:
         """Show what was written so far."""
 
 
 class PlainRenderer:
-    """Text as it is, on a terminal or anything else. `styled` allows escape sequences, which are all our own; remarks are
-    broken at words to fit into `columns`."""
+    """Unformatted text on any stream.
+
+    `styled` allows escape sequences, all generated here; remarks are wrapped to `columns`.
+    """
 
     def __init__(self, out: TextIO, *, styled: bool, columns: Callable[[], int] = lambda: UNBOUNDED) -> None:
         self._out = out
         self._styled = styled
         self._columns = columns
         self._fresh = True
-        """The cursor stands at the beginning of a line."""
+        """True if the cursor is at the beginning of a line."""
         self._prompted = False
 
     def stream(self, text: str) -> None:
-        """Write it where the cursor is."""
+        """Write at the cursor."""
         if shown := printable(text):
             if self._prompted:
                 self.finish()
@@ -67,7 +67,7 @@ class PlainRenderer:
             self._fresh = shown.endswith("\n")
 
     def finish(self) -> None:
-        """Go to the beginning of a line, and take an unanswered prompt away where that can be done."""
+        """Move to the beginning of a line; remove an unused prompt if possible."""
         if self._prompted and self._styled:
             self._out.write("\r\x1b[K")
         elif not self._fresh:
@@ -75,21 +75,21 @@ class PlainRenderer:
         self._prompted, self._fresh = False, True
 
     def line(self, text: str) -> None:
-        """Write it without what a terminal must not be given."""
+        """Write printable text."""
         self._write(wrapped(printable(text), self._columns()))
 
     def document(self, text: str) -> None:
-        """Write the Markdown itself."""
+        """Write the Markdown source."""
         self._write(printable(text))
 
     def dim(self, text: str) -> None:
-        """Write it, dim if styles are allowed."""
+        """Write the text, dim if styles are allowed."""
         self.finish()
         text = wrapped(text, self._columns())
         self._out.write(f"\x1b[2m{text}\x1b[0m\n" if self._styled else f"{text}\n")
 
     def prompt(self) -> None:
-        """Write the prompt unless it stands there."""
+        """Write the prompt unless it is there already."""
         if not self._prompted:
             self.finish()
             self._out.write(PROMPT)
@@ -97,14 +97,14 @@ class PlainRenderer:
             self.flush()
 
     def entered(self, held: str | None) -> None:
-        """The terminal itself has shown what was typed, and the end of its line."""
+        """The terminal has echoed the input and its line break."""
         self._prompted, self._fresh = False, True
 
     def taken(self, name: str) -> None:
-        """It stands where it was typed."""
+        """Do nothing: the message is shown where it was typed."""
 
     def flush(self) -> None:
-        """Hand it to the system."""
+        """Flush the stream."""
         self._out.flush()
 
     def _write(self, lines: str) -> None:

@@ -1,4 +1,4 @@
-"""One session that is talked to: what is typed goes to the client, what comes goes to the view, Ctrl-C to the turn."""
+"""The loop of one session: input is sent to the client, signals are shown, Ctrl-C cancels the turn."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from gateway.terminal.local_commands import own_help, own_help_of, own_hint
 from gateway.terminal.screen import Page, Screen
 
 TWICE_SECONDS = 2.0
-"""A second Ctrl-C within this time leaves where nothing runs."""
+"""Seconds within which a second Ctrl-C leaves while nothing runs."""
 
 LEFT_BY_INTERRUPT = 130
 LEFT_BY_TERMINATION = 143
@@ -35,15 +35,19 @@ View: TypeAlias = Page | Screen
 
 
 class Keys(Protocol):
-    """Where a person's lines come from."""
+    """A source of input lines."""
 
     def lines(self) -> AsyncIterator[str]:
-        """Each of them, until there are no more."""
+        """Yield each line until the input ends."""
 
 
 class Repl:
-    """`attached` are files that the next message takes along; it stays the caller's list. `switch_to` is the key that the
-    person wants to go on with, once `run` has ended."""
+    """The loop of one session.
+
+    `attached` are the files of the next message, in a list that the caller keeps. `switch_to` is the key to continue
+    with once
+    `run` has returned.
+    """
 
     def __init__(self, client: ChatClient, view: View, keys: Keys, attached: list[Uploaded]) -> None:
         self.switch_to: str | None = None
@@ -55,7 +59,7 @@ class Repl:
         self._activity = Activity()
         self._outstanding = PendingReplies()
         self._helps: list[asyncio.Future[bool]] = []
-        """The ends of the `/help` that the gateway was asked for."""
+        """The pending answers to `/help`."""
         self._held: set[str] = set()
         """The ids of messages that are shown once they are answered."""
         self._seen: tuple[str, int | None] = ("", None)
@@ -64,11 +68,11 @@ class Repl:
         self._talking = False
         self._interrupted = -TWICE_SECONDS
         self._stopping = False
-        """A cancel was asked for and nothing has ended since."""
+        """True after a cancel until something ends."""
         self._left: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
     async def run(self, sending: Coroutine[None, None, int]) -> int:
-        """Show what comes while `sending` goes on; returns its exit code, or that of leaving by Ctrl-C."""
+        """Show signals while `sending` runs; return its exit code, or that of leaving by Ctrl-C."""
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGINT, self.interrupt)
         # A terminal that is typed on must be left as it was found.
@@ -105,7 +109,7 @@ class Repl:
         return 0
 
     async def send_lines(self) -> int:
-        """Send each line once the one before was answered. Returns 1 if one was not answered well."""
+        """Send each line after the previous one was answered. Return 1 if an answer failed."""
         failed = False
         async for line in self._keys.lines():
             if line.strip():
@@ -121,7 +125,7 @@ class Repl:
         return 0 if await self._exchange(text) else 1
 
     def activity(self) -> str | None:
-        """What runs, in a few words; None while nothing does."""
+        """Return a short description of the activity; None if idle."""
         if self._uploading:
             return f"sending {self._uploading}"
         unsent = self._client.unaccepted
@@ -135,7 +139,7 @@ class Repl:
     # --- our own commands ---------------------------------------------------------------------------------------------
 
     async def _own_command(self, line: str) -> bool:
-        """Do what a line asks of this program; False if it is a message or the gateway's command."""
+        """Run a command of this program; return False if the line is for the gateway."""
         name, _, argument = line.strip().partition(" ")
         if name == "/attach":
             await self._attach(argument.strip())
@@ -185,15 +189,14 @@ class Repl:
         return await end
 
     def _hold(self, line: str, message_id: str) -> str | None:
-        """The id of a message that is not answered yet, for what runs comes first; None for a command, which runs beside it,
-        and where nothing runs."""
+        """Return the id of a message that must wait for the running turn, None for a command or if nothing runs."""
         if not self._outstanding.running or line.lstrip().startswith("/"):
             return None
         self._held.add(message_id)
         return message_id
 
     def _release(self, *ids: str) -> None:
-        """Have messages shown that were held: they are answered now, or never will be."""
+        """Show held messages: they are answered now, or never will be."""
         for message_id in ids:
             if message_id in self._held and isinstance(self._view, Screen):
                 self._held.remove(message_id)
@@ -241,8 +244,10 @@ class Repl:
                 self._prompt()
 
     def _is_early(self, delta: Delta) -> bool:
-        """Whether a piece of an answer came before it is known which messages its turn has taken: those that are held are to
-        be shown above it."""
+        """Return True if a delta arrived before the event that says which messages its turn has taken.
+
+        Held messages of the turn must be shown above it.
+        """
         return bool(self._held) and self._seen != (delta.session_id, delta.turn)
 
     def _show_early(self) -> None:
@@ -254,7 +259,7 @@ class Repl:
                 self._view.show(delta, ours=True)
 
     def _complete_help(self) -> None:
-        """Below the gateway's list of its commands stand ours."""
+        """Show the commands of this program below the gateway's."""
         answered = [end for end in self._helps if end.done()]
         self._helps = [end for end in self._helps if not end.done()]
         for end in answered:
@@ -262,7 +267,7 @@ class Repl:
                 self._view.document(own_help())
 
     def _prompt(self) -> None:
-        """Invite the person to write, where there is one, once nothing is being answered."""
+        """Show the prompt to a person once no answer is pending."""
         if self._talking and isinstance(self._view, Screen) and not self._outstanding.running:
             self._stopping = False
             self._release(*self._held.copy())
@@ -271,7 +276,7 @@ class Repl:
     # --- leaving ------------------------------------------------------------------------------------------------------
 
     def interrupt(self) -> None:
-        """Ctrl-C: end the running turn; where that was asked for already, or nothing runs, leave at the second time."""
+        """Handle Ctrl-C: cancel the running turn; leave on the second one, or if nothing can be cancelled."""
         now = time.monotonic()
         if self._stopping or now - self._interrupted < TWICE_SECONDS:
             self._leave()

@@ -1,4 +1,4 @@
-"""What `exuvia chat` prints: `Screen` streams to a terminal, `Page` writes whole answers for a pipe or a file."""
+"""Printing of events: `Screen` streams to a terminal, `Page` writes whole answers to a pipe or file."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ from sessions.events.events import (
 )
 
 CLIENT = "exuvia chat"
-"""What this program calls itself at the gateway."""
+"""The name of this program in the protocol."""
 
 
 class Page:
-    """Only what is certain, and only what answers this client: nothing is printed twice or taken back."""
+    """Confirmed answers to this client's messages; nothing is printed twice."""
 
     def __init__(self, out: TextIO, complaints: TextIO) -> None:
         self._out = out
         self._complaints = complaints
 
     def show(self, signal: Signal, *, ours: bool) -> None:
-        """Print confirmed answers to `out`, and why there is none to `complaints`."""
+        """Print confirmed answers to `out`, and the reason for a missing one to `complaints`."""
         if isinstance(signal, Refusal):
             self.say(signal.message)
         if not isinstance(signal, Happened) or not ours:
@@ -68,12 +68,12 @@ class Page:
             self.say(sentence)
 
     def say(self, sentence: str) -> None:
-        """Tell the person something, beside the answers."""
+        """Print a message of this program."""
         self._complaints.write(f"exuvia: {one_line(sentence, 500)}\n")
         self._complaints.flush()
 
     def document(self, text: str) -> None:
-        """Print an answer of this program itself."""
+        """Print an answer of this program."""
         self._print(text)
 
     def _print(self, text: str) -> None:
@@ -82,7 +82,7 @@ class Page:
 
 
 class Screen:
-    """A terminal: answers appear as they are written, tool calls as one dim line each. `address` is shown at the start."""
+    """A terminal: answers stream, tool calls are one dim line each. `address` is shown at the start."""
 
     def __init__(self, paper: Renderer, *, address: str, session: str) -> None:
         self._paper = paper
@@ -91,15 +91,15 @@ class Screen:
         self._greeted = False
         self._verbose = False
         self._compacts_by_itself = True
-        """Nobody asked for the compaction that runs: who does is answered."""
+        """True if the running compaction was not requested by a person, who would get an answer."""
         self._streaming: tuple[str, int | None, int] | None = None
         """Session, turn and reply of the unconfirmed text on the screen, which is `_text`."""
         self._text = ""
         self._done: dict[str, tuple[int, float]] = {}
-        """The turn and reply of each session up to which nothing is a preview any more."""
+        """For each session, the turn and reply up to which deltas are outdated."""
 
     def show(self, signal: Signal, *, ours: bool) -> None:
-        """Print what there is to see of a signal."""
+        """Print a signal."""
         match signal:
             case Connected():
                 self._greet(signal)
@@ -122,25 +122,25 @@ class Screen:
         self._paper.flush()
 
     def say(self, sentence: str) -> None:
-        """A sentence on a line of its own."""
+        """Print a sentence on its own line."""
         self._paper.line(one_line(sentence, 500))
         self._paper.flush()
 
     def document(self, text: str) -> None:
-        """A text in Markdown that is no part of the conversation."""
+        """Print Markdown that is not part of the conversation."""
         self._paper.document(text)
         self._paper.flush()
 
     def prompt(self) -> None:
-        """Invite the person to write."""
+        """Show the prompt."""
         self._paper.prompt()
 
     def entered(self, held: str | None) -> None:
-        """The person has written something, which is `held` under a name until it is taken."""
+        """Handle a message that was entered; one that is `held` waits for `taken`."""
         self._paper.entered(held)
 
     def taken(self, name: str) -> None:
-        """What was held under this name is answered from here on, or will never be."""
+        """Show a held message: it is answered from here on, or never will be."""
         self._paper.taken(name)
 
     # --- signals ------------------------------------------------------------------------------------------------------
@@ -267,7 +267,7 @@ class Screen:
         self._paper.dim("(starting again)")
 
     def _forget(self) -> None:
-        """What was streamed is confirmed, or was for nothing: the next text begins a line."""
+        """End the streamed text, which is confirmed or discarded."""
         self._text = ""
         self._paper.finish()
 

@@ -338,7 +338,7 @@ async def test_a_token_file_that_is_gone_or_holds_the_refused_token_ends_the_cli
     async with gateway(tmp_path / "home") as g:
         for file in (tmp_path / "none", tmp_path / "token"):
             (tmp_path / "token").write_text("wrong\n")
-            with pytest.raises(ConnectionRefused, match="does not know this token"):
+            with pytest.raises(ConnectionRefused, match="Invalid token"):
                 async with ChatClient(g.url, "wrong", token_file=file):
                     pass
 

@@ -40,7 +40,7 @@ def test_init_writes_the_example_for_its_owner_alone(tmp_path: Path) -> None:
     home = tmp_path / "home"
     code, out, err = exuvia(home, "config", "init")
     assert (code, err) == (0, "")
-    assert out.startswith(f"{home}/config.toml is written")
+    assert out.startswith(f"{home}/config.toml was written")
     assert (home / "config.toml").read_text() == (ROOT / "config.example.toml").read_text()
     assert stat.S_IMODE((home / "config.toml").stat().st_mode) == 0o600
     assert stat.S_IMODE(home.stat().st_mode) == 0o700
@@ -84,7 +84,7 @@ def test_init_never_writes_over_a_configuration_unless_forced(tmp_path: Path) ->
     file = tmp_path / "config.toml"
     file.write_text("# mine\n")
     code, out, err = exuvia(tmp_path, "config", "init")
-    assert (code, out, err) == (2, "", f"exuvia: {file} exists; --force writes over it.\n")
+    assert (code, out, err) == (2, "", f"exuvia: {file} exists; --force overwrites it.\n")
     assert file.read_text() == "# mine\n"
     assert exuvia(tmp_path, "config", "init", "--force")[0] == 0
     assert file.read_text() == EXAMPLE.read_text()
@@ -97,7 +97,7 @@ def test_init_never_writes_over_a_configuration_unless_forced(tmp_path: Path) ->
         ("sessions.qeue_limit=5", "sessions.qeue_limit is not a key that exists; did you mean sessions.queue_limit?"),
         ("sessions.queue_limit=many", "sessions.queue_limit must be a whole number, not text."),
         ("gateway.token=short", f"gateway.token is shorter than 24 characters. {HOW_TO_GENERATE}."),
-        ("queue_limit=5", "'queue_limit' cannot be set like this; write it into the file."),
+        ("queue_limit=5", "'queue_limit' cannot be set with --set; write it into the file."),
         ("nonsense", "--set takes KEY=VALUE, as in --set sessions.queue_limit=5."),
     ],
 )
@@ -169,7 +169,7 @@ def test_check_says_that_all_is_well_and_what_should_not_stay(tmp_path: Path) ->
     file = tmp_path / "config.toml"
     assert exuvia(tmp_path, "config", "check")[:2] == (
         0,
-        f"{file} does not exist, which means the defaults, and they can be used.\n",
+        f"{file} does not exist; the defaults are used.\n",
     )
     file.write_text(f'[providers.openai]\napi_key = "{KEY}"\n')
     code, out, _ = exuvia(tmp_path, "config", "check", "--json")

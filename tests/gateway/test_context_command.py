@@ -81,7 +81,7 @@ async def test_people_see_the_verdicts_and_how_each_message_begins(tmp_path: Pat
     lay(tmp_path, (await played()).log.written)
     shown = context(tmp_path, "--turn", "3")
     assert shown.exit_code == 0
-    assert shown.output.count(" agrees\n") == 2
+    assert shown.output.count(" matches\n") == 2
     assert shown.output.startswith(f"Turn 3 of {SESSION}\n1. #")
     assert "go 2" in shown.output
     assert "go 3" not in shown.output
@@ -109,7 +109,7 @@ async def test_a_journal_that_was_altered_does_not_rebuild_what_was_sent(tmp_pat
     lay(tmp_path, lines_of([_altered(decode(line)) for line in stage.log.written]))
     done = context(tmp_path)
     assert done.exit_code == 1
-    assert "DOES NOT AGREE" in done.output
+    assert "DIFFERS" in done.output
 
 
 def _altered(recorded: Recorded) -> tuple[Event, int]:

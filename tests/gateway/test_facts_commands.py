@@ -42,7 +42,7 @@ def listed(home: Home) -> list[dict[str, object]]:
 
 
 def test_facts_come_in_are_listed_and_go_out_again(home: Home) -> None:
-    assert bring(home, *ENTRIES) == (0, "2 facts came in, 0 were refused.\n")
+    assert bring(home, *ENTRIES) == (0, "2 facts imported, 0 refused.\n")
     out = io.StringIO()
     assert list_facts(home, None, {}, out, layer=None, as_json=False) == 0
     first, second = out.getvalue().splitlines()
@@ -72,7 +72,7 @@ def test_each_refused_entry_is_named_and_the_others_are_kept(home: Home) -> None
     code, told = bring(home, ENTRIES[0], {"content": ""}, {"content": "x", "type": "opinion"})
     assert code == 1
     assert told.splitlines()[0] == "Entry 2: A fact needs words."
-    assert told.splitlines()[-1] == "1 facts came in, 2 were refused."
+    assert told.splitlines()[-1] == "1 fact imported, 2 refused."
     assert [row["id"] for row in listed(home)] == ["a1"]
 
 
@@ -112,7 +112,7 @@ def test_dedupe_says_what_left_and_what_says_it_still(home: Home) -> None:
     bring(home, {"id": "c3", "content": "the port is 3000"})
     out = io.StringIO()
     assert dedupe_facts(home, None, os.environ, out, as_json=False) == 0
-    assert out.getvalue() == "0 facts left.\n"  # a daily one is no copy of one that stays
+    assert out.getvalue() == "0 facts removed.\n"  # a daily one is no copy of one that stays
 
 
 def test_a_damaged_log_is_named_and_left_as_it_is(home: Home) -> None:

@@ -63,13 +63,13 @@ async def test_compactions_are_listed_with_everything_that_is_known_of_them(home
     assert (
         f"   {first['messages']} messages, {first['tokens_before']:,} → {first['tokens_after']:,} tokens, by extract" in text
     )
-    assert f"2. {second['at']} (asked for), taken back\n" in text
+    assert f"2. {second['at']} (asked for), reverted\n" in text
     assert "   kept src/parser.py\n" in text
 
 
 def test_a_session_without_compactions_says_so(tmp_path: Path) -> None:
     write(tmp_path, "20261121-090000-bbbbbb", 21, [opened("20261121-090000-bbbbbb", "main")])
-    assert sessions(tmp_path, "compactions", "main").stdout == "Nothing was compacted in this session yet.\n"
+    assert sessions(tmp_path, "compactions", "main").stdout == "No compactions in this session.\n"
     assert told(tmp_path, "compactions", "main") == []
     assert sessions(tmp_path, "compactions", "nobody").exit_code == 2
 
@@ -108,7 +108,7 @@ async def test_a_fork_is_talked_to_compacted_and_taken_back_like_any_session(hom
     assert sessions(home, "verify").exit_code == 0
     for turn in ("1", "9", "10", "13", "14"):
         result = CliRunner().invoke(cli, ["context", made["session"], "--turn", turn, "--home", str(home)])
-        assert (result.exit_code, "DOES NOT AGREE" in result.stdout) == (0, False)
+        assert (result.exit_code, "DIFFERS" in result.stdout) == (0, False)
     assert [entry["in_force"] for entry in told(home, "compactions", made["session"])] == [True, False, False]
 
 
@@ -127,8 +127,8 @@ async def test_a_fork_may_begin_at_a_past_event_and_under_any_free_key(home: Pat
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("main", "--key", "work"), "There is a session 'work' already; a fork needs a key of its own."),
-        (("main", "--key", "no key"), "'no key' is no key; one is letters from A to Z, digits, dots, "),
+        (("main", "--key", "work"), "A session 'work' exists already; choose another key."),
+        (("main", "--key", "no key"), "'no key' is not a valid key; a key is letters from A to Z, digits, dots, "),
         (("main", "--at", "9"), "has no event 9; its last is 1."),
         (("nobody",), "There is no session 'nobody'"),
     ],

@@ -168,7 +168,7 @@ async def test_a_journal_that_lost_its_end_is_refused_also_without_a_checkpoint(
             assert any("journal" in each for each in await troubles(g))
         assert journal.read_bytes() == cut
         assert sessions(tmp_path, "verify").exit_code == 1
-    assert f"goes on from event {len(lines) - 1}" in sessions(tmp_path, "forget", journal.stem).output
+    assert f"continues from event {len(lines) - 1}" in sessions(tmp_path, "forget", journal.stem).output
     async with gateway(tmp_path) as g:
         assert await (await g.connect()).chat("two") == "two"
         assert await troubles(g) == []
@@ -206,9 +206,9 @@ async def test_a_client_is_told_whatever_it_asks_of_a_session_whose_journal_is_g
 async def test_only_what_is_missing_is_forgotten_and_only_while_no_gateway_runs(tmp_path: Path) -> None:
     journal = await talked(tmp_path)
     whole = sessions(tmp_path, "forget", journal.stem)
-    assert (whole.exit_code, "Nothing is missing of" in whole.stderr) == (2, True)
+    assert (whole.exit_code, "Nothing is missing from" in whole.stderr) == (2, True)
     unknown = sessions(tmp_path, "forget", "20200101-000000-aaaaaa")
-    assert (unknown.exit_code, "knows no session" in unknown.stderr) == (2, True)
+    assert (unknown.exit_code, "has no session" in unknown.stderr) == (2, True)
     async with gateway_process(tmp_path):
         running = sessions(tmp_path, "forget", journal.stem)
         assert (running.exit_code, "in use by another gateway" in running.stderr) == (2, True)

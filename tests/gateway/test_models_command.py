@@ -117,9 +117,9 @@ async def test_what_each_vendor_tells_is_kept_with_its_address_for_the_owner_alo
     assert told["gemini"]["at"].endswith("Z")
     assert stat.S_IMODE((vendors.home / "models.json").stat().st_mode) == 0o600
     assert sorted(path.name for path in vendors.home.iterdir()) == ["config.toml", "models.json"]
-    assert "anthropic has 2 models and tells the limits of 2.\n" in out
-    assert "openai has 1 model and tells no limits, which are from the table or unknown.\n" in out
-    assert "ollama has 2 models and tells the limits of 1.\n" in out
+    assert "anthropic has 2 models and reports the limits of 2.\n" in out
+    assert "openai has 1 model and reports no limits.\n" in out
+    assert "ollama has 2 models and reports the limits of 1.\n" in out
 
 
 def test_a_home_that_holds_the_file_is_closed_to_others_all_the_same(tmp_path: Path) -> None:
@@ -159,7 +159,7 @@ async def test_where_all_fail_nothing_is_written_and_a_key_is_not_shown(vendors:
 
 
 async def test_where_nobody_can_be_asked_it_says_so(tmp_path: Path) -> None:
-    with empty_machine(), pytest.raises(ModelUnknown, match="No provider that is set up can be asked"):
+    with empty_machine(), pytest.raises(ModelUnknown, match="No configured provider can list its models"):
         await refresh(tmp_path, '[agent]\nmodel = "scripted:echo"\n')
     with pytest.raises(ConfigRefused, match=r"agent\.modle"):
         await refresh(tmp_path, "[agent]\nmodle = 1\n")
@@ -231,15 +231,15 @@ async def test_the_list_says_of_each_figure_where_it_is_from(vendors: Vendors) -
 async def test_offline_nobody_is_asked_and_the_list_is_what_was_told_before(vendors: Vendors) -> None:
     async with vendors.serving():
         _, out = await listed(vendors.home, vendors.config(), offline=True)
-        assert "anthropic was not asked: it never told of its models.\n" in out
-        assert "No vendor was ever asked for its limits: `exuvia models refresh` does.\n" in out
+        assert "anthropic was not asked: it has never been asked for its models.\n" in out
+        assert "The vendors have not been asked for limits yet; `exuvia models refresh` does that.\n" in out
         await vendors.refresh()
         asked = len(vendors.anthropic.asked_lists)
         code, out = await listed(vendors.home, vendors.config(), offline=True)
         assert len(vendors.anthropic.asked_lists) == asked
     assert code == 0
     at = vendors.told()["anthropic"]["at"]
-    assert f"anthropic was not asked: the list is what it told on {at}.\n" in out
+    assert f"anthropic was not asked: the list is the one of {at}.\n" in out
     (row,) = (line for line in out.splitlines() if TEST in line)
     assert row.split() == [f"anthropic:{TEST}", "200,000", "vendor", "64,000", "vendor"]
 
@@ -252,7 +252,7 @@ async def test_a_vendor_that_cannot_be_reached_is_said_and_its_models_are_those_
         code, out = await listed(vendors.home, text)
     assert code == 1
     at = vendors.told()["anthropic"]["at"]
-    assert f"anthropic could not be asked, and the list is what it told on {at}: 127.0.0.1 cannot be reached" in out
+    assert f"anthropic could not be asked, and the list is the one of {at}: 127.0.0.1 cannot be reached" in out
     assert f"anthropic:{TEST}" in out
 
 
@@ -261,7 +261,7 @@ async def test_figures_that_are_news_are_said_and_not_shown_as_if_they_counted(v
         _, out = await listed(vendors.home, vendors.config())
         await vendors.refresh()
         _, later = await listed(vendors.home, vendors.config())
-    assert "anthropic tells of 2 what a start does not know: `exuvia models refresh` keeps it.\n" in out
+    assert "anthropic reports 2 new limits: `exuvia models refresh` stores them.\n" in out
     assert "does not know" not in later
 
 

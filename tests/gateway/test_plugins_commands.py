@@ -120,4 +120,4 @@ def test_a_plugin_that_nobody_offers_is_exit_code_2(file: Path) -> None:
     answer = CliRunner().invoke(cli, ["plugins", "check", "nobody", "--config", str(file)])
 
     assert answer.exit_code == 2
-    assert "No installed package offers a plugin 'nobody'" in answer.output
+    assert "No installed package provides a plugin 'nobody'" in answer.output

@@ -404,7 +404,7 @@ async def test_where_none_runs_it_says_how_to_start_one(tmp_path: Path) -> None:
 
     home.make()
     home.lock.write_text(f"{os.getpid()}\n")
-    assert f"process {os.getpid()}, which used {home.root} last, still runs" in (await asked(home.root, url))[1]
+    assert f"process {os.getpid()}, which used {home.root} last, is running" in (await asked(home.root, url))[1]
     home.lock.write_text("4194305\n")  # above the highest number that a process can have
     assert "`exuvia run` starts one" in (await asked(home.root, url))[1]
     with pytest.raises(TokenMissing):
@@ -450,7 +450,7 @@ async def test_a_gateway_that_hangs_is_said_to(tmp_path: Path, monkeypatch: pyte
     async with answering(lambda: None) as url:
         code, words = await asked(tmp_path, url)
     assert code == 1
-    assert words == f"The gateway at {url} does not answer within 0 seconds: it hangs, or is out of reach.\n"
+    assert words == f"The gateway at {url} did not respond within 0 seconds: it hangs, or is unreachable.\n"
 
 
 # --- where it listens -------------------------------------------------------------------------------------------------
@@ -493,7 +493,7 @@ def test_after_a_kill_it_says_where_the_last_one_listened(tmp_path: Path) -> Non
     out = io.StringIO()
     assert status_command.status(Home(tmp_path), configured, out, url=None, token=None, as_json=False) == 1
     assert out.getvalue().startswith(
-        f"No gateway runs on {tmp_path}: the last one listened at http://127.0.0.1:{last['port']} and ended without"
+        f"No gateway runs on {tmp_path}: the last one listened at http://127.0.0.1:{last['port']} and was killed"
     )
     assert configured["EXUVIA_PORT"] not in out.getvalue()
 

@@ -198,10 +198,9 @@ def test_a_note_that_nobody_needed_is_named_with_since_when_and_is_nothing_wrong
     code, told = audit(home)
     assert code == 0
     assert told == (
-        "(Not recalled since 2026-11-21, from when on the sessions were looked at:)\n           memory/unused.md\n"
-        "Nothing is wrong with 6 notes.\n"
+        "(Not recalled since 2026-11-21, the oldest event examined:)\n           memory/unused.md\n0 problems in 6 notes.\n"
     )
-    assert audit(home, NOON.astimezone(UTC) + timedelta(days=2))[1] == "Nothing is wrong with 6 notes.\n", "too early to say"
+    assert audit(home, NOON.astimezone(UTC) + timedelta(days=2))[1] == "0 problems in 6 notes.\n", "too early to say"
 
 
 def test_an_audit_changes_nothing_shows_no_secret_and_ends_with_one_if_something_is_wrong(home: Path) -> None:
@@ -211,7 +210,7 @@ def test_an_audit_changes_nothing_shows_no_secret_and_ends_with_one_if_something
     code, told = audit(home)
     assert code == 1
     assert "MEMORY.md#L1-L1" in told
-    assert told.endswith("One thing is wrong with 6 notes.\n")
+    assert told.endswith("1 problem in 6 notes.\n")
     code, answer = audit(home, as_json=True)
     parsed = json.loads(answer)
     assert (code, parsed["findings"][0]["kind"], parsed["never_recalled"]["notes"]) == (1, "secret", ["memory/unused.md"])

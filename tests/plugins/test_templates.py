@@ -55,7 +55,7 @@ def test_every_package_can_be_loaded_from_its_folder_and_says_how_it_is_used(
     assert written.exit_code == 0, written.output
     can, yet = checked.output.splitlines()[-2:]
     assert (checked.exit_code, can) == (0, f"The plugin {name!r} can be used.")
-    assert yet == "It is not allowed yet: plugins.allow does not list it."
+    assert yet == "It is not allowed yet: add it to plugins.allow."
     assert "__" not in (folder / "README.md").read_text()
     project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
     assert project["entry-points"]["exuvia"] == {name: f"exuvia_{name}"}
@@ -109,7 +109,7 @@ def test_a_name_that_nothing_could_have_is_refused(name: str, tmp_path: Path) ->
 def test_the_name_of_what_is_built_in_is_refused(kind: str, name: str, tmp_path: Path) -> None:
     answer = CliRunner().invoke(cli, ["plugins", "new", kind, name, "--into", str(tmp_path / "new")])
 
-    assert (answer.exit_code, answer.output) == (2, f"exuvia: '{name}' is built in; what is new needs another name.\n")
+    assert (answer.exit_code, answer.output) == (2, f"exuvia: '{name}' is built in; choose another name.\n")
     assert not (tmp_path / "new").exists()
 
 

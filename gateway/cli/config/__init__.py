@@ -1,5 +1,5 @@
 """`exuvia config`.
 
-config_commands  `exuvia config init|check|show`.
-writing          A first configuration
+config_commands  `exuvia config init|check|show`
+writing          Writing a new configuration file
 """

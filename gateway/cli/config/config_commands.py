@@ -1,4 +1,4 @@
-"""`exuvia config init|check|show`. Each function prints and returns an exit code: 0 well, 1 something wrong was found."""
+"""`exuvia config init|check|show`. Each function prints and returns an exit code: 0 success, 1 a fault was found."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ from gateway.config.rendering import as_toml, shown, sources_of
 from gateway.doctor.config_check import check
 from gateway.support.errors import ConfigRefused
 from gateway.support.printable import one_line
+from gateway.support.session_status import count_of
 
 
 def init_config(
     path: Path, wishes: Sequence[tuple[str, str]], environment: Mapping[str, str], out: TextIO, *, force: bool
 ) -> int:
-    """Write a commented configuration in which the wished keys are set. ConfigRefused or OSError if it cannot be."""
+    """Write a commented configuration with the given keys set. Raises ConfigRefused or OSError."""
     warnings = write(path, initial(dict(wishes)), environment, force=force)
     out.writelines(_warning(warning) for warning in warnings)
-    out.write(f"{path} is written; a gateway that runs with it follows when you save it.\n")
+    out.write(f"{path} was written; a running gateway applies changes when you save it.\n")
     return WELL
 
 
 def check_config(path: Path, environment: Mapping[str, str], out: TextIO, *, as_json: bool) -> int:
-    """Print each fault of the file and of the variables, in one sentence each, and what should not stay as it is."""
+    """Print each fault and warning of the file and of the environment."""
     checked = check(path, environment)
     if as_json:
         print_json({"file": str(path), "faults": checked.faults, "warnings": checked.warnings}, out)
@@ -33,13 +34,13 @@ def check_config(path: Path, environment: Mapping[str, str], out: TextIO, *, as_
         out.writelines(one_line(fault, 600) + "\n" for fault in checked.faults)
         out.writelines(_warning(warning) for warning in checked.warnings)
         count = len(checked.faults)
-        there = "" if path.exists() else " does not exist, which means the defaults, and they"
-        out.write(f"{path}{there} can be used.\n" if not count else f"{count} {'fault' if count == 1 else 'faults'}.\n")
+        state = "is valid" if path.exists() else "does not exist; the defaults are used"
+        out.write(f"{count_of(count, 'fault')}.\n" if count else f"{path} {state}.\n")
     return WRONG if checked.faults else WELL
 
 
 def show_config(path: Path, environment: Mapping[str, str], out: TextIO, *, as_json: bool, sources: bool) -> int:
-    """Print every value that a start would use, secrets as references. ConfigRefused if it would refuse to start."""
+    """Print every value in force, secrets as references. Raises ConfigRefused if the configuration is invalid."""
     checked = check(path, environment)
     if checked.faults or checked.config is None:
         raise ConfigRefused(" ".join(checked.faults))

@@ -1,4 +1,4 @@
-"""A first configuration: the shipped text, every key with its explanation, and in it what the person set."""
+"""Writing a new configuration file: the shipped text, with every key explained, and the user's values."""
 
 from __future__ import annotations
 
@@ -22,8 +22,11 @@ EXAMPLE = Path(__file__).with_name("config.example.toml")
 
 
 def initial(wishes: Mapping[str, str]) -> str:
-    """The shipped text with these keys set, each wish being a value as one writes it in TOML or as plain text.
-    ConfigRefused for what cannot be set so."""
+    """Return the shipped text with these keys set; values are TOML or plain text.
+
+    Raises:
+        ConfigRefused: A key cannot be set this way.
+    """
     text = EXAMPLE.read_text()
     for key, value in wishes.items():
         text = _with_key(text, key, _value(key, value))
@@ -31,10 +34,14 @@ def initial(wishes: Mapping[str, str]) -> str:
 
 
 def write(path: Path, text: str, environment: Mapping[str, str], *, force: bool) -> list[str]:
-    """Put a configuration in its place (0600), whole or not at all; returns warnings. ConfigRefused, with every fault, if it
-    could not be used; FileExistsError if there is one and `force` is not given."""
+    """Write a configuration file (mode 0600) atomically and return its warnings.
+
+    Raises:
+        ConfigRefused: The configuration is invalid; the message has every fault.
+        FileExistsError: The file exists and `force` is not set.
+    """
     if not force and path.exists():
-        raise FileExistsError(f"{path} exists; --force writes over it.")
+        raise FileExistsError(f"{path} exists; --force overwrites it.")
     new = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     write_new(new, [text.encode()])
     try:
@@ -45,7 +52,7 @@ def write(path: Path, text: str, environment: Mapping[str, str], *, force: bool)
         if force:
             new.replace(path)
         else:
-            os.link(new, path)  # unlike a renaming, this fails if one has come meanwhile
+            os.link(new, path)  # unlike a rename, this fails if the file exists by now
     finally:
         new.unlink(missing_ok=True)
     sync_folder(path.parent)
@@ -61,10 +68,10 @@ def _value(key: str, text: str) -> Any:
 
 
 def _with_key(text: str, key: str, value: Any) -> str:
-    """The text with one key set: in its own line, else at the end of its table, else in a table of its own at the end."""
+    """Return the text with one key set: in its own line, else at the end of its table, else in a new table."""
     table, _, name = key.rpartition(".")
     if not table or not re.fullmatch(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*", key) or isinstance(value, dict):
-        raise ConfigRefused(f"{key!r} cannot be set like this; write it into the file.")
+        raise ConfigRefused(f"{key!r} cannot be set with --set; write it into the file.")
     line = tomli_w.dumps({name: value}).rstrip("\n")
     lines = text.split("\n")
     header = f"[{table}]"

@@ -1,11 +1,11 @@
 """`exuvia memory`.
 
 audit            `exuvia memory audit`
-eval_questions   Questions with the notes that answer them, as `exuvia memory eval` reads them
+eval_questions   The file of questions for `exuvia memory eval`
 evaluation       `exuvia memory eval`
-facts            `exuvia memory facts` on the command line.
-facts_commands   `exuvia memory facts list|export|import|dedupe`
-main_memory      `exuvia memory` on the command line.
-memory_commands  `exuvia memory index|search`
-memory_status    `exuvia memory status`
+facts            The commands of `exuvia memory facts`
+facts_commands   The work of `exuvia memory facts list|export|import|dedupe`
+main_memory      The commands of `exuvia memory`
+memory_commands  The work of `exuvia memory index|search`
+memory_status    The work of `exuvia memory status`
 """

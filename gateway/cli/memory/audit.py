@@ -1,4 +1,4 @@
-"""`exuvia memory audit`: what is wrong with the notes, and which of them nobody needed. It reads only."""
+"""`exuvia memory audit`: problems of the notes, and notes that were never recalled. Read-only."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from gateway.config.keys import load_config
 from gateway.conversations.notes.workspace_memory import chosen_sources
 from gateway.support.home import Home
 from gateway.support.printable import escaped, printable
+from gateway.support.session_status import count_of
 from plugins.api.memory.chunks import Chunk
 from plugins.api.memory.scope import EVERYTHING
 from plugins.api.memory.source import Source
@@ -25,19 +26,21 @@ from plugins.support.workspace import is_private
 WELL, WRONG = 0, 1
 
 NEW = timedelta(days=7)
-"""A note that is not older has had no time to be recalled."""
+"""The age below which a note is not reported as never recalled."""
 
 
 class Unused(msgspec.Struct, frozen=True, kw_only=True):
-    """The notes that were neither recalled nor read through the memory's tools since `since`, the oldest event that was
-    looked at; empty where that is too short a time to say so."""
+    """Notes neither recalled nor read through the memory's tools since `since`, the oldest event examined.
+
+    Empty if that period is too short.
+    """
 
     since: str
     notes: tuple[str, ...]
 
 
 class Audit(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found in so many notes. That one was not recalled is nothing wrong."""
+    """The findings about a number of notes. A note that was never recalled is not a problem."""
 
     notes: int
     findings: tuple[Finding, ...]
@@ -47,7 +50,7 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
 def audit_notes(
     home: Home, file: Path | None, environment: Mapping[str, str], out: TextIO, *, now: datetime, as_json: bool
 ) -> int:
-    """Print what is wrong with the notes. Exit code 1 if something is."""
+    """Print the problems of the notes. Return 1 if there is one."""
     config = load_config(file or home.config, environment=environment, overrides={})
     texts, chunks = _notes([source for source in chosen_sources(home, config) if source.name != Transcripts.name])
     audit = Audit(
@@ -75,7 +78,7 @@ def _notes(sources: Sequence[Source]) -> tuple[dict[str, str], list[Chunk]]:
 
 
 def _unused(paths: Sequence[str], workspace: Path, recalls: NoteUsage, now: datetime) -> Unused:
-    """`MEMORY.md` is left out: it is shown at the beginning of each session."""
+    """Return the notes never recalled, without `MEMORY.md`, which is shown at the beginning of each session."""
     since = datetime.fromisoformat(recalls.since) if recalls.since else now
     if now - since < NEW:
         return Unused(since=recalls.since, notes=())
@@ -96,8 +99,6 @@ def _print(audit: Audit, out: TextIO) -> None:
         out.writelines(f"{'':<11}{printable(place)}\n" for place in finding.places)
     unused = audit.never_recalled
     if unused.notes:
-        out.write(f"(Not recalled since {unused.since[:10]}, from when on the sessions were looked at:)\n")
+        out.write(f"(Not recalled since {unused.since[:10]}, the oldest event examined:)\n")
         out.writelines(f"{'':<11}{printable(path)}\n" for path in unused.notes)
-    count = len(audit.findings)
-    found = f"{count} things are" if count > 1 else "One thing is" if count else "Nothing is"
-    out.write(f"{found} wrong with {audit.notes} {'note' if audit.notes == 1 else 'notes'}.\n")
+    out.write(f"{count_of(len(audit.findings), 'problem')} in {count_of(audit.notes, 'note')}.\n")

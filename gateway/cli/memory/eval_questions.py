@@ -1,4 +1,4 @@
-"""Questions with the notes that answer them, as `exuvia memory eval` reads them: JSON lines, or TOML with `[[questions]]`.
+"""Questions and the notes that answer them, for `exuvia memory eval`: JSON lines, or TOML with `[[questions]]`.
 
 {"question": "Which editor is it?", "answers": ["MEMORY.md#L3-L5", {"session": "20261121-031241-7k2m9q", "seq": 12}]}
 """
@@ -21,7 +21,7 @@ _TABLE = re.compile(r"\s*\[\[\s*questions\s*\]\]")
 
 
 class InvalidQuestions(GatewayError):
-    """The file of questions cannot be used; `str(error)` is a sentence with the file and the line."""
+    """An invalid file of questions; `str(error)` names the file and the line."""
 
 
 class Turn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -32,14 +32,14 @@ class Turn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Lines of a document, from 1; all of it where none are named."""
+    """A range of lines of a document, from 1; the whole document if none is given."""
 
     path: str
     first: int = 1
     last: int | None = None
 
     def is_in(self, chunk: Chunk) -> bool:
-        """Whether a chunk holds one of the lines."""
+        """Return True if a chunk contains one of the lines."""
         return self.path == chunk.path and chunk.last >= self.first and (self.last is None or chunk.first <= self.last)
 
 
@@ -49,14 +49,14 @@ class _Written(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class EvalQuestion(msgspec.Struct, frozen=True):
-    """A question and the places that answer it, one at least."""
+    """A question with at least one place that answers it."""
 
     question: str
     answers: frozenset[Place]
 
 
 def read_questions(file: Path) -> list[EvalQuestion]:
-    """The questions of a file, one at least; OSError or BadQuestions."""
+    """Return the questions of a file, at least one. Raises OSError or InvalidQuestions."""
     try:
         text = file.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -64,7 +64,7 @@ def read_questions(file: Path) -> list[EvalQuestion]:
     entries = _tables(file, text) if file.suffix == ".toml" else _lines(file, text)
     asked = [_asked(file, line, entry) for line, entry in entries]
     if not asked:
-        raise InvalidQuestions(f"{file} holds no question.")
+        raise InvalidQuestions(f"{file} contains no questions.")
     return asked
 
 
@@ -74,14 +74,14 @@ def _lines(file: Path, text: str) -> Iterator[tuple[int, Any]]:
             try:
                 yield number, msgspec.json.decode(line)
             except (msgspec.DecodeError, RecursionError) as error:
-                raise InvalidQuestions(f"{file}, line {number}: this is no JSON: {error}.") from error
+                raise InvalidQuestions(f"{file}, line {number}: invalid JSON: {error}.") from error
 
 
 def _tables(file: Path, text: str) -> Iterator[tuple[int, Any]]:
     try:
         found = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise InvalidQuestions(f"{file} is no TOML: {error}.") from error
+        raise InvalidQuestions(f"{file} is not valid TOML: {error}.") from error
     tables = found.pop("questions", [])
     if found or not isinstance(tables, list):
         raise InvalidQuestions(f"{file}, line 1: it must hold [[questions]] and nothing else.")

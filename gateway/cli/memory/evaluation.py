@@ -1,4 +1,4 @@
-"""`exuvia memory eval`: how well and how fast the memory answers questions whose answers are known."""
+"""`exuvia memory eval`: the quality and latency of searches for questions with known answers."""
 
 from __future__ import annotations
 
@@ -24,12 +24,14 @@ WELL = 0
 FUSIONS: tuple[Fusion, ...] = ("measured", "openclaw", "copaw", "rrf")
 
 MOST = 50
-"""Results that can be looked at."""
+"""The largest number of results that can be evaluated."""
 
 
 class EvalResult(msgspec.Struct, frozen=True, kw_only=True):
-    """How one way to rank did: over so many questions, and a search's milliseconds in the middle and at the 95th percentile,
-    the question's vector included."""
+    """The metrics of one fusion method, with the median and 95th percentile latency in milliseconds.
+
+    The latency includes embedding the question.
+    """
 
     fusion: str
     questions: int
@@ -49,8 +51,7 @@ def evaluate(
     every: bool,
     as_json: bool,
 ) -> int:
-    """Print how good the first results are for the questions of a file, ranked as the configuration says, or in `every`
-    way."""
+    """Print the metrics for the questions of a file, for the configured fusion method or for all with `every`."""
     asked = read_questions(questions)
     config = load_config(file or home.config, environment=environment, overrides={})
     ways = FUSIONS if every else (config.memory.search.fusion,)

@@ -1,4 +1,4 @@
-"""`exuvia memory facts` on the command line."""
+"""The commands of `exuvia memory facts`."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from gateway.cli.options import config_option, end, home_option, json_option, ma
 
 @click.group()
 def facts() -> None:
-    """List, export and import the small facts beside the notes."""
+    """List, export and import facts."""
 
 
 @facts.command("list")
 @home_option
 @config_option
 @json_option
-@click.option("--layer", type=click.Choice(["daily", "longterm"]), help="Only the daily log, or only what stays.")
+@click.option("--layer", type=click.Choice(["daily", "longterm"]), help="Only the daily log, or only long-term facts.")
 def list_facts(home: Path | None, file: Path | None, layer: Literal["daily", "longterm"] | None, *, as_json: bool) -> None:
-    """Print the facts, oldest first, with what each is worth now; whether the gateway runs or not."""
+    """Print the facts with their current scores, oldest first; with or without a running gateway."""
     from gateway.cli.memory import facts_commands  # noqa: PLC0415 - for quick help
 
     end(lambda: facts_commands.list_facts(made_home(home), file, os.environ, sys.stdout, layer=layer, as_json=as_json))
@@ -34,7 +34,7 @@ def list_facts(home: Path | None, file: Path | None, layer: Literal["daily", "lo
 @home_option
 @config_option
 def export_facts(document: Path | None, home: Path | None, file: Path | None) -> None:
-    """Write all facts as JSON to a new DOCUMENT, or print them; whether the gateway runs or not."""
+    """Write all facts as JSON to a new DOCUMENT, or print them; with or without a running gateway."""
     from gateway.cli.memory import facts_commands  # noqa: PLC0415 - for quick help
 
     end(lambda: facts_commands.export_facts(made_home(home), file, os.environ, document, sys.stdout))
@@ -45,7 +45,10 @@ def export_facts(document: Path | None, home: Path | None, file: Path | None) ->
 @home_option
 @config_option
 def import_facts(document: Path, home: Path | None, file: Path | None) -> None:
-    """Take in the facts of DOCUMENT, while no gateway runs. Each entry that is refused is named; exit code 1 if one is."""
+    """Import the facts of DOCUMENT; the gateway must be stopped.
+
+    Each refused entry is printed; exit code 1 if there is one.
+    """
     from gateway.cli.memory import facts_commands  # noqa: PLC0415 - for quick help
 
     end(lambda: facts_commands.import_facts(made_home(home), file, os.environ, document, sys.stdout))
@@ -56,7 +59,7 @@ def import_facts(document: Path, home: Path | None, file: Path | None) -> None:
 @config_option
 @json_option
 def dedupe_facts(home: Path | None, file: Path | None, *, as_json: bool) -> None:
-    """Drop the facts that others say as well, while no gateway runs."""
+    """Remove duplicate facts; the gateway must be stopped."""
     from gateway.cli.memory import facts_commands  # noqa: PLC0415 - for quick help
 
     end(lambda: facts_commands.dedupe_facts(made_home(home), file, os.environ, sys.stdout, as_json=as_json))

@@ -1,4 +1,4 @@
-"""`exuvia memory facts list|export|import|dedupe`: the facts of a home. Each function prints and returns an exit code."""
+"""The work of `exuvia memory facts list|export|import|dedupe`. Each function prints and returns an exit code."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from gateway.support.clock import SystemClock
 from gateway.support.errors import GatewayError
 from gateway.support.home import Home
 from gateway.support.printable import escaped, printable
+from gateway.support.session_status import count_of
 from plugins.api.facts.fact_errors import FactsError
 from plugins.api.facts.fact_values import Fact, InvalidFact, Layer
 from plugins.facts.fact_export import ImportedFacts, exported, taken
@@ -36,7 +37,7 @@ OPERATOR = "operator"
 
 
 class FactsCommandFailed(GatewayError):
-    """Something could not be done with the facts; `str(error)` is a sentence."""
+    """An operation on the facts failed; `str(error)` is a sentence."""
 
 
 def list_facts(
@@ -48,7 +49,7 @@ def list_facts(
     layer: Layer | None,
     as_json: bool,
 ) -> int:
-    """Print the facts, oldest first, with what each is worth now."""
+    """Print the facts with their current scores, oldest first."""
     now = SystemClock().now()
     facts = [fact for fact in _read(home, config, environment, now) if layer in (None, fact.layer)]
     if as_json:
@@ -59,7 +60,7 @@ def list_facts(
         what = " ".join([fact.layer, fact.type, *(["pinned"] if fact.pinned else []), *([fact.owner] if fact.owner else [])])
         out.write(printable(f"{fact.id[:8]}  {fact.created[:10]}  {worth(fact, now):.2f}  {what}: {fact.content}") + "\n")
     if not facts:
-        out.write("There are no facts.\n")
+        out.write("No facts.\n")
     return WELL
 
 
@@ -74,13 +75,17 @@ def export_facts(home: Home, config: Path | None, environment: Mapping[str, str]
         write_new(file, [document])
     except FileExistsError:
         raise FactsCommandFailed(f"{file} exists; nothing was written.") from None
-    out.write(f"{len(facts)} facts are in {file}.\n")
+    out.write(f"{count_of(len(facts), 'fact')} written to {file}.\n")
     return WELL
 
 
 def import_facts(home: Home, config: Path | None, environment: Mapping[str, str], file: Path, out: TextIO) -> int:
-    """Take in the facts of such a document, and print each entry that is refused with its reason: exit code 1 if there is
-    one. No gateway may run on the home meanwhile. Raises HomeLocked, FactsNotDone."""
+    """Import the facts of a JSON document and print each refused entry; return 1 if there is one.
+
+    Raises:
+        HomeLocked: A gateway runs on the home.
+        FactsCommandFailed: The document or the facts cannot be read.
+    """
     try:
         document = file.read_bytes()
     except OSError as error:
@@ -95,12 +100,17 @@ def import_facts(home: Home, config: Path | None, environment: Mapping[str, str]
     found = _locked(home, config, environment, work)
     for refusal in found.refused:
         out.write(printable(refusal) + "\n")
-    out.write(f"{len(found.entries)} facts came in, {len(found.refused)} were refused.\n")
+    out.write(f"{count_of(len(found.entries), 'fact')} imported, {len(found.refused)} refused.\n")
     return FOUND_WRONG if found.refused else WELL
 
 
 def dedupe_facts(home: Home, config: Path | None, environment: Mapping[str, str], out: TextIO, *, as_json: bool) -> int:
-    """Drop the facts that others say as well. No gateway may run on the home meanwhile. Raises HomeLocked, FactsNotDone."""
+    """Remove duplicate facts.
+
+    Raises:
+        HomeLocked: A gateway runs on the home.
+        FactsCommandFailed: The facts cannot be read.
+    """
 
     async def work(facts: Facts) -> dict[str, str]:
         return await facts.dedupe()
@@ -110,13 +120,13 @@ def dedupe_facts(home: Home, config: Path | None, environment: Mapping[str, str]
         out.write(escaped(msgspec.json.encode({"dropped": gone}).decode()) + "\n")
         return WELL
     for each, kept in gone.items():
-        out.write(f"{each[:8]} is said by {kept[:8]}.\n")
-    out.write(f"{len(gone)} facts left.\n")
+        out.write(f"{each[:8]} is a duplicate of {kept[:8]}.\n")
+    out.write(f"{count_of(len(gone), 'fact')} removed.\n")
     return WELL
 
 
 def _read(home: Home, config: Path | None, environment: Mapping[str, str], now: datetime) -> list[Fact]:
-    """The facts of a home, without those of the daily log that are past their time."""
+    """Return the facts of a home, without expired ones of the daily log."""
     limits = limits_of(_config(home, config, environment).memory.facts)
     try:
         return [fact for fact in read_facts(home).facts.values() if not is_outdated(fact, limits, now)]

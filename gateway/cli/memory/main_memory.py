@@ -1,4 +1,4 @@
-"""`exuvia memory` on the command line."""
+"""The commands of `exuvia memory`."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from gateway.cli.options import config_option, end, home_option, json_option, ma
 @home_option
 @config_option
 @json_option
-@click.option("--k", "cutoffs", default="5,10", show_default=True, help="After how many results recall is told.")
-@click.option("--all", "every", is_flag=True, help="Compare all ways to rank, not only the configured one.")
+@click.option("--k", "cutoffs", default="5,10", show_default=True, help="Cutoffs for recall.")
+@click.option("--all", "every", is_flag=True, help="Compare all fusion methods, not only the configured one.")
 def evaluate(questions: Path, home: Path | None, file: Path | None, cutoffs: str, *, every: bool, as_json: bool) -> None:
-    """Say how well the memory answers the questions of FILE, JSON lines or TOML, each with the notes that answer it."""
+    """Measure how well the memory answers the questions of FILE: JSON lines or TOML, each with the notes that answer it."""
     from gateway.cli.memory import evaluation  # noqa: PLC0415 - for quick help
 
     def run() -> int:
@@ -36,7 +36,7 @@ def evaluate(questions: Path, home: Path | None, file: Path | None, cutoffs: str
 
 @click.group()
 def memory() -> None:
-    """Index and search the notes of the workspace, whether the gateway runs or not."""
+    """Index and search the notes of the workspace, with or without a running gateway."""
 
 
 memory.add_command(facts)
@@ -50,7 +50,7 @@ memory.add_command(evaluate)
 @config_option
 @json_option
 def index_memory(home: Path | None, file: Path | None, as_json: bool) -> None:
-    """Bring the index up to date. What was interrupted goes on where it was."""
+    """Update the index. An interrupted run is continued."""
     from gateway.cli.memory import memory_commands  # noqa: PLC0415 - for quick help
 
     end(lambda: memory_commands.index_notes(made_home(home), file, os.environ, sys.stdout, as_json=as_json))
@@ -61,12 +61,12 @@ def index_memory(home: Path | None, file: Path | None, as_json: bool) -> None:
 @home_option
 @config_option
 @json_option
-@click.option("--limit", type=click.IntRange(1, 50), help="How many results [memory.search.max_results].")
-@click.option("--explain", is_flag=True, help="Say what each score is made of.")
+@click.option("--limit", type=click.IntRange(1, 50), help="The number of results [memory.search.max_results].")
+@click.option("--explain", is_flag=True, help="Show the parts of each score.")
 def search_memory(
     query: str, home: Path | None, file: Path | None, *, as_json: bool, limit: int | None, explain: bool
 ) -> None:
-    """Print what the notes say about QUERY, as the model would find it. Exit code 1 if nothing was found."""
+    """Search the notes for QUERY, as the model does. Exit code 1 if nothing was found."""
     from gateway.cli.memory import memory_commands  # noqa: PLC0415 - for quick help
 
     end(
@@ -81,7 +81,7 @@ def search_memory(
 @config_option
 @json_option
 def memory_status(home: Path | None, file: Path | None, as_json: bool) -> None:
-    """Say what the index holds and how far it is. Exit code 1 if something is still to be indexed or embedded."""
+    """Show the contents and progress of the index. Exit code 1 if something is still to be indexed or embedded."""
     from gateway.cli.memory import memory_status as command  # noqa: PLC0415 - for quick help
     from gateway.support.clock import SystemClock  # noqa: PLC0415 - as above
 
@@ -93,8 +93,10 @@ def memory_status(home: Path | None, file: Path | None, as_json: bool) -> None:
 @config_option
 @json_option
 def audit_memory(home: Path | None, file: Path | None, as_json: bool) -> None:
-    """Look for notes that say the same, repeat what was recalled or hold secrets, and for those that were never recalled.
-    Exit code 1 if something is wrong."""
+    """Find notes that are duplicates, repeat recalled text or contain secrets, and notes that were never recalled.
+
+    Exit code 1 if there is a problem.
+    """
     from gateway.cli.memory import audit  # noqa: PLC0415 - for quick help
     from gateway.support.clock import SystemClock  # noqa: PLC0415 - as above
 

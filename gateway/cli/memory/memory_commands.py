@@ -1,5 +1,4 @@
-"""`exuvia memory index|search`: the notes of a home's workspace, searched as the model searches them. Each function prints
-and returns an exit code."""
+"""The work of `exuvia memory index|search`. Each function prints and returns an exit code."""
 
 from __future__ import annotations
 
@@ -41,8 +40,7 @@ class SearchFailed(GatewayError):
 
 
 def index_notes(home: Home, file: Path | None, environment: Mapping[str, str], out: TextIO, *, as_json: bool) -> int:
-    """Bring the index up to date and say what is in it; on a terminal it is told how far it is. What was done when it is
-    interrupted stays done."""
+    """Update the index and print its contents, with progress bars on a terminal. An interrupted run can be continued."""
 
     async def index() -> tuple[IndexState, str, bool]:
         async with _memory(home, file, environment) as memory:
@@ -72,7 +70,7 @@ def index_notes(home: Home, file: Path | None, environment: Mapping[str, str], o
 
 @contextlib.contextmanager
 def _progress(out: TextIO, *, shown: bool) -> Iterator[Callable[[IndexState], None]]:
-    """Two bars, for what is read and for what is embedded."""
+    """Show two progress bars: notes read and chunks embedded."""
     if not shown:
         yield lambda _: None
         return
@@ -101,7 +99,7 @@ def search_notes(
     explain: bool,
     as_json: bool,
 ) -> int:
-    """Print what the notes say about something. Exit code 1 if nothing was found."""
+    """Print the search results. Return 1 if nothing was found."""
 
     async def search() -> SearchResult:
         async with _memory(home, file, environment) as memory:
@@ -143,7 +141,7 @@ def _paragraph(hit: Hit, *, explain: bool) -> str:
 
 
 def _sum(ranked: Ranked) -> Iterator[str]:
-    """What a score is made of, as a sum that can be added up by hand."""
+    """Yield the parts of a score as a sum that can be checked by hand."""
     found = {"meaning": f"cosine {ranked.candidate.cosine or 0:.3f}", "words": f"bm25 {ranked.candidate.keywords:.3g}"}
     for part in ranked.parts:
         if part.value:
@@ -161,7 +159,7 @@ async def _memory(home: Home, file: Path | None, environment: Mapping[str, str])
 
 @contextlib.asynccontextmanager
 async def opened_memory(home: Home, config: Config, environment: Mapping[str, str]) -> AsyncIterator[Memory]:
-    """The memory of a home by this configuration, as the gateway opens it."""
+    """Open the memory of a home with this configuration, as the gateway does."""
     hooks, clock = allowed_plugins(config), SystemClock()
     check_embedding(config, hooks.embedding_providers())
     check_backend(config, hooks.memory_backends)
@@ -186,7 +184,7 @@ async def opened_memory(home: Home, config: Config, environment: Mapping[str, st
 
 
 def run_search(work: Coroutine[Any, Any, T]) -> T:
-    """Do something with the memory; NotSearched, a sentence, where it cannot be done."""
+    """Run an operation on the memory; errors become SearchFailed with a sentence."""
     try:
         return asyncio.run(work)
     except ProviderError as error:

@@ -1,4 +1,4 @@
-"""`exuvia memory status`: what the index holds and how far it is. It changes nothing, and asks nobody for vectors."""
+"""The work of `exuvia memory status`: the contents and progress of the index. Read-only; no vectors are requested."""
 
 from __future__ import annotations
 
@@ -28,8 +28,11 @@ WELL, BEHIND = 0, 1
 def show_status(
     home: Home, file: Path | None, environment: Mapping[str, str], out: TextIO, *, now: datetime, as_json: bool
 ) -> int:
-    """Print it; exit code 1 where something is still to be indexed or embedded. Raises NotSearched for an index that cannot
-    be read, and for one that does not rest in SQLite, whose form is its backend's affair."""
+    """Print the state of the index; return 1 if something is still to be indexed or embedded.
+
+    Raises:
+        SearchFailed: The index cannot be read, or is not in SQLite.
+    """
     config = load_config(file or home.config, environment=environment, overrides={})
     resting = LOCAL if config.memory.resting == SQLITE and lacks_full_text() else config.memory.resting
     if resting != SQLITE:
@@ -83,7 +86,7 @@ def _last_written(path: Path) -> float:
 
 
 async def _provider(home: Home, config: Config, environment: Mapping[str, str]) -> str:
-    """Who makes vectors now, as `provider:model:dimensions`; empty for nobody."""
+    """Return the current embedding provider as `provider:model:dimensions`; empty if there is none."""
     async with opened_memory(home, config, environment) as memory:
         provider = memory.provider()
         return f"{provider.name}:{provider.model()}:{provider.dimensions()}" if provider else ""

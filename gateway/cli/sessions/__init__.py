@@ -1,4 +1,4 @@
-"""`exuvia sessions`.
+"""`exuvia sessions` and `exuvia context`.
 
 compactions       `exuvia sessions compactions`
 context           `exuvia context`

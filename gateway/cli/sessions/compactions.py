@@ -1,4 +1,4 @@
-"""`exuvia sessions compactions`: what was compacted of a session, when and why, and what became of it."""
+"""`exuvia sessions compactions`: the compactions of a session."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from sessions.state.reducer import evolve
 from sessions.state.transcript import Transcript
 
 LINE = 300
-"""Characters of an identifier or a check that are printed; `--json` has all of it."""
+"""Characters of an identifier or check that are printed; `--json` has all of it."""
 
 
 def list_compactions(folder: Path, name: str, out: TextIO, *, as_json: bool) -> int:
-    """Every compaction of a session, those that were taken back too, oldest first. Raises SessionUnknown, JournalDamaged."""
+    """Print every compaction of a session, reverted ones included, oldest first. Raises SessionUnknown, JournalDamaged."""
     entries = _entries(find_journal(folder, name))
     if as_json:
         print_json(entries, out)
     elif not entries:
-        out.write("Nothing was compacted in this session yet.\n")
+        out.write("No compactions in this session.\n")
     for entry in () if as_json else entries:
         out.writelines(f"{printable(line)}\n" for line in _lines(entry))
     return WELL
@@ -41,7 +41,7 @@ def _entries(path: Path) -> list[CompactionEntry]:
 
 
 def _lines(entry: CompactionEntry) -> Iterator[str]:
-    state = "in force" if entry.in_force else "taken back"
+    state = "in force" if entry.in_force else "reverted"
     yield f"{entry.number}. {entry.at} ({entry.why}), {state}"
     asked = f" ({one_line(entry.model, LINE)})" if entry.model else ""
     yield (
@@ -49,7 +49,7 @@ def _lines(entry: CompactionEntry) -> Iterator[str]:
         f" by {one_line(entry.by, LINE)}{asked}"
     )
     if entry.failed:
-        yield f"   the model's own summary was not taken: {one_line(entry.failed, LINE)}"
+        yield f"   the model's summary was rejected: {one_line(entry.failed, LINE)}"
     for check in entry.checks:
         yield f"   check: {one_line(check, LINE)}"
     for what, found in (("kept", entry.kept), ("lost", entry.lost)):

@@ -1,4 +1,4 @@
-"""`exuvia context`: what a model was shown in a past turn, rebuilt from the journal, and whether that is what was sent."""
+"""`exuvia context`: the requests of a past turn, rebuilt from the journal and compared with what was sent."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from gateway.cli.sessions.session_commands import WELL, WRONG, print_json
 from gateway.journals.past_requests import PastRequest, requests_of_turn
 from gateway.journals.session_files import SessionUnknown, find_journal
 from gateway.support.printable import one_line, printable
+from gateway.support.session_status import count_of
 from sessions.events.events import RequestSent
 from sessions.events.messages import AssistantMessage, Message
 from sessions.state.context import Context, Gauge, assemble
@@ -21,8 +22,11 @@ BEGINNING = 100
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """A call of a model, the turn's `call`th: the `sha256` that the journal names, whether that of the `context` that was
-    rebuilt `agrees`, and how large it was then."""
+    """A model call, the turn's `call`th.
+
+    `sha256` is the recorded hash, `agrees` tells whether the rebuilt `context` has the same, and the sizes are the
+    recorded ones.
+    """
 
     call: int
     seq: int
@@ -35,7 +39,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RebuiltRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A turn's requests for its answer, in order."""
+    """The requests of a turn, in order."""
 
     session: str
     turn: int
@@ -43,8 +47,10 @@ class RebuiltRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def show_context(folder: Path, name: str, out: TextIO, *, turn: int | None, call: int | None, as_json: bool) -> int:
-    """Rebuild the requests of a turn, by default of the last one that asked a model, or its `call`th alone; SessionUnknown
-    if there was none. The exit code is 1 where one is not what was sent."""
+    """Rebuild and print the requests of a turn, by default of the last one, or only its `call`th.
+
+    Return 1 if one differs from what was sent. Raises SessionUnknown if the turn has no request.
+    """
     path = find_journal(folder, name)
     asked = requests_of_turn(path, turn)
     if not asked:
@@ -83,21 +89,21 @@ def _rebuilt(session: str, asked: list[PastRequest]) -> RebuiltRequest:
 
 
 def _lines(rebuilt: RebuiltRequest) -> Iterator[str]:
-    """All requests with their verdicts, and what the last of them held."""
+    """Yield all requests with their verdicts, and the contents of the last one."""
     yield f"Turn {rebuilt.turn} of {rebuilt.session}"
     for request in rebuilt.requests:
-        verdict = "agrees" if request.agrees else "DOES NOT AGREE with what this journal rebuilds"
+        verdict = "matches" if request.agrees else "DIFFERS from the request rebuilt from this journal"
         yield f"{request.call}. #{request.seq} {request.at}: {request.messages} messages, about {request.tokens:,} tokens"
         yield f"   sha256 {request.sha256} {verdict}"
     last = rebuilt.requests[-1]
     yield ""
-    yield f"What {last.call}. held, {len(last.context.tools)} tools offered:"
+    yield f"Contents of request {last.call}, with {count_of(len(last.context.tools), 'tool')}:"
     yield _line("instructions", last.context.instructions)
     for message in last.context.messages:
-        yield _line(*_told(message))
+        yield _line(*_role_and_text(message))
 
 
-def _told(message: Message) -> tuple[str, str]:
+def _role_and_text(message: Message) -> tuple[str, str]:
     if isinstance(message, AssistantMessage):
         calls = [f"→ {call.tool} {call.arguments}" for call in message.calls]
         return "assistant", "\n".join(filter(None, [message.text, *calls]))

@@ -1,4 +1,4 @@
-"""`exuvia sessions fork`: a session that goes on from a past moment of another, under a key of its own."""
+"""`exuvia sessions fork`: a new session that continues from an earlier event of another one."""
 
 from __future__ import annotations
 
@@ -18,9 +18,12 @@ from sessions.files.home_lock import HomeLock
 
 
 def fork_session(folder: Path, name: str, out: TextIO, *, at: int | None, key: str | None, as_json: bool) -> int:
-    """Fork a session at an event, by default the last between turns, under a key that its person does not use, by default
-    one made of its own. No gateway may run on the home meanwhile. Raises HomeLocked, SessionUnknown, CannotFork,
-    StorageFailed, JournalDamaged."""
+    """Fork a session at an event, by default after its last complete turn, under a new key.
+
+    The default key is derived from the session's. Raises HomeLocked (a gateway runs on the home), SessionUnknown,
+    ForkRefused,
+    StorageFailed, JournalDamaged.
+    """
     with HomeLock(Home(folder.parent).lock):
         path, sessions = find_journal(folder, name), session_listings(folder)
         parent = next(listing for listing in sessions if listing.session == path.stem)
@@ -32,7 +35,7 @@ def fork_session(folder: Path, name: str, out: TextIO, *, at: int | None, key: s
     if as_json:
         print_json(made, out)
     else:
-        out.write(f"{made.key} ({made.session}) goes on from event {made.parent_seq} of {made.parent}.\n")
+        out.write(f"{made.key} ({made.session}) continues from event {made.parent_seq} of {made.parent}.\n")
     return WELL
 
 
@@ -42,7 +45,7 @@ def _key(parent: SessionListing, wanted: str | None, used: set[str]) -> str:
     try:
         key = msgspec.convert(wanted, Key)
     except msgspec.ValidationError:
-        raise ForkRefused(f"{wanted!r} is no key; one is {KEY_RULE}.") from None
+        raise ForkRefused(f"{wanted!r} is not a valid key; a key is {KEY_RULE}.") from None
     if key in used:
-        raise ForkRefused(f"There is a session {key!r} already; a fork needs a key of its own.")
+        raise ForkRefused(f"A session {key!r} exists already; choose another key.")
     return key

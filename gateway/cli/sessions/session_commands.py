@@ -1,5 +1,7 @@
-"""`exuvia sessions list|show|export|verify|forget`: what the journals of a home say. Each function prints and returns an
-exit code: 0 well, 1 something wrong was found, 2 it could not be done."""
+"""`exuvia sessions list|show|export|verify|forget`.
+
+Each function prints and returns an exit code: 0 success, 1 a problem was found, 2 failure.
+"""
 
 from __future__ import annotations
 
@@ -32,12 +34,14 @@ from sessions.files.verify import verify_journal
 WELL, WRONG, IMPOSSIBLE = 0, 1, 2
 
 TOOL_CHARACTERS = 200
-"""How much of a tool's output a transcript shows; `--json` and `export` have all of it."""
+"""Characters of a tool's output in a transcript; `--json` and `export` have all of it."""
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What the check of one journal found. `line` counts from 1. `unfinished` is the length in bytes of a last line that
-    was being written when the gateway stopped, or is being written now; nothing in it was ever acknowledged."""
+    """The result of verifying one journal.
+
+    `line` counts from 1. `unfinished` is the length in bytes of a torn last line, which was never acknowledged.
+    """
 
     session: str
     file: str
@@ -48,22 +52,22 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     line: int | None = None
     reason: str = ""
     attachments: tuple[AttachmentFault, ...] = ()
-    """What is wrong with the files that it names."""
+    """The faults of the attachments that the journal names."""
 
 
 class Forgotten(msgspec.Struct, frozen=True, kw_only=True):
-    """A session of which what is missing is forgotten; `events` is how many it has left, 0 if its journal is gone."""
+    """A session whose loss was accepted; `events` is the number that remain, 0 if the journal is gone."""
 
     session: str
     events: int
 
 
 class NothingToForget(GatewayError):
-    """A session was to be forgotten whose journal is whole."""
+    """The journal of a session to be forgotten is complete."""
 
 
 def list_sessions(folder: Path, out: TextIO, *, as_json: bool) -> int:
-    """One line for each session, the one that was used last at the end; whose it is, where there are several people."""
+    """Print one line for each session, the most recent last, with the person if there are several."""
     found = session_listings(folder)
     if as_json:
         print_json(found, out)
@@ -71,7 +75,7 @@ def list_sessions(folder: Path, out: TextIO, *, as_json: bool) -> int:
     several = len({each.person for each in found if each.readable}) > 1
     rows = [("KEY", *(("PERSON",) if several else ()), "SESSION", "EVENTS", "LAST AT", "BYTES", "")]
     for each in found:
-        note = "" if each.readable else "cannot be read; see `exuvia sessions verify`"
+        note = "" if each.readable else "unreadable; see `exuvia sessions verify`"
         whose = (one_line(each.person, 64),) if several else ()
         named = (one_line(each.key, 64), *whose, one_line(each.session, 64))
         rows.append((*named, str(each.events), one_line(each.at, 64), str(each.bytes), note))
@@ -82,7 +86,7 @@ def list_sessions(folder: Path, out: TextIO, *, as_json: bool) -> int:
 
 
 def show_session(folder: Path, name: str, out: TextIO, *, as_json: bool, limit: int | None) -> int:
-    """The transcript of a session, or only its last `limit` entries; JournalDamaged at a line that is no event."""
+    """Print the transcript of a session, or its last `limit` entries. Raises JournalDamaged."""
     path = find_journal(folder, name)
     entries = deque((entry for event in recorded(path) if (entry := entry_of(event))), maxlen=limit)
     if as_json:
@@ -93,34 +97,34 @@ def show_session(folder: Path, name: str, out: TextIO, *, as_json: bool, limit: 
 
 
 def forget_sessions(folder: Path, names: Sequence[str], out: TextIO, *, as_json: bool) -> int:
-    """Let go of what is missing of sessions, by their ids: one whose journal is gone is forgotten, one that lost its end
-    goes on from where it ends. No gateway may run on the home meanwhile. Raises HomeLocked, SessionUnknown, NothingMissing,
-    StorageFailed, JournalDamaged; what was named before is forgotten then."""
+    """Accept the loss of journals, or of their ends, by session id.
+
+    A session whose journal is gone is forgotten; one that lost its end continues from where it ends. Raises HomeLocked,
+    SessionUnknown, NothingToForget, StorageFailed, JournalDamaged; sessions named before the failing one are done then.
+    """
     home = Home(folder.parent)
     forgotten = []
     with HomeLock(home.lock):
         heads = acknowledged_heads(home.catalog)
         for name in names:
             if name not in heads:
-                raise SessionUnknown(
-                    f"The catalog knows no session {name!r}; `exuvia sessions verify` names what is missing."
-                )
+                raise SessionUnknown(f"The catalog has no session {name!r}; `exuvia sessions verify` lists what is missing.")
             path = folder / f"{name}{SUFFIX}"
             events = verify_journal(path).events if path.exists() else 0
             if not describe_loss(events, heads[name]):
-                raise NothingToForget(f"Nothing is missing of {name}: its journal has all that was acknowledged.")
+                raise NothingToForget(f"Nothing is missing from {name}: its journal has every acknowledged event.")
             forget(home.catalog, name)
             forgotten.append(Forgotten(session=name, events=events))
             if not as_json:
-                goes_on = f"It goes on from event {events}." if events else "Its journal is gone or empty."
-                out.write(f"What is missing of {name} is forgotten. {goes_on}\n")
+                goes_on = f"It continues from event {events}." if events else "Its journal is gone or empty."
+                out.write(f"The loss in {name} was accepted. {goes_on}\n")
     if as_json:
         print_json(forgotten, out)
     return WELL
 
 
 def export_session(folder: Path, name: str, out: BinaryIO, *, markdown: bool) -> int:
-    """A session as Markdown, or as its journal's own bytes up to the last line that has an end."""
+    """Write a session as Markdown, or its journal up to the last complete line."""
     path = find_journal(folder, name)
     if not markdown:
         _copy_lines(path, out)
@@ -133,8 +137,7 @@ def export_session(folder: Path, name: str, out: BinaryIO, *, markdown: bool) ->
 
 
 def verify_sessions(folder: Path, name: str | None, out: TextIO, *, as_json: bool) -> int:
-    """Check sequence and sums of one journal or of all, and the attachments that they name: file, line and reason are told
-    where something is not as it was written."""
+    """Verify the sequence, checksums and attachments of one journal or of all, and print file, line and reason of faults."""
     home = Home(folder.parent)
     heads, unread = _acknowledged(home.catalog)  # before the journals, which may be growing
     if name is None:
@@ -160,21 +163,21 @@ def verify_sessions(folder: Path, name: str | None, out: TextIO, *, as_json: boo
 
 
 def _acknowledged(catalog: Path) -> tuple[dict[str, int], str]:
-    """How far each session went by the catalog, and what to say if that cannot be read."""
+    """Return the last acknowledged event of each session from the catalog, and a remark if it cannot be read."""
     try:
         return acknowledged_heads(catalog), ""
     except StorageFailed as error:
-        return {}, f" {error} Whether a journal lost its end could not be told."
+        return {}, f" {error} Truncated journals cannot be detected."
 
 
 def _expected(folder: Path, heads: Mapping[str, int]) -> list[Path]:
-    """The journals that are there, and those that should be."""
+    """Return the journals that exist, and those that should."""
     found = journals(folder)
     return sorted({*found, *(folder / f"{session}{SUFFIX}" for session in heads)})
 
 
 def _against(head: int, verdict: Verdict) -> Verdict:
-    """The verdict, unless the journal is whole but ends before what was acknowledged."""
+    """Return the verdict, as damaged if the journal ends before the last acknowledged event."""
     if not verdict.whole or not (reason := describe_loss(verdict.events, head)):
         return verdict
     return msgspec.structs.replace(verdict, whole=False, line=verdict.events + 1, reason=reason)
@@ -211,7 +214,7 @@ def _verdict_line(verdict: Verdict) -> str:
     if not verdict.whole:
         place = f", line {verdict.line}" if verdict.events or verdict.bytes else ""
         return f"DAMAGED {printable(verdict.file)}{place}: {one_line(verdict.reason, 300)}"
-    tail = f", and {verdict.unfinished} of a line that was never finished" if verdict.unfinished else ""
+    tail = f", and {verdict.unfinished} of an incomplete last line" if verdict.unfinished else ""
     return f"whole   {one_line(verdict.session, 64)}: {verdict.events} events, {verdict.bytes} bytes{tail}"
 
 
@@ -241,7 +244,7 @@ def _section(entry: Entry) -> str:
 
 
 def _longest_run(text: str) -> int:
-    """The length of the longest run of backticks, which a fence around the text must exceed."""
+    """Return the length of the longest run of backticks, which a code fence must exceed."""
     longest = run = 0
     for character in text:
         run = run + 1 if character == "`" else 0
@@ -257,5 +260,5 @@ def _copy_lines(path: Path, out: BinaryIO) -> None:
 
 
 def print_json(value: object, out: TextIO) -> None:
-    """Any value that msgspec encodes, indented, for people and programs."""
+    """Print a value as indented JSON."""
     out.write(escaped(msgspec.json.format(msgspec.json.encode(value), indent=2).decode()) + "\n")

@@ -22,12 +22,14 @@ _NOT_KEPT = (
 
 
 def invitation(access: Access, host: str, port: int) -> str:
-    """What `exuvia run` prints: a line with a link that signs the owner in once. What signs in stands behind the #, which a
-    browser keeps to itself, so it comes into no log on the way."""
+    """Return the text that `exuvia run` prints: a link that signs the owner in once.
+
+    The secret is in the fragment of the URL, which browsers do not send, so that it appears in no log.
+    """
     name = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - read, not listened on
     place = f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
     minutes = LINK_SECONDS // 60
-    return f"The console: http://{place}/#link={access.link()} (signs in once, within {minutes} minutes)\n"
+    return f"\nOpen the console (the link works once, for {minutes} minutes):\n\n  http://{place}/#link={access.link()}\n\n"
 
 
 SHOWN_BYTES = 16 * 1024

@@ -1,7 +1,7 @@
-"""A lasting client of the websocket protocol (`docs/websocket.md`), for `exuvia chat` and for tests.
+"""A client of the websocket protocol (`docs/websocket.md`) that reconnects and resends, for `exuvia chat` and for tests.
 
-It follows one key. While it is open it reconnects by itself, asks for the events it missed, and sends again, under the
-same id, what was not accepted yet; so every message arrives once and every event is seen once, in order.
+It follows one key. It reconnects, requests the events that it missed, and resends messages that were not accepted under the
+same id; every message therefore arrives once, and every event is reported once and in order.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ from sessions.events.codec import InvalidLine, decode
 from sessions.events.events import SessionClosed
 
 FIRST_SECONDS = 2.0
-"""How long a gateway that does not answer is tried at first: one that was started just now needs a moment."""
+"""Seconds for which the first connection is tried: a gateway that was just started needs a moment."""
 
 DELAYS = (0.1, 5.0)
-"""Seconds between attempts: the first, and the longest."""
+"""Seconds between attempts: the first delay, and the longest."""
 
 BUSY_SECONDS = 1.0
-"""After which a message is sent again to a gateway that is too busy to take it and does not say for how long."""
+"""Seconds before a message is sent again to a busy gateway that names no delay."""
 
 WAITING_SIGNALS = 10_000
-"""Signals that may wait for the program; then the connection is not read until it takes some."""
+"""Signals in the queue at most; the connection is not read while it is full."""
 
 
 class MessageRefused(ClientError):
-    """The gateway does not take a message, now or later. `code` is the protocol's."""
+    """A message that the gateway rejects for good. `code` is the protocol's."""
 
     def __init__(self, code: str, sentence: str) -> None:
         super().__init__(sentence)
@@ -66,10 +66,14 @@ class _Unaccepted(msgspec.Struct, frozen=True):
 
 
 class ChatClient:
-    """One person's end of a session. Use as an async context manager, and take its `signals` while it is open.
+    """One person's client of a session, used as an async context manager.
 
-    `session` is the key; `patience` how many seconds a lost gateway is tried again before the client gives up. A token that
-    is refused is read again from `token_file`, if there is one; where nothing else stands there, the client gives up.
+    Args:
+        session: The key.
+        patience: Seconds for which a lost gateway is tried before the client fails.
+        token_file: The file from which the token is read again if it is refused; an unchanged token fails.
+
+    `signals` must be consumed while the client is open.
     """
 
     def __init__(
@@ -91,17 +95,17 @@ class ChatClient:
         self._seen = EventDedup()
         self._catching_up = False
         self._asked: tuple[str, int] | None = None
-        """The position that the last `subscribe` named, and the id of that frame."""
+        """The position that the last `subscribe` named."""
         self._subscription = ""
         self.keys: tuple[str, ...] = ()
-        """The keys of this person's sessions, as they were when the connection was made."""
+        """The keys of this person's sessions at the time of the connection."""
         self.commands: tuple[CommandLine, ...] = ()
-        """What can be asked of the gateway, as far as it told."""
+        """The commands that the gateway listed."""
         self._told = ""
-        """Why the session could not be followed, as it was told last: once is enough."""
+        """The last reported reason why the session could not be followed, to report it once."""
         self._unaccepted: dict[str, _Unaccepted] = {}
         self._postponed: set[str] = set()
-        """Those of them that the gateway was too busy to take, and those that stand behind these; they go again together."""
+        """The ids of messages for which the gateway was busy, and of those after them; they are resent together."""
         self._told_busy = False
         self._signals: asyncio.Queue[Signal | ClientError] = asyncio.Queue(WAITING_SIGNALS)
         self._connection: Connection | None = None
@@ -110,7 +114,7 @@ class ChatClient:
         self._numbers = count(1)
 
     async def __aenter__(self) -> Self:
-        """Connect; NotConnected or TurnedAway if that fails."""
+        """Connect; raise NotConnected or ConnectionRefused on failure."""
         self._http = aiohttp.ClientSession()
         try:
             connection = await self._reach(FIRST_SECONDS)
@@ -123,16 +127,23 @@ class ChatClient:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Leave. Messages that were not accepted yet may or may not arrive."""
+        """Disconnect. Messages that were not accepted yet may or may not arrive."""
         self._running.cancel()
         await asyncio.wait([self._running])
         self._abandon(NotConnected("The client was closed before the gateway had accepted this."))
         await self._http.close()
 
     def send(self, text: str, *, message_id: str, attachments: Sequence[Uploaded] = ()) -> asyncio.Future[Accepted]:
-        """Send a message, in the order of the calls and under an id that no other message of this key has. The future
-        gives the gateway's `accepted`: the message is on its disk. It raises MessageRefused if the gateway does not take
-        it, and another ClientError if it became unknowable whether it did."""
+        """Send a message, in the order of the calls.
+
+        Args:
+            message_id: An id that no other message of this key has.
+
+        Returns:
+                A future of the gateway's `accepted`, sent when the message is on disk. It raises MessageRefused if
+            the gateway rejects
+            the message, and another ClientError if the outcome is unknown.
+        """
         accepted: asyncio.Future[Accepted] = asyncio.get_running_loop().create_future()
         fields: dict[str, Any] = {"id": message_id, "session": self.session, "text": text}
         if attachments:
@@ -151,22 +162,22 @@ class ChatClient:
         return accepted
 
     async def upload(self, file: Path) -> Uploaded:
-        """Send a file ahead of the message that it will go along with; UploadRefused if that fails."""
+        """Upload a file for the next message; raise UploadRefused on failure."""
         return await upload(self._http, self._url, self._token, file)
 
     @property
     def unaccepted(self) -> int:
-        """How many messages the gateway has not accepted yet."""
+        """The number of messages that the gateway has not accepted yet."""
         return len(self._unaccepted)
 
     def cancel(self) -> bool:
-        """Ask for the end of the running turn; False while there is no connection to ask on."""
+        """Request the end of the running turn; return False without a connection."""
         if self._connection is not None:
             self._connection.say("cancel", session=self.session)
         return self._connection is not None
 
     async def signals(self) -> AsyncGenerator[Signal, None]:
-        """What comes, without end; a ClientError once the client has given up."""
+        """Yield signals without end; raise ClientError once the client has failed."""
         while True:
             signal = await self._signals.get()
             if isinstance(signal, ClientError):
@@ -187,7 +198,7 @@ class ChatClient:
             await self._signals.put(error)
 
     async def _reach(self, seconds: float) -> Connection:
-        """A new connection, tried for about so long."""
+        """Open a new connection, retrying for about `seconds`."""
         deadline = time.monotonic() + seconds
         while True:
             try:
@@ -201,7 +212,7 @@ class ChatClient:
                 await self._wait()
 
     async def _token_changed(self) -> bool:
-        """Take the token that stands in its file now; False if that is the one that was refused."""
+        """Read the token file again; return False if the token is unchanged."""
         if self._token_file is None:
             return False
         before = self._token
@@ -210,12 +221,12 @@ class ChatClient:
         return self._token != before
 
     async def _wait(self) -> None:
-        """Before another attempt: each time longer, until the gateway has said something of use."""
+        """Wait before another attempt, longer each time until the gateway responds."""
         await asyncio.sleep(self._delay)
         self._delay = min(2 * self._delay, DELAYS[1])
 
     async def _converse(self, connection: Connection) -> str:
-        """Use a connection until it ends, and return why it did."""
+        """Use a connection until it ends, and return the reason."""
         try:
             frames = connection.listen()
             await self._resume(connection, frames)
@@ -237,7 +248,7 @@ class ChatClient:
         return "the gateway ended the connection"
 
     async def _resume(self, connection: Connection, frames: AsyncIterator[GatewayFrame]) -> None:
-        """Ask for what was missed, then send again what was not accepted."""
+        """Request missed events, then resend messages that were not accepted."""
         connection.say("sessions", id=self._number())
         if self._seen.position is None and not self._unaccepted:
             # Otherwise a message may be in the log already: its `accepted` will say where, and so what was not seen.
@@ -248,7 +259,7 @@ class ChatClient:
             connection.say("send", **message.fields)
 
     async def _find_head(self, frames: AsyncIterator[GatewayFrame]) -> None:
-        """Where the session stands before anything of it was seen, so that nothing from here on is missed."""
+        """Find the head of the session before any event was seen, so that nothing after it is missed."""
         async for frame in frames:
             if isinstance(frame, SessionList):
                 self._list(frame)
@@ -272,7 +283,7 @@ class ChatClient:
     # --- what the gateway says ----------------------------------------------------------------------------------------
 
     async def _take(self, frame: GatewayFrame) -> str | None:
-        """Act on a frame; returns why the connection must be made anew, if it must."""
+        """Handle a frame; return the reason if the connection must be replaced."""
         match frame:
             case Accepted():
                 self._delay = DELAYS[0]
@@ -335,7 +346,7 @@ class ChatClient:
         return None
 
     async def _postpone(self, message: _Unaccepted, frame: Refusal) -> None:
-        """Keep a message that the gateway is too busy to take: it goes again after a while, or over the next connection."""
+        """Keep a message for a busy gateway; it is resent after a delay, or over the next connection."""
         if not self._postponed:
             self._later(frame.retry_after or BUSY_SECONDS, self._send_postponed)
         self._postponed.add(message.fields["id"])
@@ -350,12 +361,12 @@ class ChatClient:
         self._postponed.clear()
 
     def _subscribe_later(self) -> None:
-        """Ask again after a while: the session cannot be read now, but the connection serves to send."""
+        """Subscribe again after a delay: the session is unreadable now, but messages can be sent."""
         self._later(self._delay, self._subscribe)
         self._delay = min(2 * self._delay, DELAYS[1])
 
     def _later(self, seconds: float, act: Callable[[Connection], None]) -> None:
-        """Do something after a while on the connection that there is now, if it lasts."""
+        """Call a function after a delay if the current connection is still open."""
         connection = self._connection
 
         def do() -> None:
@@ -365,7 +376,7 @@ class ChatClient:
         asyncio.get_running_loop().call_later(seconds, do)
 
     def _abandon(self, error: ClientError) -> None:
-        """Nothing more will be accepted."""
+        """Fail all messages that were not accepted."""
         self._failure = error
         for message in self._unaccepted.values():
             if not message.accepted.done():

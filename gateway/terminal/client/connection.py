@@ -1,11 +1,11 @@
-"""A client's connection: where the gateway is, one greeted websocket, and why there may be none.
+"""One websocket connection to a gateway, and its errors.
 
 GatewayError
 └── ClientError
-    ├── NotConnected     no gateway answered there in the time given
-    ├── TurnedAway       a gateway answered and wants nothing of us: the host, the protocol
-    │   └── TokenRefused the token
-    └── MessageRefused   one message was not taken; the connection goes on (see `client`)
+    ├── NotConnected           no gateway responded in time
+    ├── ConnectionRefused      a gateway refused this client: its host name or protocol version
+    │   └── TokenRefused       the token is invalid
+    └── MessageRefused         one message was rejected; the connection continues (in `client`)
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from gateway.protocol.frames import PROTOCOL
 from gateway.support.errors import GatewayError
 
 ANSWER_SECONDS = 10.0
-"""How long a connection may take to be made and greeted."""
+"""Seconds within which a connection must be opened and greeted."""
 
 LARGEST_FRAME = 64 * 1024 * 1024
-"""Bytes of the largest frame that is read: far beyond any that the protocol knows."""
+"""Bytes of the largest frame that is read, far beyond the protocol's largest."""
 
 UNAUTHORIZED = 4401
-"""The close code for a wrong token."""
+"""The close code for an invalid token."""
 
 
 class ClientError(GatewayError):
-    """Why a client cannot do what it was asked; `str(error)` is one sentence for a person."""
+    """A failure of the client; `str(error)` is one sentence."""
 
 
 class NotConnected(ClientError):
@@ -42,15 +42,15 @@ class NotConnected(ClientError):
 
 
 class ConnectionRefused(ClientError):
-    """The gateway does not let this client in; trying again will not help."""
+    """The gateway refused this client; trying again does not help."""
 
 
 class TokenRefused(ConnectionRefused):
-    """The token names nobody, or nobody any more; another one may help."""
+    """The token is invalid, or no longer valid."""
 
 
 def websocket_url(address: str) -> str:
-    """The websocket's URL from `host:port`, from the gateway's URL, or from itself; TurnedAway if it is none."""
+    """Return the websocket's URL for `host:port` or any URL of the gateway; raise ConnectionRefused if it is invalid."""
     address = address if "://" in address else f"ws://{address}"
     try:
         parts = urlsplit(address)
@@ -66,7 +66,7 @@ def websocket_url(address: str) -> str:
 
 
 class Connection:
-    """One websocket on which the gateway has said `welcome`. What is said waits in a queue for the writer."""
+    """A websocket on which the gateway has sent `welcome`. Outgoing frames are queued."""
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse, welcome: Welcome) -> None:
         self.welcome = welcome
@@ -76,7 +76,7 @@ class Connection:
 
     @classmethod
     async def open(cls, http: aiohttp.ClientSession, url: str, token: str, name: str) -> Self:
-        """Connect and greet as the client `name`; NotConnected or TurnedAway if that fails."""
+        """Connect and greet as the client `name`; raise NotConnected or ConnectionRefused on failure."""
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
                 socket = await http.ws_connect(url, max_msg_size=LARGEST_FRAME, heartbeat=20)
@@ -91,23 +91,20 @@ class Connection:
             raise NotConnected(f"No gateway answers at {url}; `exuvia run` starts one.") from error
 
     def say(self, kind: str, **fields: Any) -> None:
-        """Send a frame after those before it; fields that are None are left out."""
+        """Queue a frame; fields that are None are left out."""
         given = {name: value for name, value in fields.items() if value is not None}
         self._frames.put_nowait(msgspec.json.encode({"type": kind, **given}))
 
     async def listen(self) -> AsyncIterator[GatewayFrame]:
-        """The gateway's frames until the connection ends; TokenRefused if it ended because of the token."""
+        """Yield the gateway's frames until the connection ends; raise TokenRefused if the token was the reason."""
         async for message in self._socket:
             if message.type is aiohttp.WSMsgType.TEXT and (frame := read_frame(message.data)) is not None:
                 yield frame
         if self._socket.close_code == UNAUTHORIZED:
-            raise TokenRefused(
-                "The gateway's token was changed, and this one counts no more; the new one stands in the file `token` of the"
-                " gateway's home."
-            )
+            raise TokenRefused("The gateway's token was changed; pass the new one, from HOME/token, with --token.")
 
     async def close(self) -> None:
-        """End it; what was not sent is not sent."""
+        """Close the connection; queued frames are discarded."""
         self._writer.cancel()
         await asyncio.wait([self._writer])
         await self._socket.close()
@@ -126,25 +123,25 @@ async def _greet(socket: aiohttp.ClientWebSocketResponse, token: str, name: str)
     if message.type is not aiohttp.WSMsgType.TEXT:
         if socket.close_code == UNAUTHORIZED:
             raise _unauthorized()
-        raise NotConnected(f"The gateway closed the connection at once: {message.extra or socket.close_code}.")
+        raise NotConnected(f"The gateway closed the connection: {message.extra or socket.close_code}.")
     try:
         welcome = read_frame(message.data)
     except msgspec.MsgspecError:
         welcome = None
     if not isinstance(welcome, Welcome) or welcome.protocol != PROTOCOL:
-        raise ConnectionRefused("What answers there does not speak this client's version of the protocol.")
+        raise ConnectionRefused("The server does not support this client's version of the protocol.")
     return welcome
 
 
 def _unauthorized() -> TokenRefused:
-    return TokenRefused("The gateway does not know this token; it stands in the file `token` of the gateway's home.")
+    return TokenRefused("Invalid token: pass the gateway's, from HOME/token, with --token or EXUVIA_TOKEN.")
 
 
 def _turned_away(url: str, status: int) -> ClientError:
     if status == 401:
         return _unauthorized()
     if status == 403:
-        return ConnectionRefused(f"The gateway does not answer to the name in {url}; gateway.allowed_hosts adds one.")
+        return ConnectionRefused(f"The gateway rejects the host name in {url}; add it to gateway.allowed_hosts.")
     if status >= 500:
-        return NotConnected(f"What answers at {url} is not ready (status {status}).")
-    return ConnectionRefused(f"What answers at {url} is not an Exuvia gateway (status {status}).")
+        return NotConnected(f"The server at {url} is not ready (status {status}).")
+    return ConnectionRefused(f"The server at {url} is not an Exuvia gateway (status {status}).")

@@ -1,4 +1,4 @@
-"""Where a client on this machine finds its gateway: the address and the token, from what the gateway itself reads."""
+"""The address and token of the local gateway, from the files and variables that the gateway itself reads."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from gateway.support.home import Home
 
 
 class TokenMissing(GatewayError):
-    """There is no token to show."""
+    """No token is available."""
 
 
 class GatewayEndpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """An address and the token to show there; `token_file` is where it was read, unless somebody set it elsewhere."""
+    """An address and a token; `token_file` is the file that it was read from, None if it was set elsewhere."""
 
     url: str
     token: str
@@ -29,9 +29,12 @@ class GatewayEndpoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find(home: Home, environment: Mapping[str, str], *, url: str | None, token: str | None) -> GatewayEndpoint:
-    """The gateway of a home: at what is given, else where the one that runs says that it listens, else where it would by the
-    environment and the home's configuration; with the token that it would read itself. TokenMissing if there is none
-    anywhere. ConfigRefused if a key that is needed for that is wrong; one that runs is found whatever is in the file."""
+    """Find the gateway of a home: the given address, else that of the running gateway, else the configured one.
+
+    Raises:
+        TokenMissing: There is no token.
+        ConfigRefused: A required key is invalid; a running gateway is found even if other keys are.
+    """
     sources, fault = merge_readable(home.config, environment)
     running = instance_address.found(home.address)
     if url is None:
@@ -52,12 +55,12 @@ def find(home: Home, environment: Mapping[str, str], *, url: str | None, token: 
 
 
 def websocket_at(host: str, port: int) -> str:
-    """The websocket of a gateway that listens there."""
+    """Return the websocket's URL for an address that a gateway listens on."""
     return f"ws://{_reachable(host.strip('[]'))}:{port}/ws"
 
 
 def _keys(home: Home, sources: Sources, environment: Mapping[str, str], *names: str) -> GatewayKeys:
-    """These keys of `[gateway]`, the others as their defaults: what is wrong with those is no client's affair."""
+    """Return these keys of `[gateway]`, others at their defaults, so that faults of other keys do not matter."""
     table = sources.tree.get("gateway", {})
     if isinstance(table, dict):
         table = {name: value for name, value in table.items() if name in names}
@@ -66,7 +69,7 @@ def _keys(home: Home, sources: Sources, environment: Mapping[str, str], *names: 
 
 
 def read_token(path: Path) -> str:
-    """The token in a file; TokenMissing if there is none."""
+    """Return the token in a file; raise TokenMissing if there is none."""
     try:
         return path.read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
@@ -76,7 +79,7 @@ def read_token(path: Path) -> str:
 
 
 def _reachable(host: str) -> str:
-    """An address to connect to, from one to listen on: `0.0.0.0` is every address, this machine's own among them."""
+    """Return an address to connect to for one to listen on: `0.0.0.0` includes this machine's own."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:

@@ -1,4 +1,4 @@
-"""One HTTP request to a gateway, from a command of this machine."""
+"""One HTTP request to a gateway, from a command on this machine."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from gateway.support.errors import GatewayError
 from gateway.support.printable import printable
 
 ANSWER_LIMIT = 1024 * 1024
-"""Bytes of an answer; more is none of ours."""
+"""Bytes of the largest response that is read."""
 
 
 class RequestFailed(GatewayError):
-    """Something answers, but not with what was asked for."""
+    """Something responds, but not with what was requested."""
 
 
 class _Refusal(msgspec.Struct):
@@ -23,14 +23,22 @@ class _Refusal(msgspec.Struct):
 
 
 def address_of(url: str) -> str:
-    """The gateway's own address, from that of its websocket."""
+    """Return the gateway's HTTP address for the URL of its websocket."""
     parts = urlsplit(url)
     return f"{'https' if parts.scheme in ('wss', 'https') else 'http'}://{parts.netloc}"
 
 
 def requested(method: str, address: str, path: str, token: str, *, patience: float) -> bytes:
-    """Return the body of the gateway's answer. `patience` is in seconds. Raises NotAsked if the gateway refuses or if it is
-    none, OSError if nobody answers. No library that would follow a proxy or a redirect: the token is for this address alone.
+    """Return the body of the gateway's response.
+
+    Proxies and redirects are not followed, since the token is for this address alone.
+
+    Args:
+        patience: The timeout in seconds.
+
+    Raises:
+        RequestFailed: The gateway refuses, or it is no gateway.
+        OSError: Nothing responds.
     """
     parts = urlsplit(address)
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
@@ -40,7 +48,7 @@ def requested(method: str, address: str, path: str, token: str, *, patience: flo
         response = connection.getresponse()
         body = response.read(ANSWER_LIMIT)
     except http.client.HTTPException as error:
-        raise RequestFailed(f"What answers at {address} is not a gateway.") from error
+        raise RequestFailed(f"The server at {address} is not a gateway.") from error
     finally:
         connection.close()
     if response.status != http.client.OK:

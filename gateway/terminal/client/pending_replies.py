@@ -1,4 +1,4 @@
-"""What a client sent and what became of it, folded from the session's events."""
+"""Messages of this client that have no answer yet, folded from the session's events."""
 
 from __future__ import annotations
 
@@ -8,44 +8,44 @@ from sessions.events.events import CommandAnswered, MessageReceived, Recorded, T
 
 
 class PendingReplies:
-    """The messages of this client that wait for their end, and the turns that run."""
+    """The unanswered messages of this client, and the running turns."""
 
     def __init__(self) -> None:
         self._ends: dict[str, asyncio.Future[bool]] = {}
         self._places: dict[tuple[str, int], str] = {}
-        """Session and seq of each message that was seen in the log, and its id."""
+        """The session and seq of each message that was seen in the log, with its id."""
         self._turns: dict[tuple[str, int | None], list[str]] = {}
-        """Session and ordinal of each running turn, and the ids that it took."""
+        """The session and ordinal of each running turn, with the ids of its messages."""
 
     @property
     def running(self) -> bool:
-        """Whether there is an answer to wait for."""
+        """True if an answer is expected."""
         return bool(self._ends or self._turns)
 
     @property
     def turns(self) -> int:
-        """How many turns run, those for others' messages included."""
+        """The number of running turns, those of other clients included."""
         return len(self._turns)
 
     @property
     def waiting(self) -> int:
-        """How many messages of this client no turn has taken yet."""
+        """The number of messages of this client that no turn has taken yet."""
         return len(self._ends) - sum(message_id in self._ends for ids in self._turns.values() for message_id in ids)
 
     def expect(self, message_id: str) -> asyncio.Future[bool]:
-        """The end of a message that is being sent: whether it was answered well."""
+        """Return a future for a message that is being sent; its result tells whether it was answered successfully."""
         end: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._ends[message_id] = end
         return end
 
     def finish(self, message_id: str, *, well: bool) -> None:
-        """Nothing more will come for a message."""
+        """Complete a message that gets no more events."""
         end = self._ends.pop(message_id, None)
         if end is not None and not end.done():
             end.set_result(well)
 
     def concerns(self, session_id: str, recorded: Recorded) -> bool:
-        """Whether an event belongs to a message of this client. Ask before `fold`."""
+        """Return True if an event belongs to a message of this client. Call before `fold`."""
         match recorded.event:
             case MessageReceived(id=message_id):
                 return message_id in self._ends
@@ -55,7 +55,7 @@ class PendingReplies:
                 return bool(self._turns.get((session_id, recorded.turn)))
 
     def takes(self, session_id: str, recorded: Recorded) -> list[str]:
-        """The ids of those messages that an event takes into a turn. Ask before `fold`."""
+        """Return the ids of this client's messages that an event adds to a turn. Call before `fold`."""
         match recorded.event:
             case TurnStarted(takes=takes) | TurnJoined(takes=takes):
                 return [self._places[session_id, seq] for seq in takes if (session_id, seq) in self._places]
@@ -63,7 +63,7 @@ class PendingReplies:
                 return []
 
     def fold(self, session_id: str, recorded: Recorded) -> None:
-        """Take note of an event."""
+        """Update the state with an event."""
         match recorded.event:
             case MessageReceived(id=message_id):
                 if message_id in self._ends:

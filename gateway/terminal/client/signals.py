@@ -1,4 +1,4 @@
-"""What a client tells the program that uses it: how the connection is, and what comes over it."""
+"""Notifications from the client to its user: the connection's state, and what arrives over it."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from sessions.events.events import Recorded
 
 
 class Connected(msgspec.Struct, frozen=True):
-    """A connection was made and greeted."""
+    """A connection was opened and greeted."""
 
     welcome: Welcome
 
 
 class Disconnected(msgspec.Struct, frozen=True):
-    """The connection was lost; the next one is being tried."""
+    """The connection was lost; the client reconnects."""
 
     reason: str
 
 
 class Postponed(msgspec.Struct, frozen=True):
-    """The gateway does not take messages at the moment; they are kept and sent again."""
+    """The gateway accepts no messages at the moment; they are kept and sent again."""
 
     reason: str
 
 
 class Happened(msgspec.Struct, frozen=True):
-    """An event of the session, each of them once and in the session's order."""
+    """An event of the session, once and in order."""
 
     session_id: str
     recorded: Recorded

@@ -1,4 +1,4 @@
-"""A file on its way to the gateway, to go along with a message (`docs/attachments.md`)."""
+"""File uploads to the gateway, for use in a message (`docs/attachments.md`)."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from yarl import URL
 from gateway.terminal.client.connection import ClientError
 
 IDLE_SECONDS = 60.0
-"""An upload of which the gateway takes nothing, or to which it says nothing, for so long is given up."""
+"""Seconds without progress after which an upload fails."""
 
 
 class UploadRefused(ClientError):
-    """A file was not sent; nothing goes along."""
+    """A file that could not be uploaded."""
 
 
 class Uploaded(msgspec.Struct, frozen=True):
-    """A file that the gateway has, under this hash."""
+    """An uploaded file, by its hash."""
 
     sha256: Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]
     name: str = ""
@@ -33,7 +33,11 @@ class _Refusal(msgspec.Struct, frozen=True):
 
 
 async def upload(http: aiohttp.ClientSession, websocket: str, token: str, file: Path) -> Uploaded:
-    """Send a file to the gateway whose websocket's URL is given; UploadRefused if it cannot be read or is not taken."""
+    """Upload a file to the gateway with this websocket URL.
+
+    Raises:
+        UploadRefused: The file cannot be read, or the gateway rejects it.
+    """
     url = URL(websocket)
     url = url.with_scheme({"ws": "http", "wss": "https"}[url.scheme]).parent / "attachments"
     media = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
