@@ -52,7 +52,10 @@ class EventDedup:
 
     @property
     def position(self) -> tuple[str, int] | None:
-        """The oldest session that may have more events, and the last seq seen in it; None at the beginning."""
+        """The oldest session that may have more events, and the last seq seen in it; None before any event.
+
+        A client subscribes from here after a lost connection.
+        """
         for session_id, seq in self._last.items():
             if session_id not in self._closed:
                 return session_id, seq
