@@ -1,8 +1,8 @@
 """The Markdown parser: CommonMark with tables and strikethrough, less what corrupts text that is not Markdown.
 
 Models write formulas, identifiers, expressions and glob patterns in prose, and CommonMark drops characters from them: the
-backslashes of `\\(a^2\\)`, the underscores of `__post_init__`, the stars of `x**2 + y**2`. Here a formula is kept as written,
-and a mark in a place where prose has none is an ordinary character.
+backslashes of `\\(a^2\\)`, the underscores of `__post_init__`, the stars of `x**2 + y**2`. Here a formula is kept as
+written, and a mark in a place where prose has none is an ordinary character.
 """
 
 from __future__ import annotations
