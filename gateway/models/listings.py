@@ -13,6 +13,7 @@ from plugins.api.chat import ChatProvider, ListsModels
 from plugins.providers.hosted.model_listing import MUTE
 from plugins.support.errors import ProviderError
 from plugins.support.http_errors import in_short
+from plugins.support.untrusted import reraise_cancellation
 
 WITHIN = 3.0
 """Seconds in which a server has to list its models."""
@@ -85,7 +86,8 @@ class Listings:
         try:
             async with asyncio.timeout(WITHIN):
                 listing = Listing(tuple((await provider.models()).models)[:MOST])
-        except (Exception, SystemExit) as error:  # whatever a stranger's provider raises: the list is only shorter
+        except BaseException as error:  # whatever a third-party provider raises: the list is only shorter
+            reraise_cancellation(error)
             log.info("models_not_listed", provider=name, reason=sentence_of(error))
             listing = Listing((), _why(error))
         known_for = FAILED_FOR if listing.failed else KNOWN_FOR

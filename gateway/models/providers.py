@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypeVar
 
@@ -13,12 +14,13 @@ import msgspec
 import structlog
 
 from gateway.config.keys import Config, fit_provider, provider_settings
+from gateway.models.guarded_providers import guard_provider
 from gateway.support.errors import sentence_of
 from plugins.api.chat import ChatProvider
 from plugins.api.context import ProviderAccount, ProviderContext
 from plugins.api.embedding import EmbeddingProvider
 from plugins.api.memory_settings import EmbeddingKeys
-from plugins.support.untrusted import ANYTHING
+from plugins.support.untrusted import reraise_cancellation
 
 OPEN_SECONDS, CLOSE_SECONDS = 10.0, 5.0
 """Timeouts in seconds to open and to close a provider."""
@@ -80,6 +82,7 @@ class OpenProviders(Mapping[str, P]):
         self._replaced: list[tuple[int, _Opened[P]]] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._problems: dict[str, str] = {}
+        self._failed_calls: dict[tuple[str, str], str] = {}
 
     async def __aenter__(self) -> Self:
         return self
@@ -93,8 +96,8 @@ class OpenProviders(Mapping[str, P]):
             await asyncio.wait(self._tasks, timeout=CLOSE_SECONDS + LAST_SECONDS)
 
     def problems(self) -> list[str]:
-        """Return a sentence for each provider that could not be opened or closed."""
-        return list(self._problems.values())
+        """Return as sentences what could not be opened or closed, and which calls failed when they were made last."""
+        return [*self._problems.values(), *self._failed_calls.values()]
 
     def __getitem__(self, name: str) -> P:
         return self._open[name].provider
@@ -114,6 +117,7 @@ class OpenProviders(Mapping[str, P]):
         wanted = {name: self._settings(config, name) for name in self._kinds}
         changed = [name for name in wanted if not self._is_open(name, wanted[name])]
         self._problems.clear()
+        self._failed_calls = {call: each for call, each in self._failed_calls.items() if call[0] not in changed}
         found = await asyncio.gather(*(self._opened(name, wanted[name]) for name in changed))
         opened = {each.name: each for each in found if each is not None}
         retired = [each for name, each in self._open.items() if name in opened or name not in wanted]
@@ -176,13 +180,14 @@ class OpenProviders(Mapping[str, P]):
         this task.
         """
         try:
-            provider = kind(self._context(name, settings))
+            provider = guard_provider(kind, partial(self._report_call, name))(self._context(name, settings))
             async with provider:
                 if ready.done():  # it was given up
                     return
                 ready.set_result(provider)
                 await done.wait()
-        except ANYTHING as error:
+        except BaseException as error:
+            reraise_cancellation(error)
             if not ready.done():
                 ready.set_exception(OpenFailed(sentence_of(error)))
             elif not ready.cancelled():
@@ -201,6 +206,16 @@ class OpenProviders(Mapping[str, P]):
         if not each.task.done():
             self._report("provider_not_closed", each.name, f"It was not closed after {CLOSE_SECONDS:g} s.")
             each.task.cancel()
+
+    def _report_call(self, name: str, method: str, reason: str) -> None:
+        """Remember how a call of a third-party provider went; `reason` is empty if it went well."""
+        if not reason:
+            self._failed_calls.pop((name, method), None)
+            return
+        sentence = f"The provider {name} failed in {method}: {reason}"
+        if self._failed_calls.get((name, method)) != sentence:
+            self._failed_calls[name, method] = sentence
+            log.error("provider_failed", provider=name, method=method, reason=reason)
 
     def _report(self, event: str, name: str, reason: str) -> None:
         log.error(event, provider=name, reason=reason)

@@ -13,7 +13,7 @@ from gateway.support.errors import sentence_of
 from plugins.api.chat import ChatRequest, Reply, RequestOptions
 from plugins.api.services import ModelAnswer
 from plugins.support.errors import BadAnswer, ProviderError, StreamCut, Unreachable
-from plugins.support.untrusted import ANYTHING
+from plugins.support.untrusted import reraise_cancellation
 from sessions.events.codec import replace_surrogates
 from sessions.events.events import RequestSent
 from sessions.events.messages import UserMessage
@@ -101,6 +101,7 @@ async def _heard(model: ChosenModel, request: ChatRequest, most: int) -> ModelAn
                     return ModelAnswer(text=replace_surrogates(heard), model=model.name)
     except ProviderError:
         raise
-    except ANYTHING as error:
+    except BaseException as error:
+        reraise_cancellation(error)
         raise BadAnswer(f"The provider {model.provider.name} failed: {sentence_of(error)}") from error
     raise StreamCut(f"The answer of {model.name} ended before its end.")

@@ -53,7 +53,7 @@ def sentence_of(error: BaseException) -> str:
     """Return an error as one line without secrets and control characters; the name of its type if it has no text."""
     try:
         told = scrubbed(str(error))
-    except Exception:  # an error of a plugin that cannot even be shown
+    except BaseException:  # an error of a plugin that cannot even be shown
         told = ""
     text = " ".join("".join(c if c.isprintable() else " " for c in told).split())
     return text[:SENTENCE_LIMIT] or type(error).__name__

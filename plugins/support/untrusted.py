@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable
 from typing import TypeVar
@@ -12,11 +13,6 @@ T = TypeVar("T")
 
 SENTENCE = 300
 """Characters of a stranger's error that are worth showing."""
-
-
-ANYTHING = (Exception, BaseExceptionGroup, SystemExit, KeyboardInterrupt, GeneratorExit)
-"""What a stranger's coroutine may raise. Not that it is cancelled: that is ours. No person's Ctrl-C comes as an exception
-while a gateway runs; it is a signal to the event loop."""
 
 
 class PluginCallFailed(Exception):
@@ -31,8 +27,33 @@ _FLOORS = ("gateway", "plugins", "sessions")
 
 
 def is_ours(thing: object) -> bool:
-    """Whether an object's class is one of the house's own."""
-    return type(thing).__module__.partition(".")[0] in _FLOORS
+    """Return True if an object's class is one of the project's own."""
+    return is_our_class(type(thing))
+
+
+def is_our_class(kind: type) -> bool:
+    """Return True if a class is one of the project's own."""
+    return kind.__module__.partition(".")[0] in _FLOORS
+
+
+def reraise_cancellation(error: BaseException) -> None:
+    """Raise `error` again if it is the cancellation of the running task.
+
+    To be called first in each `except BaseException` around a third-party coroutine: whatever else such code raises
+    (SystemExit, a CancelledError of its own, a subclass of BaseException) is a failure of the plugin, not of the gateway.
+    A person's Ctrl-C does not come as an exception while a gateway runs; it is a signal to the event loop.
+    """
+    if isinstance(error, asyncio.CancelledError) and is_cancelling():
+        raise error
+
+
+def is_cancelling() -> bool:
+    """Return True if the running task, if there is one, has been asked to end."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # no event loop runs in this thread
+        return False
+    return task is not None and task.cancelling() > 0
 
 
 def attempt(call: Callable[[], T]) -> T:

@@ -13,10 +13,14 @@ from typing import Any
 
 import pytest
 
+from gateway.conversations.turn import answering
 from gateway.models import providers
+from gateway.models.sound_replies import MOST_TOKENS
 from gateway.plugin_runtime import lifecycle
+from gateway.support import logs
 from plugins.host import loading
 from plugins.host.hooks import Hooks
+from plugins.providers.local.chat import LocalProvider
 from plugins.support import task_leaks
 from tests.gateway.gateways import Client, Gateway, gateway
 from tests.shelf import Shelf
@@ -229,10 +233,6 @@ async def test_a_tool_that_misbehaves_fails_its_call_alone(
             ended = await client.until_event("turn_ended")
         (lines,) = g.journals().values()
         returned = [event for event in lines if event["kind"] == "tool_returned"]
-        if "cancel" in name:  # how the call ended is not known
-            assert ended["outcome"] in ("failed", "replied")
-            assert await client.command("/status")
-            return
         assert ended["outcome"] == "replied"
         assert len(returned) == 2
         assert returned[1]["outcome"] == "returned", "the other tool is not harmed"
@@ -240,3 +240,168 @@ async def test_a_tool_that_misbehaves_fails_its_call_alone(
             assert returned[0]["outcome"] in ("failed", "refused")
         assert len(returned[0]["output"]) <= 20_000_000
         await serves(g, client)
+
+
+# --- providers --------------------------------------------------------------------------------------------------------
+
+PROVIDERS = """
+import msgspec
+from exuvia import Delta, ModelLimits, Reply, hookimpl
+
+class Settings(msgspec.Struct):
+    pass
+
+class Sound:
+    name = "evil"
+    Settings = Settings
+    def __init__(self, context): pass
+    async def __aenter__(self): return self
+    async def __aexit__(self, *error): pass
+    def explain_default(self): return "it is evil"
+
+class Chat(Sound):
+    def default_model(self): return "x"
+    def limits(self, model): return ModelLimits()
+    async def models(self): raise NotImplementedError
+    async def discover(self): pass
+    async def stream(self, request):
+        yield Delta("sound")
+        yield Reply(text="sound", model="x", stop="end")
+
+class Embedding(Sound):
+    def model(self): return "x"
+    def dimensions(self): return 2
+    async def embed(self, texts, purpose): return [[1.0, 0.0] for _ in texts]
+
+class EvilChat(Chat):
+    {chat}
+
+class EvilEmbedding(Embedding):
+    {embedding}
+
+@hookimpl
+def register_chat_providers(): return [EvilChat]
+
+@hookimpl
+def register_embedding_providers(): return [EvilEmbedding]
+"""
+
+ENDING = {name: RAISED[name] for name in ("an error", "an end", "an interrupt", "a cancellation", "a class of its own")}
+"""What is raised in each method of a provider: an ordinary error, and all that is no `Exception`."""
+
+METHODS = {
+    "__init__": "def __init__(self, context): {body}",
+    "__aenter__": "async def __aenter__(self): {body}",
+    "__aexit__": "async def __aexit__(self, *error): {body}",
+    "default_model": "def default_model(self): {body}",
+    "model": "def model(self): {body}",
+    "dimensions": "def dimensions(self): {body}",
+    "explain_default": "def explain_default(self): {body}",
+    "limits": "def limits(self, model): {body}",
+    "models": "async def models(self): {body}",
+    "discover_server": "async def discover_server(self): {body}",
+    "embed": "async def embed(self, texts, purpose): {body}",
+}
+
+
+@asynccontextmanager
+async def with_providers(
+    root: Path, monkeypatch: pytest.MonkeyPatch, *, chat: str = "pass", embedding: str = "pass"
+) -> AsyncIterator[tuple[Gateway, Client]]:
+    """Run a gateway in which `auto` chooses the provider `evil`, and which embeds with it; `other` has another model."""
+    source = PROVIDERS.format(chat=chat, embedding=embedding)
+    monkeypatch.setattr(LocalProvider, "default_model", lambda _: None)
+    settings: dict[str, Any] = {"agent.model": "auto", "memory.embedding.provider": "evil"}
+    async with with_plugin(root, monkeypatch, source, **settings) as g:
+        client = await g.connect()
+        async with deadline():
+            await client.command("/model scripted:echo", session="other")
+            yield g, client
+            await serves(g, client)
+
+
+@pytest.mark.parametrize("raised", ENDING)
+@pytest.mark.parametrize("method", METHODS)
+async def test_a_provider_that_raises_in_a_method_is_named_and_ends_nothing(
+    method: str, raised: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    logs.configure("info", "text")
+    body = METHODS[method].format(body=ENDING[raised])
+    async with with_providers(tmp_path, monkeypatch, chat=body, embedding=body) as (_, client):
+        await client.send("go")
+        ended = await client.until_event("turn_ended")
+        await client.command("/memory search anything")
+        status = await client.command("/status")
+        if method in ("__init__", "__aenter__", "default_model"):  # nobody is left whom `auto` can choose
+            assert (ended["outcome"], ended["error"]["code"]) == ("failed", "no_model")
+        else:
+            assert ended["outcome"] == "replied"
+        if method in ("__init__", "__aenter__"):
+            assert "The provider evil could not be opened" in status
+        elif method in ("default_model", "model", "dimensions", "explain_default", "limits", "discover_server"):
+            assert f"The provider evil failed in {method}: " in status
+    if method == "__aexit__":
+        assert "provider_not_closed" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("returned", RETURNED)
+async def test_a_provider_that_returns_something_else_in_each_method_is_named_and_ends_nothing(
+    returned: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named = ("default_model", "model", "dimensions", "explain_default", "limits", "models", "discover_server", "embed")
+    body = "\n    ".join(METHODS[method].format(body=RETURNED[returned]) for method in named)
+    async with with_providers(tmp_path, monkeypatch, chat=body, embedding=body) as (_, client):
+        await client.send("go")
+        await client.until_event("turn_ended")
+        await client.command("/model evil:x")
+        await client.send("go")
+        await client.until_event("turn_ended")
+        await client.command("/memory search anything")
+        assert "The provider evil failed in limits: " in await client.command("/status")
+
+
+STREAMS = {
+    **{f"raises {name}": f"{body}\n        yield" for name, body in RAISED.items()},
+    **{f"raises {name} after a piece": f"yield Delta('a'); {body}" for name, body in ENDING.items()},
+    **{f"returns {name}": body for name, body in RETURNED.items()},
+    **{f"yields {name}": f"yield (lambda: [{body.rpartition('return ')[2]}][0])()" for name, body in RETURNED.items()
+       if body.startswith("return ")},
+    "an unknown stop": "yield Reply(text='a', model='x', stop='never')",
+    "a stop of another type": "yield Reply(text='a', model='x', stop=42)",
+    "a text of another type": "yield Reply(text=42, model='x', stop='end')",
+    "a piece of another type": "yield Delta(42)",
+    "calls of another type": "yield Reply(text='a', model='x', stop='end', calls=[42])",
+    "usage of another type": "yield Reply(text='a', model='x', stop='end', usage=42)",
+    "a model of another type": "yield Reply(text='a', model=None, stop='end')",
+    "no end": "yield Delta('a')",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STREAMS)
+async def test_a_stream_that_misbehaves_fails_its_turn_with_a_sentence_that_names_the_provider(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answering, "CUT_RETRIES", 0)
+    body = f"async def stream(self, request):\n        {STREAMS[name]}"
+    if name.startswith("returns"):
+        body = body.removeprefix("async ")
+    async with with_providers(tmp_path, monkeypatch, chat=body) as (_, client):
+        await client.send("go")
+        ended = await client.until_event("turn_ended")
+        assert ended["outcome"] == "failed"
+        assert "evil" in ended["error"]["sentence"]
+        await client.command("/compact")
+
+
+async def test_a_reply_with_a_huge_usage_is_counted_as_much_as_one_request_can_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = (
+        "async def stream(self, request):\n        from exuvia import Usage\n"
+        "        yield Reply(text='a', model='x', stop='end', usage=Usage(input=10**400, output=2**63))"
+    )
+    async with with_providers(tmp_path, monkeypatch, chat=body) as (_, client):
+        await client.send("go")
+        assert all(0 <= count <= MOST_TOKENS for count in (await client.until_event("model_replied"))["usage"].values())
+        assert (await client.until_event("turn_ended"))["outcome"] == "replied"
+        assert "all is well" in await client.command("/status")

@@ -19,7 +19,7 @@ import msgspec
 import structlog
 
 from plugins.api.channel import Channel, OutboundMessage, TryLater, Undeliverable
-from plugins.support.untrusted import ANYTHING, words_of
+from plugins.support.untrusted import reraise_cancellation, words_of
 from sessions.events.codec import decode, replace_surrogates
 from sessions.events.errors import SessionsError
 from sessions.events.events import (
@@ -252,13 +252,9 @@ class ReplyDelivery:
             return _Refused(why=words_of(error) or "The channel cannot deliver it.", for_good=True)
         except TryLater as error:
             return _Refused(why=words_of(error), after=error.after if isinstance(error.after, int | float) else 0.0)
-        except ANYTHING as error:
+        except BaseException as error:
+            reraise_cancellation(error)
             return _Refused(why=f"{type(error).__name__}: {words_of(error)}".removesuffix(": "), failed=True)
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
-                raise
-            return _Refused(why="It cancelled itself.", failed=True)
 
     def _why_given_up(self, answer: _Answer, refused: _Refused, *, last: bool) -> str:
         """Return why an answer is given up, as a sentence; empty if it is not."""

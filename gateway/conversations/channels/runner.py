@@ -9,7 +9,7 @@ import structlog
 
 from plugins.api.channel import Channel, ChannelInbox
 from plugins.api.context import PluginContext
-from plugins.support.untrusted import ANYTHING, words_of
+from plugins.support.untrusted import reraise_cancellation, words_of
 
 PAUSES = (1.0, 5.0, 30.0, 60.0)
 """Seconds until a channel is opened again, by its consecutive failures; the last for all later ones."""
@@ -65,13 +65,9 @@ class ChannelRunner:
             try:
                 await self._listen(name, kind, inbox)
                 why = "it stopped listening"
-            except ANYTHING as error:
+            except BaseException as error:
+                reraise_cancellation(error)
                 why = f"{type(error).__name__}: {words_of(error)}".removesuffix(": ")
-            except asyncio.CancelledError:
-                task = asyncio.current_task()
-                if task is not None and task.cancelling():
-                    raise
-                why = "it cancelled itself"
             failures = 0 if loop.time() - began > WELL else failures
             self._problems[name] = why
             log.error("channel_closed", channel=name, reason=why)

@@ -18,7 +18,7 @@ from gateway.models.side_requests import SideRequests
 from gateway.support.errors import GatewayError, sentence_of
 from plugins.api.summarization import CompactionInput, FlushResult, MemoryFlush, Summarizer, Summary
 from plugins.support.errors import ProviderError
-from plugins.support.untrusted import ANYTHING
+from plugins.support.untrusted import reraise_cancellation
 from plugins.support.workspace import own_note
 from sessions.events.codec import replace_surrogates
 from sessions.events.errors import StorageFailed
@@ -119,7 +119,8 @@ class Summarization:
                 return _checked(await flush.flush(removed, self._requests("flush"), rules.flush_rules), FlushResult)
         except StorageFailed:
             raise
-        except ANYTHING as error:  # a stranger's code, a provider, a deadline: the compaction goes on
+        except BaseException as error:  # a third-party flush, a provider, a deadline: the compaction goes on
+            reraise_cancellation(error)
             return FlushResult(outcome="failed", reason=why(error))
 
     async def summary(self, attempt: CompactionAttempt, cut: CompactionPlan) -> Summary:
@@ -145,7 +146,8 @@ class Summarization:
             if attempt.wanted or (attempt.trigger != "overflow" and attempt.sizes.total + ANSWER < attempt.allowed.window):
                 raise
             return await self._extract(removed, why(error))
-        except ANYTHING as error:
+        except BaseException as error:
+            reraise_cancellation(error)
             return await self._extract(removed, why(error))
         if (size := estimate(summary.text)) > limit or not summary.text.strip():
             return await self._extract(removed, f"The summary had {size} tokens where {limit} were free.")

@@ -22,7 +22,7 @@ from plugins.api.chat import ChatRequest, Reply
 from plugins.http.client import ON_PAUSE
 from plugins.policies.silent_reply import SilenceFilter, is_silent
 from plugins.support.errors import BadAnswer, BadRequest, ContextOverflow, ProviderError, StreamCut
-from plugins.support.untrusted import ANYTHING, is_ours
+from plugins.support.untrusted import is_ours, reraise_cancellation
 from sessions.events.codec import replace_surrogates
 from sessions.events.events import AttachmentsWithheld, ModelReplied, RequestedCall, RequestSent
 from sessions.events.token_features import TokenFeatures, attachment_features
@@ -200,7 +200,8 @@ class ReplyRequest:
                     self._show(silence.feed(text))
         except ProviderError:
             raise
-        except ANYTHING as error:
+        except BaseException as error:
+            reraise_cancellation(error)
             record_plugin_failure(self._recorder, model.provider.name, "stream", error)
             raise BadAnswer(f"The provider {model.provider.name} failed: {sentence_of(error)}") from error
         finally:

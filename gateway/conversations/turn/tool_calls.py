@@ -93,6 +93,9 @@ class ToolCalls:
         except asyncio.CancelledError:
             await self._stop(running, call.tool)
             raise
+        if running.cancelled():
+            record_plugin_failure(self._recorder, call.tool, "run", asyncio.CancelledError())
+            return "failed", "The tool cancelled itself."
         match running.result():
             case ToolFailed() as error:
                 return "failed", sentence_of(error)

@@ -22,7 +22,7 @@ from gateway.support.errors import GatewayError, sentence_of
 from plugins.api.context import Clock
 from plugins.api.tool import Tool
 from plugins.support.errors import ProviderError
-from plugins.support.untrusted import ANYTHING
+from plugins.support.untrusted import reraise_cancellation
 from sessions.attachments.store import Attachments
 from sessions.events.errors import StorageFailed
 from sessions.events.events import (
@@ -125,7 +125,8 @@ class Turn:
             ordinal = self._recorder.transcript.turn + 1
             try:
                 model = self._choose()
-            except ANYTHING as error:  # a provider's own code is asked too
+            except BaseException as error:  # a provider's own code is asked too
+                reraise_cancellation(error)
                 self._record_start(ordinal, takes(), "", "", None)
                 await self._through(self._refuse(sentence_of(error)))
                 return
@@ -238,7 +239,8 @@ class Turn:
     def _choose_again(self, turn: OpenTurn) -> ChosenModel:
         try:
             return self._choose()
-        except ANYTHING as error:
+        except BaseException as error:
+            reraise_cancellation(error)
             raise TurnFailed("no_model", sentence_of(error)) from error
 
     async def _answer(self, model: ChosenModel) -> None:

@@ -16,7 +16,7 @@ from gateway.support.errors import sentence_of
 from plugins.api.command import Command, CommandFailed
 from plugins.support import task_leaks
 from plugins.support.suggestions import did_you_mean
-from plugins.support.untrusted import ANYTHING, is_ours
+from plugins.support.untrusted import is_cancelling, is_ours, reraise_cancellation
 from sessions.attachments.store import head_and_tail
 from sessions.events.codec import replace_surrogates
 from sessions.events.errors import SessionsError, StorageFailed
@@ -95,7 +95,7 @@ class TypedCommands:
         try:
             answer, failed = await self._between
         except asyncio.CancelledError:
-            if not self._stopped or _ending():
+            if not self._stopped or is_cancelling():
                 raise
             answer, failed = f"/{_typed(waiting).name} was stopped.", True
         finally:
@@ -138,11 +138,10 @@ class TypedCommands:
             return sentence_of(error), True  # another journal's failure, as that of a session to be opened
         except SessionsError as error:
             return sentence_of(error), True
-        except asyncio.CancelledError as error:
-            if _ending():
-                raise  # the gateway stops, and the command is answered at the next start; or it was stopped
-            return self._failed(command, error)
-        except ANYTHING as error:
+        except BaseException as error:
+            reraise_cancellation(
+                error
+            )  # the gateway stops, and the command is answered at the next start; or it was stopped
             return self._failed(command, error)
 
     async def _within_time(self, command: Command, typed: TypedCommand, waiting: WaitingMessage) -> str:
@@ -170,12 +169,6 @@ class TypedCommands:
         sentence = f"{type(error).__name__}: {sentence_of(error)}"
         self._recorder.append(PluginFailed(plugin=command.name, hook="run", sentence=sentence))
         return f"/{command.name} failed: {sentence_of(error)}", True
-
-
-def _ending() -> bool:
-    """Return True if the current task is being cancelled, and not only something that it waited for."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 def _typed(waiting: WaitingMessage) -> TypedCommand:

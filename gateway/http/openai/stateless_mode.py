@@ -27,6 +27,7 @@ from gateway.models.sound_replies import sound
 from gateway.support.errors import sentence_of
 from plugins.api.chat import ChatRequest, Delta, Reply
 from plugins.support.errors import BadAnswer, ProviderError, StreamCut
+from plugins.support.untrusted import reraise_cancellation
 from sessions.events.codec import replace_surrogates
 from sessions.events.messages import AssistantMessage, UserMessage
 from sessions.events.tokens import MESSAGE, estimate
@@ -55,7 +56,10 @@ async def heard(model: ChosenModel, request: ChatRequest) -> AsyncGenerator[Delt
                     return
     except ProviderError:
         raise
-    except (Exception, SystemExit) as error:
+    except GeneratorExit:
+        raise  # nobody listens any more
+    except BaseException as error:
+        reraise_cancellation(error)
         log.exception("provider_failed", provider=model.provider.name)
         raise BadAnswer(f"The provider {model.provider.name} failed: {sentence_of(error)}") from error
     raise StreamCut(f"The answer of {model.name} ended before its end.")
