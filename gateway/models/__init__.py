@@ -2,6 +2,7 @@
 
 breaker              A circuit breaker for each provider.
 fallback             The models that may answer a turn, in order.
+guarded_providers    Third-party providers whose calls cannot harm the gateway.
 listings             The model lists of providers, cached.
 model_list_cache     `HOME/models.json`.
 providers            The open providers, replaced when their settings change.

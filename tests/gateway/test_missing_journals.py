@@ -14,7 +14,7 @@ from gateway.cli.main import cli
 from sessions.catalog.durability_check import acknowledged_heads
 from tests.faults.gateway_process import gateway_process
 from tests.gateway.gateways import TOKEN, Client, Gateway, gateway
-from tests.waiting import until
+from tests.waiting import deadline, until
 
 
 def sessions(home: Path, *words: str) -> Result:
@@ -138,7 +138,7 @@ async def test_a_journal_that_is_deleted_while_the_gateway_runs_takes_no_message
         (journal,) = (tmp_path / "sessions").iterdir()
         journal.unlink()
         assert f"{journal.name} is missing" in await refused(client, "two")
-        async with asyncio.timeout(30):
+        async with deadline():
             while "/new goes on" not in await refused(client, "three"):
                 await asyncio.sleep(0.1)  # it is opened again after a pause, and only then known to be lost
         assert await client.chat("hi", session="other") == "hi"
@@ -153,7 +153,7 @@ async def test_a_journal_that_lost_its_end_is_refused_also_without_a_checkpoint(
         client = await running.connect(http)
         await client.chat("one")
         (journal,) = (tmp_path / "sessions").iterdir()
-        async with asyncio.timeout(30):
+        async with deadline():
             while acknowledged_heads(tmp_path / "catalog.sqlite").get(journal.stem) != len(
                 journal.read_bytes().splitlines()
             ):
