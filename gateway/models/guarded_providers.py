@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
 from gateway.support.errors import sentence_of
-from plugins.api.context import PluginContext
 from plugins.api.models import ModelLimits
 from plugins.support.errors import BadAnswer, ProviderError
 from plugins.support.untrusted import is_our_class, reraise_cancellation
 
-P = TypeVar("P")
+K = TypeVar("K", bound=Callable[..., Any])
 
 OnFailure = Callable[[str, str], None]
 """Called with a method's name and a sentence after each call: what it raised, or an empty text if it returned well."""
@@ -40,7 +39,7 @@ _DEFAULTS: Final[dict[str, tuple[Any, Any]]] = {
 _COROUTINES: Final = ("models", "discover", "discover_server", "embed")
 
 
-def guard_provider(kind: Callable[[PluginContext], P], on_failure: OnFailure) -> Callable[[PluginContext], P]:
+def guard_provider(kind: K, on_failure: OnFailure) -> K:
     """Return a class of providers whose calls cannot harm the gateway.
 
     Args:
@@ -62,7 +61,8 @@ def guard_provider(kind: Callable[[PluginContext], P], on_failure: OnFailure) ->
             if hasattr(kind, name):
                 namespace[name] = _guard_coroutine(getattr(kind, name), name, on_failure)
 
-    return types.new_class(kind.__name__, (kind,), exec_body=fill)
+    guarded: Any = types.new_class(kind.__name__, (kind,), exec_body=fill)
+    return cast(K, guarded)
 
 
 def _guard(call: Callable[..., Any], name: str, promised: Any, default: Any, on_failure: OnFailure) -> Callable[..., Any]:
