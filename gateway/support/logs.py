@@ -137,7 +137,7 @@ def _plain(value: Any, depth: int) -> Any:
         return [_plain(v, depth - 1) for v in list(value)[:_MOST]]
     try:
         return without_secrets(str(value))
-    except Exception:  # a stranger's __str__; a log line must not fail
+    except Exception:  # __str__ of untrusted code; a log line must not fail
         return f"<{type(value).__name__}>"
 
 
