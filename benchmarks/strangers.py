@@ -92,7 +92,7 @@ def run(setting: Setting) -> list[Figure]:
 
 
 async def _measure(runs: int) -> list[Figure]:
-    asyncio.get_running_loop().set_task_factory(task_leaks.made)
+    asyncio.get_running_loop().set_task_factory(task_leaks.task_factory)
     kinds: dict[str, Callable[[], object]] = {"sleeps": Sleeps, "raises": Raises, "leaks tasks": Leaks, "floods": Floods}
     measured = {"nobody does anything": [await _longest(Hooks()) for _ in range(runs)]}
     for what, kind in kinds.items():

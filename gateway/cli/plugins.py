@@ -136,7 +136,7 @@ def _listed(config: Config, hooks: Hooks) -> list[ListedPlugin]:
     return [
         ListedPlugin(
             name=name,
-            package=packages.get(name, "exuvia" if hooks.is_ours(name) else ""),
+            package=packages.get(name, "exuvia" if hooks.is_builtin(name) else ""),
             state=_state(config, hooks, name),
             provides=_provided(hooks, name),
             sentences=[refusal.sentence for refusal in hooks.refused if refusal.plugin == name],
@@ -155,7 +155,7 @@ def _package(entry: EntryPoint) -> str:
 
 def _state(config: Config, hooks: Hooks, name: str) -> str:
     if name in hooks.plugins:
-        return "built in" if hooks.is_ours(name) else "loaded"
+        return "built in" if hooks.is_builtin(name) else "loaded"
     return "refused" if name in config.plugins.allow else "not allowed"
 
 

@@ -71,7 +71,7 @@ async def _examined(patient: DoctorContext, config: Config) -> list[Finding]:
             environment=patient.environment,
         )
 
-    async with Transport(patience=BRIEF) as transport, open_embeddings(kinds, context) as providers:
+    async with Transport(timeouts=BRIEF) as transport, open_embeddings(kinds, context) as providers:
         await providers.reconfigure(config)
         return await of_embedding(providers, config, offline=patient.offline)
 

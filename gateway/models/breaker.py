@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from plugins.support.errors import BadAnswer, ProviderError, StreamCut, Unreachable
-from plugins.support.http_errors import in_short
+from plugins.support.http_errors import short_reason
 
 OPENS_AFTER = 5
 """Consecutive failures that open the breaker. Each is a whole request with its own retries."""
@@ -73,7 +73,7 @@ class CircuitBreaker:
         try:
             yield
         except (Unreachable, StreamCut) as error:
-            self._failed(in_short(error))
+            self._failed(short_reason(error))
             raise
         except BadAnswer:
             raise  # the server is there and speaks strangely, perhaps to this session only

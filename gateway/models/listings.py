@@ -12,7 +12,7 @@ from gateway.support.errors import sentence_of
 from plugins.api.chat import ChatProvider, ListsModels
 from plugins.providers.hosted.model_listing import MUTE
 from plugins.support.errors import ProviderError
-from plugins.support.http_errors import in_short
+from plugins.support.http_errors import short_reason
 from plugins.support.untrusted import reraise_cancellation
 
 WITHIN = 3.0
@@ -97,7 +97,7 @@ class Listings:
 def _why(error: BaseException) -> str:
     match error:
         case ProviderError():
-            return in_short(error)
+            return short_reason(error)
         case TimeoutError():
             return f"no answer within {WITHIN:.0f} s"
         case _:

@@ -19,7 +19,7 @@ from plugins.api.chat import ChatProvider, DiscoversModel, DiscoversServers
 from plugins.api.models import ModelLimits
 from plugins.providers.hosted.model_limits import longest
 from plugins.support.errors import ProviderError, RateLimited
-from plugins.support.http_errors import in_short
+from plugins.support.http_errors import short_reason
 from plugins.support.suggestions import did_you_mean
 
 AUTO = "auto"
@@ -65,7 +65,7 @@ class Cooldowns:
         """
         known = self._models.pop(name, None)
         pause = min(error.retry_after or 0.0, LONGEST_PAUSE) if isinstance(error, RateLimited) else 0.0
-        self._models[name] = Cooldown(until=self._now() + pause, why=in_short(error))
+        self._models[name] = Cooldown(until=self._now() + pause, why=short_reason(error))
         if len(self._models) > REMEMBERED:
             del self._models[next(iter(self._models))]
         return known is None

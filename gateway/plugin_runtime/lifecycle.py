@@ -49,7 +49,7 @@ class Lifecycle:
     def on_event(self, recorder: Recorder, recorded: Recorded) -> None:
         """Queue a notification if a session's event ends a turn."""
         event = recorded.event
-        if not isinstance(event, TurnEnded) or not self._hooks.anybody("turn_ended"):
+        if not isinstance(event, TurnEnded) or not self._hooks.is_implemented("turn_ended"):
             return
         transcript = recorder.transcript
         ended = EndedTurn(

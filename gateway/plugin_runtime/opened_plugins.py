@@ -54,4 +54,4 @@ class OpenedPlugins:
 
     def _context_of(self, tool: str) -> PluginContext:
         owner = self._hooks.owner("register_tools", tool)
-        return self._context(tool if self._hooks.is_ours(owner) else owner, self._hooks.settings(owner))
+        return self._context(tool if self._hooks.is_builtin(owner) else owner, self._hooks.settings(owner))

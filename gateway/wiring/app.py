@@ -246,9 +246,9 @@ class ApplicationBuilder:
     def _start_watchdog(self, hooks: Hooks) -> Watchdog:
         """Watch the event loop, and track tasks, if third-party plugins are loaded."""
         limit = before_watchdog(self.config.plugins.hold_limit, os.environ)
-        watchdog = Watchdog(hooks.strangers, limit=limit, file=self.home.held_up)
-        if hooks.strangers():
-            asyncio.get_running_loop().set_task_factory(task_leaks.made)
+        watchdog = Watchdog(hooks.third_party_modules, limit=limit, file=self.home.held_up)
+        if hooks.third_party_modules():
+            asyncio.get_running_loop().set_task_factory(task_leaks.task_factory)
             self.stack.enter_context(watchdog.awake())
         return watchdog
 

@@ -181,7 +181,7 @@ class Daemon:
             folders=self._folders,
         )
         gateway = await builder.build()
-        self.has_strangers = bool(gateway.hooks.strangers())
+        self.has_strangers = bool(gateway.hooks.third_party_modules())
         await gateway.dependencies.lifecycle.started()
         async with self._listen(gateway, people) as server:
             with contextlib.suppress(TimeoutError):  # so that the first message can use the models of this machine

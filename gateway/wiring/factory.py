@@ -217,7 +217,7 @@ class ConversationFactory:
         agent = self._dependencies.settings.current.agent
         return TurnRules(
             instructions=standing_instructions(agent.instructions, agent.language, self._today()),
-            in_short=agent.instructions or IN_SHORT,
+            short_reason=agent.instructions or IN_SHORT,
             parameters={} if agent.temperature is None else {"temperature": agent.temperature},
             rounds=agent.tool_rounds,
         )

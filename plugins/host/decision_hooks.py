@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from plugins.host.implementations import Implementation, Implementations
-from plugins.support.untrusted import PluginCallFailed, PluginCallTimedOut, attempt, lost_after
+from plugins.support.untrusted import PluginCallFailed, PluginCallTimedOut, attempt, timed_out_after
 from sessions.events.events import PluginFailed
 
 T = TypeVar("T")
@@ -38,7 +38,7 @@ class Decision:
 
     def implementations(self) -> tuple[Implementation, ...]:
         """Whom to ask now, in order."""
-        return self._implementations.now()
+        return self._implementations.active()
 
     async def ask(
         self, asked: Implementation, given: Mapping[str, object], check: Callable[[object], tuple[T, str]]
@@ -52,19 +52,21 @@ class Decision:
 
         try:
             value, complaint = (
-                call() if asked.ours else await in_thread(call, self._seconds, thread=f"plugin:{asked.plugin}")
+                call() if asked.ours else await run_in_thread(call, self._seconds, thread=f"plugin:{asked.plugin}")
             )
         except PluginCallFailed as failed:
             return DecisionOutcome(
-                failure=self._implementations.failed(asked, failed, off=isinstance(failed, PluginCallTimedOut))
+                failure=self._implementations.record_failure(asked, failed, off=isinstance(failed, PluginCallTimedOut))
             )
         if complaint:
-            return DecisionOutcome(value=value, failure=self._implementations.failed(asked, PluginCallFailed(complaint)))
-        self._implementations.did_well(asked)
+            return DecisionOutcome(
+                value=value, failure=self._implementations.record_failure(asked, PluginCallFailed(complaint))
+            )
+        self._implementations.record_success(asked)
         return DecisionOutcome(value=value)
 
 
-async def in_thread(call: Callable[[], T], seconds: float, *, thread: str) -> T:
+async def run_in_thread(call: Callable[[], T], seconds: float, *, thread: str) -> T:
     """What the call returns, from a thread of that name which keeps nobody waiting at the end; Lost when it takes longer."""
     loop = asyncio.get_running_loop()
     result: asyncio.Future[T] = loop.create_future()
@@ -85,7 +87,7 @@ async def in_thread(call: Callable[[], T], seconds: float, *, thread: str) -> T:
         async with asyncio.timeout(seconds):
             return await result
     except TimeoutError:
-        raise lost_after(seconds) from None
+        raise timed_out_after(seconds) from None
 
 
 def _settled_by(call: Callable[[], T]) -> Callable[[asyncio.Future[T]], None]:

@@ -70,21 +70,23 @@ class Hooks:
     """All plugins, in the order of their registration, which decides between two things of one name: the first stays.
 
     `refused` lists what was turned away or switched off, each with a sentence for people. Nothing that a plugin does raises
-    here. `seconds` is how long a stranger's decision may take, `notice_seconds` how long it may hear of something.
+    here. `seconds` is how long a stranger's decision may take, `notification_seconds` how long it may hear of something.
     """
 
-    def __init__(self, seconds: float = decision_hooks.SECONDS, notice_seconds: float = notification_hooks.SECONDS) -> None:
+    def __init__(
+        self, seconds: float = decision_hooks.SECONDS, notification_seconds: float = notification_hooks.SECONDS
+    ) -> None:
         self.refused: list[Refusal] = []
         self._pluggy = _empty()
-        self._offers = Registry(self.refuse)
+        self._registry = Registry(self.refuse)
         self._unasked: list[str] = []
         """Who was not asked yet for what is asked late."""
-        self._ours: set[str] = set()
+        self._builtin: set[str] = set()
         self._settings: dict[str, Any] = {}
         self._seconds = seconds
-        self._notice_seconds = notice_seconds
+        self._notification_seconds = notification_seconds
         self._decisions: dict[str, Decision] = {}
-        self._notices: dict[str, Notification] = {}
+        self._notifications: dict[str, Notification] = {}
 
     def register(self, name: str, plugin: object, *, ours: bool = False, settings: Any = NOTHING) -> bool:
         """Take in a plugin, a module or an object with hook implementations, and ask it what it provides. `ours`: it needs
@@ -97,10 +99,10 @@ class Hooks:
         except PluginCallFailed as failed:
             self.refuse(name, "", str(failed))
             return False
-        self._ours |= {name} if ours else set()
+        self._builtin |= {name} if ours else set()
         self._settings[name] = settings
         self._decisions.clear()
-        self._notices.clear()
+        self._notifications.clear()
         for hook in CHECKS:
             if hook not in LATE:
                 self._collect(name, hook)
@@ -109,25 +111,25 @@ class Hooks:
 
     def without(self, name: str) -> Hooks:
         """The same plugins but one, and what they were found to provide, without asking them again."""
-        others = Hooks(self._seconds, self._notice_seconds)
+        others = Hooks(self._seconds, self._notification_seconds)
         others.refused = [refusal for refusal in self.refused if refusal.plugin != name]
         for plugin in self.plugins:
             if plugin != name:
                 others._pluggy.register(self._pluggy.get_plugin(plugin), plugin)
                 others._settings[plugin] = self._settings[plugin]
-        others._ours = self._ours - {name}
+        others._builtin = self._builtin - {name}
         others._unasked = [plugin for plugin in self._unasked if plugin != name]
-        others._offers.adopt(self._offers, without=name)
+        others._registry.adopt(self._registry, without=name)
         return others
 
     def adopt(self, others: Hooks) -> None:
         """Have the plugins that others have, and no other. Whoever holds one of the mappings sees it at once; what was
         switched off is asked again."""
         self.refused, self._pluggy, self._settings = others.refused, others._pluggy, others._settings
-        self._ours, self._unasked = others._ours, others._unasked
-        self._offers.adopt(others._offers)
+        self._builtin, self._unasked = others._builtin, others._unasked
+        self._registry.adopt(others._registry)
         self._decisions.clear()
-        self._notices.clear()
+        self._notifications.clear()
 
     def refuse(self, plugin: str, hook: str, reason: str) -> None:
         """Note that something of a plugin is not used; `reason` is the end of a sentence."""
@@ -145,26 +147,26 @@ class Hooks:
 
     def owner(self, hook: str, name: str) -> str:
         """The plugin that offered a thing through a registration hook."""
-        return self._offers.owner(hook, name)
+        return self._registry.owner(hook, name)
 
-    def strangers(self) -> dict[str, str]:
+    def third_party_modules(self) -> dict[str, str]:
         """The names of the plugins that are not built in, by the outermost package or module that each one's code is in."""
         found = {}
         for name in self.plugins:
-            if name not in self._ours:
+            if name not in self._builtin:
                 plugin = self._pluggy.get_plugin(name)
                 module = getattr(plugin, "__name__", "") if inspect.ismodule(plugin) else type(plugin).__module__
                 found[str(module).partition(".")[0]] = name
         return found
 
-    def is_ours(self, plugin: str) -> bool:
+    def is_builtin(self, plugin: str) -> bool:
         """Whether it is one of the built-ins."""
-        return plugin in self._ours
+        return plugin in self._builtin
 
     def provided(self, plugin: str) -> dict[str, list[str]]:
         """The names of what a plugin provides, by registration hook."""
         self.memory_backends()
-        return self._offers.of_plugin(plugin)
+        return self._registry.of_plugin(plugin)
 
     def implemented(self, plugin: str) -> list[str]:
         """The hooks that a plugin implements."""
@@ -173,11 +175,11 @@ class Hooks:
 
     def chat_providers(self) -> Mapping[str, type[ChatProvider]]:
         """The chat providers by name, in the order in which they were registered."""
-        return self._offers.of_hook("register_chat_providers")
+        return self._registry.of_hook("register_chat_providers")
 
     def embedding_providers(self) -> Mapping[str, type[EmbeddingProvider]]:
         """The embedding providers by name, in the order in which they were registered."""
-        return self._offers.of_hook("register_embedding_providers")
+        return self._registry.of_hook("register_embedding_providers")
 
     def memory_backends(self) -> Mapping[str, type[MemoryBackend]]:
         """The memory backends by name; the built-in one that is always there is none of them. The plugins are asked for them
@@ -186,27 +188,27 @@ class Hooks:
             name = self._unasked.pop(0)
             for hook in LATE:
                 self._collect(name, hook)
-        return self._offers.of_hook("register_memory_backends")
+        return self._registry.of_hook("register_memory_backends")
 
     def tools(self) -> Mapping[str, type[Tool]]:
         """The tools by name."""
-        return self._offers.of_hook("register_tools")
+        return self._registry.of_hook("register_tools")
 
     def commands(self) -> Mapping[str, type[Command]]:
         """The chat commands by name."""
-        return self._offers.of_hook("register_commands")
+        return self._registry.of_hook("register_commands")
 
     def channels(self) -> Mapping[str, type[Channel]]:
         """The channels by name."""
-        return self._offers.of_hook("register_channels")
+        return self._registry.of_hook("register_channels")
 
     def summarizers(self) -> Mapping[str, type[Summarizer]]:
         """The summarizers by name."""
-        return self._offers.of_hook("register_summarizers")
+        return self._registry.of_hook("register_summarizers")
 
     def flushes(self) -> Mapping[str, type[MemoryFlush]]:
         """The flushes by name."""
-        return self._offers.of_hook("register_flushes")
+        return self._registry.of_hook("register_flushes")
 
     async def propose_prunes(
         self, view: View, context: PruningContext, budget: PruningBudget, now: datetime
@@ -239,26 +241,26 @@ class Hooks:
 
     async def before_compaction(self, compaction: BeforeCompaction) -> tuple[PluginFailed, ...]:
         """Tell the plugins that one begins; returns who of them failed."""
-        return await self._notice("before_compaction").tell(lambda _: {"compaction": compaction})
+        return await self._notification("before_compaction").notify(lambda _: {"compaction": compaction})
 
     async def after_compaction(self, compaction: AfterCompaction) -> tuple[PluginFailed, ...]:
         """Tell the plugins that one was made; returns who of them failed."""
-        return await self._notice("after_compaction").tell(lambda _: {"compaction": compaction})
+        return await self._notification("after_compaction").notify(lambda _: {"compaction": compaction})
 
     async def gateway_started(self, context: Callable[[str], PluginContext], *, only: str = "") -> tuple[PluginFailed, ...]:
         """Tell the plugins, or one of them, that the gateway is about to serve, each with its own house; returns who
         failed."""
-        return await self._notice("gateway_started").tell(lambda plugin: {"context": context(plugin)}, only=only)
+        return await self._notification("gateway_started").notify(lambda plugin: {"context": context(plugin)}, only=only)
 
     async def gateway_stopping(self) -> tuple[PluginFailed, ...]:
         """Tell the plugins that the gateway ends; returns who of them failed."""
-        return await self._notice("gateway_stopping").tell(lambda _: {})
+        return await self._notification("gateway_stopping").notify(lambda _: {})
 
     async def turn_ended(self, turn: EndedTurn) -> tuple[PluginFailed, ...]:
         """Tell the plugins that a turn is over; returns who of them failed."""
-        return await self._notice("turn_ended").tell(lambda _: {"turn": turn})
+        return await self._notification("turn_ended").notify(lambda _: {"turn": turn})
 
-    def anybody(self, hook: str) -> bool:
+    def is_implemented(self, hook: str) -> bool:
         """Whether a hook is implemented at all."""
         return bool(getattr(self._pluggy.hook, hook).get_hookimpls())
 
@@ -267,11 +269,13 @@ class Hooks:
             self._decisions[hook] = Decision(self._implementing(hook), seconds=self._seconds)
         return self._decisions[hook]
 
-    def _notice(self, hook: str) -> Notification:
-        if hook not in self._notices:
+    def _notification(self, hook: str) -> Notification:
+        if hook not in self._notifications:
             lasting = hook == "gateway_started"
-            self._notices[hook] = Notification(self._implementing(hook), seconds=self._notice_seconds, lasting=lasting)
-        return self._notices[hook]
+            self._notifications[hook] = Notification(
+                self._implementing(hook), seconds=self._notification_seconds, lasting=lasting
+            )
+        return self._notifications[hook]
 
     def _implementing(self, hook: str) -> Implementations:
         """Everybody who implements a hook; who is switched off is refused."""
@@ -280,7 +284,7 @@ class Hooks:
                 plugin=each.plugin_name,
                 function=each.function,
                 wants=tuple(each.argnames),
-                ours=each.plugin_name in self._ours,
+                ours=each.plugin_name in self._builtin,
             )
             for each in getattr(self._pluggy.hook, hook).get_hookimpls()
         ]
@@ -326,7 +330,7 @@ class Hooks:
     def _collect(self, plugin: str, hook: str) -> None:
         for implementation in getattr(self._pluggy.hook, hook).get_hookimpls():
             if implementation.plugin_name == plugin:
-                self._offers.collect(plugin, hook, implementation.function, ours=plugin in self._ours)
+                self._registry.collect(plugin, hook, implementation.function, ours=plugin in self._builtin)
 
 
 def _empty() -> pluggy.PluginManager:

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from plugins.support.untrusted import PluginCallFailed, words_of
+from plugins.support.untrusted import PluginCallFailed, error_text
 from sessions.events.events import PluginFailed
 
 IN_A_ROW = 3
@@ -36,17 +36,17 @@ class Implementations:
         self._switched_off = switched_off
         self._failures: dict[str, int] = {}
 
-    def now(self) -> tuple[Implementation, ...]:
+    def active(self) -> tuple[Implementation, ...]:
         """Whom to call now, in order."""
         return tuple(self._implementations)
 
-    def did_well(self, called: Implementation) -> None:
+    def record_success(self, called: Implementation) -> None:
         """Note that one did what was promised; its earlier failures are forgiven."""
         self._failures.pop(called.plugin, None)
 
-    def failed(self, called: Implementation, error: PluginCallFailed, *, off: bool = False) -> PluginFailed:
+    def record_failure(self, called: Implementation, error: PluginCallFailed, *, off: bool = False) -> PluginFailed:
         """Note that one failed, and switch it off if that is `off`, or too often; returns what the log is to say."""
-        sentence = words_of(error) or "it failed without a word"
+        sentence = error_text(error) or "it failed without a word"
         count = self._failures[called.plugin] = self._failures.get(called.plugin, 0) + 1
         off = off or count >= IN_A_ROW
         if off and called in self._implementations:  # another session may have been told so a moment ago

@@ -10,7 +10,7 @@ import structlog
 
 from plugins.host.implementations import Implementation, Implementations
 from plugins.support import task_leaks
-from plugins.support.untrusted import PluginCallFailed, failure_of
+from plugins.support.untrusted import PluginCallFailed, call_failure
 from sessions.events.events import PluginFailed
 
 SECONDS = 5.0
@@ -32,17 +32,17 @@ class Notification:
         self._lasting = lasting
         self._stopping: set[asyncio.Task[PluginCallFailed | None]] = set()
 
-    async def tell(self, given: Callable[[str], Mapping[str, object]], *, only: str = "") -> tuple[PluginFailed, ...]:
+    async def notify(self, given: Callable[[str], Mapping[str, object]], *, only: str = "") -> tuple[PluginFailed, ...]:
         """Tell everybody, or one plugin; `given` has the arguments of each by name. Returns how some failed. Only our own
         cancellation raises."""
         failures = []
-        for told in self._implementations.now():
+        for told in self._implementations.active():
             if only not in ("", told.plugin):
                 continue
             if (failed := await self._told(told, given(told.plugin))) is None:
-                self._implementations.did_well(told)
+                self._implementations.record_success(told)
             else:
-                failures.append(self._implementations.failed(told, failed))
+                failures.append(self._implementations.record_failure(told, failed))
         return tuple(failures)
 
     async def _told(self, told: Implementation, given: Mapping[str, object]) -> PluginCallFailed | None:
@@ -59,10 +59,10 @@ class Notification:
 
     async def _run(self, told: Implementation, given: Mapping[str, object]) -> PluginCallFailed | None:
         def left(sentence: str) -> None:
-            self._implementations.failed(told, PluginCallFailed(sentence))
+            self._implementations.record_failure(told, PluginCallFailed(sentence))
             log.error("plugin_failed", plugin=told.plugin, reason=sentence)
 
-        with task_leaks.gathered(told.plugin, left) if not (self._lasting or told.ours) else nullcontext():
+        with task_leaks.cancelling_leaks(told.plugin, left) if not (self._lasting or told.ours) else nullcontext():
             return await _run(told, given)
 
     async def _stop(self, running: asyncio.Task[PluginCallFailed | None], plugin: str) -> None:
@@ -80,5 +80,5 @@ async def _run(told: Implementation, given: Mapping[str, object]) -> PluginCallF
     try:
         await told.function(*(given[name] for name in told.wants))
     except BaseException as error:  # what is cancelled ends here too, and nobody asks how
-        return failure_of(error)
+        return call_failure(error)
     return None

@@ -26,7 +26,9 @@ _TOOL = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 _LINE = re.compile(r"[^\x00-\x1f\x7f]{1,300}")
 
 
-NOTICES = frozenset(["before_compaction", "after_compaction", "gateway_started", "gateway_stopping", "turn_ended"])
+NOTIFICATION_HOOKS = frozenset(
+    ["before_compaction", "after_compaction", "gateway_started", "gateway_stopping", "turn_ended"]
+)
 """The hooks that are awaited; all others are plain functions that return at once."""
 
 
@@ -36,7 +38,7 @@ class InvalidPlugin(PluginCallFailed):
 
 def hook_function(hook: str, function: Callable[..., object]) -> None:
     """Whether a function can be called as its hook is."""
-    if hook in NOTICES:
+    if hook in NOTIFICATION_HOOKS:
         if not inspect.iscoroutinefunction(function):
             raise InvalidPlugin(f"{hook} must be an async function")
     elif (

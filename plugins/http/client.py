@@ -23,10 +23,10 @@ from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
-from plugins.http.connection_pools import CertificateError, ConnectionPools, distrust
+from plugins.http.connection_pools import CertificateError, ConnectionPools, certificate_problem
 from plugins.http.sse import EventStream, EventTooLong, LineStream, LineTooLong, ServerSentEvent
 from plugins.support.errors import BadAnswer, BadRequest, ProviderError, RateLimited, StreamCut, Unreachable
-from plugins.support.http_errors import StatusRefused, asked_pause, in_short, plain_words
+from plugins.support.http_errors import StatusRefused, error_message, requested_delay, short_reason
 
 if TYPE_CHECKING:
     import httpx
@@ -80,7 +80,7 @@ class _Question(msgspec.Struct, frozen=True):
     url: str
     headers: Mapping[str, str]
     body: bytes
-    patience: Timeouts
+    timeouts: Timeouts
     may_retry: Callable[[StatusRefused], bool]
     method: str = "POST"
 
@@ -94,12 +94,12 @@ class Transport:
     def __init__(
         self,
         *,
-        patience: Timeouts | None = None,
+        timeouts: Timeouts | None = None,
         limits: Limits | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         chance: Callable[[], float] = random.random,
     ) -> None:
-        self.patience = patience or Timeouts()
+        self.timeouts = timeouts or Timeouts()
         """How long is waited where a request does not say it."""
         self._limits = limits or Limits()
         self._sleep = sleep
@@ -122,7 +122,7 @@ class Transport:
         body: bytes,
         until: Callable[[], bool] = lambda: False,
         said: Callable[[], int] | None = None,
-        patience: Timeouts | None = None,
+        timeouts: Timeouts | None = None,
         may_retry: Callable[[StatusRefused], bool] = lambda _: True,
     ) -> AsyncGenerator[ServerSentEvent, None]:
         """Post a JSON body and yield the events of the answer. An answer that is JSON and no event stream is one event with
@@ -134,9 +134,9 @@ class Transport:
         another attempt. Raises StatusRefused, Unreachable, StreamCut, BadAnswer, BadRequest. Closing the generator closes
         the connection.
         """
-        question, count = _Question(url, headers, body, patience or self.patience, may_retry), 0
+        question, count = _Question(url, headers, body, timeouts or self.timeouts, may_retry), 0
         heard = said or (lambda: count)
-        async with self._answer(question) as response, aclosing(self._chunks(response, question.patience, heard)) as chunks:
+        async with self._answer(question) as response, aclosing(self._chunks(response, question.timeouts, heard)) as chunks:
             media = response.headers.get("content-type", "").partition(";")[0].strip().lower()
             if media == "text/event-stream":
                 events = EventStream(self._limits.event)
@@ -163,7 +163,7 @@ class Transport:
         body: bytes,
         until: Callable[[], bool],
         said: Callable[[], int] | None = None,
-        patience: Timeouts | None = None,
+        timeouts: Timeouts | None = None,
         may_retry: Callable[[StatusRefused], bool] = lambda _: True,
     ) -> AsyncGenerator[bytes, None]:
         """Post a JSON body and yield the lines of the answer, which is newline-delimited JSON; blank ones are left out.
@@ -171,9 +171,9 @@ class Transport:
         All is as in `stream_events`, with lines for events. A line without an end was cut, unless the answer calls itself
         plain JSON.
         """
-        question, count = _Question(url, headers, body, patience or self.patience, may_retry), 0
+        question, count = _Question(url, headers, body, timeouts or self.timeouts, may_retry), 0
         heard = said or (lambda: count)
-        async with self._answer(question) as response, aclosing(self._chunks(response, question.patience, heard)) as chunks:
+        async with self._answer(question) as response, aclosing(self._chunks(response, question.timeouts, heard)) as chunks:
             media = response.headers.get("content-type", "").partition(";")[0].strip().lower()
             if "json" not in media:
                 raise BadAnswer(f"The server answered with {media or 'something'} and not with lines of JSON.")
@@ -199,19 +199,19 @@ class Transport:
         *,
         headers: Mapping[str, str],
         body: bytes,
-        patience: Timeouts | None = None,
+        timeouts: Timeouts | None = None,
         may_retry: Callable[[StatusRefused], bool] = lambda _: True,
     ) -> bytes:
         """Post a JSON body and return the answer's; `may_retry` is as in `stream_events`. Raises StatusRefused, Unreachable,
         StreamCut, BadAnswer, BadRequest."""
-        return await self._whole(_Question(url, headers, body, patience or self.patience, may_retry))
+        return await self._whole(_Question(url, headers, body, timeouts or self.timeouts, may_retry))
 
-    async def get(self, url: str, *, headers: Mapping[str, str], patience: Timeouts | None = None) -> bytes:
+    async def get(self, url: str, *, headers: Mapping[str, str], timeouts: Timeouts | None = None) -> bytes:
         """Get a body; raises as `post` does."""
-        return await self._whole(_Question(url, headers, b"", patience or self.patience, lambda _: True, "GET"))
+        return await self._whole(_Question(url, headers, b"", timeouts or self.timeouts, lambda _: True, "GET"))
 
     async def _whole(self, question: _Question) -> bytes:
-        async with self._answer(question) as response, aclosing(self._chunks(response, question.patience)) as chunks:
+        async with self._answer(question) as response, aclosing(self._chunks(response, question.timeouts)) as chunks:
             return b"".join([chunk async for chunk in chunks])
 
     # --- one request --------------------------------------------------------------------------------------------------
@@ -230,13 +230,13 @@ class Transport:
                 return await self._attempt(stack, question)
             except (StatusRefused, Unreachable) as error:
                 again = error.retryable and (not isinstance(error, StatusRefused) or question.may_retry(error))
-                if not again or attempt >= question.patience.attempts:
+                if not again or attempt >= question.timeouts.attempts:
                     raise
                 pause = self._pause(attempt, error)
-                if loop.time() + pause - began > question.patience.trying:
+                if loop.time() + pause - began > question.timeouts.trying:
                     raise
                 if (on_pause := ON_PAUSE.get()) is not None:
-                    on_pause(pause, f"status {error.status}" if isinstance(error, StatusRefused) else in_short(error))
+                    on_pause(pause, f"status {error.status}" if isinstance(error, StatusRefused) else short_reason(error))
                 await self._sleep(pause)
             attempt += 1
 
@@ -260,11 +260,11 @@ class Transport:
             return response
         words = b"" if compressed else await self._words(response)
         await response.aclose()
-        raise StatusRefused(response.status_code, words, retry_after=asked_pause(response.headers, words, time()))
+        raise StatusRefused(response.status_code, words, retry_after=requested_delay(response.headers, words, time()))
 
     async def _sent(self, question: _Question) -> httpx.Response:
         """The head of one attempt's answer."""
-        address, patience = _address(question.url), question.patience
+        address, timeouts = _address(question.url), question.timeouts
         door = await self._doors.to(address)
         import aiohttp  # noqa: PLC0415 - the doors have imported both, away from the loop
         import httpx  # noqa: PLC0415
@@ -280,21 +280,21 @@ class Transport:
                     **question.headers,
                 },
                 content=question.body if len(question.body) <= AT_ONCE else _pieces(question.body),
-                extensions={"timeout": {"connect": patience.connect}},
+                extensions={"timeout": {"connect": timeouts.connect}},
             )
-            async with asyncio.timeout(patience.first):
+            async with asyncio.timeout(timeouts.first):
                 return await door.handle_async_request(request)
         except TimeoutError as error:
-            raise Unreachable(f"{address.hostname} did not answer within {patience.first:.0f} seconds.") from error
+            raise Unreachable(f"{address.hostname} did not answer within {timeouts.first:.0f} seconds.") from error
         except aiohttp.ClientResponseError as error:
             raise BadAnswer(f"{address.hostname} answered with what is not HTTP.") from error
         except (httpx.UnsupportedProtocol, httpx.InvalidURL, ValueError) as error:
             # Nothing of the error itself: it may repeat the address or a header, and with them a key.
             raise BadRequest(f"The request to {address.hostname} holds what HTTP does not allow in a header.") from error
         except (httpx.HTTPError, aiohttp.ClientError, OSError) as error:
-            if why := distrust(error):
+            if why := certificate_problem(error):
                 raise CertificateError(f"The certificate of {address.hostname} does not hold: {why}.") from error
-            raise Unreachable(f"{address.hostname} cannot be reached: {plain_words(str(error).encode())}") from error
+            raise Unreachable(f"{address.hostname} cannot be reached: {error_message(str(error).encode())}") from error
 
     async def _words(self, response: httpx.Response) -> bytes:
         """What a refusal says, as far as it is sent at once and within the limit."""
@@ -308,7 +308,7 @@ class Transport:
         return words[: self._limits.error]
 
     async def _chunks(
-        self, response: httpx.Response, patience: Timeouts, said: Callable[[], int] | None = None
+        self, response: httpx.Response, timeouts: Timeouts, said: Callable[[], int] | None = None
     ) -> AsyncGenerator[bytes, None]:
         """The body's bytes as they come. `said` counts what whoever reads them has made of them; without it every byte
         counts."""
@@ -317,7 +317,7 @@ class Transport:
 
         loop = asyncio.get_running_loop()
         size, before, since = 0, said() if said else 0, loop.time()
-        heard, pause, end = before, patience.first, since + patience.whole
+        heard, pause, end = before, timeouts.first, since + timeouts.whole
         assert isinstance(response.stream, httpx.AsyncByteStream)
         pieces = aiter(response.stream)
         try:
@@ -332,25 +332,25 @@ class Transport:
                     raise BadAnswer(f"The server sent more than {self._limits.body} bytes.")
                 yield chunk
                 if (now := said() if said else size) != heard:
-                    heard, pause, since = now, patience.between, loop.time()
+                    heard, pause, since = now, timeouts.between, loop.time()
         except TimeoutError as error:
             what = "was said" if said else "came"
-            raise _late(patience, what, whole=loop.time() >= end, begun=heard != before) from error
+            raise _late(timeouts, what, whole=loop.time() >= end, begun=heard != before) from error
         except (httpx.HTTPError, aiohttp.ClientError, OSError) as error:
             raise StreamCut("The answer broke off: the connection was lost.") from error
 
 
-def _late(patience: Timeouts, what: str, *, whole: bool, begun: bool) -> StreamCut:
+def _late(timeouts: Timeouts, what: str, *, whole: bool, begun: bool) -> StreamCut:
     """Return the error for an answer that missed a deadline: that of its longest time (`whole`), of its beginning or, where
     it had `begun`, of a pause. Only after a pause is another attempt worth its time."""
     if whole:
-        error = StreamCut(f"The answer was not complete within {patience.whole:g} seconds{patience.bound('reply_seconds')}.")
+        error = StreamCut(f"The answer was not complete within {timeouts.whole:g} seconds{timeouts.bound('reply_seconds')}.")
     elif begun:
-        bound = patience.bound("between_seconds")
-        error = StreamCut(f"The answer broke off: nothing {what} for {patience.between:g} seconds{bound}.")
+        bound = timeouts.bound("between_seconds")
+        error = StreamCut(f"The answer broke off: nothing {what} for {timeouts.between:g} seconds{bound}.")
     else:
         error = StreamCut(
-            f"The answer did not begin: nothing {what} for {patience.first:g} seconds{patience.bound('first_seconds')}."
+            f"The answer did not begin: nothing {what} for {timeouts.first:g} seconds{timeouts.bound('first_seconds')}."
         )
     error.retryable = begun and not whole
     return error

@@ -27,7 +27,7 @@ class CertificateError(Unreachable):
     retryable = False
 
 
-def distrust(error: BaseException) -> str | None:
+def certificate_problem(error: BaseException) -> str | None:
     """What is wrong with the server's certificate, where a request failed for that; None where it failed otherwise."""
     cause: BaseException | None = error
     while cause is not None:

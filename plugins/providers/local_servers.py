@@ -38,7 +38,7 @@ async def listed_nearby(transport: Transport, base: str, path: str, under: str) 
     if not await _listens(base):
         return ()
     try:
-        found = msgspec.json.decode(await transport.get(f"{base}{path}", headers={}, patience=_LIST))
+        found = msgspec.json.decode(await transport.get(f"{base}{path}", headers={}, timeouts=_LIST))
     except StatusRefused as refused:
         return None if refused.status == BUSY else ()
     except Unreachable:

@@ -39,23 +39,23 @@ class StatusRefused(ProviderError):
     code = "bad_request"
 
     def __init__(self, status: int, body: bytes, *, retry_after: float | None = None) -> None:
-        super().__init__(f"The server answered {status}: {plain_words(body)}", retry_after=retry_after)
+        super().__init__(f"The server answered {status}: {error_message(body)}", retry_after=retry_after)
         self.status = status
         self.body = body
         self.retryable = status in RETRIED
 
 
-def in_short(error: ProviderError) -> str:
+def short_reason(error: ProviderError) -> str:
     """What was wrong, without the server's own text: that one may quote whoever asked, and is for nobody else."""
     what = error.code.replace("_", " ")
     refused = error if isinstance(error, StatusRefused) else error.__cause__
     return f"{what}, status {refused.status}" if isinstance(refused, StatusRefused) else what
 
 
-def asked_pause(headers: Mapping[str, str], body: bytes, now: float) -> float | None:
+def requested_delay(headers: Mapping[str, str], body: bytes, now: float) -> float | None:
     """Seconds that a refusal asks to wait, in its headers or, as Google's do, in its body; `now` is the Unix time."""
     wait = retry_after(headers.get("retry-after"), headers.get("retry-after-ms"), now)
-    return pause_in(body) if wait is None else wait
+    return retry_info_delay(body) if wait is None else wait
 
 
 def retry_after(header: str | None, millis: str | None, now: float) -> float | None:
@@ -73,7 +73,7 @@ def retry_after(header: str | None, millis: str | None, now: float) -> float | N
         return None
 
 
-def pause_in(body: bytes) -> float | None:
+def retry_info_delay(body: bytes) -> float | None:
     """Seconds that a `RetryInfo` in an error's body asks to wait (`google.rpc.RetryInfo`, Google's error model)."""
     told = (_SECONDS.fullmatch(str(detail.get("retryDelay"))) for detail in error_details(body))
     return next((float(seconds[1]) for seconds in told if seconds), None)
@@ -119,7 +119,7 @@ def _is_general(name: str) -> bool:
     return " " in name or name.startswith("invalid_request") or {word.lower() for word in _WORD.findall(name)} <= _GENERAL
 
 
-def plain_words(body: bytes) -> str:
+def error_message(body: bytes) -> str:
     """The beginning of a body as one line for a person: a JSON error's own message where there is one. Secrets are taken out
     before anything is cut: servers repeat the key that they refuse."""
     error = error_object(body)

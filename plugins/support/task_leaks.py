@@ -34,7 +34,7 @@ _begun: ContextVar[set[asyncio.Task[Any]] | None] = ContextVar("begun", default=
 log = structlog.get_logger("exuvia.plugins")
 
 
-def made(loop: asyncio.AbstractEventLoop, work: Any, **more: Any) -> asyncio.Task[Any]:
+def task_factory(loop: asyncio.AbstractEventLoop, work: Any, **more: Any) -> asyncio.Task[Any]:
     """The task factory; see `AbstractEventLoop.set_task_factory`."""
     task: asyncio.Task[Any] = asyncio.Task(work, loop=loop, **more)
     begun = _begun.get()
@@ -45,7 +45,7 @@ def made(loop: asyncio.AbstractEventLoop, work: Any, **more: Any) -> asyncio.Tas
 
 
 @contextmanager
-def gathered(plugin: str, told: Callable[[str], None]) -> Iterator[None]:
+def cancelling_leaks(plugin: str, told: Callable[[str], None]) -> Iterator[None]:
     """While the block runs, a plugin's code may begin tasks. Those that go on after it and the grace are cancelled, and
     `told` hears of it as the end of a sentence."""
     begun: set[asyncio.Task[Any]] = set()

@@ -26,7 +26,7 @@ class PluginCallTimedOut(PluginCallFailed):
 _FLOORS = ("gateway", "plugins", "sessions")
 
 
-def is_ours(thing: object) -> bool:
+def is_own_object(thing: object) -> bool:
     """Return True if an object's class is one of the project's own."""
     return is_our_class(type(thing))
 
@@ -64,7 +64,7 @@ def attempt(call: Callable[[], T]) -> T:
     except PluginCallFailed:
         raise
     except BaseException as error:
-        raise failure_of(error) from error
+        raise call_failure(error) from error
 
 
 def within(seconds: float, call: Callable[[], T], *, thread: str) -> T:
@@ -85,22 +85,22 @@ def within(seconds: float, call: Callable[[], T], *, thread: str) -> T:
     if failed:
         raise failed[0]
     if not returned:
-        raise lost_after(seconds)
+        raise timed_out_after(seconds)
     return returned[0]
 
 
-def lost_after(seconds: float) -> PluginCallTimedOut:
+def timed_out_after(seconds: float) -> PluginCallTimedOut:
     """That something did not return in its time."""
     return PluginCallTimedOut(f"it did not return within {seconds:g} seconds")
 
 
-def failure_of(error: BaseException) -> PluginCallFailed:
+def call_failure(error: BaseException) -> PluginCallFailed:
     """What a stranger's code raised, as a failure that names it."""
-    words, name = words_of(error), type(error).__name__[:SENTENCE]
+    words, name = error_text(error), type(error).__name__[:SENTENCE]
     return PluginCallFailed(f"{name}: {words}" if words else name)
 
 
-def words_of(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """What an error says, on one line and not long; empty where it says nothing or cannot even do that."""
     try:
         text = scrubbed(str(error)[: 100 * SENTENCE])[: 10 * SENTENCE]

@@ -26,7 +26,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 from plugins.api.channel import Channel, InboundMessage, MessageRejected, OutboundMessage, TryLater, Undeliverable
 from plugins.host import validation
-from plugins.testing.checks import check, kept_awake
+from plugins.testing.checks import assert_not_blocking, check
 from plugins.testing.contexts import make_context
 
 PATIENCE = 5.0
@@ -264,4 +264,4 @@ class ChannelConformance:
                 await on.arrival()
                 await on.channel.deliver(OutboundMessage(id="one", chat="kitchen", text="There is tea."))
 
-        await kept_awake(both_ways)
+        await assert_not_blocking(both_ways)

@@ -186,12 +186,12 @@ class HostedChatConformance(ChatProviderConformance):
 
     @asynccontextmanager
     async def asking(
-        self, folder: Path, *answers: Any, patience: Timeouts = NORMAL, key: str = ""
+        self, folder: Path, *answers: Any, timeouts: Timeouts = NORMAL, key: str = ""
     ) -> AsyncIterator[tuple[ChatProvider, FaultyServer[Any]]]:
         """The provider and the fake, which gives these answers."""
         async with (
             self.server(*answers).serving() as server,
-            make_provider_context(folder, self.settings(server.url, key or self.key), timeouts=patience) as context,
+            make_provider_context(folder, self.settings(server.url, key or self.key), timeouts=timeouts) as context,
             self.provider(context) as provider,
         ):
             yield provider, server
@@ -275,7 +275,7 @@ class HostedChatConformance(ChatProviderConformance):
         """Wait for what your protocol ends with (`[DONE]`, a finish reason). A stream that ends before is StreamCut, however
         cleanly the connection was closed."""
         for end in ("cut", "reset", "close", "hang"):
-            async with self.asking(tmp_path, Fault(end=end, pieces=2), patience=SHORT) as (provider, _):
+            async with self.asking(tmp_path, Fault(end=end, pieces=2), timeouts=SHORT) as (provider, _):
                 await error_of(reply_of(provider, question(self.model)), StreamCut)
 
     @check
@@ -291,7 +291,7 @@ class HostedChatConformance(ChatProviderConformance):
     @check
     async def test_a_service_that_is_away_is_unreachable(self, tmp_path: Path) -> None:
         """Use `context.transport`, which has deadlines, and let its Unreachable pass."""
-        async with self.asking(tmp_path, Fault(end="silence"), patience=SHORT) as (provider, server):
+        async with self.asking(tmp_path, Fault(end="silence"), timeouts=SHORT) as (provider, server):
             await error_of(reply_of(provider, question(self.model)), Unreachable)
         settings = self.settings(server.url, self.key)
         async with make_provider_context(tmp_path, settings) as context, self.provider(context) as provider:

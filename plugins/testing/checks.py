@@ -25,7 +25,7 @@ TRIES = 3
 """So often it may: a machine that is busy with something else does not stand still each time."""
 
 
-async def kept_awake(run: Callable[[], Awaitable[object]]) -> None:
+async def assert_not_blocking(run: Callable[[], Awaitable[object]]) -> None:
     """Run it; AssertionError where it holds up the event loop each time."""
     for _ in range(TRIES):
         longest = await _longest_pause(run)

@@ -15,7 +15,7 @@ from typing import ClassVar
 
 from plugins.api.command import Command, CommandFailed, ConversationView
 from plugins.host import validation
-from plugins.testing.checks import check, check_sentence, kept_awake
+from plugins.testing.checks import assert_not_blocking, check, check_sentence
 from plugins.testing.static_conversation import StaticConversation
 
 ODD = (
@@ -99,7 +99,7 @@ class CommandConformance:
     async def test_it_holds_nobody_up(self) -> None:
         """Everybody shares one event loop: no `time.sleep`, no `requests`, no long computation. Use `await
         asyncio.to_thread(...)` for files and for what computes."""
-        await kept_awake(lambda: self.answer(self.command(), self.argument))
+        await assert_not_blocking(lambda: self.answer(self.command(), self.argument))
 
     @check
     async def test_it_ends_when_it_is_stopped(self) -> None:

@@ -121,7 +121,7 @@ def _transport(timeouts: Timeouts) -> Transport:
     async def no_pause(_: float) -> None:
         await asyncio.sleep(0)
 
-    return Transport(sleep=no_pause, chance=lambda: 1.0, patience=timeouts)
+    return Transport(sleep=no_pause, chance=lambda: 1.0, timeouts=timeouts)
 
 
 def _workspace(folder: Path) -> Path:

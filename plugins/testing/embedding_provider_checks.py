@@ -185,12 +185,12 @@ class HostedEmbeddingConformance(EmbeddingProviderConformance):
 
     @asynccontextmanager
     async def asking(
-        self, folder: Path, *answers: Any, patience: Timeouts = NORMAL, **more: Any
+        self, folder: Path, *answers: Any, timeouts: Timeouts = NORMAL, **more: Any
     ) -> AsyncIterator[tuple[EmbeddingProvider, EmbeddingServer]]:
         """The provider and the fake, which gives these answers; `more` are further settings."""
         async with (
             self.server(*answers).serving() as server,
-            make_provider_context(folder, self.settings(server.url, **more), timeouts=patience) as context,
+            make_provider_context(folder, self.settings(server.url, **more), timeouts=timeouts) as context,
             self.provider(context) as provider,
         ):
             yield provider, server
@@ -324,13 +324,13 @@ class HostedEmbeddingConformance(EmbeddingProviderConformance):
         """A connection that closes early raises StreamCut, or what is left of the answer is a BadAnswer. Do not mend half of
         an answer."""
         for end in ("cut", "reset", "hang"):
-            async with self.asking(tmp_path, Fault(end=end, pieces=2), patience=SHORT) as (provider, _):
+            async with self.asking(tmp_path, Fault(end=end, pieces=2), timeouts=SHORT) as (provider, _):
                 await error_of(provider.embed(TEXTS, "note"), StreamCut, BadAnswer)
 
     @check
     async def test_a_service_that_is_away_is_unreachable(self, tmp_path: Path) -> None:
         """Use `context.transport`, which has deadlines, and let its Unreachable pass."""
-        async with self.asking(tmp_path, Fault(end="silence"), patience=SHORT) as (provider, server):
+        async with self.asking(tmp_path, Fault(end="silence"), timeouts=SHORT) as (provider, server):
             await error_of(provider.embed(TEXTS[:1], "query"), Unreachable)
         async with make_provider_context(tmp_path, self.settings(server.url)) as context, self.provider(context) as provider:
             await error_of(provider.embed(TEXTS[:1], "query"), Unreachable)

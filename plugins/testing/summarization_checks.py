@@ -15,7 +15,7 @@ from plugins.api.services import ModelAnswer
 from plugins.api.summarization import CompactionInput, FlushResult, FlushRules, MemoryFlush, Summarizer, Summary
 from plugins.host import validation
 from plugins.support.errors import BadAnswer, ContextOverflow, ProviderError, Unreachable
-from plugins.testing.checks import check, check_sentence, kept_awake
+from plugins.testing.checks import assert_not_blocking, check, check_sentence
 from sessions.events.messages import AssistantMessage, Message, ToolCall, ToolMessage, Usage, UserMessage
 from sessions.events.tokens import estimate
 
@@ -136,7 +136,7 @@ class SummarizerConformance:
     @check
     async def test_it_holds_nobody_up(self) -> None:
         """Everybody shares one event loop: put a long computation into `await asyncio.to_thread(...)`."""
-        await kept_awake(lambda: self.summary(leaving(LONG, 8_000), Model("## Goals\n\n- Paint the sky.")))
+        await assert_not_blocking(lambda: self.summary(leaving(LONG, 8_000), Model("## Goals\n\n- Paint the sky.")))
 
 
 class FlushConformance:
@@ -188,4 +188,4 @@ class FlushConformance:
     @check
     async def test_it_holds_nobody_up(self) -> None:
         """Everybody shares one event loop: put a long computation into `await asyncio.to_thread(...)`."""
-        await kept_awake(lambda: self.flushed(leaving(LONG, 8_000), Model("- They paint the sky.")))
+        await assert_not_blocking(lambda: self.flushed(leaving(LONG, 8_000), Model("- They paint the sky.")))

@@ -20,7 +20,7 @@ from plugins.api.context import PluginContext
 from plugins.api.tool import Tool, ToolContext, ToolOutput
 from plugins.host import validation
 from plugins.support.errors import ToolFailed
-from plugins.testing.checks import check, check_sentence, kept_awake
+from plugins.testing.checks import assert_not_blocking, check, check_sentence
 from plugins.testing.contexts import make_context
 
 CALL = ToolContext(session="20261121-120000-aaaaaa", person="owner", turn=1, call="20261121-120000-aaaaaa/4/0")
@@ -141,7 +141,7 @@ class ToolConformance:
         """Everybody shares one event loop: no `time.sleep`, no `requests`, no long computation. Use `context.transport`, and
         `await asyncio.to_thread(...)` for files and for what computes."""
         async with self.opened(tmp_path) as tool:
-            await kept_awake(lambda: self.outcome(tool, self.arguments))
+            await assert_not_blocking(lambda: self.outcome(tool, self.arguments))
 
     @check
     async def test_it_ends_when_it_is_stopped(self, tmp_path: Path) -> None:

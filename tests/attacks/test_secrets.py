@@ -13,9 +13,9 @@ import pytest
 
 from gateway.conversations.turn.scrubbing import without_secrets
 from gateway.support.errors import sentence_of
-from plugins.support.http_errors import plain_words
+from plugins.support.http_errors import error_message
 from plugins.support.secrets import HIDDEN, Secret, hide, hide_keys_of, scrubbed
-from plugins.support.untrusted import words_of
+from plugins.support.untrusted import error_text
 from plugins.testing.servers.embedding_server import EmbeddingServer
 from plugins.testing.servers.faulty_server import Fault, FaultyServer, RawResponse
 from sessions.events import events
@@ -247,7 +247,7 @@ def test_every_sentence_of_an_event_is_scrubbed_and_nothing_that_a_person_or_a_m
 def test_a_sentence_is_scrubbed_before_it_is_cut() -> None:
     hide(Secret(TOOL_KEY))
     for margin in range(1, len(TOOL_KEY)):
-        for cut, length in ((sentence_of, 500), (words_of, 300), (lambda error: plain_words(str(error).encode()), 300)):
+        for cut, length in ((sentence_of, 500), (error_text, 300), (lambda error: error_message(str(error).encode()), 300)):
             told = cut(ValueError("x" * (length - margin) + TOOL_KEY + "y"))
             assert TOOL_KEY[: margin + 1] not in told
             assert len(told) <= length

@@ -42,18 +42,18 @@ class TestScripted(ChatProviderConformance):
 class Hurried(HostedChatConformance):
     """The built-ins have deadlines of their own, in their settings: here they are the kit's."""
 
-    patience = NORMAL
+    timeouts = NORMAL
 
-    def asking(self, folder: Path, *answers: Any, patience: Timeouts = NORMAL, key: str = "") -> Any:
-        self.patience = patience
-        return super().asking(folder, *answers, patience=patience, key=key)
+    def asking(self, folder: Path, *answers: Any, timeouts: Timeouts = NORMAL, key: str = "") -> Any:
+        self.timeouts = timeouts
+        return super().asking(folder, *answers, timeouts=timeouts, key=key)
 
     def settings(self, url: str, key: str) -> Any:
-        patience = self.patience
+        timeouts = self.timeouts
         deadlines = {
-            "first_seconds": patience.first,
-            "between_seconds": patience.between,
-            "reply_seconds": patience.whole,
+            "first_seconds": timeouts.first,
+            "between_seconds": timeouts.between,
+            "reply_seconds": timeouts.whole,
         }
         return self.provider.Settings(**{"base_url": url, "api_key": Secret(key), **deadlines, **self.more()})
 

@@ -234,7 +234,7 @@ class Stage:
             choose=models.choose,
             tools={tool.definition.name: tool for tool in tools},  # type: ignore[misc]
             attachments=kept,
-            rules=lambda: TurnRules(instructions="Be brief.", in_short="Brief.", parameters={}, rounds=rounds),
+            rules=lambda: TurnRules(instructions="Be brief.", short_reason="Brief.", parameters={}, rounds=rounds),
             notes=self.notes.load,
             recall=self._recalling(memory, recall),
             remember=self._remembering(memory, workspace, tools),

@@ -28,7 +28,7 @@ from tests.shelf import Shelf
 
 
 def staged(tmp_path: Path, *plugins: object, seconds: float = 0.05) -> Stage:
-    hooks = Hooks(notice_seconds=seconds)
+    hooks = Hooks(notification_seconds=seconds)
     hooks.register("kit", Kit())
     for plugin in plugins:
         assert hooks.register(type(plugin).__name__.lower(), plugin), hooks.refused

@@ -37,7 +37,7 @@ def found(
     return {hit.chunk.path: hit for hit in hits}
 
 
-def words_of(hit: Hit) -> float:
+def error_text(hit: Hit) -> float:
     """The keyword score of a hit."""
     (score,) = [part.value for part in hit.ranked.parts if part.name == "share of the words"]
     return score
@@ -60,7 +60,7 @@ def test_the_keyword_score_is_the_share_of_the_terms_as_they_were_typed(
     question: str, text: str, score: float, tmp_path: Path
 ) -> None:
     hits = found(tmp_path, {"memory/a.md": text}, question)
-    assert words_of(hits["memory/a.md"]) == pytest.approx(score)
+    assert error_text(hits["memory/a.md"]) == pytest.approx(score)
     assert hits["memory/a.md"].ranked.score == pytest.approx(0.3 * score)  # found by its words alone
 
 

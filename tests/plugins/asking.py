@@ -52,7 +52,7 @@ async def opened(
     kind: type[ChatProvider],
     *,
     model: str,
-    patience: Timeouts | None = None,
+    timeouts: Timeouts | None = None,
     limits: Limits | None = None,
     environment: dict[str, str] | None = None,
     **settings: Any,
@@ -63,7 +63,7 @@ async def opened(
     async def sleep(seconds: float) -> None:
         slept.append(seconds)
 
-    async with Transport(sleep=sleep, chance=lambda: 1.0, patience=patience, limits=limits) as transport:
+    async with Transport(sleep=sleep, chance=lambda: 1.0, timeouts=timeouts, limits=limits) as transport:
         context = ProviderContext(
             settings=kind.Settings(**settings),
             folder=Path("unused"),

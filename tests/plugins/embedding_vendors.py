@@ -68,7 +68,7 @@ class Vendor(NamedTuple):
         self,
         url: str,
         *,
-        patience: Timeouts | None = None,
+        timeouts: Timeouts | None = None,
         limits: Limits | None = None,
         environment: dict[str, str] | None = None,
         account: ProviderAccount | None = None,
@@ -81,7 +81,7 @@ class Vendor(NamedTuple):
             slept.append(seconds)
 
         settings = {"provider": self.name, "base_url": url, "api_key": Secret(self.server.KEY), **settings}
-        async with Transport(sleep=sleep, chance=lambda: 1.0, patience=patience, limits=limits) as transport:
+        async with Transport(sleep=sleep, chance=lambda: 1.0, timeouts=timeouts, limits=limits) as transport:
             clock = ManualClock()
             context = ProviderContext(
                 settings=EmbeddingKeys(**settings),

@@ -12,7 +12,7 @@ import pytest
 from exuvia import AfterCompaction, BeforeCompaction, CompactionBudget, CompactionContext, UserMessage, hookimpl
 from plugins.api import hookspecs
 from plugins.host.hooks import CompactionProposal, Hooks
-from plugins.host.validation import NOTICES
+from plugins.host.validation import NOTIFICATION_HOOKS
 from sessions.events.events import PluginFailed
 
 CONTEXT = CompactionContext(
@@ -59,7 +59,7 @@ def planning(*acts: Callable[[CompactionContext], Any]) -> Hooks:
 
 
 def hearing(*acts: Callable[[BeforeCompaction], Awaitable[object]], seconds: float = 0.05) -> Hooks:
-    hooks = Hooks(notice_seconds=seconds)
+    hooks = Hooks(notification_seconds=seconds)
     for number, act in enumerate(acts):
         assert hooks.register(f"plugin{number}", Hears(act)), hooks.refused
     return hooks
@@ -244,5 +244,5 @@ async def test_a_notice_is_async_and_a_decision_is_not(plugin: object, reason: s
 
 def test_the_notices_are_the_hooks_that_are_async() -> None:
     specs = {name: spec for name, spec in vars(hookspecs).items() if hasattr(spec, "exuvia_spec")}
-    assert {name for name, spec in specs.items() if inspect.iscoroutinefunction(spec)} == NOTICES
-    assert len(specs) > len(NOTICES)
+    assert {name for name, spec in specs.items() if inspect.iscoroutinefunction(spec)} == NOTIFICATION_HOOKS
+    assert len(specs) > len(NOTIFICATION_HOOKS)

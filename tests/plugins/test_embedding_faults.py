@@ -130,13 +130,13 @@ async def test_a_compressed_answer_is_never_unfolded(vendor: Vendor) -> None:
 
 
 async def test_a_server_that_says_nothing_is_unreachable(vendor: Vendor) -> None:
-    async with wall(vendor, Fault(end="silence"), patience=Timeouts(first=0.2, attempts=2)) as (client, server):
+    async with wall(vendor, Fault(end="silence"), timeouts=Timeouts(first=0.2, attempts=2)) as (client, server):
         await fails(client, Unreachable)
         assert len(server.requests) == 2
 
 
 async def test_an_answer_that_hangs_is_given_up(vendor: Vendor) -> None:
-    async with wall(vendor, Fault(end="hang"), patience=Timeouts(first=0.2, between=0.2)) as (client, _):
+    async with wall(vendor, Fault(end="hang"), timeouts=Timeouts(first=0.2, between=0.2)) as (client, _):
         assert "nothing came" in await fails(client, StreamCut)
 
 
@@ -256,7 +256,7 @@ async def test_a_long_pause_is_told_and_kept_to_without_asking(vendor: Vendor) -
 
 
 async def test_a_server_that_is_away_is_let_be_for_half_a_minute(vendor: Vendor) -> None:
-    async with wall(vendor, Fault(status=503), EmbeddingBehavior(), patience=Timeouts(attempts=1)) as (client, server):
+    async with wall(vendor, Fault(status=503), EmbeddingBehavior(), timeouts=Timeouts(attempts=1)) as (client, server):
         await fails(client, Unreachable)
         client.clock.move(29)
         with pytest.raises(Unreachable):

@@ -87,7 +87,7 @@ def memory(limit: int) -> Iterator[None]:
 
 
 async def test_a_server_that_says_nothing_is_unreachable(vendor: Vendor) -> None:
-    async with wall(vendor, Fault(end="silence"), first_seconds=0.25, patience=Timeouts(attempts=2)) as (client, server):
+    async with wall(vendor, Fault(end="silence"), first_seconds=0.25, timeouts=Timeouts(attempts=2)) as (client, server):
         await fails(client, Unreachable)
         assert len(server.requests) == 2
 

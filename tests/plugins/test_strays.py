@@ -14,7 +14,7 @@ from tests.waiting import VirtualTime
 @pytest.fixture(autouse=True)
 async def factory() -> AsyncIterator[None]:
     loop = asyncio.get_running_loop()
-    loop.set_task_factory(task_leaks.made)
+    loop.set_task_factory(task_leaks.task_factory)
     with VirtualTime():
         yield
     loop.set_task_factory(None)
@@ -27,7 +27,7 @@ async def forever() -> None:
 async def test_what_goes_on_after_the_call_and_the_grace_is_cancelled_and_named() -> None:
     told: list[str] = []
 
-    with task_leaks.gathered("leaky", told.append):
+    with task_leaks.cancelling_leaks("leaky", told.append):
         tasks = [asyncio.create_task(forever()) for _ in range(5)]
     await asyncio.sleep(3 * task_leaks.GRACE)
 
@@ -42,7 +42,7 @@ async def test_tasks_of_tasks_are_found_too() -> None:
     async def begins() -> None:
         begun.append(asyncio.create_task(forever()))
 
-    with task_leaks.gathered("leaky", told.append):
+    with task_leaks.cancelling_leaks("leaky", told.append):
         await asyncio.create_task(begins())
     await asyncio.sleep(3 * task_leaks.GRACE)
 
@@ -53,7 +53,7 @@ async def test_tasks_of_tasks_are_found_too() -> None:
 async def test_what_ends_within_the_grace_is_no_stray() -> None:
     told: list[str] = []
 
-    with task_leaks.gathered("quick", told.append):
+    with task_leaks.cancelling_leaks("quick", told.append):
         task = asyncio.create_task(asyncio.sleep(task_leaks.GRACE / 2))
     await asyncio.sleep(3 * task_leaks.GRACE)
 
@@ -64,7 +64,7 @@ async def test_what_was_begun_before_or_elsewhere_is_left_alone() -> None:
     told: list[str] = []
     before = asyncio.create_task(forever())
 
-    with task_leaks.gathered("leaky", told.append):
+    with task_leaks.cancelling_leaks("leaky", told.append):
         pass
     after = asyncio.create_task(forever())
     await asyncio.sleep(3 * task_leaks.GRACE)
@@ -78,7 +78,7 @@ async def test_what_the_house_begins_for_a_plugin_is_its_own(monkeypatch: pytest
     told: list[str] = []
     monkeypatch.setattr(task_leaks, "_HOUSE", (__file__,))
 
-    with task_leaks.gathered("caller", told.append):
+    with task_leaks.cancelling_leaks("caller", told.append):
         task = asyncio.create_task(forever())
     await asyncio.sleep(3 * task_leaks.GRACE)
 

@@ -26,7 +26,7 @@ from plugins.http.client import Limits, Timeouts, Transport
 from plugins.http.connection_pools import CertificateError
 from plugins.http.sse import EventStream, EventTooLong, ServerSentEvent
 from plugins.support.errors import BadAnswer, BadRequest, ProviderError, RateLimited, StreamCut, Unreachable
-from plugins.support.http_errors import StatusRefused, plain_words, retry_after
+from plugins.support.http_errors import StatusRefused, error_message, retry_after
 from tests.waiting import deadline
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
@@ -102,12 +102,12 @@ class Slept(list[float]):
 
 @asynccontextmanager
 async def against(
-    write: Writes, *, patience: Timeouts | None = None, limits: Limits | None = None, read_bodies: bool = True
+    write: Writes, *, timeouts: Timeouts | None = None, limits: Limits | None = None, read_bodies: bool = True
 ) -> AsyncIterator[tuple[Transport, RawServer, Slept]]:
     slept = Slept()
     async with (
         RawServer(write, read_bodies=read_bodies).serving() as server,
-        Transport(patience=patience, limits=limits, sleep=slept, chance=lambda: 1.0) as transport,
+        Transport(timeouts=timeouts, limits=limits, sleep=slept, chance=lambda: 1.0) as transport,
     ):
         yield transport, server, slept
 
@@ -156,40 +156,40 @@ SHORT = Timeouts(first=0.5, between=0.1, attempts=1)
 
 @pytest.mark.parametrize("pieces", [(b"", CHUNKED + chunk(ONE) + LAST_CHUNK), (CHUNKED, chunk(ONE) + LAST_CHUNK)])
 async def test_a_model_may_think_longer_before_its_first_byte_than_between_two(pieces: tuple[bytes, ...]) -> None:
-    async with against(says(*pieces, pause=0.25), patience=SHORT) as (transport, server, _):
+    async with against(says(*pieces, pause=0.25), timeouts=SHORT) as (transport, server, _):
         assert await told(transport, server.url) == [b"one"]
 
 
 async def test_a_head_that_does_not_come_is_given_up() -> None:
-    async with against(says(b"", pause=3600), patience=SHORT) as (transport, server, _):
+    async with against(says(b"", pause=3600), timeouts=SHORT) as (transport, server, _):
         with pytest.raises(Unreachable, match="did not answer within"):
             await told(transport, server.url)
 
 
 @pytest.mark.parametrize("content", [b"", chunk(ONE)])
 async def test_a_body_that_stops_is_given_up(content: bytes) -> None:
-    async with against(says(CHUNKED + content, pause=3600), patience=SHORT) as (transport, server, _):
+    async with against(says(CHUNKED + content, pause=3600), timeouts=SHORT) as (transport, server, _):
         with pytest.raises(StreamCut, match="nothing was said"):
             await told(transport, server.url)
 
 
 async def test_nonsense_between_two_chunks_which_the_client_swallows_is_a_pause_that_is_too_long() -> None:
     nonsense = says(CHUNKED + chunk(ONE), b"no length\r\n", pause=0.02, close=True)
-    async with against(nonsense, patience=SHORT) as (transport, server, _):
+    async with against(nonsense, timeouts=SHORT) as (transport, server, _):
         with pytest.raises(StreamCut):
             await told(transport, server.url)
 
 
 async def test_an_answer_that_drips_for_ever_is_given_up() -> None:
     drips = says(CHUNKED, *[chunk(b": still here\n\n")] * 100_000, pause=0.02)
-    patience = Timeouts(first=5, between=5, whole=0.3)
-    async with against(drips, patience=patience) as (transport, server, _), deadline():
+    timeouts = Timeouts(first=5, between=5, whole=0.3)
+    async with against(drips, timeouts=timeouts) as (transport, server, _), deadline():
         with pytest.raises(StreamCut, match="not complete within"):
             await told(transport, server.url)
 
 
 async def test_whoever_consumes_slowly_is_not_cut_off() -> None:
-    async with against(says(CHUNKED + chunk(ONE), chunk(ONE) + LAST_CHUNK), patience=SHORT) as (transport, server, _):
+    async with against(says(CHUNKED + chunk(ONE), chunk(ONE) + LAST_CHUNK), timeouts=SHORT) as (transport, server, _):
         seen = 0
         async for _ in transport.stream_events(server.url, headers={}, body=b"{}"):
             await asyncio.sleep(0.3)
@@ -210,7 +210,7 @@ async def test_a_server_that_fails_is_asked_four_times_with_growing_pauses() -> 
 
 async def test_no_attempt_is_begun_after_the_time_for_trying() -> None:
     refuses = says(status(503, "Retry-After: 20"))
-    async with against(refuses, patience=Timeouts(trying=10)) as (transport, server, slept):
+    async with against(refuses, timeouts=Timeouts(trying=10)) as (transport, server, slept):
         with pytest.raises(StatusRefused):
             await told(transport, server.url)
         assert (slept, len(server.heads)) == ([], 1)
@@ -406,7 +406,7 @@ async def test_certificates_that_cannot_be_read_are_told_and_not_retried(monkeyp
 
 
 async def test_tls_that_is_none_is_unreachable() -> None:
-    async with against(says(b"hello", close=True), patience=Timeouts(connect=1, attempts=1)) as (transport, server, _):
+    async with against(says(b"hello", close=True), timeouts=Timeouts(connect=1, attempts=1)) as (transport, server, _):
         with pytest.raises(Unreachable):
             await told(transport, server.url.replace("http://", "https://"))
 
@@ -439,7 +439,7 @@ async def test_a_server_that_hangs_up_without_a_word_is_unreachable() -> None:
 async def test_a_compressed_answer_is_never_unfolded(code: int) -> None:
     bomb = gzip.compress(b"x" * 30_000_000)
     answer = says(status(code, "Content-Encoding: gzip", "Content-Type: text/event-stream", body=bomb), close=True)
-    async with against(answer, patience=Timeouts(attempts=1)) as (transport, server, _):
+    async with against(answer, timeouts=Timeouts(attempts=1)) as (transport, server, _):
         with pytest.raises(ProviderError) as raised:
             await told(transport, server.url)
         assert len(str(raised.value)) < 100
@@ -562,11 +562,11 @@ def test_a_long_line_in_tiny_chunks_costs_no_more_than_its_length() -> None:
     ],
 )
 def test_a_body_is_told_in_one_short_line(body: bytes, words: str) -> None:
-    assert plain_words(body) == words
+    assert error_message(body) == words
 
 
 @given(st.binary(max_size=2000) | st.recursive(st.text() | st.none(), st.lists).map(msgspec.json.encode))
 def test_words_are_always_printable_and_short(body: bytes) -> None:
-    words = plain_words(body)
+    words = error_message(body)
     assert words.isprintable()
     assert 0 < len(words) <= 300

@@ -19,7 +19,7 @@ import msgspec
 import structlog
 
 from plugins.api.channel import Channel, OutboundMessage, TryLater, Undeliverable
-from plugins.support.untrusted import reraise_cancellation, words_of
+from plugins.support.untrusted import error_text, reraise_cancellation
 from sessions.events.codec import decode, replace_surrogates
 from sessions.events.errors import SessionsError
 from sessions.events.events import (
@@ -193,7 +193,7 @@ class ReplyDelivery:
             # It stays owed, and is taken up when its session is opened again.
             if not isinstance(error, SessionsError):
                 log.exception("reply_not_delivered", session=answer.session, seq=answer.owed.of)
-            log.warning("reply_not_noted", session=answer.session, seq=answer.owed.of, reason=words_of(error))
+            log.warning("reply_not_noted", session=answer.session, seq=answer.owed.of, reason=error_text(error))
             wait = None
         if wait is None:
             self._settle(chat, answer, recorder)
@@ -249,12 +249,12 @@ class ReplyDelivery:
             async with asyncio.timeout(SECONDS):
                 return str(await channel.deliver(delivery) or "")
         except Undeliverable as error:
-            return _Refused(why=words_of(error) or "The channel cannot deliver it.", for_good=True)
+            return _Refused(why=error_text(error) or "The channel cannot deliver it.", for_good=True)
         except TryLater as error:
-            return _Refused(why=words_of(error), after=error.after if isinstance(error.after, int | float) else 0.0)
+            return _Refused(why=error_text(error), after=error.after if isinstance(error.after, int | float) else 0.0)
         except BaseException as error:
             reraise_cancellation(error)
-            return _Refused(why=f"{type(error).__name__}: {words_of(error)}".removesuffix(": "), failed=True)
+            return _Refused(why=f"{type(error).__name__}: {error_text(error)}".removesuffix(": "), failed=True)
 
     def _why_given_up(self, answer: _Answer, refused: _Refused, *, last: bool) -> str:
         """Return why an answer is given up, as a sentence; empty if it is not."""

@@ -9,7 +9,7 @@ import structlog
 
 from plugins.api.channel import Channel, ChannelInbox
 from plugins.api.context import PluginContext
-from plugins.support.untrusted import reraise_cancellation, words_of
+from plugins.support.untrusted import error_text, reraise_cancellation
 
 PAUSES = (1.0, 5.0, 30.0, 60.0)
 """Seconds until a channel is opened again, by its consecutive failures; the last for all later ones."""
@@ -67,7 +67,7 @@ class ChannelRunner:
                 why = "it stopped listening"
             except BaseException as error:
                 reraise_cancellation(error)
-                why = f"{type(error).__name__}: {words_of(error)}".removesuffix(": ")
+                why = f"{type(error).__name__}: {error_text(error)}".removesuffix(": ")
             failures = 0 if loop.time() - began > WELL else failures
             self._problems[name] = why
             log.error("channel_closed", channel=name, reason=why)

@@ -22,7 +22,7 @@ from plugins.api.chat import ChatRequest, Reply
 from plugins.http.client import ON_PAUSE
 from plugins.policies.silent_reply import SilenceFilter, is_silent
 from plugins.support.errors import BadAnswer, BadRequest, ContextOverflow, ProviderError, StreamCut
-from plugins.support.untrusted import is_ours, reraise_cancellation
+from plugins.support.untrusted import is_own_object, reraise_cancellation
 from sessions.events.codec import replace_surrogates
 from sessions.events.events import AttachmentsWithheld, ModelReplied, RequestedCall, RequestSent
 from sessions.events.token_features import TokenFeatures, attachment_features
@@ -165,7 +165,7 @@ class ReplyRequest:
         self._live.begin(ordinal, self._open().replies, self._recorder.durable)
         request = ChatRequest(
             model=model.model,
-            context=shown.context if is_ours(model.provider) else with_own_tools(shown.context),
+            context=shown.context if is_own_object(model.provider) else with_own_tools(shown.context),
             purpose="answer",
             session=transcript.session,
             pictures=shown.pictures,

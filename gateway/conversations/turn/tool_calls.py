@@ -14,7 +14,7 @@ from plugins.api.tool import Tool, ToolContext, ToolOutput
 from plugins.support import task_leaks
 from plugins.support.errors import ToolFailed
 from plugins.support.secrets import scrubbed
-from plugins.support.untrusted import is_ours
+from plugins.support.untrusted import is_own_object
 from sessions.attachments.store import Attachments, head_and_tail
 from sessions.events.codec import replace_surrogates
 from sessions.events.errors import SessionsError
@@ -108,14 +108,14 @@ class ToolCalls:
     async def _run_tool(
         self, tool: Tool, arguments: dict[str, object], context: ToolContext, name: str
     ) -> str | BaseException:
-        if is_ours(tool):
+        if is_own_object(tool):
             return await _run_tool(tool, arguments, context)
 
         def report(sentence: str) -> None:
             with suppress(SessionsError):  # the conversation may be gone by now
                 self._recorder.append(PluginFailed(plugin=name, hook="run", sentence=sentence))
 
-        with task_leaks.gathered(name, report):
+        with task_leaks.cancelling_leaks(name, report):
             return await _run_tool(tool, arguments, context)
 
     async def _stop(self, running: asyncio.Task[str | BaseException], tool: str) -> None:

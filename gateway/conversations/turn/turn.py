@@ -43,11 +43,11 @@ _STRAY_CANCEL = Failure(code="provider_failed", sentence="The provider or a tool
 
 
 class TurnRules(msgspec.Struct, frozen=True, kw_only=True):
-    """The configuration of turns; `in_short` are the instructions for a small model; `rounds` limits the model calls of
+    """The configuration of turns; `short_reason` are the instructions for a small model; `rounds` limits the model calls of
     one turn."""
 
     instructions: str
-    in_short: str
+    short_reason: str
     parameters: dict[str, str | int | float | bool | None]
     rounds: int
 
@@ -167,7 +167,7 @@ class Turn:
     def _record_instructions(self, ordinal: int, notes: tuple[LoadedNote, ...], small: bool) -> None:
         rules = self._rules()
         wanted = InstructionsSet(
-            text=rules.in_short if small else rules.instructions,
+            text=rules.short_reason if small else rules.instructions,
             tools=() if small else tuple(tool.definition for tool in self._tools.values()),
             notes=notes,
             parameters=rules.parameters,

@@ -16,7 +16,7 @@ from gateway.support.errors import sentence_of
 from plugins.api.command import Command, CommandFailed
 from plugins.support import task_leaks
 from plugins.support.suggestions import did_you_mean
-from plugins.support.untrusted import is_cancelling, is_ours, reraise_cancellation
+from plugins.support.untrusted import is_cancelling, is_own_object, reraise_cancellation
 from sessions.attachments.store import head_and_tail
 from sessions.events.codec import replace_surrogates
 from sessions.events.errors import SessionsError, StorageFailed
@@ -125,7 +125,11 @@ class TypedCommands:
             meant = did_you_mean(typed.name, self._commands, before="/", mark="`") or "."
             return f"There is no command /{typed.name}{meant} `/help` lists them all.", True
         try:
-            with nullcontext() if is_ours(command) else task_leaks.gathered(command.name, partial(self._leaked, command)):
+            with (
+                nullcontext()
+                if is_own_object(command)
+                else task_leaks.cancelling_leaks(command.name, partial(self._leaked, command))
+            ):
                 answer = await run(command, typed, waiting)
             if not isinstance(answer, str):
                 raise TypeError(f"it answered {type(answer).__name__} where a text was promised")

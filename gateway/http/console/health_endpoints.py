@@ -57,7 +57,7 @@ class HealthEndpoints:
         there = name in hooks.plugins
         return {
             "name": name,
-            "ours": hooks.is_ours(name),
+            "ours": hooks.is_builtin(name),
             "provides": [each for names in hooks.provided(name).values() for each in names] if there else [],
             "failures": {
                 hook: count for (plugin, hook), count in self._counters.plugin_failures.counts.items() if plugin == name

@@ -15,7 +15,7 @@ import structlog
 from plugins.api.memory.memory_backend import MemoryBackend
 from plugins.api.memory_settings import SQLITE
 from plugins.memory.index_errors import BackendFailed, IndexRebuilt, IndexUnusable
-from plugins.support.untrusted import failure_of, words_of
+from plugins.support.untrusted import call_failure, error_text
 from sessions.catalog.sqlite import lacks_full_text
 
 T = TypeVar("T")
@@ -92,7 +92,7 @@ class SingleThreadBackend:
     def _renew(self, error: BaseException) -> None:
         """Have it begin from nothing; BackendFailed if that was tried before."""
         if self._renewed:
-            raise BackendFailed(f"it fails, {failure_of(error)}".rstrip(".")) from error
+            raise BackendFailed(f"it fails, {call_failure(error)}".rstrip(".")) from error
         self._renewed = True
         if self._place.is_dir():
             shutil.rmtree(self._place, ignore_errors=True)
@@ -106,7 +106,7 @@ class SingleThreadBackend:
                 index.__exit__(None, None, None)
             except BaseException as error:  # as above; it is not asked anything any more
                 structlog.get_logger("exuvia").warning(
-                    "memory_backend_not_closed", backend=self._kind.name, error=words_of(error)
+                    "memory_backend_not_closed", backend=self._kind.name, error=error_text(error)
                 )
 
 

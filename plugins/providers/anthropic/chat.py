@@ -62,7 +62,7 @@ class Anthropic:
         self._told = told_at(self._base, context.reported_models)
         self._encoder = Encoder(told=self._told)
         self._patience = msgspec.structs.replace(
-            context.transport.patience,
+            context.transport.timeouts,
             first=settings.first_seconds,
             between=settings.between_seconds,
             whole=settings.reply_seconds,
@@ -152,7 +152,7 @@ class Anthropic:
             body=body,
             until=lambda: assembly.done,
             said=lambda: assembly.said,
-            patience=self._patience,
+            timeouts=self._patience,
             may_retry=self._keys.worth(request, worth_another_attempt),
         )
 

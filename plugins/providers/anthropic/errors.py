@@ -20,7 +20,7 @@ from plugins.support.errors import (
     StreamCut,
     Unreachable,
 )
-from plugins.support.http_errors import StatusRefused, error_object, plain_words
+from plugins.support.http_errors import StatusRefused, error_message, error_object
 
 _NO_ROOM = "exceed context limit"
 """How a request is refused whose answer would not fit; one that is too long itself is told as by others."""
@@ -51,7 +51,7 @@ def meaning(  # noqa: PLR0911 - one for each kind
 ) -> ProviderError:
     """What an error status means. `model` is the one that was asked for an answer, `after` how many seconds the server asks
     to wait."""
-    words = plain_words(body)
+    words = error_message(body)
     if model is not None and _is_missing(status, body):
         return NoSuchModel(f"Anthropic has no model {model!r}, or not for this key: {words}")
     if status in (401, 403):
@@ -71,7 +71,7 @@ def in_stream(error: Any, model: str) -> ProviderError:
     """What the error of an `error` event in a model's answer means."""
     body = msgspec.json.encode({"error": error})
     status = _STATUS.get(str(error_object(body).get("type")))
-    return meaning(status, body, model=model) if status else StreamCut(f"Anthropic broke off: {plain_words(body)}")
+    return meaning(status, body, model=model) if status else StreamCut(f"Anthropic broke off: {error_message(body)}")
 
 
 def worth_another_attempt(refused: StatusRefused) -> bool:

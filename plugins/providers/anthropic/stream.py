@@ -16,7 +16,7 @@ from plugins.api.chat import CallDraft, Delta, Reply
 from plugins.providers.anthropic.errors import in_stream
 from plugins.providers.anthropic.reasoning import Step, written
 from plugins.support.errors import BadAnswer, ContextOverflow, StreamCut
-from plugins.support.http_errors import plain_words
+from plugins.support.http_errors import error_message
 from plugins.support.lenient_json import count, decoded, is_json
 from sessions.events.events import StopReason
 from sessions.events.messages import Usage
@@ -219,4 +219,4 @@ def parse_event(data: bytes) -> _Event:
     try:
         return decoded(_event, data)
     except ValueError as error:
-        raise BadAnswer(f"Anthropic sent what is no event of an answer: {plain_words(data[:200])}") from error
+        raise BadAnswer(f"Anthropic sent what is no event of an answer: {error_message(data[:200])}") from error

@@ -58,7 +58,7 @@ class Gemini:
         self._told = told_at(self._base, context.reported_models)
         self._encoder = Encoder()
         self._patience = msgspec.structs.replace(
-            context.transport.patience,
+            context.transport.timeouts,
             first=settings.first_seconds,
             between=settings.between_seconds,
             whole=settings.reply_seconds,
@@ -128,7 +128,7 @@ class Gemini:
                 headers=self._headers(key),
                 body=self._encoder.body(request, max_tokens=self._settings.max_output_tokens),
                 said=lambda: assembly.said,
-                patience=self._patience,
+                timeouts=self._patience,
                 may_retry=self._keys.worth(request, worth_another_attempt),
             )
             async with aclosing(events):

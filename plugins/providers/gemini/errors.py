@@ -12,7 +12,7 @@ import msgspec
 
 from plugins.providers.hosted import openai_errors
 from plugins.support.errors import ContextOverflow, CredentialsRefused, ProviderError, StreamCut
-from plugins.support.http_errors import StatusRefused, error_details, pause_in, plain_words
+from plugins.support.http_errors import StatusRefused, error_details, error_message, retry_info_delay
 
 _PAYLOAD = "payload size exceeds the limit"
 
@@ -20,7 +20,7 @@ _PAYLOAD = "payload size exceeds the limit"
 def meaning(status: int, body: bytes, *, model: str | None = None, after: float | None = None) -> ProviderError:
     """What an error status means. `model` is the one that was asked for an answer, `after` how many seconds the server asks
     to wait, where a header said so."""
-    words = plain_words(body)
+    words = error_message(body)
     if any(str(detail.get("reason", "")).startswith("API_KEY_") for detail in error_details(body)):
         return CredentialsRefused(f"The provider refused the key: {words}")
     if openai_errors.is_overflow(body, _PAYLOAD):
@@ -33,8 +33,8 @@ def in_stream(error: Any, model: str) -> ProviderError:
     body = msgspec.json.encode({"error": error})
     code = error.get("code") if isinstance(error, dict) else None
     if isinstance(code, int) and 400 <= code < 500:
-        return meaning(code, body, model=model, after=pause_in(body))
-    return StreamCut(f"The provider broke off: {plain_words(body)}")
+        return meaning(code, body, model=model, after=retry_info_delay(body))
+    return StreamCut(f"The provider broke off: {error_message(body)}")
 
 
 def worth_another_attempt(refused: StatusRefused) -> bool:

@@ -15,7 +15,7 @@ from plugins.api.chat import CallDraft, Delta, Reply
 from plugins.providers.gemini.errors import in_stream
 from plugins.providers.gemini.signatures import Signature, write_seals
 from plugins.support.errors import BadAnswer, BadRequest, StreamCut
-from plugins.support.http_errors import plain_words
+from plugins.support.http_errors import error_message
 from plugins.support.lenient_json import count, decoded
 from sessions.events.events import StopReason
 from sessions.events.messages import Usage
@@ -112,7 +112,7 @@ class StreamAccumulator:
             if chunk.error:
                 raise in_stream(chunk.error, self._model)
             if (feedback := chunk.prompt_feedback) and feedback.block_reason:
-                words = plain_words(f"{feedback.block_reason} {feedback.block_reason_message or ''}".encode())
+                words = error_message(f"{feedback.block_reason} {feedback.block_reason_message or ''}".encode())
                 raise BadRequest(f"The provider refused the conversation: {words}")
             self._model = chunk.model_version or self._model
             self._usage = chunk.usage_metadata or self._usage
@@ -153,7 +153,7 @@ class StreamAccumulator:
         """The whole answer; StreamCut if it has no end, BadRequest if the request was not what the model demands."""
         if self._finish is None:
             raise StreamCut("The answer broke off before its end.")
-        words = plain_words(f"{self._finish} {self._why}".encode())
+        words = error_message(f"{self._finish} {self._why}".encode())
         if self._finish in _BROKEN:
             raise StreamCut(f"The provider broke off: {words}")
         if self._finish == "MISSING_THOUGHT_SIGNATURE":
@@ -177,7 +177,7 @@ def _parse(data: bytes) -> _Chunks:
     try:
         return decoded(_chunks.decode, data)
     except ValueError as error:
-        raise BadAnswer(f"The provider sent what is no chunk of an answer: {plain_words(data[:200])}") from error
+        raise BadAnswer(f"The provider sent what is no chunk of an answer: {error_message(data[:200])}") from error
 
 
 def _usage(usage: Any) -> Usage | None:

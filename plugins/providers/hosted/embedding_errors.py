@@ -6,7 +6,7 @@ import re
 
 from plugins.providers.hosted import openai_errors
 from plugins.support.errors import BadRequest, ContextOverflow, NoSuchModel, ProviderError
-from plugins.support.http_errors import StatusRefused, error_object, plain_words
+from plugins.support.http_errors import StatusRefused, error_message, error_object
 
 _SIZE = frozenset({400, 413, 422, 500})
 """Statuses with which servers say that a request holds too much."""
@@ -41,15 +41,15 @@ def may_be_too_much(error: ProviderError) -> bool:
 
 def too_much(refused: StatusRefused) -> ContextOverflow:
     """The error for that."""
-    return ContextOverflow(f"The server takes less at once: {plain_words(refused.body)}")
+    return ContextOverflow(f"The server takes less at once: {error_message(refused.body)}")
 
 
 def meaning(refused: StatusRefused, model: str) -> ProviderError:
     """What a refusal means that comes in OpenAI's form, or in Voyage's or Mistral's, which are nearly that."""
     if is_too_much(refused):
         return too_much(refused)
-    if refused.status == 400 and _UNKNOWN.search(plain_words(refused.body)):
-        return NoSuchModel(f"The provider has no model {model!r}: {plain_words(refused.body)}")
+    if refused.status == 400 and _UNKNOWN.search(error_message(refused.body)):
+        return NoSuchModel(f"The provider has no model {model!r}: {error_message(refused.body)}")
     return openai_errors.meaning(refused.status, refused.body, model=model, after=refused.retry_after)
 
 

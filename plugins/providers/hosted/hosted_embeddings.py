@@ -35,7 +35,7 @@ from plugins.support.errors import (
     StreamCut,
     Unreachable,
 )
-from plugins.support.http_errors import StatusRefused, error_object, plain_words
+from plugins.support.http_errors import StatusRefused, error_message, error_object
 
 AT_ONCE = 64
 """Texts of a request at most, whatever a vendor takes: its answer is read in one go, and one of 64 vectors takes 20 ms."""
@@ -211,19 +211,19 @@ class HostedEmbeddings(ABC):
                 self.url(self._account.base, self._model),
                 headers=headers,
                 body=body,
-                patience=self._patience(purpose),
+                timeouts=self._patience(purpose),
                 may_retry=self.worth_another_attempt,
             )
         except StatusRefused as refusal:
             error = self.meaning(refusal)
             if isinstance(error, CredentialsRefused):
                 whose = f"The key of {self._account.source}" if self._account.key else "A request without a key"
-                error = CredentialsRefused(f"{whose} is refused: {plain_words(refusal.body)}")
+                error = CredentialsRefused(f"{whose} is refused: {error_message(refusal.body)}")
             raise error from refusal
 
     def _patience(self, purpose: Purpose) -> Timeouts:
         """Notes have time; a question is also answered by words."""
-        usual, most = self._transport.patience, self.PATIENT
+        usual, most = self._transport.timeouts, self.PATIENT
         if purpose == "note":
             return usual
         return msgspec.structs.replace(
@@ -262,4 +262,4 @@ def _fault(answer: bytes, error: Exception) -> str:
         return f"it has {found[0].decode()} among its numbers"
     if answer.lstrip().startswith(b"{") and not error_object(answer).get("message"):
         return str(error)
-    return f"it begins with {plain_words(answer)[:60]!r}"
+    return f"it begins with {error_message(answer)[:60]!r}"

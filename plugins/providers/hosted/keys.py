@@ -11,7 +11,7 @@ from contextlib import aclosing
 
 from plugins.api.chat import ChatRequest, Delta, Reply
 from plugins.support.errors import CredentialsRefused, ProviderError, RateLimited
-from plugins.support.http_errors import StatusRefused, in_short
+from plugins.support.http_errors import StatusRefused, short_reason
 from plugins.support.secrets import Secret
 
 LIMITED_REST = 60.0
@@ -124,7 +124,7 @@ class ApiKeys:
         until, error = self._rests[place]
         wait = max(0.0, until - self._now())
         again = f"{self._keys[place][1]} is used again in {wait:.0f} s"
-        why = in_short(error) if error is not None else ""
+        why = short_reason(error) if error is not None else ""
         sentence = f"All {len(self._keys)} keys of {self.source} rest; {again}: {why}."
         if isinstance(error, RateLimited):
             return RateLimited(sentence, retry_after=wait)

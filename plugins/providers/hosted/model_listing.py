@@ -35,7 +35,7 @@ async def listed(
     """The entries of a server's list of models by their names: an object whose member `under` lists objects with a member
     `named`. `meaning` is what an error status means there. Raises a ProviderError."""
     try:
-        body = await transport.get(url, headers=headers, patience=BRIEF)
+        body = await transport.get(url, headers=headers, timeouts=BRIEF)
     except StatusRefused as refused:
         raise meaning(refused.status, refused.body) from refused
     try:

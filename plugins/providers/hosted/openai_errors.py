@@ -20,7 +20,7 @@ from plugins.support.errors import (
     StreamCut,
     Unreachable,
 )
-from plugins.support.http_errors import StatusRefused, error_object, names_another_reason, plain_words
+from plugins.support.http_errors import StatusRefused, error_message, error_object, names_another_reason
 
 _OVERFLOW_CODES = frozenset(
     {
@@ -87,7 +87,7 @@ def meaning(  # noqa: PLR0911 - one for each kind
 ) -> ProviderError:
     """What an error status means. `model` is the one that was asked for an answer, `after` how many seconds the server asks
     to wait."""
-    words = plain_words(body)
+    words = error_message(body)
     if model is not None and is_missing(status, body):
         return missing("The provider", model, body)
     if status in (401, 403):
@@ -113,7 +113,7 @@ def in_stream(error: Any, model: str) -> ProviderError:
     status = int(code[:9]) if code.isdecimal() else 404 if says_missing(body) else 0
     if 400 <= status < 500:
         return meaning(status, body, model=model)
-    sentence = f"The provider broke off: {plain_words(body)}"
+    sentence = f"The provider broke off: {error_message(body)}"
     if is_overflow(body):
         return ContextOverflow(sentence)
     if "rate_limit" in code or code == "insufficient_quota":
@@ -136,7 +136,7 @@ def missing(who: str, model: str, body: bytes) -> NoSuchModel:
     what = f"{who} has no model {model!r}"
     if not says_missing(body):
         what += ", or not for this key" if _is_barred(body) else ", or its address is not the one to ask"
-    return NoSuchModel(f"{what}: {plain_words(body)}")
+    return NoSuchModel(f"{what}: {error_message(body)}")
 
 
 def is_missing(status: int, body: bytes) -> bool:

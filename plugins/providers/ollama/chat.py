@@ -48,7 +48,7 @@ async def _shown(transport: Transport, base: str, headers: Mapping[str, str], na
     """What the server says of one model; nothing if it does not know it any more, or is too old to say."""
     body = msgspec.json.encode({"model": name})
     try:
-        answer = await transport.post(f"{base}/api/show", headers=headers, body=body, patience=BRIEF)
+        answer = await transport.post(f"{base}/api/show", headers=headers, body=body, timeouts=BRIEF)
     except StatusRefused:
         return ReportedLimits()
     try:
@@ -106,7 +106,7 @@ class Ollama:
         self._told = told_at(self._base, context.reported_models)
         self._encoder = Encoder()
         self._patience = msgspec.structs.replace(
-            context.transport.patience,
+            context.transport.timeouts,
             first=settings.first_seconds,
             between=settings.between_seconds,
             whole=settings.reply_seconds,
@@ -222,7 +222,7 @@ class Ollama:
                 ),
                 until=lambda: assembly.complete,
                 said=lambda: assembly.said,
-                patience=self._patience,
+                timeouts=self._patience,
                 may_retry=self._keys.worth(request, worth_another_attempt),
             )
             async with aclosing(lines):

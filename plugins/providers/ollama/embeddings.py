@@ -19,7 +19,7 @@ from plugins.providers.ollama import errors as ollama_errors
 from plugins.providers.ollama.address import CLOUD, server_address
 from plugins.support.embedding.vector_checks import Vector
 from plugins.support.errors import BadRequest, ProviderError
-from plugins.support.http_errors import StatusRefused, plain_words
+from plugins.support.http_errors import StatusRefused, error_message
 
 _NO_NUMBER = b"unsupported value"
 """What it says where a vector holds what is no number."""
@@ -73,7 +73,7 @@ class OllamaEmbeddings(HostedEmbeddings):
         if _is_too_much(refusal):
             return embedding_errors.too_much(refusal)
         if _NO_NUMBER in refusal.body:
-            return BadRequest(f"The model makes no vector of this text: {plain_words(refusal.body)}")
+            return BadRequest(f"The model makes no vector of this text: {error_message(refusal.body)}")
         return ollama_errors.meaning(refusal.status, refusal.body, model=self._model, after=refusal.retry_after)
 
     def worth_another_attempt(self, refusal: StatusRefused) -> bool:

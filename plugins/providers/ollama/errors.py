@@ -19,7 +19,7 @@ from plugins.support.errors import (
     StreamCut,
     Unreachable,
 )
-from plugins.support.http_errors import StatusRefused, error_object, plain_words
+from plugins.support.http_errors import StatusRefused, error_message, error_object
 
 _OVERFLOW_WORDS = ("input length exceeds", "exceeded max context length")
 """How Ollama itself and its cloud say it; its engine speaks like OpenAI's."""
@@ -32,7 +32,7 @@ def meaning(  # noqa: PLR0911 - one for each kind
 ) -> ProviderError:
     """What an error status means. `model` is the one that was asked for an answer, `after` how many seconds the server asks
     to wait."""
-    words = plain_words(engine_words(body))
+    words = error_message(engine_words(body))
     if is_overflow(body) or status == 413:
         return ContextOverflow(f"The conversation is too long for the model: {words}")
     if model is not None and status == 403 and openai_errors.is_missing(status, body):
@@ -58,7 +58,7 @@ def meaning(  # noqa: PLR0911 - one for each kind
 def in_stream(error: object) -> ProviderError:
     """What the error on a line of the stream means."""
     body = msgspec.json.encode({"error": error})
-    words = plain_words(engine_words(body))
+    words = error_message(engine_words(body))
     if is_overflow(body):
         return ContextOverflow(f"The conversation is too long for the model: {words}")
     if _USED_UP in words:
@@ -70,7 +70,7 @@ def in_stream(error: object) -> ProviderError:
 
 def worth_another_attempt(refused: StatusRefused) -> bool:
     """Whether the same request may succeed in a moment, for a status after which some do."""
-    words = plain_words(engine_words(refused.body))
+    words = error_message(engine_words(refused.body))
     blind = openai_errors.is_blind(engine_words(refused.body))
     return not (is_overflow(refused.body) or blind or _USED_UP in words or _TOO_SMALL in words)
 

@@ -18,7 +18,7 @@ from plugins.providers.hosted.encoding_cache import EncodingCache
 from plugins.providers.hosted.images import quoted, sent_with
 from plugins.providers.ollama.errors import in_stream
 from plugins.support.errors import BadAnswer, BadRequest, ContextOverflow, StreamCut
-from plugins.support.http_errors import plain_words
+from plugins.support.http_errors import error_message
 from plugins.support.lenient_json import as_object, decoded
 from sessions.events.messages import AssistantMessage, Message, ToolCall, ToolMessage, Usage, UserMessage, clamp_count
 
@@ -205,7 +205,7 @@ def parse_line(data: bytes) -> _Line:
     try:
         return decoded(_line, data)
     except ValueError as error:
-        raise BadAnswer(f"Ollama sent what is no line of an answer: {plain_words(data[:200])}") from error
+        raise BadAnswer(f"Ollama sent what is no line of an answer: {error_message(data[:200])}") from error
 
 
 def _usage(last: _Line) -> Usage | None:

@@ -76,7 +76,7 @@ class OpenAI:
         self._told = told_at(self._base, context.reported_models)
         self._encoder = Encoder()
         self._patience = msgspec.structs.replace(
-            context.transport.patience,
+            context.transport.timeouts,
             first=settings.first_seconds,
             between=settings.between_seconds,
             whole=settings.reply_seconds,
@@ -185,7 +185,7 @@ class OpenAI:
                 f"{self._base}/chat/completions",
                 headers=self._headers(key),
                 body=body,
-                patience=self._patience,
+                timeouts=self._patience,
                 until=lambda: assembly.done,
                 said=lambda: assembly.said,
                 may_retry=self._keys.worth(request, worth_another_attempt),

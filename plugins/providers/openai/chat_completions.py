@@ -17,7 +17,7 @@ from plugins.providers.hosted.images import data_url, sent_with
 from plugins.providers.hosted.openai_errors import in_stream
 from plugins.providers.hosted.tool_names import taken_name
 from plugins.support.errors import BadAnswer, StreamCut
-from plugins.support.http_errors import plain_words
+from plugins.support.http_errors import error_message
 from plugins.support.lenient_json import count, decoded, is_json
 from sessions.events.events import StopReason
 from sessions.events.messages import AssistantMessage, Message, ToolMessage, Usage, UserMessage
@@ -275,7 +275,7 @@ def parse_chunk(data: bytes) -> _Chunk:
     try:
         return decoded(_chunk, data)
     except ValueError as error:
-        raise BadAnswer(f"The provider sent what is no chunk of an answer: {plain_words(data[:200])}") from error
+        raise BadAnswer(f"The provider sent what is no chunk of an answer: {error_message(data[:200])}") from error
 
 
 def _text(content: str | list[_Part] | None) -> str | None:

@@ -61,10 +61,10 @@ def _is_chat(name: str, entry: Mapping[str, Any]) -> bool:
     return MUTE.search(name) is None
 
 
-async def loaded_window(transport: Transport, place: str, headers: Mapping[str, str], patience: Timeouts) -> int | None:
+async def loaded_window(transport: Transport, place: str, headers: Mapping[str, str], timeouts: Timeouts) -> int | None:
     """Tokens that one conversation may have with a llama-server, as its `/props` tells; None if it does not."""
     try:
-        props = msgspec.json.decode(await transport.get(f"{place}/props", headers=headers, patience=patience))
+        props = msgspec.json.decode(await transport.get(f"{place}/props", headers=headers, timeouts=timeouts))
     except (ProviderError, msgspec.MsgspecError, RecursionError, UnicodeError):
         return None
     return tokens(props, "default_generation_settings", "n_ctx")

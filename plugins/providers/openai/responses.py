@@ -21,11 +21,11 @@ class Responses:
     `max_tokens` bounds an answer with its reasoning; `effort` is as the service has it."""
 
     def __init__(
-        self, transport: Transport, base: str, patience: Timeouts, max_tokens: int | None, effort: str | None
+        self, transport: Transport, base: str, timeouts: Timeouts, max_tokens: int | None, effort: str | None
     ) -> None:
         self._transport = transport
         self._url = f"{base}/responses"
-        self._patience = patience
+        self._timeouts = timeouts
         self._max_tokens = max_tokens
         self._effort = effort
         self._encoder = Encoder()
@@ -60,7 +60,7 @@ class Responses:
             self._url,
             headers=headers,
             body=self._encoder.body(request, max_tokens=self._max_tokens, effort=self._effort),
-            patience=self._patience,
+            timeouts=self._timeouts,
             until=lambda: assembly.done,
             said=lambda: assembly.said,
             may_retry=may_retry,

@@ -16,7 +16,7 @@ from plugins.api.chat import CallDraft, Delta, Reply
 from plugins.providers.hosted.openai_errors import UNREADABLE, error_code, in_stream
 from plugins.providers.openai.responses_reasoning import Step, written
 from plugins.support.errors import BadAnswer, ProviderError, StreamCut
-from plugins.support.http_errors import StatusRefused, plain_words
+from plugins.support.http_errors import StatusRefused, error_message
 from plugins.support.lenient_json import count, decoded, is_json
 from sessions.events.events import StopReason
 from sessions.events.messages import Usage
@@ -182,7 +182,7 @@ class StreamAccumulator:
         if status == "failed":
             raise self._broken(response.error or {"message": "it gave no reason"})
         if status not in ("completed", "incomplete"):
-            raise StreamCut(f"The provider broke off: {plain_words(status.encode())}.")
+            raise StreamCut(f"The provider broke off: {error_message(status.encode())}.")
         if not self._drafts:
             self._drafts = {index: _Draft() for index in range(len(response.output or ()))}
         for index, item in enumerate(response.output or ()):
@@ -246,7 +246,7 @@ def _parsed(decode: Callable[[bytes | str], T], data: bytes) -> T:
     try:
         return decoded(decode, data)
     except ValueError as error:
-        raise BadAnswer(f"The provider sent what is no event of an answer: {plain_words(data[:200])}") from error
+        raise BadAnswer(f"The provider sent what is no event of an answer: {error_message(data[:200])}") from error
 
 
 def _counted(usage: Any) -> Usage | None:
