@@ -1,4 +1,4 @@
-"""How daily facts become few that stay: batches, what a model is asked, and what of its answer counts. Pure."""
+"""Distillation of daily facts into long-term facts: batches, prompts and parsing of the answers. Pure."""
 
 from __future__ import annotations
 
@@ -17,21 +17,23 @@ from plugins.support.fencing import harmless, mark_for
 from sessions.events.tokens import estimate
 
 BATCH = 12_000
-"""Characters of facts in one request."""
+"""Maximum characters of facts in a request."""
 
 LINE = 40
-"""Characters around a fact on its line."""
+"""Estimated characters of a line besides the fact."""
 
 MOST = 20
-"""Facts that one batch leaves."""
+"""Maximum facts taken from one answer."""
 
 ANSWER = 2500
-"""Tokens that an answer may have."""
+"""Maximum tokens of an answer."""
 
 
 class DistillationResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What an answer gave: facts, and of those that they supersede the id and the index of the fact that says otherwise.
-    `wrong` says what was wrong with the answer, empty if it counts."""
+    """The facts of an answer, and the ids of facts they supersede, each with the index of the newer fact.
+
+    `wrong` says why the answer is unusable, empty if it is usable.
+    """
 
     drafts: tuple[Draft, ...] = ()
     superseded: tuple[tuple[str, int], ...] = ()
@@ -39,8 +41,14 @@ class DistillationResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def due(book: FactBook, *, threshold: int, interval_hours: float, now: datetime) -> list[str]:
-    """Whose daily facts are to be distilled: so many are new, or the oldest of the new has waited so long. 0 of either is
-    never for that reason."""
+    """Return the owners whose daily facts are due for distillation.
+
+    Args:
+        book: The facts.
+        threshold: Number of new facts from which on they are due; 0 for never.
+        interval_hours: Age in hours of the oldest new fact from which on they are due; 0 for never.
+        now: The current time.
+    """
     fresh: defaultdict[str, list[Fact]] = defaultdict(list)
     for fact in book.undistilled():
         fresh[fact.owner].append(fact)
@@ -55,8 +63,10 @@ def _are_due(fresh: Sequence[Fact], threshold: int, interval_hours: float, now: 
 
 
 class TokenBudget:
-    """The facts that one request may hold, new ones and those that are kept already. `tokens` is what the model's window
-    leaves for them, None where that is unknown."""
+    """The number of facts that fit into one request.
+
+    `tokens` is what the context window leaves for them, None if unknown.
+    """
 
     def __init__(self, tokens: int | None) -> None:
         self._most = self._now = tokens
@@ -64,20 +74,18 @@ class TokenBudget:
         """The facts in a row that were refused though they stood alone."""
 
     def batch(self, fresh: Sequence[Fact]) -> list[Fact]:
-        """Return the first of the new facts: about `BATCH` characters in half of the tokens, and one at least."""
+        """Return the first new facts, about `BATCH` characters in half of the tokens, and at least one."""
         left = None if self._now is None else self._now // 2
         return _first(fresh, left) or list(fresh[:1])
 
     def beside(self, known: Sequence[Fact], batch: Sequence[Fact]) -> list[Fact]:
-        """Return the facts that are shown beside a batch, in their order: of those that are kept already about `BATCH`
-        characters in the tokens that are left, those first that share most words with the batch."""
+        """Return the known facts to show with a batch, in order: those with most words in common, in the remaining tokens."""
         left = None if self._now is None else self._now - sum(map(_tokens, batch))
         shown = {fact.id for fact in _first(nearest(known, batch), left)}
         return [fact for fact in known if fact.id in shown]
 
     def shrink(self, refused: Sequence[Fact], *, for_good: bool) -> bool:
-        """Take less than these facts, which were refused, in the next request; with `for_good` in all later ones too.
-        Return False if there was only one."""
+        """Request fewer facts next time; with `for_good` in all later requests too. Return False if there was only one."""
         if len(refused) == 1:
             self.alone += 1
             self._now = self._most
@@ -88,20 +96,20 @@ class TokenBudget:
         return True
 
     def answered(self) -> None:
-        """Take as much as is possible again."""
+        """Reset the budget after a successful request."""
         self._now, self.alone = self._most, 0
 
 
 def nearest(known: Sequence[Fact], fresh: Sequence[Fact]) -> list[Fact]:
-    """The facts that are kept already, those first that share most words with the new."""
-    from plugins.support.text.words import word_set  # noqa: PLC0415 - what is known of languages: not at the start
+    """Return the known facts, those with most words in common with the new ones first."""
+    from plugins.support.text.words import word_set  # noqa: PLC0415 - loads language data
 
     said = frozenset[str]().union(*(word_set(fact.content) for fact in fresh))
     return sorted(known, key=lambda each: -len(said & word_set(each.content)))
 
 
 def _first(facts: Sequence[Fact], tokens: int | None) -> list[Fact]:
-    """The first of the facts that have `BATCH` characters together, and so many tokens."""
+    """Return the first facts that fit into `BATCH` characters and the given tokens."""
     found: list[Fact] = []
     characters = 0
     for fact in facts:
@@ -119,7 +127,7 @@ def _tokens(fact: Fact) -> int:
 
 
 def request(fresh: Sequence[Fact], known: Sequence[Fact], language: FactTexts) -> str:
-    """The facts as data, those that are kept already first, each with its number, and the question behind them."""
+    """Build the prompt: the known facts, the new facts, numbered, and the question."""
     told = [f"{number}. ({fact.type}) {harmless(fact.content)}" for number, fact in enumerate([*known, *fresh], 1)]
     mark = mark_for("\n".join(told))
     kept, new = told[: len(known)], told[len(known) :]
@@ -128,10 +136,13 @@ def request(fresh: Sequence[Fact], known: Sequence[Fact], language: FactTexts) -
 
 
 def distilled(answer: str, known: Sequence[Fact], fresh: Sequence[Fact]) -> DistillationResult:
-    """What counts of an answer about these `known` facts and the `fresh` ones behind them. What a fact was made from is what
-    the answer says, else those that say the same; a known one among it is superseded."""
+    """Parse an answer about `known` and `fresh` facts.
+
+    The sources of a fact are those that the answer names, else the equivalent new facts. A known fact among the sources is
+    superseded.
+    """
     if (rows := rows_of(answer)) is None:
-        return DistillationResult(wrong="The answer was not the JSON that was asked for.")
+        return DistillationResult(wrong="The answer was not the requested JSON.")
     drafts: list[Draft] = []
     superseded: dict[str, int] = {}
     kept = {fact.id for fact in known}
@@ -145,12 +156,12 @@ def distilled(answer: str, known: Sequence[Fact], fresh: Sequence[Fact]) -> Dist
         made_of = tuple(fact.id for fact in sources if fact.id not in kept and fact.id not in old)
         superseded |= {each: len(drafts) for each in old if each not in superseded}
         drafts.append(msgspec.structs.replace(found, made_of=made_of))
-    wrong = "No fact of the answer was sound." if rows and not drafts else ""
+    wrong = "The answer contained no valid fact." if rows and not drafts else ""
     return DistillationResult(drafts=tuple(drafts), superseded=tuple(superseded.items()), wrong=wrong)
 
 
 def as_they_are(facts: Sequence[Fact]) -> DistillationResult:
-    """The facts unchanged, which dedupe then thins out."""
+    """Return the facts unchanged; deduplication drops repetitions later."""
     drafts = tuple(
         Draft(
             content=fact.content,
@@ -165,7 +176,7 @@ def as_they_are(facts: Sequence[Fact]) -> DistillationResult:
 
 
 def _numbered(row: object, name: str, facts: Sequence[Fact]) -> list[Fact]:
-    """The facts, numbered from 1, that a row names."""
+    """Return the facts, numbered from 1, that a row refers to."""
     numbers = row.get(name) if isinstance(row, Mapping) else None
     if not isinstance(numbers, list):
         return []

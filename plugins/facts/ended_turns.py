@@ -1,4 +1,4 @@
-"""What was said in turns that have ended, out of a session's events. Pure."""
+"""The text of the turns of a session that have ended. Pure."""
 
 from __future__ import annotations
 
@@ -22,16 +22,18 @@ TELLING = frozenset(
     kind_of(kind)
     for kind in (SessionForked, MessageReceived, CommandAnswered, TurnStarted, TurnJoined, ModelReplied, TurnEnded)
 )
-"""The kinds of events that are looked at."""
+"""The kinds of events that are read."""
 
 
 ORDER = "/remember "
 
 
 class EndedTurn(msgspec.Struct, frozen=True, kw_only=True):
-    """A turn: its `ordinal`, the seqs of its first message and of its end, what the person wrote and the assistant answered,
-    whether others read along, whether it was answered at all, and by which model (`provider:model`). `typed`: it is no turn
-    but what was told to be remembered behind the one with this ordinal."""
+    """A turn that has ended.
+
+    `first` and `end` are the sequence numbers of its first message and its end, `model` is `provider:model`. `typed` marks a
+    `/remember` command instead of a turn; `ordinal` is then that of the turn before it.
+    """
 
     ordinal: int
     first: int
@@ -45,13 +47,12 @@ class EndedTurn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_order(text: str) -> bool:
-    """Whether a message is `/remember` with something behind it."""
+    """Return True for `/remember` followed by text."""
     return text.startswith(ORDER) and bool(text[len(ORDER) :].strip())
 
 
 def ended_turns(events: Iterable[Recorded]) -> list[EndedTurn]:
-    """The turns that began and ended in these events, in order; in a fork those behind it, since the others are its
-    parent's."""
+    """Return the turns that started and ended in these events, in order. In a fork, only turns after the fork."""
     turns: list[EndedTurn] = []
     waiting: dict[int, MessageReceived] = {}
     taken: dict[int, MessageReceived] = {}
@@ -93,7 +94,7 @@ def ended_turns(events: Iterable[Recorded]) -> list[EndedTurn]:
 
 
 def _remembered(message: MessageReceived, seq: int, end: int, before: EndedTurn | None) -> EndedTurn:
-    """What a person told to be remembered, behind a turn."""
+    """Return a `/remember` command as an ended turn."""
     return EndedTurn(
         ordinal=before.ordinal if before else 0,
         first=seq,

@@ -1,4 +1,4 @@
-"""What a model is asked to find in a turn, and what of its answer becomes facts. Pure."""
+"""Extraction of facts from a turn: prompts and parsing of the answers. Pure."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ LONGEST_ASKED, LONGEST_ANSWERED = 6000, 3000
 """Bytes of what the person wrote, and of what was answered, that are shown."""
 
 MOST_TOKENS = 3750
-"""The tokens of as many bytes, as they are estimated where a token has the fewest."""
+"""Estimated tokens of as many bytes, at the lowest bytes per token."""
 
 SHORTEST = 8
-"""Characters of a message that could hold a fact."""
+"""Minimum characters of a message that may contain a fact."""
 
 ANSWER = 600
-"""Tokens that an answer may have."""
+"""Maximum tokens of an answer."""
 
 LONGEST_LINE = 500
-"""Characters of a line that can be one of a stack trace: what is longer is not looked at."""
+"""Maximum characters of a line that is checked for a stack trace."""
 
 _TRACE = re.compile(
     r"Traceback \(most recent call last\)|\s+at [\w.$<>]+\(.*\)$|\s*File \".*\", line \d+|[\w.]*(?:Error|Exception)\b.*:"
@@ -35,14 +35,14 @@ _TRACE = re.compile(
 
 
 class ExtractionResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What an answer gave: the facts, and what was wrong with it (empty if nothing was)."""
+    """The facts of an answer, and why it is unusable, empty if it is usable."""
 
     drafts: tuple[Draft, ...] = ()
     wrong: str = ""
 
 
 def may_hold_facts(turn: EndedTurn) -> bool:
-    """Whether a model is asked at all: not about greetings, commands, and what is nothing but an error that was pasted."""
+    """Return True if a model should be asked about a turn; not for greetings, commands and pasted errors."""
     text = turn.asked.strip()
     if not turn.replied or len(text) < SHORTEST or text.startswith("/") or is_small_talk(text):
         return False
@@ -50,17 +50,17 @@ def may_hold_facts(turn: EndedTurn) -> bool:
 
 
 def system(language: FactTexts, most: int) -> str:
-    """What the model is told to do."""
+    """Return the system prompt."""
     return language.extraction.replace("{most}", str(most))
 
 
 def share_of(room: int | None) -> float:
-    """Return the share of the longest turn for which there is room in so many tokens, a twentieth at least."""
+    """Return the share of the longest turn that fits into so many tokens, at least a twentieth."""
     return 1.0 if room is None else min(1.0, max(0.05, room / MOST_TOKENS))
 
 
 def request(turn: EndedTurn, language: FactTexts, share: float = 1.0) -> str:
-    """The turn as data, each part of it up to this share of the longest that is shown, and the question behind it."""
+    """Build the prompt: the turn, each part truncated to this share of its maximum, and the question."""
     asked = harmless(head_and_tail(_without_trace(turn.asked), int(share * LONGEST_ASKED)))
     answered = harmless(head_and_tail(_without_trace(turn.answered), int(share * LONGEST_ANSWERED)))
     mark = mark_for(asked + answered)
@@ -69,11 +69,10 @@ def request(turn: EndedTurn, language: FactTexts, share: float = 1.0) -> str:
 
 
 def extracted(answer: str, most: int) -> ExtractionResult:
-    """The facts in an answer, at most so many, the most important first; an unsound one is left out. An answer that is no
-    JSON of the wanted form gives none, and says so."""
+    """Parse the facts of an answer, at most `most`, the most important first. Invalid facts are dropped."""
     rows = rows_of(answer)
     if rows is None:
-        return ExtractionResult(wrong="The answer was not the JSON that was asked for.")
+        return ExtractionResult(wrong="The answer was not the requested JSON.")
     drafts: list[Draft] = []
     refused = ""
     for row in rows:
@@ -89,12 +88,12 @@ def extracted(answer: str, most: int) -> ExtractionResult:
 def _sound(row: object) -> Draft:
     found = draft_of(row)
     if is_small_talk(found.content) or _is_of_a_trace(found.content):
-        raise InvalidFact("A fact is no greeting and no error message.")
+        raise InvalidFact("A greeting or an error message is not a fact.")
     return found
 
 
 def _without_trace(text: str) -> str:
-    """The text without the lines of stack traces."""
+    """Return the text without the lines of stack traces."""
     return "\n".join(line for line in text.split("\n") if not _is_of_a_trace(line)).strip()
 
 

@@ -1,5 +1,4 @@
-"""The book of facts: the fold of their log. It holds those that are there now, and for each that ever was the events that
-speak of it, so that it can be explained."""
+"""The state of all facts, reduced from the events of their log, with an index of the events about each fact."""
 
 from __future__ import annotations
 
@@ -27,103 +26,106 @@ from sessions.events.messages import Usage
 
 
 class Ambiguous(LookupError):
-    """Several facts have an id that begins so."""
+    """Several facts have an id with this prefix."""
 
 
 class FactBook:
-    """All facts. Only `turn_over` changes it, an event at a time; the same events give the same book."""
+    """All facts. Only `turn_over` changes the state; the same events give the same state."""
 
     def __init__(self) -> None:
         self._facts: dict[str, Fact] = {}
         self._history: dict[str, list[int]] = {}
         self._extracted: dict[str, tuple[int, int]] = {}
         self._tries: dict[str, tuple[int, int]] = {}
-        """Of each session the end of the turn that could not be looked through, and how often it was tried."""
+        """By session, the end of the turn whose extraction failed, and the number of attempts."""
         self._spent: dict[str, dict[str, dict[str, Usage]]] = {}
         self._taken: set[str] = set()
         self._stand_for: defaultdict[str, set[str]] = defaultdict(set)
-        """Of each daily fact those that were made of it and are there."""
+        """By daily fact, the current facts that were distilled from it."""
         self._newer: dict[str, str] = {}
-        """Of each fact that is superseded the one that says otherwise."""
+        """By superseded fact, the newer one."""
         self._used_to: dict[str, int] = {}
         self.revision = 0
-        """Grows whenever facts come or leave."""
+        """Incremented whenever facts are added or removed."""
 
-    # --- what it says -------------------------------------------------------------------------------------------------
+    # --- queries ------------------------------------------------------------------------------------------------------
 
     @property
     def facts(self) -> Mapping[str, Fact]:
-        """Those that are there, by id, in the order in which they came."""
+        """The current facts by id, in the order of their creation."""
         return MappingProxyType(self._facts)
 
     def layer(self, layer: Layer) -> list[Fact]:
-        """Those of the daily log, or of what stays."""
+        """Return the facts of the daily log, or the long-term facts."""
         return [fact for fact in self._facts.values() if fact.layer == layer]
 
     def undistilled(self) -> list[Fact]:
-        """The daily facts that nothing was made of yet."""
+        """Return the daily facts that were not distilled yet."""
         return [fact for fact in self.layer("daily") if fact.id not in self._taken]
 
     def has_extracted(self, session: str, ordinal: int) -> bool:
-        """Whether this turn was looked through, or a later one of its session."""
+        """Return True if this turn or a later one of the session was processed."""
         return ordinal <= self._extracted.get(session, (0, 0))[0]
 
     def has_looked_at(self, what: FactsExtracted) -> bool:
-        """Whether the turn that this says something of was looked through before."""
+        """Return True if the turn of this extraction was processed before."""
         if what.upto:
             return self.has_read(what.session, what.upto)
         return self.has_extracted(what.session, what.ordinal)
 
     def has_read(self, session: str, end: int) -> bool:
-        """Whether what ended with the event that has this seq was looked through."""
+        """Return True if the turn that ended with this event was processed."""
         return end <= self.read_to(session)
 
     def read_to(self, session: str) -> int:
-        """The seq up to which a session's journal was looked through; 0 for not at all."""
+        """Return the sequence number up to which a session was processed, 0 for none."""
         return self._extracted.get(session, (0, 0))[1]
 
     def tries(self, session: str, end: int) -> int:
-        """Return how often it was tried in vain to look through the turn that ends with the event that has this seq."""
+        """Return the number of failed attempts to process the turn that ended with this event."""
         tried, count = self._tries.get(session, (0, 0))
         return count if tried == end else 0
 
     def spent(self, session: str) -> Mapping[str, Mapping[str, Usage]]:
-        """What looking through a session and distilling what was found there has cost, by purpose and model."""
+        """Return the usage of extraction and distillation for a session, by purpose and model."""
         return self._spent.get(session, {})
 
     def made_of(self, fact: str) -> list[Fact]:
-        """The facts that stay and that were made of this daily one: they are told in its place."""
+        """Return the long-term facts that were distilled from this daily fact and replace it in recall."""
         return [self._facts[each] for each in self._stand_for.get(fact, ())]
 
     def newer(self, fact: str) -> str | None:
-        """The fact that supersedes this one."""
+        """Return the id of the fact that supersedes this one."""
         return self._newer.get(fact)
 
     def has_used(self, session: str, seq: int) -> bool:
-        """Whether this recall is counted, or a later one of its session."""
+        """Return True if this recall, or a later one of its session, was counted."""
         return seq <= self._used_to.get(session, 0)
 
     def history(self, fact: str) -> tuple[int, ...]:
-        """The seqs of the events that speak of a fact, also of one that has left."""
+        """Return the sequence numbers of the events about a fact, including deleted ones."""
         return tuple(self._history.get(fact, ()))
 
     def named(self, beginning: str) -> str | None:
-        """The id that begins so, of the facts that are there, else of those that have left; None if there is none. Raises
-        Ambiguous."""
+        """Return the id with this prefix among the current facts, else among deleted ones; None if there is none.
+
+        Raises:
+            Ambiguous: Several ids have the prefix.
+        """
         for ids in (self._facts, self._history):
             found = [each for each in ids if beginning and each.startswith(beginning)]
             if beginning in found:
                 return beginning
             if len(found) > 1:
-                raise Ambiguous(f"{len(found)} facts have an id that begins with {beginning}; write more of it.")
+                raise Ambiguous(f"{len(found)} facts have an id that begins with {beginning}; type more of the id.")
             if found:
                 return found[0]
         return None
 
-    # --- what happens -------------------------------------------------------------------------------------------------
+    # --- events -------------------------------------------------------------------------------------------------------
 
     def turn_over(self, happened: LoggedFactEvent) -> None:
-        """Take in the next event. Those of unknown kinds change nothing."""
+        """Apply the next event. Unknown kinds change nothing."""
         event = happened.event
         for each in _spoken_of(event):
             self._history.setdefault(each, []).append(happened.seq)
@@ -185,7 +187,7 @@ class FactBook:
 
 
 def _spoken_of(event: object) -> list[str]:
-    """The ids of the facts that an event speaks of. That one was recalled is no part of its story."""
+    """Return the ids of the facts that an event is about. Recalls are not part of a fact's history."""
     match event:
         case FactsExtracted() | FactsWritten():
             return [fact.id for fact in event.entries]
@@ -201,7 +203,7 @@ def _spoken_of(event: object) -> list[str]:
 
 
 def told(events: Iterable[FactEvent], at: str) -> FactBook:
-    """The book after these events, each at the same time."""
+    """Return the state after these events, all at the same time."""
     book = FactBook()
     for seq, event in enumerate(events, 1):
         book.turn_over(LoggedFactEvent(seq=seq, at=at, event=event))

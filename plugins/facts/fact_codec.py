@@ -1,4 +1,4 @@
-"""One event of the facts ⇄ one line, in the form of all logs of the house (`sessions.events.codec`)."""
+"""Encoding of fact events as lines of the log, in the format of `sessions.events.codec`."""
 
 from __future__ import annotations
 
@@ -19,12 +19,16 @@ _event = {kind: msgspec.json.Decoder(type_) for kind, type_ in KINDS.items()}
 
 
 def encode(seq: int, at: str, event: FactEvent, previous: bytes) -> tuple[bytes, bytes]:
-    """The event's line, newline included, and its sum, given the previous line's."""
+    """Encode an event as a line with its newline, and return the line and its checksum."""
     return encode_line(seq, at, None, event, previous)
 
 
 def decode(line: bytes) -> LoggedFactEvent:
-    """Parse one line; its sum is not looked at. Raises InvalidLine where a known kind lacks or mistypes a field."""
+    """Decode one line without checking its checksum.
+
+    Raises:
+        InvalidLine: A field of a known kind is missing or has the wrong type.
+    """
     try:
         envelope = _envelope(line)
         decoder = _event.get(envelope.kind)

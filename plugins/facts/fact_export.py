@@ -1,9 +1,9 @@
-"""Facts as one JSON document, to take them elsewhere and to bring them back.
+"""Export and import of facts as one JSON document.
 
-The document is `{"exuvia_facts": 1, "entries": [...]}`; an entry has `id`, `content`, `type`, `tags`, `importance`,
+The document is `{"exuvia_facts": 1, "entries": [...]}`. An entry has `id`, `content`, `type`, `tags`, `importance`,
 `createdAt`, `lastUsedAt`, `source`, `pinned`, `layer`, `owner`, `origin` (`session` and `seq`) and `madeOf` (ids). Only
-`content` must be there: an entry without an id has one that its words make, so that the same document brings it once. A
-bare list of entries is taken too, and so are the lists `daily` and `longterm` in the place of `entries`.
+`content` is required: an entry without an id gets one derived from its content, so that importing a document twice adds it
+once. A bare list of entries is accepted too, as are the lists `daily` and `longterm` instead of `entries`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sessions.events.codec import replace_surrogates
 from sessions.store.recorder import stamp
 
 LONGEST_FILE = 32 * 1024 * 1024
-"""Bytes of a document that is read."""
+"""Maximum size in bytes of a document."""
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z")
 _NAMELESS = uuid.UUID("5d0f1a0e-6f0c-5b57-9d7e-0f6a3c1b2e44")
@@ -30,21 +30,24 @@ _SOURCES: tuple[str, ...] = get_args(FactSource)
 
 
 class ImportedFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What came out of a document: the facts, and for each entry that was refused a sentence with its number."""
+    """The imported facts, and one sentence per rejected entry."""
 
     entries: tuple[Fact, ...]
     refused: tuple[str, ...]
 
 
 def exported(facts: Iterable[Fact]) -> bytes:
-    """The document with these facts."""
+    """Return a document with these facts."""
     document = {"exuvia_facts": 1, "entries": [_row(fact) for fact in facts]}
     return msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"
 
 
 def taken(document: bytes, known: Collection[str], now: datetime) -> ImportedFacts:
-    """The facts of a document. One whose id is `known` already is refused, and so is whatever is not sound; nothing of a
-    refused entry is taken. Raises InvalidFact where it is no such document at all."""
+    """Parse the facts of a document. Invalid entries, and those whose id is already known, are rejected.
+
+    Raises:
+        InvalidFact: The document as a whole is invalid.
+    """
     if len(document) > LONGEST_FILE:
         raise InvalidFact(f"A document has at most {LONGEST_FILE // 2**20} MiB.")
     try:
@@ -58,7 +61,7 @@ def taken(document: bytes, known: Collection[str], now: datetime) -> ImportedFac
         try:
             fact = _fact(row, layer, now)
             if fact.id in there:
-                raise InvalidFact(f"A fact {fact.id} is there already.")
+                raise InvalidFact(f"A fact {fact.id} already exists.")
         except InvalidFact as error:
             refused.append(f"Entry {number}: {error}")
         else:
@@ -68,7 +71,7 @@ def taken(document: bytes, known: Collection[str], now: datetime) -> ImportedFac
 
 
 def _rows(document: object) -> Iterator[tuple[object, str]]:
-    """The entries with the layer that their place tells."""
+    """Yield the entries with the layer implied by their list."""
     if isinstance(document, list):
         yield from ((row, "longterm") for row in document)
         return
@@ -135,32 +138,32 @@ def _fact(row: object, layer: str, now: datetime) -> Fact:
 
 
 def _made_of(*words: str) -> str:
-    """The id that these words make."""
+    """Derive an id from words."""
     return str(uuid.uuid5(_NAMELESS, replace_surrogates("\0".join(words))))
 
 
 class Fields:
-    """The fields of an entry, each of the type that it must have. All methods raise InvalidFact."""
+    """Typed access to the fields of an entry. All methods raise InvalidFact for a wrong type."""
 
     def __init__(self, row: Mapping[str, Any]) -> None:
         self._row = row
 
     def text(self, name: str, otherwise: str) -> str:
-        """A text, `otherwise` where there is none."""
+        """Return a string, or the default if it is missing."""
         value = self._row.get(name)
         if not isinstance(value, str | None):
             raise InvalidFact(f"Its {name} is no text.")
         return otherwise if value is None else value
 
     def texts(self, name: str) -> list[str]:
-        """A list of texts, empty where there is none."""
+        """Return a list of strings, empty if it is missing."""
         value = self._row.get(name) or []
         if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
             raise InvalidFact(f"Its {name} are no list of texts.")
         return value
 
     def number(self, name: str, otherwise: float) -> float:
-        """A number, `otherwise` where there is none."""
+        """Return a number, or the default if it is missing."""
         value = self._row.get(name)
         if value is None:
             return otherwise
@@ -170,14 +173,14 @@ class Fields:
         raise InvalidFact(f"Its {name} is no number.")
 
     def truth(self, name: str) -> bool:
-        """Whether something is so; not, where nothing is said."""
+        """Return a boolean, False if it is missing."""
         value = self._row.get(name, False)
         if not isinstance(value, bool):
             raise InvalidFact(f"Its {name} is neither true nor false.")
         return value
 
     def time(self, name: str) -> str:
-        """A time in RFC 3339 or in milliseconds since 1970, as RFC 3339; empty where there is none."""
+        """Convert a time in RFC 3339 or milliseconds since 1970 to RFC 3339; "" if it is missing."""
         value = self._row.get(name)
         if value is None:
             return ""
@@ -190,7 +193,7 @@ class Fields:
             raise InvalidFact(f"Its {name} is no time.") from None
 
     def origin(self) -> Origin | None:
-        """The message that it came from, if that is said."""
+        """Return the message that the fact came from, None if it is missing."""
         value = self._row.get("origin")
         try:
             return None if value is None else msgspec.convert(value, Origin)

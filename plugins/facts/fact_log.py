@@ -1,4 +1,4 @@
-"""The writing hand of the facts' log: numbers, folds, encodes and chains, and tells when it is durable. There is one."""
+"""The writer of the facts' log: it numbers, applies and encodes events. There is one per log."""
 
 from __future__ import annotations
 
@@ -18,12 +18,14 @@ from sessions.store.protocols import Log, Position
 from sessions.store.recorder import LONGEST_LINE, stamp
 
 PORTION = LONGEST_LINE // 2
-"""Bytes of facts in one event."""
+"""Maximum bytes of facts in one event."""
 
 
 class FactLog:
-    """An open log with its `book`, which is never ahead of the log's own queue. Once an append failed, `failure` says so
-    and the log has to be opened again: memory is not believed then."""
+    """An open log with its state `book`.
+
+    After a failed append, `failure` is set and the log must be opened again, since the state may be ahead of the disk.
+    """
 
     def __init__(self, log: Log, position: Position, book: FactBook, now: Callable[[], datetime]) -> None:
         self.book = book
@@ -36,11 +38,15 @@ class FactLog:
 
     @property
     def is_new(self) -> bool:
-        """Whether nothing was ever written."""
+        """True if nothing was ever written."""
         return self._seq == 0
 
     def note(self, event: FactEvent, *, urgent: bool = False) -> LoggedFactEvent:
-        """Queue an event, and take it into the book. Raises StorageFailed, and then changes nothing."""
+        """Append an event and apply it to the state.
+
+        Raises:
+            StorageFailed: The event was not appended; nothing changed.
+        """
         if self.failure is not None:
             raise self.failure
         happened = LoggedFactEvent(seq=self._seq + 1, at=stamp(self._now()), event=event)
@@ -51,13 +57,13 @@ class FactLog:
         return happened
 
     async def record(self, event: FactEvent) -> LoggedFactEvent:
-        """Note an event and return once it is durable. A cancelled wait does not take it back."""
+        """Append an event and wait until it is durable. A cancelled wait does not revoke it."""
         happened = self.note(event, urgent=True)
         await self._all_durable()
         return happened
 
     async def events(self, seqs: Iterable[int]) -> list[LoggedFactEvent]:
-        """The events with these seqs, once they are durable."""
+        """Return the events with these sequence numbers, once they are durable."""
         await self._all_durable()
         found = []
         for seq in seqs:
@@ -66,11 +72,15 @@ class FactLog:
         return found
 
     async def close(self) -> None:
-        """Commit what was noted and let go of the log."""
+        """Commit pending events and close the log."""
         await self._log.close()
 
     async def _all_durable(self) -> None:
-        """Wait until what was noted so far is on the disk. Raises StorageFailed."""
+        """Wait until all appended events are durable.
+
+        Raises:
+            StorageFailed: Writing failed.
+        """
         if self.failure is not None:
             raise self.failure
         if self._log.durable < self._log.end:
@@ -93,7 +103,7 @@ class FactLog:
 
 
 def portions(entries: Iterable[Fact]) -> Iterator[tuple[Fact, ...]]:
-    """The facts in portions of which each fits well into a line."""
+    """Split facts into groups that each fit into one line."""
     portion: list[Fact] = []
     size = 0
     for fact in entries:

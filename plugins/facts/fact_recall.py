@@ -1,4 +1,4 @@
-"""Which facts answer a message: found by their words at a cost of those that share one, not of all there are."""
+"""Retrieval of facts by the words of a message. The cost grows with the facts that share a word, not with all facts."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from plugins.facts.scoring import RecallStats, scored
 from plugins.support.text.words import sought, word_set
 
 TINY = 1e-9
-"""What adding up in another order may change."""
+"""Tolerance for rounding errors of sums in a different order."""
 
 
 class Recaller:
-    """The words of a book's facts. It follows the book: each fact is taken apart once."""
+    """An inverted index over the words of a book's facts, updated incrementally."""
 
     def __init__(self, book: FactBook) -> None:
         self._book = book
@@ -36,9 +36,19 @@ class Recaller:
         stale_after_days: float = 14.0,
         least: float = 0.0,
     ) -> list[RecallStats]:
-        """The facts that share a word with the message, at least this part of it, and that may be `told`, best first.
-        `coclaw` counts each word of the message alike, as the reference does; `measured` by how few of the facts have it
-        (the idf of BM25, Robertson and Zaragoza, 2009), so that a rare word decides."""
+        """Return the facts that share words with a message, best first.
+
+        `coclaw` weights all words of the message equally, like the reference implementation; `measured` weights them by
+        their rarity among the facts (the idf of BM25, Robertson and Zaragoza, 2009).
+
+        Args:
+            message: The text to match.
+            now: The current time, for ageing.
+            told: Returns True for facts that may be recalled.
+            formula: How words are weighted.
+            stale_after_days: Days without use after which a fact scores less.
+            least: Minimum share, from 0 to 1, of the message's weight that a fact must match.
+        """
         self.follow()
         asked = list(dict.fromkeys(sought(message)))
         weights = {word: self._weight(word) if formula == "measured" else 1.0 for word in asked}
@@ -52,8 +62,11 @@ class Recaller:
         return sorted(found, key=lambda each: (-each.score, each.fact.created, each.fact.content, each.fact.id))
 
     def _near(self, weights: Mapping[str, float], least: float) -> set[str]:
-        """The facts that may reach this weight. The rarest words come first: what has none of them, when all the others
-        together weigh less, cannot, and the words that most facts have are not gone through."""
+        """Return the facts that can reach this weight.
+
+        Words are processed from the rarest on: facts without any of the rare words cannot reach it once the remaining words
+        together weigh less, so the postings of common words are skipped.
+        """
         left = math.fsum(weights.values())
         near: set[str] = set()
         for word in sorted(weights, key=lambda each: (-weights[each], each)):
@@ -68,7 +81,7 @@ class Recaller:
         return math.log(1 + (count - having + 0.5) / (having + 0.5))
 
     def follow(self) -> None:
-        """Take apart what has come to the book since the last time."""
+        """Index the facts added to the book since the last call."""
         if self._seen == self._book.revision:
             return
         facts = self._book.facts
@@ -83,5 +96,5 @@ class Recaller:
 
 
 def _told(tags: Iterable[str]) -> list[str]:
-    """The tags that are words, not marks such as `ws:…`."""
+    """Return the tags that are words, without markers such as `ws:…`."""
     return [tag for tag in tags if ":" not in tag]

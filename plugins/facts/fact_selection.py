@@ -1,4 +1,4 @@
-"""What of the facts is worth a place behind a person's message. Pure."""
+"""Selection of the facts that are added to a person's message. Pure."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from sessions.events.events import RecalledHit
 from sessions.events.tokens import estimate
 
 COVERED = 0.34
-"""The share of what a message asks for, by weight, that a fact has at least."""
+"""Minimum share of the message's weight that a fact must match."""
 
 MOST = 8
-"""Facts behind one message."""
+"""Maximum facts per message."""
 
 FRAME = 20
 """Tokens of the line above a fact."""
@@ -24,8 +24,14 @@ FRAME = 20
 def chosen(
     found: Iterable[RecallStats], *, tokens: int, known: Set[str], line: Callable[[Fact], int]
 ) -> tuple[RecalledHit, ...]:
-    """Of facts, best first, those that bear on the message and whose ids are not `known` to the model already, each said
-    once, at most so many tokens of them. `line` is where a fact stands in its log."""
+    """Select relevant facts that the model does not know yet, without repetitions, within a token budget.
+
+    Args:
+        found: Recalled facts, best first.
+        tokens: Maximum estimated tokens.
+        known: Ids of facts that the model was already shown.
+        line: Returns the line of a fact in its log.
+    """
     taken: list[RecalledHit] = []
     told: list[Fact] = []
     for each in found:

@@ -1,4 +1,4 @@
-"""`write_memory`: the model keeps a fact for long."""
+"""The `write_memory` tool, which stores a long-term fact."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sessions.events.messages import ToolDefinition
 
 
 class WriteArguments(msgspec.Struct, frozen=True):
-    """What the model gives."""
+    """Arguments of the `write_memory` tool."""
 
     content: Annotated[str, msgspec.Meta(min_length=1)]
     type: str = "fact"
@@ -25,13 +25,13 @@ class WriteArguments(msgspec.Struct, frozen=True):
 
 
 class WriteMemory:
-    """Keeps a fact, with the person it belongs to."""
+    """The `write_memory` tool, which stores a fact for the person of the conversation."""
 
     definition: ClassVar[ToolDefinition] = ToolDefinition(
         name="write_memory",
         description=(
             "Keep one small fact for later conversations: a preference, a decision, a convention, something about the person"
-            " or their project. One sentence that can be understood alone. Longer things belong into a note."
+            " or their project. One self-contained sentence. Longer things belong in a note."
         ),
         parameters={
             "type": "object",
@@ -51,7 +51,11 @@ class WriteMemory:
         self._facts = context.services.facts
 
     async def run(self, arguments: dict[str, Any], call: ToolContext) -> ToolOutput:
-        """Return the fact's id as JSON; ToolFailed where it is not sound, or cannot be kept."""
+        """Store the fact and return its id as JSON.
+
+        Raises:
+            ToolFailed: The fact is invalid or cannot be stored.
+        """
         wanted = convert(arguments, WriteArguments)
         try:
             sound = draft(wanted.content, wanted.type, [tag for tag in wanted.tags if ":" not in tag], wanted.importance)

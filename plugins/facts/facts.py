@@ -1,4 +1,4 @@
-"""The facts of a home: everything that is asked of them and done to them, over one log that is opened when it is needed."""
+"""The facts of a home, over one log that is opened when first needed."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ from sessions.store.protocols import Log, Position
 from sessions.store.recorder import stamp
 
 AGAIN = timedelta(minutes=1)
-"""After a log could not be opened it is not read again for so long: every turn asks."""
+"""Time after a failure to open the log before it is tried again, since every turn asks for it."""
 
 LONGEST_NAMED = 60
-"""Characters of an unknown id that an answer repeats."""
+"""Maximum characters of an unknown id that are repeated in a message."""
 
 DOCUMENT = "facts.jsonl"
-"""The document that recalled facts stand in; the line is that of the event which wrote them."""
+"""The document name of recalled facts; their line is that of the event that wrote them."""
 
 if TYPE_CHECKING:
     from plugins.facts.fact_recall import Recaller
@@ -56,14 +56,23 @@ if TYPE_CHECKING:
 
 
 class Opener(Protocol):
-    """Opens the log of the facts, made where there is none: its lines go to `fold`. Raises SessionsError."""
+    """Opens or creates the facts' log, passing its lines to `fold`. Raises SessionsError."""
 
     def __call__(self, fold: Callable[[bytes], None]) -> Awaitable[tuple[Log, Position]]: ...
 
 
 class Facts:
-    """Use as an async context manager. `keys` are the settings in force, `workspace` is the folder that new facts are tied
-    to, `now` the time in UTC, `exists` whether there is a log. Whatever raises FactsUnavailable leaves all as it was."""
+    """The facts of a home, as an async context manager.
+
+    A method that raises FactsUnavailable has changed nothing.
+
+    Args:
+        opener: Opens the log.
+        keys: Returns the current settings.
+        workspace: Returns the folder that new facts are tied to.
+        now: Returns the current time in UTC.
+        exists: Returns True if there is a log.
+    """
 
     def __init__(
         self,
@@ -96,34 +105,46 @@ class Facts:
 
     @property
     def none(self) -> bool:
-        """Whether there surely are no facts, as far as that is known without opening their log."""
+        """True if there are certainly no facts, without opening the log."""
         return not self._exists() if self._log is None else not self._log.book.facts
 
     def told_now(self, owner: str) -> list[Fact] | None:
-        """What may be told to this person here, without opening the log for it; None as long as nobody has."""
+        """Return the facts visible to this person without opening the log; None while it is not open."""
         if self._log is None:
             return None if self._exists() else []
         return self._told(self._log.book, owner)
 
     def spent(self, session: str) -> Mapping[str, Mapping[str, Usage]]:
-        """What looking through a session and distilling has cost, by purpose and model, as far as that is known without
-        opening the log."""
+        """Return the usage of extraction and distillation for a session by purpose and model, without opening the log."""
         return self._log.book.spent(session) if self._log is not None else {}
 
     def problems(self) -> list[str]:
-        """What is wrong, each in a sentence."""
+        """Return the current problems, each as a sentence."""
         return [self._trouble] if self._trouble else []
 
-    # --- asking -------------------------------------------------------------------------------------------------------
+    # --- queries ------------------------------------------------------------------------------------------------------
 
     async def book(self) -> FactBook:
-        """All facts. Raises FactsUnavailable."""
+        """Return the state of all facts.
+
+        Raises:
+            FactsUnavailable: The log cannot be opened.
+        """
         return (await self._open()).book
 
     async def recall(self, message: str, owner: str, *, least: float = 0.0) -> list[RecallStats]:
-        """What may be told to this person, in this workspace, and has a word of the message, at least this part of it; best
-        first. A daily fact
-        is left to what was made of it, a superseded one to the newer. Raises FactsUnavailable."""
+        """Return the facts that match a message and are visible to this person in this workspace, best first.
+
+        Daily facts are replaced by those distilled from them, superseded facts by the newer ones.
+
+        Args:
+            message: The text to match.
+            owner: The person.
+            least: Minimum share, from 0 to 1, of the message's weight that a fact must match.
+
+        Raises:
+            FactsUnavailable: The log cannot be opened.
+        """
         book = (await self._open()).book
         assert self._recaller is not None
         here, keys, now, limits = self.workspace_tag(), self._keys(), self._now(), self._limits()
@@ -144,11 +165,16 @@ class Facts:
         return [each for each in found if book.newer(each.fact.id) not in there]
 
     async def listed(self, owner: str | None, layer: Layer | None = None) -> list[Fact]:
-        """The facts that this person may be told here, oldest first; None is the operator, who may be told all."""
+        """Return the facts visible to this person, oldest first; None is the operator, who sees all."""
         return [fact for fact in self._told(await self.book(), owner) if layer in (None, fact.layer)]
 
     async def story(self, named: str, owner: str | None) -> FactHistory:
-        """What happened to the fact whose id begins so. Raises NoSuchFact, FactsUnavailable."""
+        """Return the history of the fact whose id begins with `named`.
+
+        Raises:
+            NoSuchFact: There is no such fact visible to this person.
+            FactsUnavailable: The log cannot be read.
+        """
         log = await self._open()
         fact = self._named(log.book, named)
         happened = await self._read(log, fact)
@@ -159,10 +185,10 @@ class Facts:
         return FactHistory(fact=known, there=there, happened=tuple(happened))
 
     def workspace_tag(self) -> str:
-        """The tag of the workspace in use."""
+        """Return the tag of the current workspace."""
         return workspace_tag(self._workspace())
 
-    # --- doing --------------------------------------------------------------------------------------------------------
+    # --- changes ------------------------------------------------------------------------------------------------------
 
     async def write(
         self,
@@ -173,14 +199,19 @@ class Facts:
         source: FactSource = "manual",
         origin: Origin | None = None,
     ) -> tuple[Fact, ...]:
-        """Keep these facts for long, tied to this workspace. Returns them once they are durable; with what the cap or their
-        likeness then drops, see `book`. Raises FactsUnavailable."""
+        """Store long-term facts for this workspace and return them once they are durable.
+
+        Deduplication and the cap may drop facts afterwards; see `book`.
+
+        Raises:
+            FactsUnavailable: The facts cannot be stored.
+        """
         entries = self._made(drafts, owner=owner, source=source, origin=origin, layer="longterm")
         await self.bring(entries, by)
         return entries
 
     async def bring(self, entries: Sequence[Fact], by: str) -> None:
-        """Keep facts as they are, from elsewhere: all in one event, or a few, where one line could not hold them."""
+        """Import facts unchanged, in as few events as possible."""
         for portion in portions(entries):
             await self._record(FactsWritten(entries=portion, by=by))
         if entries:
@@ -189,7 +220,7 @@ class Facts:
     async def extracted(
         self, found: FactsExtracted, drafts: Iterable[Draft] = (), *, owner: str, origin: Origin | None
     ) -> tuple[Fact, ...]:
-        """A turn was looked through; what it left, often nothing, goes into the daily log. A second time changes nothing."""
+        """Record that a turn was processed and add its facts, often none, to the daily log. Idempotent."""
         log = await self._open()
         if log.book.has_looked_at(found):
             return ()
@@ -198,12 +229,20 @@ class Facts:
         return entries
 
     async def tidy(self) -> None:
-        """Drop the daily facts that are past their time, which nobody is told any more. Raises FactsUnavailable."""
+        """Drop daily facts beyond the retention time, which are no longer recalled.
+
+        Raises:
+            FactsUnavailable: The log cannot be written.
+        """
         if (old := outdated(await self.book(), self._limits(), self._now())) is not None:
             await self._record(old)
 
     async def extraction_failed(self, failed: ExtractionFailed) -> None:
-        """Record a try to look through a turn that failed. Raises FactsUnavailable."""
+        """Record a failed attempt to process a turn.
+
+        Raises:
+            FactsUnavailable: The log cannot be written.
+        """
         await self._record(failed)
 
     async def distilled(
@@ -217,10 +256,20 @@ class Facts:
         usage: Usage | None = None,
         failed: str = "",
     ) -> tuple[Fact, ...]:
-        """A batch of one person's daily facts of one workspace became these for long, in one event, at the cost of a
-        `session`. `superseded` are ids of facts with the index of the draft that says otherwise: what they and the daily
-        facts that they were made of are worth falls, but for pins. A fact has the origin of the last that it was made of,
-        and their workspace. `failed` says why the batch was kept as it is."""
+        """Record in one event that a batch of daily facts was distilled into long-term facts.
+
+        The new facts have the workspace of the batch and the origin of the last fact they were made of. Superseded facts,
+        and the daily facts they were made of, lose importance unless pinned.
+
+        Args:
+            taken: The batch: daily facts of one person and workspace.
+            drafts: The long-term facts.
+            superseded: Ids of superseded facts, each with the index of the newer draft.
+            session: The session that the usage is attributed to.
+            model: The model that was asked.
+            usage: What the request cost.
+            failed: Why the batch was kept unchanged, empty if it was distilled.
+        """
         log = await self._open()
         owner = taken[0].owner if taken else ""
         entries = self._made(drafts, owner=owner, source="distilled", origin=None, layer="longterm")
@@ -244,15 +293,19 @@ class Facts:
         return entries
 
     async def used(self, ids: Iterable[str], recalled: Origin) -> None:
-        """Facts were recalled for a message, which keeps them from going stale; counted once for each `memory_recalled`."""
+        """Record that facts were recalled, which keeps them from becoming stale. Each recall counts once."""
         log = await self._open()
         there = tuple(each for each in ids if each in log.book.facts)
         if there and not log.book.has_used(recalled.session, recalled.seq):
             log.note(FactsUsed(ids=there, recalled=recalled))
 
     async def pin(self, named: str, by: str, *, owner: str | None, pinned: bool = True) -> Fact:
-        """Have a fact stay whatever comes, or no longer. Raises NoSuchFact, also with a sentence where no more can be
-        pinned, and FactsUnavailable."""
+        """Pin or unpin a fact.
+
+        Raises:
+            NoSuchFact: There is no such fact, or no more can be pinned.
+            FactsUnavailable: The log cannot be written.
+        """
         log = await self._open()
         fact = self._there(log.book, named, owner)
         if pinned and (why := may_pin(log.book, fact, self._limits())):
@@ -263,8 +316,14 @@ class Facts:
         return log.book.facts.get(fact.id, fact)
 
     async def forget(self, named: str, by: str, *, owner: str | None) -> Fact:
-        """Have a fact gone, with the daily ones that it was made of and what was made of it alone, unless they are pinned;
-        its story stays. Raises NoSuchFact, FactsUnavailable."""
+        """Delete a fact, with the daily facts it was made of and those made of it alone, unless pinned.
+
+        Its history remains.
+
+        Raises:
+            NoSuchFact: There is no such fact.
+            FactsUnavailable: The log cannot be written.
+        """
         log = await self._open()
         fact, there = self._there(log.book, named, owner), log.book.facts
         behind = [there[each] for each in fact.made_of if each in there]
@@ -274,18 +333,18 @@ class Facts:
         return fact
 
     async def daily(self, owner: str) -> list[Fact]:
-        """Return the daily log of this person in this workspace, without what is everybody's."""
+        """Return the daily log of this person in this workspace, without shared facts."""
         return [fact for fact in await self.listed(owner, "daily") if fact.owner == owner]
 
     async def clear(self, by: str, *, owner: str) -> int:
-        """Empty the daily log of this person in this workspace, pins excepted; returns how many facts left."""
+        """Empty the daily log of this person in this workspace except pinned facts, and return how many were deleted."""
         ids = tuple(fact.id for fact in await self.daily(owner) if not fact.pinned)
         if ids:
             await self._record(DailyCleared(ids=ids, by=by))
         return len(ids)
 
     async def dedupe(self) -> dict[str, str]:
-        """Drop what other facts say as well; returns their ids with those of the facts that stay."""
+        """Drop duplicate facts, and return their ids with those of the facts that are kept."""
         found = repeated((await self._open()).book, self._now())
         if found is None:
             return {}
@@ -310,10 +369,10 @@ class Facts:
                 self._trouble, self._again = _said(error), self._now() + AGAIN
                 raise FactsUnavailable(self._trouble) from error
             self._log, self._trouble = FactLog(opened, position, book, self._now), ""
-            from plugins.facts.fact_recall import Recaller  # noqa: PLC0415 - what is known of languages: not at the start
+            from plugins.facts.fact_recall import Recaller  # noqa: PLC0415 - loads language data
 
             self._recaller = Recaller(book)
-            await asyncio.to_thread(self._recaller.follow)  # full stores have the loop for long; nobody writes meanwhile
+            await asyncio.to_thread(self._recaller.follow)  # slow for many facts; the lock excludes writers
             if self._log.is_new:
                 self._log.note(FactsOpened(format=FORMAT))
             return self._log
@@ -323,7 +382,7 @@ class Facts:
         try:
             await log.record(event)
         except SessionsError as error:
-            raise FactsUnavailable(f"The facts cannot be kept now: {error}") from error
+            raise FactsUnavailable(f"The facts cannot be stored: {error}") from error
 
     async def _read(self, log: FactLog, fact: str) -> list[LoggedFactEvent]:
         try:
@@ -332,7 +391,7 @@ class Facts:
             raise FactsUnavailable(f"The facts' log cannot be read: {error}") from error
 
     async def _keep_house(self) -> None:
-        """Drop what is there twice, and what is too many."""
+        """Drop duplicates and facts beyond the cap."""
         if (twice := repeated(await self.book(), self._now())) is not None:
             await self._record(twice)
         if (many := beyond_cap(await self.book(), self._limits(), self._now())) is not None:
@@ -362,7 +421,7 @@ class Facts:
         )
 
     def _told(self, book: FactBook, owner: str | None) -> list[Fact]:
-        """Return the facts that are there for this person in this workspace, oldest first; None is the operator."""
+        """Return the facts visible to this person in this workspace, oldest first; None is the operator."""
         here, limits, now = self.workspace_tag(), self._limits(), self._now()
         told = (f for f in book.facts.values() if owner is None or (f.is_of(owner) and f.is_known_in(here)))
         return [fact for fact in told if not is_outdated(fact, limits, now)]
@@ -389,17 +448,17 @@ class Facts:
 
 def _said(error: Exception) -> str:
     if isinstance(error, JournalDamaged):
-        return f"The facts are left as they are, since their log is damaged: {error}"
+        return f"The facts are unavailable, since their log is damaged: {error}"
     return f"The facts cannot be opened: {error}"
 
 
 def _unknown(named: str) -> NoSuchFact:
-    """Return the refusal of an id that no fact has. What a person typed may be long; the answer is not."""
+    """Return the error for an unknown id, which may be long."""
     return NoSuchFact(f"There is no fact {named if len(named) <= LONGEST_NAMED else f'{named[:LONGEST_NAMED]} …'}.")
 
 
 def _as_it_was(fact: str, happened: Iterable[LoggedFactEvent]) -> Fact | None:
-    """A fact that has left, as its events have it."""
+    """Return a deleted fact from its events."""
     for each in happened:
         if isinstance(each.event, FactsExtracted | FactsWritten | FactsDistilled):
             for entry in each.event.entries:

@@ -1,4 +1,4 @@
-"""Requests about facts: how much one may show, the form of the answer, and what of an answer has that form. Pure."""
+"""Requests about facts: the prompt budget, the response format, and parsing of the answers. Pure."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _FACT: dict[str, Any] = {
 _NUMBERS: dict[str, Any] = {"type": "array", "items": {"type": "integer"}}
 
 TRIES = 8
-"""Openings of a list or an object in an answer that are tried as the beginning of the JSON."""
+"""Maximum opening brackets of an answer that are tried as the start of the JSON."""
 
 MOST_TAGS = 8
-"""Tags of one fact that are taken."""
+"""Maximum tags of a fact."""
 
 
 ANSWER_SHARE, WINDOW_SHARE, FRAME = 4, 0.9, 120
@@ -35,17 +35,17 @@ many tokens stand around what is shown."""
 
 
 def room(window: int | None, system: str, answer: int) -> int | None:
-    """Return the tokens that may be shown behind the instructions, with an answer of so many to come; None where the window
-    is unknown."""
+    """Return the tokens available for the prompt besides the system prompt and the answer; None if the window is unknown."""
     if window is None:
         return None
     return max(1, int(window * WINDOW_SHARE) - min(answer, window // ANSWER_SHARE) - estimate(system) - FRAME)
 
 
 def form(*, numbered: bool = False) -> ResponseFormat:
-    """The form that an answer is held to where the service can: facts, also with the numbers of those that each was made
-    from and of those that it supersedes. Without bounds on numbers and lengths, which not every service knows; those are
-    looked at here."""
+    """Return the response format: a list of facts, optionally with the numbers of their sources and of superseded facts.
+
+    Bounds of numbers and lengths are checked here, since not every service supports them in a schema.
+    """
     fields = {**_FACT, **({"from": _NUMBERS, "supersedes": _NUMBERS} if numbered else {})}
     row = {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}
     schema = {
@@ -58,7 +58,7 @@ def form(*, numbered: bool = False) -> ResponseFormat:
 
 
 def rows_of(answer: str) -> list[object] | None:
-    """The list in an answer, alone or under a name, also where a model wrote something around it; None if there is none."""
+    """Return the list in an answer, also below a key or surrounded by text; None if there is none."""
     for text in (unwrapped(answer), *_within(answer)):
         try:
             value = msgspec.json.decode(text.encode("utf-8", "replace"))
@@ -72,12 +72,16 @@ def rows_of(answer: str) -> list[object] | None:
 
 
 def draft_of(row: object) -> Draft:
-    """The fact in a row of the list; what is missing beside its content is as usual. Raises InvalidFact."""
+    """Convert a row of the list to a draft, with defaults for everything but the content.
+
+    Raises:
+        InvalidFact: The row is not a valid fact.
+    """
     if not isinstance(row, Mapping):
-        raise InvalidFact("A fact is an object.")
+        raise InvalidFact("A fact must be an object.")
     content, kind, tags, importance = (row.get(name) for name in ("content", "type", "tags", "importance"))
     if not isinstance(content, str):
-        raise InvalidFact("A fact has words.")
+        raise InvalidFact("A fact must have content.")
     return draft(
         harmless(content),
         kind if isinstance(kind, str) and kind in TYPES else "fact",
@@ -87,7 +91,7 @@ def draft_of(row: object) -> Draft:
 
 
 def _within(answer: str) -> Iterator[str]:
-    """What may be JSON with something written around it: from one of the first openings to the last closing."""
+    """Yield the substrings that may be JSON: from one of the first opening brackets to the last closing one."""
     end = max(answer.rfind("]"), answer.rfind("}")) + 1
     for opening in islice(re.finditer(r"[\[{]", answer[:end]), TRIES):
         yield answer[opening.start() : end]

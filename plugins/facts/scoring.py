@@ -1,4 +1,4 @@
-"""What facts are worth now, and which say the same. Pure: functions of values and the time."""
+"""Importance, recall score and similarity of facts. Pure functions of values and the time."""
 
 from __future__ import annotations
 
@@ -11,27 +11,26 @@ from plugins.api.facts.fact_values import LEAST, Fact
 from plugins.support.bounded_cache import bounded_cache
 
 UNUSED_DAYS = 30.0
-"""Days without use after which importance begins to decay, and in which it halves from there on."""
+"""Days without use after which importance starts to decay, and its half-life from then on."""
 
 FADED = 0.1
-"""What importance does not decay below."""
+"""Lower bound of the decayed importance."""
 
 STALE = 0.5
-"""What a fact counts that was not used for `stale_after_days`, against one that was."""
+"""Score factor of a fact that was not used for `stale_after_days`."""
 
 RECENT_DAYS = 7.0
-"""Days in which recency halves."""
+"""Half-life of recency in days."""
 
 OUTDATED = 0.5
-"""What is left of the importance of a fact that a newer one supersedes."""
+"""Factor of the importance of a superseded fact."""
 
 DUPLICATE = 0.6
-"""The share of the union of two facts' words above which they say the same, unless their numbers differ."""
+"""Jaccard index of the words above which two facts are duplicates, unless their numbers differ."""
 
 
 class RecallStats(msgspec.Struct, frozen=True, kw_only=True):
-    """A fact that answers a message, and what its score is made of: score = overlap × importance × (0.5 + 0.5 × recency) ×
-    staleness."""
+    """A recalled fact with the parts of its score: overlap × importance × (0.5 + 0.5 × recency) × staleness."""
 
     fact: Fact
     score: float
@@ -42,7 +41,7 @@ class RecallStats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def idle_days(fact: Fact, now: datetime) -> float:
-    """Days since it was last used, or written where it never was; never negative, 0 where the log's time cannot be read."""
+    """Return the days since a fact was last used or written; 0 if the time is unreadable or in the future."""
     last = _moment(max(fact.used, fact.created))
     return 0.0 if last is None else max(0.0, (now - last).total_seconds() / 86400)
 
@@ -57,8 +56,11 @@ def _moment(text: str) -> datetime | None:
 
 
 def worth(fact: Fact, now: datetime) -> float:
-    """The importance of a fact now: as it was written for `UNUSED_DAYS` without use, then half as much in each so many days
-    more. Pins keep theirs. A function of the time alone: to ask twice changes nothing."""
+    """Return the current importance of a fact.
+
+    It stays constant for `UNUSED_DAYS` without use, then halves every `UNUSED_DAYS` down to `FADED`. Pinned facts do not
+    decay.
+    """
     if fact.pinned:
         return fact.importance
     late = max(0.0, idle_days(fact, now) - UNUSED_DAYS)
@@ -66,7 +68,7 @@ def worth(fact: Fact, now: datetime) -> float:
 
 
 def scored(fact: Fact, overlap: float, now: datetime, stale_after_days: float) -> RecallStats:
-    """The score of a fact that has this share, from 0 to 1, of what a message asks for."""
+    """Score a fact that matches this share, from 0 to 1, of a message."""
     idle = idle_days(fact, now)
     importance = max(worth(fact, now), min(LEAST, fact.importance))
     recency = 0.5 ** (idle / RECENT_DAYS)
@@ -76,25 +78,25 @@ def scored(fact: Fact, overlap: float, now: datetime, stale_after_days: float) -
 
 
 def superseded(fact: Fact) -> float:
-    """The importance that is left to a fact of which a newer one says otherwise."""
+    """Return the importance of a superseded fact."""
     return max(FADED, round(fact.importance * OUTDATED, 4))
 
 
 def saying(content: str, facts: Iterable[Fact]) -> list[Fact]:
-    """The facts that say what a text says."""
-    from plugins.support.text.words import word_set  # noqa: PLC0415 - what is known of languages: not at the start
+    """Return the facts that are equivalent to a text."""
+    from plugins.support.text.words import word_set  # noqa: PLC0415 - loads language data
 
     words = word_set(content)
     return [fact for fact in facts if _says(words, word_set(fact.content))]
 
 
 def similarity(one: frozenset[str], other: frozenset[str]) -> float:
-    """Jaccard's index: the share of the words of both that each of them has."""
+    """Return Jaccard's index of two sets of words, from 0 to 1."""
     return len(one & other) / len(union) if (union := one | other) else 0.0
 
 
 def numbers_differ(one: frozenset[str], other: frozenset[str]) -> bool:
-    """Whether each has a word with a digit that the other has not: another port, day or version says something else."""
+    """Return True if each set has a word with a digit that the other lacks, such as another port, day or version."""
     return bool(_numbers(one - other) and _numbers(other - one))
 
 
@@ -103,9 +105,11 @@ def _numbers(words: frozenset[str]) -> list[str]:
 
 
 def duplicates(facts: Iterable[Fact], now: datetime) -> dict[str, str]:
-    """The facts that another one says as well, each with the one that stays: pins, then the more important, then the newer.
-    Only facts of the same owner and workspaces are compared. What is a duplicate of one that leaves stays."""
-    from plugins.support.text.words import word_set  # noqa: PLC0415 - what is known of languages: not at the start
+    """Return the duplicate facts, each with the one that is kept: pinned, then more important, then newer.
+
+    Only facts of the same owner and workspaces are compared. A duplicate of a dropped fact only is kept.
+    """
+    from plugins.support.text.words import word_set  # noqa: PLC0415 - loads language data
 
     best = sorted(facts, key=lambda fact: (fact.pinned, worth(fact, now), fact.created, fact.content, fact.id), reverse=True)
     kept: list[tuple[Fact, frozenset[str]]] = []
